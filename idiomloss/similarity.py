@@ -1,0 +1,34 @@
+"""Cosine similarity: the only place that normalises embeddings."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+def full_precision(x: Tensor) -> Tensor:
+    """`x` in float32 when it is a half type; float32 and float64 stay as they are."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def cosine_similarity(a: Tensor, b: Tensor) -> Tensor:
+    """Cosine similarity of every row of `a` with every row of `b`.
+
+    Half types are raised to float32 and autocast is switched off: divided by a temperature of 0.05,
+    bfloat16's eight bits of mantissa would move a logit by up to 0.08.
+
+    Args:
+        a: embeddings, shape (B, D), any floating type.
+        b: embeddings, shape (N, D), any floating type.
+
+    Returns:
+        Similarities in [-1, 1], shape (B, N), float32 (float64 if both are). A zero vector has
+        similarity 0 with everything.
+
+    Raises:
+        ValueError: if the shapes are not (B, D) and (N, D).
+    """
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
+        raise ValueError(f"expected (B, D) and (N, D), got {tuple(a.shape)} and {tuple(b.shape)}")
+    with torch.autocast(device_type=a.device.type, enabled=False):
+        a, b = full_precision(a), full_precision(b)
+        return functional.normalize(a, dim=-1) @ functional.normalize(b, dim=-1).T

@@ -1,0 +1,25 @@
+"""`python -m train`: fine-tune a model. `python -m train --help` lists the options."""
+
+from typing import Any
+
+from train.cli import experiment_name, launch, output_folder
+from train.settings import TrainSettings, check
+
+
+def run(config: dict[str, Any]) -> float:
+    """One run, from its configuration to the monitored score of its best checkpoint."""
+    settings: TrainSettings = check(TrainSettings, config)
+    from train.fine_tune import fine_tune  # heavy: after the configuration is known to be right
+
+    folder = output_folder()
+    best = fine_tune(settings, config, experiment_name(), folder)
+    print(folder)
+    return best
+
+
+def main() -> None:
+    launch("config", run)
+
+
+if __name__ == "__main__":
+    main()

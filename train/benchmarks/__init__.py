@@ -1,0 +1,35 @@
+"""One module a benchmark: which embeddings it needs, and scores from them. Knows no model."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from train.prompts import Request
+
+
+@dataclass(frozen=True)
+class BenchmarkResult:
+    """What a benchmark gives for one checkpoint.
+
+    Attributes:
+        scores: flat key → number.
+        per_query: one record a query (or item) and mode, for who wants to look closer.
+    """
+
+    scores: dict[str, float]
+    per_query: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Benchmark(Protocol):
+    """A benchmark states what it needs embedded, then turns embeddings into scores."""
+
+    name: str
+    requests: Sequence[Request]
+    files: Sequence[Path]
+
+    def score(self, embeddings: Tensor) -> BenchmarkResult:
+        """Scores from embeddings (N, D), row i for `requests[i]`."""
+        ...

@@ -1,0 +1,159 @@
+"""IdioLink retrieval: four query modes and BM25 over the documents of a split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from idiomloss import cosine_similarity
+from train.benchmarks import BenchmarkResult
+from train.benchmarks.bm25 import bm25
+from train.benchmarks.retrieval import ndcg, r_precision, rank, recall_at_r, relevance_by_rank
+from train.data.idiolink import (
+    Query,
+    QueryMode,
+    Split,
+    document_request,
+    is_relevant,
+    query_request,
+)
+from train.prompts import Request
+from train.scorekeys import IDIOLINK_RELEVANT_USAGES, idiolink_key
+
+_TOP_SAVED = 10  # documents saved a query in the per-query results
+
+
+class IdioLinkBenchmark:
+    """Scores a split, or several at once (their texts are embedded once).
+
+    Args:
+        splits: from :func:`train.data.idiolink.load_split`.
+        query_modes: of `sentence`, `span`, `instruction_sentence`, `instruction_span`.
+        bm25_modes: of `bm25_sentence`, `bm25_span`: which text is the lexical query.
+
+    Scores are means over queries, under the keys of :mod:`train.scorekeys`; a slice without queries
+    has no key. Relevant documents are those of the query's idiom in its meaning; R is their number.
+
+    References:
+        Hashiloni et al. 2026, arXiv 2605.22247.
+    """
+
+    name = "idiolink"
+
+    def __init__(
+        self,
+        splits: Sequence[Split],
+        query_modes: Sequence[QueryMode],
+        bm25_modes: Sequence[str] = (),
+    ) -> None:
+        self.splits = list(splits)
+        self.query_modes = list(query_modes)
+        self.bm25_modes = list(bm25_modes)
+        self.files: list[Path] = [path for split in splits for path in split.files]
+        self.requests: list[Request] = []
+        self._place: dict[tuple[str, str], slice] = {}  # (split, "documents" or mode) → rows
+        for split in self.splits:
+            self._ask(split, "documents", [document_request(d) for d in split.documents])
+            for mode in self.query_modes:
+                self._ask(split, mode, [query_request(q, mode) for q in split.queries])
+        self._relevant = {split.name: _relevance(split) for split in self.splits}
+        self._lexical: dict[tuple[str, str], Tensor] = {}
+
+    def _ask(self, split: Split, what: str, requests: Sequence[Request]) -> None:
+        start = len(self.requests)
+        self.requests.extend(requests)
+        self._place[split.name, what] = slice(start, len(self.requests))
+
+    def score(self, embeddings: Tensor) -> BenchmarkResult:
+        """Scores from embeddings (N, D), row i for `requests[i]`."""
+        result = BenchmarkResult({})
+        for split in self.splits:
+            documents = embeddings[self._place[split.name, "documents"]]
+            for mode in self.query_modes:
+                queries = embeddings[self._place[split.name, mode]]
+                self._score_mode(split, mode, cosine_similarity(queries, documents), result)
+            for mode in self.bm25_modes:
+                self._score_mode(split, mode, self._bm25(split, mode), result)
+        return result
+
+    def _bm25(self, split: Split, mode: str) -> Tensor:
+        # Depends on no model: computed at the first checkpoint, kept for the rest.
+        if (split.name, mode) not in self._lexical:
+            queries = [q.span if mode == "bm25_span" else q.sentence for q in split.queries]
+            scores = bm25(queries, [d.sentence for d in split.documents])
+            self._lexical[split.name, mode] = scores
+        return self._lexical[split.name, mode]
+
+    def _score_mode(
+        self, split: Split, mode: str, similarity: Tensor, result: BenchmarkResult
+    ) -> None:
+        ranking = rank(similarity).cpu()
+        hits = relevance_by_rank(ranking, self._relevant[split.name])
+        metrics = {"r_precision": r_precision(hits), "ndcg@10": ndcg(hits, 10)}
+
+        idiomatic = torch.tensor([q.usage == "idiomatic" for q in split.queries])
+        gold = torch.tensor([q.is_gold for q in split.queries])
+        slices = {
+            None: torch.ones_like(gold),
+            "literal": ~idiomatic,
+            "idiomatic": idiomatic,
+            "gold": gold,
+            "silver": ~gold,
+        }
+        for metric, values in metrics.items():
+            for slice_, members in slices.items():
+                if members.any():
+                    key = idiolink_key(split.name, mode, metric, slice_)
+                    result.scores[key] = values[members].mean().item()
+
+        recalls = {}
+        for usage in IDIOLINK_RELEVANT_USAGES:
+            of_usage = torch.tensor([d.usage == usage for d in split.documents])
+            of_kind = hits & of_usage[ranking]
+            recalls[usage] = recall_at_r(hits, of_kind)
+            values = recalls[usage][idiomatic & of_kind.any(1)]
+            if len(values):
+                key = idiolink_key(split.name, mode, "recall_at_r", usage)
+                result.scores[key] = values.mean().item()
+        result.per_query.extend(_per_query(split, mode, ranking, hits, metrics, recalls))
+
+
+def _relevance(split: Split) -> Tensor:
+    """Bool (Q, N)."""
+    by_class: dict[tuple[str, str], Tensor] = {}
+
+    def row(query: Query) -> Tensor:
+        key = query.idiom, query.meaning
+        if key not in by_class:
+            by_class[key] = torch.tensor([is_relevant(query, d) for d in split.documents])
+        return by_class[key]
+
+    return torch.stack([row(query) for query in split.queries])
+
+
+def _per_query(
+    split: Split,
+    mode: str,
+    ranking: Tensor,
+    hits: Tensor,
+    metrics: dict[str, Tensor],
+    recalls: dict[str, Tensor],
+) -> list[dict[str, Any]]:
+    rows = []
+    columns = {name: values.tolist() for name, values in metrics.items()}
+    by_usage = {usage: values.tolist() for usage, values in recalls.items()}
+    for i, (query, top) in enumerate(zip(split.queries, ranking[:, :_TOP_SAVED].tolist(), strict=True)):
+        row: dict[str, Any] = {"split": split.name, "mode": mode, "id": query.id, "usage": query.usage}
+        row |= {name: values[i] for name, values in columns.items()}
+        if query.usage == "idiomatic":
+            row["recall_at_r"] = {u: values[i] for u, values in by_usage.items() if values[i] == values[i]}
+        row["top"] = [
+            {"id": split.documents[n].id, "usage": split.documents[n].usage, "relevant": hit}
+            for n, hit in zip(top, hits[i, :_TOP_SAVED].tolist(), strict=True)
+        ]
+        rows.append(row)
+    return rows

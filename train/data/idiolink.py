@@ -1,0 +1,204 @@
+"""IdioLink: records, their checks, relevance, and how a query is put to a model.
+
+Hashiloni et al. 2026, arXiv 2605.22247; Hugging Face dataset `Intellexus/IdioLink`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, StringConstraints, model_validator
+
+from train.data.records import describe, name_record, read_records
+from train.errors import UserError
+from train.prompts import Pooling, Request, find_span
+
+Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
+Meaning = Literal["literal", "idiomatic"]
+QueryMode = Literal["sentence", "span", "instruction_sentence", "instruction_span"]
+
+# "literal/idiomatic" is this very string for every query: the gold usage is not given away.
+INSTRUCTION = (
+    "Based on the literal/idiomatic usage of the span '{span}' in the query, retrieve documents "
+    "that contain a span conveying the same conceptual meaning."
+)
+
+
+class Document(BaseModel):
+    """A sentence of the corpus."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    id: Text
+    sentence: Text
+    idiom: Text
+    span: Text
+    subject: str
+    usage: Literal["literal", "idiomatic", "simplification", "sense"]
+    is_gold: bool
+
+    @model_validator(mode="after")
+    def _span_in_sentence(self) -> Self:
+        if self.span not in self.sentence:
+            raise ValueError(
+                f"field 'span': {self.span!r} does not occur in the sentence {self.sentence!r}"
+            )
+        return self
+
+    @property
+    def span_offsets(self) -> tuple[int, int]:
+        """Character offsets of the span: its first occurrence as whole words, else the first."""
+        found = find_span(self.sentence, self.span)
+        assert found is not None  # checked when the record was read
+        return found
+
+    @property
+    def meaning(self) -> Meaning:
+        """Which of the idiom's two meanings the sentence conveys."""
+        return "literal" if self.usage == "literal" else "idiomatic"
+
+
+class Query(Document):
+    """A sentence to search with; it uses the idiom itself."""
+
+    usage: Literal["literal", "idiomatic"]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Documents and queries of one split, or of several joined (`val+train`).
+
+    Attributes:
+        name: `val`, or `val+train`: val's queries over the documents of both.
+        files: the files that were read.
+    """
+
+    name: str
+    documents: tuple[Document, ...]
+    queries: tuple[Query, ...]
+    files: tuple[Path, ...]
+
+
+def load_split(root: Path, name: str) -> Split:
+    """Read and check a split.
+
+    Args:
+        root: folder with one sub-folder a split, each with `indexes.json` and `queries.json`.
+        name: a split, or several joined by `+`: the queries of the first over the documents of all.
+
+    Raises:
+        UserError: for anything that is wrong with the files, naming file, record and field.
+    """
+    parts = [_read_split(root, part) for part in name.split("+")]
+    check_disjoint(parts)
+    split = Split(
+        name,
+        tuple(document for part in parts for document in part.documents),
+        parts[0].queries,
+        tuple(path for part in parts for path in part.files),
+    )
+    _check_relevance(split)
+    return split
+
+
+def is_relevant(query: Query, document: Document) -> bool:
+    """Same idiom in the same meaning."""
+    return query.idiom == document.idiom and query.meaning == document.meaning
+
+
+def query_request(record: Document, mode: QueryMode) -> Request:
+    """How a sentence with its span is embedded as a query in one of the four modes."""
+    with_instruction = mode.startswith("instruction_")
+    pooling: Pooling = "span" if mode.endswith("span") else "sentence"
+    return Request(
+        record.sentence,
+        record.span_offsets,
+        role="query",
+        instruction=INSTRUCTION.replace("{span}", record.span) if with_instruction else None,
+        pooling=pooling,
+    )
+
+
+def document_request(record: Document) -> Request:
+    """Documents are always embedded as plain sentences."""
+    return Request(record.sentence, role="document")
+
+
+def check_disjoint(splits: Sequence[Split]) -> None:
+    """No id and no idiom in two splits: idioms must be unseen when they are scored.
+
+    Raises:
+        UserError: naming what occurs twice, and where.
+    """
+    problems = []
+    home: dict[str, str] = {}
+    for split in splits:
+        for idiom in dict.fromkeys(r.idiom for r in (*split.documents, *split.queries)):
+            other = home.setdefault(idiom, split.name)
+            if other != split.name:
+                problems.append(f"idiom {idiom!r} is in the splits {other} and {split.name}")
+    owner: dict[str, str] = {}
+    for split in splits:
+        for record in (*split.documents, *split.queries):
+            other = owner.setdefault(record.id, split.name)
+            if other != split.name:
+                problems.append(f"id {record.id} is in the splits {other} and {split.name}")
+    if problems:
+        raise describe(problems, "splits overlap (field 'idiom' or 'id')")
+
+
+def available_splits(root: Path) -> list[str]:
+    """Names of the splits that lie in `root`."""
+    if not root.is_dir():
+        return []
+    return sorted(p.name for p in root.iterdir() if (p / "indexes.json").is_file())
+
+
+def _read_split(root: Path, name: str) -> Split:
+    folder = root / name
+    if not name or not folder.is_dir():
+        found = ", ".join(available_splits(root)) or "none"
+        raise UserError(f"IdioLink split {name!r} is not in {root} (splits there: {found})")
+    files = folder / "indexes.json", folder / "queries.json"
+    for path in files:
+        if not path.is_file():
+            raise UserError(f"{path}: there is no such file; a split needs indexes.json and queries.json")
+    documents = read_records(files[0], Document)
+    queries = read_records(files[1], Query)
+    for path, records in zip(files, (documents, queries), strict=True):
+        if not records:
+            raise UserError(f"{path}: the split is empty (no records)")
+        _check_unique(path, records)
+    both = Counter(r.id for r in (*documents, *queries))
+    shared = [id_ for id_, count in both.items() if count > 1]
+    if shared:
+        raise describe([f"field 'id': {id_} is also in {files[0].name}" for id_ in shared], str(files[1]))
+    return Split(name, tuple(documents), tuple(queries), files)
+
+
+def _check_unique(path: Path, records: Iterable[Document]) -> None:
+    first: dict[str, int] = {}
+    problems = []
+    for position, record in enumerate(records):
+        earlier = first.setdefault(record.id, position)
+        if earlier != position:
+            where = name_record(position, {"id": record.id})
+            problems.append(f"{where}, field 'id': already used by record {earlier + 1}")
+    if problems:
+        raise describe(problems, str(path))
+
+
+def _check_relevance(split: Split) -> None:
+    meanings = {(d.idiom, d.meaning) for d in split.documents}
+    problems = [
+        f"{name_record(i, {'id': q.id})}, field 'idiom': no document uses {q.idiom!r} in the "
+        f"{q.meaning} meaning, so the query has no relevant document"
+        for i, q in enumerate(split.queries)
+        if (q.idiom, q.meaning) not in meanings
+    ]
+    if problems:
+        raise describe(problems, str(split.files[1]))

@@ -1,0 +1,88 @@
+"""JSON files into checked records, with messages that name file, record and field."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from train.errors import UserError
+
+R = TypeVar("R", bound=BaseModel)
+
+MAX_PROBLEMS_SHOWN = 5
+
+
+def describe(problems: Sequence[str], what: str) -> UserError:
+    """One error for all problems found: the first few in full, the rest counted."""
+    shown = "\n".join(f"  - {problem}" for problem in problems[:MAX_PROBLEMS_SHOWN])
+    rest = len(problems) - MAX_PROBLEMS_SHOWN
+    more = f"\n  … and {rest} more" if rest > 0 else ""
+    count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
+    return UserError(f"{what}: {count}\n{shown}{more}")
+
+
+def read_json(path: Path) -> Any:
+    """The file's content.
+
+    Raises:
+        UserError: if it cannot be read, is not UTF-8, or is not JSON (with line and column).
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise UserError(
+            f"{path}: not valid JSON, line {error.lineno}, column {error.colno}: {error.msg}"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def read_records(path: Path, kind: type[R]) -> list[R]:
+    """A JSON list of objects as records.
+
+    Raises:
+        UserError: naming file, record (position and id) and field of each problem.
+    """
+    raw = read_json(path)
+    if not isinstance(raw, list):
+        raise UserError(f"{path}: expected a list of records, found {type(raw).__name__}")
+    records: list[R] = []
+    problems: list[str] = []
+    for position, entry in enumerate(raw):
+        try:
+            records.append(kind.model_validate(entry))
+        except ValidationError as error:
+            problems += [f"{name_record(position, entry)}, {p}" for p in field_problems(error)]
+    if problems:
+        raise describe(problems, str(path))
+    return records
+
+
+def name_record(position: int, entry: Any) -> str:
+    """`record 12 (id 017_s01_lit_01)`: positions count from 1, as people do."""
+    id_ = entry.get("id") if isinstance(entry, dict) else None
+    return f"record {position + 1}" + (f" (id {id_})" if isinstance(id_, str) else "")
+
+
+def field_problems(error: ValidationError) -> list[str]:
+    """Each problem of one record as `field 'usage': ...`."""
+    lines = []
+    for e in error.errors():
+        field = ".".join(str(part) for part in e["loc"])
+        given = e.get("input")
+        if e["type"] == "missing":
+            text = "is missing"
+        elif e["type"] == "extra_forbidden":
+            text = "is not a known field"
+        elif e["type"] == "literal_error":
+            text = f"{given!r} is not one of {e['ctx']['expected']}"
+        elif e["type"] == "value_error":
+            text = str(e["ctx"]["error"])
+        else:
+            text = f"{e['msg'][0].lower()}{e['msg'][1:]}, found {given!r}"
+        lines.append(f"field {field!r}: {text}" if field else text)
+    return lines

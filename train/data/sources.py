@@ -1,0 +1,109 @@
+"""Where a dataset lies: an override, `IDIOM_DATA`, the sample, or one verified download."""
+
+import hashlib
+import json
+import logging
+import os
+from pathlib import Path
+
+from train.errors import UserError
+
+log = logging.getLogger(__name__)
+
+SAMPLE_ROOT = Path(__file__).parent / "sample"
+IDIOLINK_REPO = "Intellexus/IdioLink"
+_IDIOLINK_PATTERNS = ("data/*/indexes.json", "data/*/queries.json", "data/*/triplets_*.jsonl")
+_CHECKSUMS = "checksums.json"
+
+
+def idiolink_root(root: str | None, *, sample: bool) -> Path:
+    """The folder that holds IdioLink's splits.
+
+    The first that applies: the sample; `root`; `$IDIOM_DATA`; the download. `root` and `IDIOM_DATA`
+    may be the folder with the splits, or one with `idiolink/` (or, inside it, `data/`) above them.
+
+    Raises:
+        UserError: if the folder named is none, or nothing is named and the download fails.
+    """
+    if sample:
+        return SAMPLE_ROOT / "idiolink"
+    for named, by in ((root, "data.root"), (os.environ.get("IDIOM_DATA"), "IDIOM_DATA")):
+        if named:
+            return _descend(Path(named).expanduser(), by)
+    return _download_idiolink()
+
+
+def fingerprint(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _descend(folder: Path, named_by: str) -> Path:
+    if not folder.is_dir():
+        raise UserError(f"{named_by}={folder}: there is no such folder")
+    for candidate in (folder / "idiolink", folder, folder / "data", folder / "idiolink" / "data"):
+        if candidate.is_dir() and any(candidate.glob("*/indexes.json")):
+            return candidate
+    raise UserError(
+        f"{named_by}={folder}: found no IdioLink split there; expected <split>/indexes.json and "
+        "<split>/queries.json, directly or under idiolink/"
+    )
+
+
+def cache_folder() -> Path:
+    """Where downloaded datasets are kept: `$IDIOM_CACHE`, else `idiomtune` in the user's cache."""
+    named = os.environ.get("IDIOM_CACHE")
+    if named:
+        return Path(named).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "idiomtune"
+
+
+def _download_idiolink() -> Path:
+    folder = cache_folder() / "idiolink"
+    recorded = folder / _CHECKSUMS
+    if recorded.is_file():
+        _verify(folder, json.loads(recorded.read_text(encoding="utf-8")))
+        return folder / "data"
+    from huggingface_hub import snapshot_download  # heavy; needed once
+
+    log.info("downloading the dataset %s from the Hugging Face Hub to %s", IDIOLINK_REPO, folder)
+    try:
+        snapshot_download(
+            IDIOLINK_REPO,
+            repo_type="dataset",
+            allow_patterns=list(_IDIOLINK_PATTERNS),
+            local_dir=folder,
+        )
+    # Offline, timed out, no such repository, no rights, disk full: the way out is the same.
+    except Exception as error:
+        reason = str(error).strip().splitlines()
+        raise UserError(
+            "the IdioLink data is not here and could not be downloaded from the Hugging Face Hub "
+            f"({IDIOLINK_REPO}).\n"
+            "  - a local copy: data.root=<folder with train/ and val/>, or the environment variable "
+            "IDIOM_DATA=<folder with idiolink/>\n"
+            "  - no data at hand: data=sample runs on the small set that comes with the project\n"
+            f"  Reason: {type(error).__name__}: {reason[0] if reason else ''}"
+        ) from error
+    files = sorted((folder / "data").glob("*/*.json*"))
+    if not files:
+        raise UserError(
+            f"the dataset {IDIOLINK_REPO} on the Hub has no data/<split>/indexes.json; name a local "
+            "copy with data.root=<folder>"
+        )
+    sums = {str(path.relative_to(folder)): fingerprint(path) for path in files}
+    # Written last and whole: its presence says that the download is complete.
+    partial = recorded.with_suffix(".partial")
+    partial.write_text(json.dumps(sums, indent=2) + "\n", encoding="utf-8")
+    partial.replace(recorded)
+    log.info("downloaded %d files; checksums in %s", len(files), recorded)
+    return folder / "data"
+
+
+def _verify(folder: Path, sums: dict[str, str]) -> None:
+    for name, expected in sums.items():
+        path = folder / name
+        if not path.is_file() or fingerprint(path) != expected:
+            state = "differs from what was downloaded" if path.is_file() else "is missing"
+            raise UserError(f"{path} {state}: delete the folder {folder} to download it again")

@@ -1,0 +1,144 @@
+"""IdioLink training tuples (query, positives, soft and hard negatives): released, or drawn."""
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from train.data.idiolink import Document, Split
+from train.data.records import describe
+from train.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingTuple:
+    """Records by id, never by text.
+
+    Attributes:
+        anchor: id of the query (or of a document that serves as one).
+        positives: ids of documents of the same idiom in the same meaning.
+        hard: ids of documents of the same idiom in the opposite meaning.
+        soft: ids of documents of other idioms.
+    """
+
+    anchor: str
+    positives: tuple[str, ...]
+    hard: tuple[str, ...]
+    soft: tuple[str, ...]
+
+
+def released_file(root: Path, split: str) -> Path:
+    """Where the authors' released tuples of a split lie."""
+    return root / split / f"triplets_{split}_full.jsonl"
+
+
+def read_released(path: Path, split: Split) -> list[TrainingTuple]:
+    """The authors' released tuples, their texts mapped to ids.
+
+    Raises:
+        UserError: if the file is missing, a line is not JSON, a field is missing, or a text is not
+            that of a record of the split.
+    """
+    if not path.is_file():
+        raise UserError(
+            f"{path}: there are no released training tuples; use objective.tuples=drawn, or put "
+            "the authors' file there"
+        )
+    by_text: dict[str, Document] = {}
+    ambiguous: set[str] = set()
+    for record in (*split.documents, *split.queries):
+        if by_text.setdefault(record.sentence, record) is not record:
+            ambiguous.add(record.sentence)
+    tuples: list[TrainingTuple] = []
+    problems: list[str] = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            texts = [row["query"], row["positive"], *row["negatives"]]
+        except json.JSONDecodeError as error:
+            problems.append(f"line {number}: not valid JSON: {error.msg}")
+            continue
+        except (KeyError, TypeError) as error:
+            problems.append(f"line {number}: field {error} is missing or of the wrong kind")
+            continue
+        unknown = [t for t in texts if not isinstance(t, str) or t not in by_text]
+        doubled = [t for t in texts if isinstance(t, str) and t in ambiguous]
+        if unknown or doubled:
+            what = "is not a sentence of" if unknown else "is the sentence of several records of"
+            problems.append(f"line {number}: {(unknown or doubled)[0]!r} {what} split {split.name}")
+            continue
+        query, positive, *negatives = (by_text[text] for text in texts)
+        if (positive.idiom, positive.meaning) != (query.idiom, query.meaning):
+            problems.append(
+                f"line {number}: field 'positive': {positive.id} differs from its query {query.id} "
+                "in idiom or meaning"
+            )
+            continue
+        tuples.append(
+            TrainingTuple(
+                query.id,
+                (positive.id,),
+                tuple(n.id for n in negatives if n.idiom == query.idiom),
+                tuple(n.id for n in negatives if n.idiom != query.idiom),
+            )
+        )
+    if not tuples and not problems:
+        problems.append("the file holds no tuples")
+    if problems:
+        raise describe(problems, str(path))
+    return tuples
+
+
+def draw_tuples(
+    anchors: Sequence[Document],
+    documents: Sequence[Document],
+    *,
+    num_positives: int,
+    num_hard: int,
+    num_soft: int,
+    seed: Sequence[int],
+) -> list[TrainingTuple]:
+    """One tuple an anchor, drawn without replacement; a function of the seed alone.
+
+    An anchor for which there are fewer documents of a kind than asked gets those there are; one
+    without any positive gets a tuple without positives (the caller counts and leaves it out). An
+    anchor is never its own positive.
+
+    Args:
+        anchors: queries, or documents that serve as queries.
+        documents: where positives and negatives are drawn from.
+        num_positives, num_hard, num_soft: how many of each an anchor gets at most.
+        seed: non-negative integers, as for `numpy.random.default_rng`.
+    """
+    rng = np.random.default_rng(seed)
+    by_class: dict[tuple[str, str], list[int]] = defaultdict(list)
+    by_idiom: dict[str, list[int]] = defaultdict(list)
+    for i, document in enumerate(documents):
+        by_class[document.idiom, document.meaning].append(i)
+        by_idiom[document.idiom].append(i)
+    everything = np.arange(len(documents))
+    others = {idiom: np.delete(everything, own) for idiom, own in by_idiom.items()}
+
+    def draw(pool: Sequence[int] | np.ndarray, count: int) -> tuple[str, ...]:
+        chosen = rng.choice(pool, size=min(count, len(pool)), replace=False) if len(pool) else []
+        return tuple(documents[i].id for i in chosen)
+
+    opposite = {"literal": "idiomatic", "idiomatic": "literal"}
+    tuples = []
+    for anchor in anchors:
+        own = by_class.get((anchor.idiom, anchor.meaning), [])
+        positives = [i for i in own if documents[i].id != anchor.id]
+        tuples.append(
+            TrainingTuple(
+                anchor.id,
+                draw(positives, num_positives),
+                draw(by_class.get((anchor.idiom, opposite[anchor.meaning]), []), num_hard),
+                draw(others.get(anchor.idiom, everything), num_soft),
+            )
+        )
+    return tuples

@@ -1,0 +1,75 @@
+"""Device and precision: decided here, once, with the reason."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from train.errors import UserError
+
+Precision = Literal["fp32", "bf16", "fp16"]
+_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where and in which arithmetic a model runs. Weights are float32 in every case.
+
+    Attributes:
+        device: `cpu`, `cuda` or `mps`.
+        precision: of matrix products; `bf16` and `fp16` by autocast.
+        reason: why, in words, for the log and `run.json`.
+    """
+
+    device: str
+    precision: Precision
+    reason: str
+
+    @property
+    def autocast_dtype(self) -> torch.dtype | None:
+        return _AUTOCAST.get(self.precision)
+
+    @property
+    def tokens_per_forward(self) -> int:
+        """Padded tokens a forward pass that keep this device busy without waste.
+
+        On a CPU short passes of equal length are fastest; a GPU wants long ones.
+        """
+        return 2048 if self.device == "cpu" else 32768
+
+
+def place(device: str, precision: str) -> Placement:
+    """Resolve `auto`.
+
+    Raises:
+        UserError: if the device is not there, or cannot compute in the precision asked for.
+    """
+    available = {
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+        "cpu": True,
+    }
+    if device == "auto":
+        device = next(name for name, there in available.items() if there)
+        why = f"device {device}: the best here"
+    elif not available[device]:
+        there = ", ".join(name for name, is_there in available.items() if is_there)
+        raise UserError(f"device={device} is not available on this machine (available: {there})")
+    else:
+        why = f"device {device}: as asked"
+
+    bf16 = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    if precision == "auto":
+        chosen: Precision = "bf16" if bf16 else "fp32"
+        why += f"; precision {chosen}: " + (
+            "the GPU has it" if bf16 else f"exact, and lower ones are not faster on {device} as a rule"
+        )
+    elif precision == "fp16" and device == "cpu":
+        raise UserError("precision=fp16 is not for the CPU; use precision=fp32 or bf16")
+    elif precision == "bf16" and device == "cuda" and not bf16:
+        raise UserError("precision=bf16: this GPU does not have it; use precision=fp16 or fp32")
+    else:
+        assert precision in ("fp32", "bf16", "fp16")
+        chosen = precision  # type: ignore[assignment]
+        why += f"; precision {precision}: as asked"
+    return Placement(device, chosen, why)

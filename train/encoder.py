@@ -1,0 +1,404 @@
+"""Text (with a span, with a prompt) → embedding: the one forward path of training and scoring."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling as PoolingModule
+from torch import Tensor, nn
+
+from train.errors import UserError
+from train.prompts import Prompts, Request, Role, find_span
+
+log = logging.getLogger(__name__)
+
+_MAX_CACHED_TEXTS = 200_000
+
+
+class _Tokens(NamedTuple):
+    """One text as the model reads it: special tokens included, truncated, not padded."""
+
+    input_ids: list[int]
+    offsets: list[tuple[int, int]]
+
+
+class Encoder(nn.Module):
+    """A sentence-transformers model that also embeds spans, and embeds no text twice.
+
+    A span's embedding is the mean of the last layer's token embeddings whose character offsets
+    overlap the span (late chunking), passed through whatever modules of the checkpoint follow its
+    pooling (a dense layer, normalisation), so that it lies in the documents' space.
+
+    Args:
+        model: transformer → (token-level modules) → pooling → (embedding-level modules).
+        prompts: how this model family writes queries and documents.
+        tokens_per_forward: texts are sorted by length and cut into forward passes of about this many
+            tokens, padding included. It bounds padding and, when scoring, memory; it never changes
+            an embedding.
+
+    Raises:
+        UserError: if the model has no transformer, no pooling, or no tokenizer with offsets.
+    """
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        prompts: Prompts | None = None,
+        *,
+        tokens_per_forward: int = 8192,
+    ) -> None:
+        super().__init__()
+        modules = list(model)
+        poolings = [i for i, module in enumerate(modules) if isinstance(module, PoolingModule)]
+        if not isinstance(modules[0], Transformer) or len(poolings) != 1:
+            names = " → ".join(type(module).__name__ for module in modules)
+            raise UserError(
+                f"this model is {names}; span embeddings need a transformer followed by one pooling"
+            )
+        self.model = model
+        self.prompts = prompts or Prompts()
+        self.tokens_per_forward = tokens_per_forward
+        self._pooling_at = poolings[0]
+        self._tokenizer: Any = model.tokenizer
+        if not getattr(self._tokenizer, "is_fast", False):
+            raise UserError(
+                f"{type(self._tokenizer).__name__} gives no character offsets, which span embeddings "
+                "need: save the model with its fast tokenizer (tokenizer.json)"
+            )
+        self._cache: dict[str, _Tokens] = {}
+
+    # ---------------------------------------------------------------- loading and saving
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | Path,
+        *,
+        revision: str | None = None,
+        device: str | None = None,
+        max_length: int | None = None,
+        pooling: str | None = None,
+        query_prompt: str | None = None,
+        document_prompt: str | None = None,
+        instruction_prompt: str | None = None,
+        trust_remote_code: bool = False,
+        tokens_per_forward: int = 8192,
+    ) -> Encoder:
+        """Load a sentence-transformers or plain transformers checkpoint, in float32.
+
+        Args:
+            path: a local folder, or the name of a model on the Hugging Face Hub.
+            revision: branch, tag or commit on the Hub.
+            device: `cpu`, `cuda`, `mps`; by default the best that is there.
+            max_length: tokens kept of a text; by default the checkpoint's own.
+            pooling: replaces the checkpoint's own pooling (`mean`, `cls`, `lasttoken`, …).
+            query_prompt, document_prompt: replace the checkpoint's own prompts.
+            instruction_prompt: template of queries with an instruction, see :class:`Prompts`.
+            trust_remote_code: run Python code that comes with the checkpoint.
+            tokens_per_forward: see the class.
+
+        Raises:
+            UserError: if there is no such model, it cannot be reached, or it is none we can embed with.
+        """
+        model = _load(str(path), revision, device, pooling, trust_remote_code)
+        if max_length is not None:
+            model.max_seq_length = max_length
+        own = model.prompts or {}
+        default = Prompts()
+        try:
+            prompts = Prompts(
+                query=own.get("query") or "" if query_prompt is None else query_prompt,
+                document=own.get("document") or "" if document_prompt is None else document_prompt,
+                instruction=instruction_prompt or own.get("instruction") or default.instruction,
+            )
+        except ValueError as error:
+            raise UserError(f"model {path}: {error}") from None
+        return cls(model, prompts, tokens_per_forward=tokens_per_forward)
+
+    def save(self, folder: str | Path) -> None:
+        """Write a plain sentence-transformers folder, prompts included, weights as safetensors."""
+        self.model.prompts = {
+            "query": self.prompts.query,
+            "document": self.prompts.document,
+            "instruction": self.prompts.instruction,
+        }
+        self.model.save_pretrained(str(folder), create_model_card=False, safe_serialization=True)
+
+    # ---------------------------------------------------------------- for users
+
+    @torch.no_grad()
+    def encode(
+        self,
+        texts: Sequence[str],
+        spans: Sequence[str | tuple[int, int]] | None = None,
+        *,
+        role: Role = "document",
+        instruction: str | None = None,
+    ) -> Tensor:
+        """Embed texts, or spans in their texts.
+
+        Args:
+            texts: N texts.
+            spans: one a text: character offsets (start, end), or the words themselves (their first
+                occurrence as whole words counts). Without it, whole texts are embedded.
+            role: picks the model family's prompt; most models make no difference.
+            instruction: put before every text, in the model family's format; implies `role="query"`.
+
+        Returns:
+            (N, D), float32, on the CPU, in the order of `texts`.
+
+        Raises:
+            UserError: if a span is not in its text, or beyond the model's maximum length.
+        """
+        if isinstance(texts, str):
+            raise TypeError("texts: expected a list of texts, got one text")
+        if spans is not None and len(spans) != len(texts):
+            raise ValueError(f"{len(texts)} texts but {len(spans)} spans")
+        requests = []
+        for i, text in enumerate(texts):
+            span = spans[i] if spans is not None else None
+            if isinstance(span, str):
+                found = find_span(text, span)
+                if found is None:
+                    raise UserError(f"span {span!r} is not in text {i}: {text!r}")
+                span = found
+            requests.append(
+                Request(
+                    text,
+                    span,
+                    role="query" if instruction is not None else role,
+                    instruction=instruction,
+                    pooling="sentence" if span is None else "span",
+                )
+            )
+        was_training = self.training
+        self.eval()
+        try:
+            return self(requests).float().cpu()
+        finally:
+            self.train(was_training)
+
+    # ---------------------------------------------------------------- the forward path
+
+    @property
+    def dimension(self) -> int:
+        """D, the length of an embedding."""
+        dimension = self.model.get_embedding_dimension()
+        assert dimension is not None
+        return dimension
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    def forward(
+        self, requests: Sequence[Request], on_progress: Callable[[int], None] | None = None
+    ) -> Tensor:
+        """Embed all requests; each distinct text as the model reads it goes through it once.
+
+        Args:
+            requests: R embeddings to compute.
+            on_progress: called after each forward pass with the number of texts it held.
+
+        Returns:
+            (R, D), row i for request i; with a graph where gradients are on.
+
+        Raises:
+            UserError: if a span is missing, outside its text, or beyond the maximum length.
+        """
+        if not requests:
+            return torch.zeros(0, self.dimension, device=self.device)
+        rendered = [self.prompts.render(request) for request in requests]
+        texts = list(dict.fromkeys(text for text, _ in rendered))
+        tokens = dict(zip(texts, self._tokenise(texts), strict=True))
+        wanted: dict[str, list[int]] = {text: [] for text in texts}
+        for i, (text, _) in enumerate(rendered):
+            wanted[text].append(i)
+
+        pieces, order = [], []
+        texts.sort(key=lambda text: len(tokens[text].input_ids), reverse=True)
+        for chunk in self._chunks(texts, tokens):
+            rows, spans, of_sentences, of_spans = [], [], [], []
+            for row, text in enumerate(chunk):
+                for i in wanted[text]:
+                    if requests[i].pooling == "sentence":
+                        rows.append(row)
+                        of_sentences.append(i)
+                    else:
+                        where = _tokens_of_span(tokens[text], rendered[i][1], requests[i])
+                        spans.append((row, where))
+                        of_spans.append(i)
+            batch = [tokens[text].input_ids for text in chunk]
+            pieces.append(self._forward_chunk(batch, rows, spans))
+            order += of_sentences + of_spans
+            if on_progress is not None:
+                on_progress(len(chunk))
+        back = torch.empty(len(order), dtype=torch.long)
+        back[torch.tensor(order)] = torch.arange(len(order))
+        return torch.cat(pieces)[back.to(self.device)]
+
+    def _forward_chunk(
+        self,
+        batch: list[list[int]],
+        rows: list[int],
+        spans: list[tuple[int, list[int]]],
+    ) -> Tensor:
+        """One pass of the transformer, pooled for the sentences `rows`, then for the `spans`."""
+        features = self._pad(batch)
+        length = features["input_ids"].shape[1]
+        left = self._tokenizer.padding_side == "left"
+        modules = list(self.model)
+        for module in modules[: self._pooling_at]:
+            features = module(features)
+        token_embeddings: Tensor = features["token_embeddings"]  # (B, T, D)
+        pooled = []
+        if rows:
+            features = modules[self._pooling_at](features)
+            pooled.append(features["sentence_embedding"][torch.tensor(rows, device=self.device)])
+        if spans:
+            of_row = torch.tensor([row for row, _ in spans])
+            weights = torch.zeros(len(spans), length)
+            for s, (row, positions) in enumerate(spans):
+                shift = length - len(batch[row]) if left else 0
+                weights[s, [p + shift for p in positions]] = 1.0 / len(positions)
+            weights = weights.to(self.device, token_embeddings.dtype)
+            # (S, T, D) · (S, T, 1) → (S, D); no matrix product, which autocast would round to bfloat16
+            of_spans = token_embeddings[of_row.to(self.device)] * weights[:, :, None]
+            pooled.append(of_spans.sum(1))
+        features = dict(features, sentence_embedding=torch.cat(pooled))
+        for module in modules[self._pooling_at + 1 :]:
+            features = module(features)
+        result: Tensor = features["sentence_embedding"]
+        return result
+
+    def _pad(self, batch: list[list[int]]) -> dict[str, Any]:
+        features = self._tokenizer.pad(
+            {
+                "input_ids": batch,
+                "attention_mask": [[1] * len(ids) for ids in batch],
+                # Every text is one segment, and its type is 0 in each family that has types.
+                **(
+                    {"token_type_ids": [[0] * len(ids) for ids in batch]}
+                    if "token_type_ids" in self._tokenizer.model_input_names
+                    else {}
+                ),
+            },
+            padding=True,
+            return_tensors="pt",
+            verbose=False,
+        )
+        return {name: values.to(self.device) for name, values in features.items()}
+
+    def _tokenise(self, texts: Sequence[str]) -> list[_Tokens]:
+        new = [text for text in texts if text not in self._cache]
+        if len(self._cache) + len(new) > _MAX_CACHED_TEXTS:
+            self._cache.clear()
+            new = list(texts)
+        if new:
+            lower = getattr(self.model[0], "do_lower_case", False)
+            encoded = self._tokenizer(
+                [text.lower() for text in new] if lower else new,
+                truncation=True,
+                max_length=self.model.max_seq_length,
+                return_offsets_mapping=True,
+                return_attention_mask=False,
+            )
+            for text, ids, offsets in zip(
+                new, encoded["input_ids"], encoded["offset_mapping"], strict=True
+            ):
+                self._cache[text] = _Tokens(ids, offsets)
+        return [self._cache[text] for text in texts]
+
+    def _chunks(self, texts: list[str], tokens: dict[str, _Tokens]) -> list[list[str]]:
+        """Texts, longest first, cut where the padded size would pass `tokens_per_forward`."""
+        chunks: list[list[str]] = []
+        for text in texts:
+            longest = len(tokens[chunks[-1][0]].input_ids) if chunks else 0
+            if not chunks or (len(chunks[-1]) + 1) * longest > self.tokens_per_forward:
+                chunks.append([])
+            chunks[-1].append(text)
+        return chunks
+
+
+def _tokens_of_span(
+    tokens: _Tokens, span: tuple[int, int] | None, request: Request
+) -> list[int]:
+    """Positions of the tokens that overlap the span; special tokens have empty offsets."""
+    if span is None or request.span is None or not 0 <= request.span[0] < request.span[1]:
+        raise UserError(f"no span given to embed in {request.text!r}")
+    if request.span[1] > len(request.text):
+        raise UserError(f"span {request.span} ends after the text {request.text!r}")
+    positions = [
+        i
+        for i, (start, end) in enumerate(tokens.offsets)
+        if start < span[1] and end > span[0] and start < end
+    ]
+    if not positions:
+        raise UserError(
+            f"span {request.text[slice(*request.span)]!r} of {request.text[:80]!r}… has no token "
+            f"within the model's maximum length ({len(tokens.input_ids)} tokens): raise "
+            "model.max_length, or shorten the text"
+        )
+    return positions
+
+
+def _load(
+    path: str, revision: str | None, device: str | None, pooling: str | None, trust: bool
+) -> SentenceTransformer:
+    local = Path(path).expanduser()
+    if local.is_dir():
+        if not any((local / name).is_file() for name in ("modules.json", "config.json")):
+            raise UserError(
+                f"model folder {path} holds neither modules.json (sentence-transformers) nor "
+                "config.json (transformers): give the folder that a model was saved to"
+            )
+        path = str(local)
+    elif local.exists() or path.startswith((".", "/", "~")) or path.count("/") > 1:
+        raise UserError(f"model {path} is not a folder; give a model folder or a name on the Hub")
+    try:
+        with _quiet_loading():
+            model = SentenceTransformer(
+                path,
+                revision=revision,
+                device=device,
+                trust_remote_code=trust,
+                # Weights as safetensors only: no pickle of an untrusted file is ever opened. Float32
+                # master weights, whatever the file stores: bfloat16 ones lose small updates.
+                model_kwargs={"use_safetensors": True, "dtype": torch.float32},
+            )
+            if pooling is not None:
+                transformer = model[0]
+                width = transformer.get_embedding_dimension()
+                model = SentenceTransformer(
+                    modules=[transformer, PoolingModule(width, pooling_mode=pooling)],
+                    prompts=model.prompts,
+                    device=device,
+                )
+    except (OSError, ValueError, RuntimeError, KeyError, ImportError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        where = (
+            "the folder does not hold a model that can be loaded"
+            if local.is_dir()
+            else "it is no local folder, and the Hugging Face Hub did not give it (offline? "
+            "misspelt? private: log in with `hf auth login`)"
+        )
+        raise UserError(f"could not load model {path}: {where}. Reason: {reason}") from error
+    return model
+
+
+class _quiet_loading:
+    """Silences the libraries' own progress bars around loading a model."""
+
+    def __enter__(self) -> None:
+        from transformers.utils import logging as transformers_logging
+
+        transformers_logging.disable_progress_bar()
+
+    def __exit__(self, *_: object) -> None:
+        return None

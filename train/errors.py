@@ -1,0 +1,8 @@
+"""The one exception that is meant for people."""
+
+
+class UserError(Exception):
+    """Something the user can mend: its message says what is wrong, where, and what to do.
+
+    The entry points print the message without a traceback and exit with a non-zero status.
+    """

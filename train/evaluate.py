@@ -1,0 +1,22 @@
+"""`python -m train.evaluate`: the scorecard of any embedding model, without training."""
+
+from typing import Any
+
+from train.cli import launch
+from train.settings import EvaluateSettings, check
+
+
+def run(config: dict[str, Any]) -> None:
+    """Score one model."""
+    settings: EvaluateSettings = check(EvaluateSettings, config)
+    from train.zero_shot import zero_shot  # heavy: after the configuration is known to be right
+
+    zero_shot(settings, config)
+
+
+def main() -> None:
+    launch("evaluate", run)
+
+
+if __name__ == "__main__":
+    main()

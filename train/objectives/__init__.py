@@ -1,0 +1,60 @@
+"""One module an objective: its data, how a batch is drawn, and its loss. Knows no loop, no model."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+from train.prompts import Request
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one micro-step embeds, and what the objective needs to turn that into a loss.
+
+    Attributes:
+        requests: everything to embed, in one forward call.
+        anchors: ids of the anchors, for messages.
+        plan: the objective's own: which rows are what.
+    """
+
+    requests: Sequence[Request]
+    anchors: Sequence[str]
+    plan: Any
+
+
+@dataclass(frozen=True)
+class ObjectiveLoss:
+    """Loss of a batch (mean over its anchors) and what is worth logging beside it."""
+
+    loss: Tensor
+    logs: dict[str, float] = field(default_factory=dict)
+
+
+class Objective(Protocol):
+    """A training objective.
+
+    Everything drawn is a function of the seed and the epoch, so a run that goes on from a checkpoint
+    draws what an uninterrupted one would have drawn.
+    """
+
+    files: Sequence[Path]
+    modules: nn.Module
+
+    def describe(self) -> str:
+        """One line for the log: how many anchors of what."""
+        ...
+
+    def plan(self, epoch: int, shards: int) -> list[list[list[int]]]:
+        """The epoch's optimizer steps, each cut into `shards` lists of anchor numbers."""
+        ...
+
+    def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:
+        """The batch of these anchors in this epoch."""
+        ...
+
+    def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
+        """The loss from embeddings (R, D), row i for `batch.requests[i]`."""
+        ...

@@ -1,0 +1,131 @@
+"""The run folder: what a run writes beside its checkpoints. Files appear whole or not at all."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import subprocess
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import train
+from train.data.sources import fingerprint
+
+_PACKAGES = (
+    "torch",
+    "transformers",
+    "sentence-transformers",
+    "tokenizers",
+    "accelerate",
+    "pytorch-metric-learning",
+    "hydra-core",
+    "numpy",
+)
+
+
+class RunFolder:
+    """`config.yaml`, `run.json`, `metrics.jsonl` and `scores.json` of one run.
+
+    Args:
+        path: created if need be.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir(parents=True, exist_ok=True)
+        self._run: dict[str, Any] = {}
+
+    def start(self, config: dict[str, Any], **facts: Any) -> None:
+        """Write the resolved configuration, and what else is needed to repeat the run."""
+        write_text(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False))
+        self._run = {
+            "status": "running",
+            "started": _now(),
+            "ended": None,
+            "code": code_version(),
+            "packages": package_versions(),
+            "machine": {"python": platform.python_version(), "system": platform.platform()},
+            **facts,
+        }
+        self._write_run()
+
+    def update(self, **facts: Any) -> None:
+        """Add to `run.json`."""
+        self._run |= facts
+        self._write_run()
+
+    def end(self, status: str, **facts: Any) -> None:
+        """Close `run.json`: `finished`, `interrupted` or `failed`."""
+        self.update(status=status, ended=_now(), **facts)
+
+    def _write_run(self) -> None:
+        write_json(self.path / "run.json", self._run)
+
+    def log_metrics(self, record: dict[str, Any]) -> None:
+        """Append one line to `metrics.jsonl`."""
+        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """All lines of `metrics.jsonl`."""
+        path = self.path / "metrics.jsonl"
+        if not path.is_file():
+            return []
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole: under another name first, then renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON, whole."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_jsonl(path: Path, records: Iterable[dict[str, Any]]) -> None:
+    """Write one JSON object a line, whole."""
+    write_text(path, "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records))
+
+
+def fingerprints(files: Iterable[Path]) -> dict[str, str]:
+    """SHA-256 of each file, by its path."""
+    return {str(path): fingerprint(path) for path in dict.fromkeys(files)}
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of the packages that decide the numbers."""
+    return {name: importlib.metadata.version(name) for name in _PACKAGES}
+
+
+def code_version() -> dict[str, Any]:
+    """Version of this code, and in a clone its commit and whether the work tree differs from it."""
+    root = Path(__file__).resolve().parent.parent
+    version: dict[str, Any] = {"version": train.__version__}
+    if (root / ".git").exists():
+        try:
+            version["commit"] = _git(root, "rev-parse", "HEAD")
+            version["modified"] = bool(_git(root, "status", "--porcelain", "--untracked-files=no"))
+        except (OSError, subprocess.SubprocessError):
+            pass
+    return version
+
+
+def _git(root: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True, timeout=10
+    )
+    return done.stdout.strip()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

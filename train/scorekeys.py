@@ -1,0 +1,33 @@
+"""Names of every score: the flat keys of `scores.json`, tables, trackers and sweeps.
+
+Imports nothing heavy, so that an unknown key in an override is reported at once.
+"""
+
+from collections.abc import Iterable, Sequence
+
+IDIOLINK_QUERY_MODES = ("sentence", "span", "instruction_sentence", "instruction_span")
+IDIOLINK_BM25_MODES = ("bm25_sentence", "bm25_span")
+IDIOLINK_METRICS = ("r_precision", "ndcg@10")
+IDIOLINK_SLICES = ("literal", "idiomatic", "gold", "silver")
+IDIOLINK_RELEVANT_USAGES = ("idiomatic", "simplification", "sense")  # of an idiomatic query
+
+
+def idiolink_key(split: str, mode: str, metric: str, slice_: str | None = None) -> str:
+    """`idiolink/<split>/<mode>/<metric>[/<slice>]`; without a slice: over all queries."""
+    key = f"idiolink/{split}/{mode}/{metric}"
+    return key if slice_ is None else f"{key}/{slice_}"
+
+
+def idiolink_keys(splits: Iterable[str], modes: Sequence[str]) -> list[str]:
+    """Every key that the benchmark `idiolink` can give for these splits and modes."""
+    keys = []
+    for split in splits:
+        for mode in modes:
+            for metric in IDIOLINK_METRICS:
+                keys += [
+                    idiolink_key(split, mode, metric, s) for s in (None, *IDIOLINK_SLICES)
+                ]
+            keys += [
+                idiolink_key(split, mode, "recall_at_r", u) for u in IDIOLINK_RELEVANT_USAGES
+            ]
+    return keys

@@ -1,0 +1,226 @@
+"""The configuration, checked: types, ranges, and what must fit together. Imports nothing heavy.
+
+Default values and what each option means stand in `conf/`, nowhere else; here is what is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
+
+from train.errors import UserError
+from train.scorekeys import idiolink_keys
+
+QueryMode = Literal["sentence", "span", "instruction_sentence", "instruction_span"]
+Bm25Mode = Literal["bm25_sentence", "bm25_span"]
+BenchmarkName = Literal["idiolink"]
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Splits = Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]
+Ratio = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Section(BaseModel):
+    # Strict: `trainer.batch_size=true` or `seed="42"` is a slip, not a number.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class ModelSettings(_Section):
+    path: str
+    revision: str | None
+    pooling: str | None
+    max_length: PositiveInt | None
+    query_prompt: str | None
+    document_prompt: str | None
+    instruction_prompt: str | None
+    trust_remote_code: bool
+    tokens_per_forward: PositiveInt | None
+
+
+class DataSettings(_Section):
+    sample: bool
+    root: str | None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if self.sample and self.root is not None:
+            raise ValueError("data=sample and data.root exclude each other: give one of them")
+        return self
+
+
+class InfoNCESettings(_Section):
+    temperature: PositiveFloat
+    denominator: Literal["negatives", "own_positive", "all_positives"]
+    in_batch: Literal["none", "positives", "all"]
+    false_negatives: Literal["keep", "mask", "positive"]
+    hard_weight: NonNegativeFloat
+    soft_weight: NonNegativeFloat
+
+
+class IdioLinkObjectiveSettings(_Section):
+    name: Literal["idiolink"]
+    split: str
+    query_mode: Annotated[list[QueryMode], BeforeValidator(_as_list), Field(min_length=1)]
+    tuples: Literal["released", "drawn"]
+    num_positives: PositiveInt
+    num_hard: NonNegativeInt
+    num_soft: NonNegativeInt
+    redraw: bool
+    documents_as_queries: bool
+    drop_last: bool
+    loss: InfoNCESettings
+
+    @model_validator(mode="after")
+    def _released_are_fixed(self) -> Self:
+        if self.tuples == "released":
+            for field in ("redraw", "documents_as_queries"):
+                if getattr(self, field):
+                    raise ValueError(f"{field}=true needs tuples=drawn: the released ones are fixed")
+        return self
+
+
+class TrainerSettings(_Section):
+    batch_size: PositiveInt
+    accumulation: PositiveInt
+    max_epochs: PositiveInt
+    max_steps: PositiveInt | None
+    learning_rate: PositiveFloat
+    weight_decay: NonNegativeFloat
+    schedule: Literal["linear", "cosine", "constant"]
+    warmup_ratio: Ratio
+    warmup_steps: NonNegativeInt | None
+    clip_norm: PositiveFloat | None
+    monitor: Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]
+    patience: PositiveInt | None
+    min_delta: NonNegativeFloat
+    keep_checkpoints: NonNegativeInt
+    log_every: PositiveInt
+
+    @model_validator(mode="after")
+    def _whole_micro_batches(self) -> Self:
+        if self.batch_size % self.accumulation:
+            raise ValueError(
+                f"batch_size={self.batch_size} cannot be cut into accumulation={self.accumulation} "
+                "equal parts"
+            )
+        return self
+
+
+class IdioLinkBenchmarkSettings(_Section):
+    split: Splits
+    query_modes: list[QueryMode]
+    bm25_modes: list[Bm25Mode]
+
+
+class BenchmarkSettings(_Section):
+    idiolink: IdioLinkBenchmarkSettings
+
+
+class EvalSettings(_Section):
+    every: Literal["epoch"] | PositiveInt
+    benchmarks: list[BenchmarkName] | None
+    per_query: bool
+
+
+class Common(_Section):
+    model: ModelSettings
+    data: DataSettings
+    benchmark: BenchmarkSettings
+    seed: NonNegativeInt
+    device: Literal["auto", "cpu", "cuda", "mps"]
+    precision: Literal["auto", "fp32", "bf16", "fp16"]
+    split: Splits | None
+
+    @property
+    def idiolink_splits(self) -> list[str]:
+        """The splits that IdioLink is scored on: `split=` wins over the benchmark's own."""
+        return self.split if self.split is not None else self.benchmark.idiolink.split
+
+    def score_keys(self, benchmarks: Sequence[str] | None) -> list[str]:
+        """Every score key that these settings can give."""
+        keys: list[str] = []
+        if benchmarks is None or "idiolink" in benchmarks:
+            own = self.benchmark.idiolink
+            keys += idiolink_keys(self.idiolink_splits, [*own.query_modes, *own.bm25_modes])
+        return keys
+
+
+class TrainSettings(Common):
+    objective: IdioLinkObjectiveSettings
+    trainer: TrainerSettings
+    eval: EvalSettings
+    run_dir: str | None
+    resume: str | None
+
+    @model_validator(mode="after")
+    def _monitor_is_scored(self) -> Self:
+        known = self.score_keys(self.eval.benchmarks)
+        for key in self.trainer.monitor:
+            if key not in known:
+                raise ValueError(_unknown_score(key, known))
+        return self
+
+
+class EvaluateSettings(Common):
+    benchmarks: list[BenchmarkName] | None
+    per_query: str | None
+    output: str | None
+
+
+def check(kind: type[TrainSettings] | type[EvaluateSettings], config: dict[str, Any]) -> Any:
+    """The composed configuration as settings.
+
+    Raises:
+        UserError: naming each option that is wrong, what it got, and what it takes.
+    """
+    try:
+        return kind.model_validate(config)
+    except ValidationError as error:
+        lines = []
+        for e in error.errors():
+            # Union branches ("list[...]", "literal[...]") are pydantic's, not options of ours.
+            option = ".".join(str(part) for part in e["loc"] if _is_option(part))
+            if e["type"] == "value_error":
+                text = str(e["ctx"]["error"])
+            elif e["type"] == "literal_error":
+                text = f"must be one of {e['ctx']['expected']}, got {e['input']!r}"
+            else:
+                text = f"{e['msg'].replace('Input should', 'must')}, got {e['input']!r}"
+            line = f"  {option}: {text}" if option else f"  {text}"
+            if line not in lines:
+                lines.append(line)
+        plural = "s are" if len(lines) > 1 else " is"
+        raise UserError(
+            f"{len(lines)} setting{plural} wrong:\n" + "\n".join(lines)
+        ) from None
+
+
+def _is_option(part: int | str) -> bool:
+    return isinstance(part, str) and part.replace("_", "").isalnum()
+
+
+def _unknown_score(key: str, known: Sequence[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(key, known, n=3, cutoff=0.3)
+    return (
+        f"trainer.monitor: this run has no score {key!r}; the nearest it has: {', '.join(close) or 'none'} "
+        "(keys are <benchmark>/<split>/<mode>/<metric>[/<slice>])"
+    )

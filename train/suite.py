@@ -1,0 +1,83 @@
+"""The shared evaluation hook: embed every distinct text once, score every benchmark."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from train.benchmarks import Benchmark
+from train.encoder import Encoder
+from train.progress import progress_bar
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Scorecard:
+    """Scores of one checkpoint on all benchmarks.
+
+    Attributes:
+        scores: flat key → number, see :mod:`train.scorekeys`.
+        per_query: benchmark → one record a query and mode.
+        seconds: wall time, and of it the encoder's.
+        num_texts: distinct texts that were embedded.
+    """
+
+    scores: dict[str, float]
+    per_query: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    seconds: float = 0.0
+    encoder_seconds: float = 0.0
+    num_texts: int = 0
+
+
+class Suite:
+    """All benchmarks that every checkpoint is scored on.
+
+    Args:
+        benchmarks: each states its requests; equal requests of several benchmarks are embedded once.
+    """
+
+    def __init__(self, benchmarks: Sequence[Benchmark]) -> None:
+        self.benchmarks = list(benchmarks)
+
+    def run(self, encoder: Encoder, only: Sequence[str] | None = None) -> Scorecard:
+        """Score `encoder` as it stands (in evaluation mode, in float32, without gradient).
+
+        Args:
+            encoder: left in the mode in which it came.
+            only: names of benchmarks to run; by default all.
+        """
+        start = time.perf_counter()
+        chosen = [b for b in self.benchmarks if only is None or b.name in only]
+        requests = [request for b in chosen for request in b.requests]
+        num_texts = len({encoder.prompts.render(request)[0] for request in requests})
+        was_training = encoder.training
+        encoder.eval()
+        try:
+            with torch.no_grad(), progress_bar("scoring", num_texts) as advance:
+                embeddings = encoder(requests, on_progress=advance)
+        finally:
+            encoder.train(was_training)
+        embeddings = embeddings.float().cpu()
+        embedded = time.perf_counter()
+
+        scores: dict[str, float] = {}
+        per_query: dict[str, list[dict[str, Any]]] = {}
+        at = 0
+        for benchmark in chosen:
+            result = benchmark.score(embeddings[at : at + len(benchmark.requests)])
+            at += len(benchmark.requests)
+            scores |= result.scores
+            per_query[benchmark.name] = result.per_query
+        return Scorecard(
+            scores,
+            per_query,
+            seconds=time.perf_counter() - start,
+            encoder_seconds=embedded - start,
+            num_texts=num_texts,
+        )

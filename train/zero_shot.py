@@ -1,0 +1,68 @@
+"""The scorecard of a model as it is."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from train.build import build_benchmarks, build_encoder
+from train.device import place
+from train.errors import UserError
+from train.runfolder import code_version, fingerprints, package_versions, write_json, write_jsonl
+from train.settings import EvaluateSettings
+from train.suite import Suite
+from train.tables import SAMPLE_NOTE, print_scores
+
+log = logging.getLogger(__name__)
+
+
+def zero_shot(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, float]:
+    """Score the model; print the table, and write what the settings name.
+
+    Returns:
+        The scores.
+
+    Raises:
+        UserError: for everything that the user can mend.
+    """
+    placement = place(settings.device, settings.precision)
+    log.info(placement.reason)
+    suite = Suite(build_benchmarks(settings, settings.benchmarks))
+    encoder = build_encoder(settings.model, placement)
+    dtype = placement.autocast_dtype
+    lower = torch.autocast(placement.device, dtype) if dtype else contextlib.nullcontext()
+    with lower:
+        card = suite.run(encoder)
+    log.info(
+        "%d texts in %.1f s, %.0f%% of it the model's",
+        *(card.num_texts, card.seconds, 100 * card.encoder_seconds / card.seconds),
+    )
+    title = f"{settings.model.path} {SAMPLE_NOTE}" if settings.data.sample else settings.model.path
+    print_scores(card.scores, title)
+    files = [path for benchmark in suite.benchmarks for path in benchmark.files]
+    try:
+        if settings.output is not None:
+            meta = {
+                "model": settings.model.path,
+                "data": SAMPLE_NOTE if settings.data.sample else "public",
+                "files": fingerprints(files),
+                "device": placement.device,
+                "precision": placement.precision,
+                "code": code_version(),
+                "packages": package_versions(),
+                "num_texts": card.num_texts,
+                "seconds": round(card.seconds, 3),
+                "encoder_seconds": round(card.encoder_seconds, 3),
+                "config": config,
+            }
+            write_json(Path(settings.output), {"scores": card.scores, "baseline": {}, "meta": meta})
+        if settings.per_query is not None:
+            rows = [{"benchmark": n, **row} for n, rows in card.per_query.items() for row in rows]
+            write_jsonl(Path(settings.per_query), rows)
+    except OSError as error:
+        raise UserError(f"could not write {error.filename}: {error.strerror}") from None
+    return card.scores
