@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,9 +13,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling as Poolin
 from torch import Tensor, nn
 
 from train.errors import UserError
+from train.loading import load_model, quiet
 from train.prompts import Prompts, Request, Role, find_span
-
-log = logging.getLogger(__name__)
 
 _MAX_CACHED_TEXTS = 200_000
 
@@ -72,6 +70,7 @@ class Encoder(nn.Module):
                 "need: save the model with its fast tokenizer (tokenizer.json)"
             )
         self._cache: dict[str, _Tokens] = {}
+        self.eval()
 
     # ---------------------------------------------------------------- loading and saving
 
@@ -106,7 +105,13 @@ class Encoder(nn.Module):
         Raises:
             UserError: if there is no such model, it cannot be reached, or it is none we can embed with.
         """
-        model = _load(str(path), revision, device, pooling, trust_remote_code)
+        model = load_model(
+            str(path),
+            revision=revision,
+            device=device,
+            pooling=pooling,
+            trust_remote_code=trust_remote_code,
+        )
         if max_length is not None:
             model.max_seq_length = max_length
         own = model.prompts or {}
@@ -128,7 +133,8 @@ class Encoder(nn.Module):
             "document": self.prompts.document,
             "instruction": self.prompts.instruction,
         }
-        self.model.save_pretrained(str(folder), create_model_card=False, safe_serialization=True)
+        with quiet():
+            self.model.save_pretrained(str(folder), create_model_card=False, safe_serialization=True)
 
     # ---------------------------------------------------------------- for users
 
@@ -252,7 +258,6 @@ class Encoder(nn.Module):
         """One pass of the transformer, pooled for the sentences `rows`, then for the `spans`."""
         features = self._pad(batch)
         length = features["input_ids"].shape[1]
-        left = self._tokenizer.padding_side == "left"
         modules = list(self.model)
         for module in modules[: self._pooling_at]:
             features = module(features)
@@ -264,9 +269,8 @@ class Encoder(nn.Module):
         if spans:
             of_row = torch.tensor([row for row, _ in spans])
             weights = torch.zeros(len(spans), length)
-            for s, (row, positions) in enumerate(spans):
-                shift = length - len(batch[row]) if left else 0
-                weights[s, [p + shift for p in positions]] = 1.0 / len(positions)
+            for s, (_, positions) in enumerate(spans):
+                weights[s, positions] = 1.0 / len(positions)
             weights = weights.to(self.device, token_embeddings.dtype)
             # (S, T, D) · (S, T, 1) → (S, D); no matrix product, which autocast would round to bfloat16
             of_spans = token_embeddings[of_row.to(self.device)] * weights[:, :, None]
@@ -290,6 +294,9 @@ class Encoder(nn.Module):
                 ),
             },
             padding=True,
+            # On the right whatever the tokenizer prefers: a text's tokens then have the positions
+            # 0, 1, … in every batch, and in a causal model none of them sees the padding.
+            padding_side="right",
             return_tensors="pt",
             verbose=False,
         )
@@ -346,59 +353,3 @@ def _tokens_of_span(
             "model.max_length, or shorten the text"
         )
     return positions
-
-
-def _load(
-    path: str, revision: str | None, device: str | None, pooling: str | None, trust: bool
-) -> SentenceTransformer:
-    local = Path(path).expanduser()
-    if local.is_dir():
-        if not any((local / name).is_file() for name in ("modules.json", "config.json")):
-            raise UserError(
-                f"model folder {path} holds neither modules.json (sentence-transformers) nor "
-                "config.json (transformers): give the folder that a model was saved to"
-            )
-        path = str(local)
-    elif local.exists() or path.startswith((".", "/", "~")) or path.count("/") > 1:
-        raise UserError(f"model {path} is not a folder; give a model folder or a name on the Hub")
-    try:
-        with _quiet_loading():
-            model = SentenceTransformer(
-                path,
-                revision=revision,
-                device=device,
-                trust_remote_code=trust,
-                # Weights as safetensors only: no pickle of an untrusted file is ever opened. Float32
-                # master weights, whatever the file stores: bfloat16 ones lose small updates.
-                model_kwargs={"use_safetensors": True, "dtype": torch.float32},
-            )
-            if pooling is not None:
-                transformer = model[0]
-                width = transformer.get_embedding_dimension()
-                model = SentenceTransformer(
-                    modules=[transformer, PoolingModule(width, pooling_mode=pooling)],
-                    prompts=model.prompts,
-                    device=device,
-                )
-    except (OSError, ValueError, RuntimeError, KeyError, ImportError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        where = (
-            "the folder does not hold a model that can be loaded"
-            if local.is_dir()
-            else "it is no local folder, and the Hugging Face Hub did not give it (offline? "
-            "misspelt? private: log in with `hf auth login`)"
-        )
-        raise UserError(f"could not load model {path}: {where}. Reason: {reason}") from error
-    return model
-
-
-class _quiet_loading:
-    """Silences the libraries' own progress bars around loading a model."""
-
-    def __enter__(self) -> None:
-        from transformers.utils import logging as transformers_logging
-
-        transformers_logging.disable_progress_bar()
-
-    def __exit__(self, *_: object) -> None:
-        return None

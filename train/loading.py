@@ -1,0 +1,94 @@
+"""Checkpoints from a folder or the Hugging Face Hub, with errors that say what to do."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from transformers.utils import logging as transformers_logging
+
+from train.errors import UserError
+from train.hub import first_line, is_cached, why_unavailable
+
+log = logging.getLogger(__name__)
+
+
+def load_model(
+    path: str,
+    *,
+    revision: str | None = None,
+    device: str | None = None,
+    pooling: str | None = None,
+    trust_remote_code: bool = False,
+) -> SentenceTransformer:
+    """A sentence-transformers or plain transformers checkpoint, weights in float32.
+
+    Only safetensors are read: no pickle of an untrusted file is ever opened. Float32 whatever the
+    file stores, because bfloat16 master weights lose small updates.
+
+    Raises:
+        UserError: if there is no such model, it cannot be reached, or it cannot be loaded.
+    """
+    local = Path(path).expanduser()
+    offline = False
+    if local.is_dir():
+        if not any((local / name).is_file() for name in ("modules.json", "config.json")):
+            raise UserError(
+                f"model folder {path} holds neither modules.json (sentence-transformers) nor "
+                "config.json (transformers): give the folder that a model was saved to"
+            )
+        path = str(local)
+    elif local.exists() or path.startswith((".", "/", "~")) or path.count("/") > 1:
+        raise UserError(f"model {path} is not a folder; give a model folder or a name on the Hub")
+    else:
+        reason = why_unavailable(path, "model", revision)
+        offline = reason is not None and is_cached(path, revision)
+        if offline:
+            log.info("the Hub does not answer (%s): using the copy of %s downloaded before", reason, path)
+        elif reason is not None:
+            raise UserError(
+                f"model {path} is no local folder, and the Hugging Face Hub did not give it (offline? "
+                f"misspelt? private: log in with `hf auth login`). Reason: {reason}"
+            )
+    try:
+        with quiet():
+            model = SentenceTransformer(
+                path,
+                revision=revision,
+                device=device,
+                trust_remote_code=trust_remote_code,
+                local_files_only=offline,
+                model_kwargs={"use_safetensors": True, "dtype": torch.float32},
+            )
+            if pooling is not None:
+                transformer = model[0]
+                width = transformer.get_embedding_dimension()
+                model = SentenceTransformer(
+                    modules=[transformer, Pooling(width, pooling_mode=pooling)],
+                    prompts=model.prompts,
+                    device=device,
+                )
+    # A broken file can fail anywhere in three libraries, each with errors of its own.
+    except Exception as error:
+        raise UserError(f"could not load model {path}: {first_line(error)}") from error
+    return model
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Loading and saving take a moment: the libraries' own bars and messages would only be noise."""
+    level = logging.getLogger("sentence_transformers").level
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    logging.getLogger("sentence_transformers").setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.getLogger("sentence_transformers").setLevel(level)
+        if shown:
+            transformers_logging.enable_progress_bar()
