@@ -2,16 +2,19 @@
 
 from typing import Any
 
-from train.cli import experiment_name, launch, output_folder
+from train.cli import experiment_name, launch, output_folder, overrides
+from train.resume import saved_config
 from train.settings import TrainSettings, check
 
 
 def run(config: dict[str, Any]) -> float:
     """One run, from its configuration to the monitored score of its best checkpoint."""
+    folder = output_folder()
+    if config["resume"] is not None:
+        config = saved_config(folder, config, experiment_name(), overrides())
     settings: TrainSettings = check(TrainSettings, config)
     from train.fine_tune import fine_tune  # heavy: after the configuration is known to be right
 
-    folder = output_folder()
     best = fine_tune(settings, config, experiment_name(), folder)
     print(folder)
     return best

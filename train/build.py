@@ -20,14 +20,14 @@ from train.objectives.idiolink import IdioLinkObjective
 from train.settings import Common, IdioLinkObjectiveSettings, ModelSettings, TrainSettings
 
 
-def build_encoder(model: ModelSettings, placement: Placement) -> Encoder:
-    """The encoder, on its device, weights in float32."""
+def build_encoder(model: ModelSettings, placement: Placement, saved: Path | None = None) -> Encoder:
+    """The encoder, on its device, weights in float32; those of the checkpoint `saved`, if given."""
     return Encoder.from_pretrained(
-        resolve_model_path(model.path),
-        revision=model.revision,
+        saved or resolve_model_path(model.path),
+        revision=None if saved else model.revision,
         device=placement.device,
         max_length=model.max_length,
-        pooling=model.pooling,
+        pooling=None if saved else model.pooling,  # a saved model carries its pooling
         query_prompt=model.query_prompt,
         document_prompt=model.document_prompt,
         instruction_prompt=model.instruction_prompt,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 from collections.abc import Iterable
@@ -18,6 +19,8 @@ from train.data.sources import fingerprint
 from train.encoder import Encoder
 from train.errors import UserError
 from train.runfolder import write_json
+
+log = logging.getLogger(__name__)
 
 _CHECKSUMS = "checksums.json"
 _NOT_OF_THE_MODEL = ("optimizer.safetensors", "objective.safetensors", "state.json", "scores.json", _CHECKSUMS)
@@ -51,11 +54,12 @@ def save_checkpoint(
     modules: nn.Module,
     optimizer: torch.optim.Optimizer,
     state: TrainerState,
-    scores: dict[str, float],
+    scores: dict[str, float] | None,
 ) -> Path:
     """Write `step_<n>/`: it appears under that name only when it is whole.
 
-    The folder is a sentence-transformers model too, so that any checkpoint can be scored.
+    The folder is a sentence-transformers model too, so that any checkpoint can be scored. `scores` is
+    None for one that is saved because the run was asked to stop.
 
     Raises:
         UserError: if the disk is full or the folder cannot be written.
@@ -70,7 +74,9 @@ def save_checkpoint(
             save_file(own, partial / "objective.safetensors")
         save_file(_flatten(optimizer), partial / "optimizer.safetensors")
         write_json(partial / "state.json", asdict(state))
-        write_json(partial / "scores.json", {"scores": scores, "baseline": {}, "meta": {"step": state.step}})
+        if scores is not None:
+            card = {"scores": scores, "baseline": {}, "meta": {"step": state.step}}
+            write_json(partial / "scores.json", card)
         files = sorted(path for path in partial.rglob("*") if path.is_file())
         sums = {str(path.relative_to(partial)): fingerprint(path) for path in files}
         write_json(partial / _CHECKSUMS, sums)
@@ -123,8 +129,13 @@ def checkpoints(run: Path) -> list[Path]:
 
 
 def latest_checkpoint(run: Path) -> Path | None:
-    """The newest whole checkpoint of a run."""
-    return next(reversed(checkpoints(run)), None)
+    """The newest checkpoint of a run whose files are what was written; damaged ones are passed over."""
+    for checkpoint in reversed(checkpoints(run)):
+        problem = verify(checkpoint)
+        if problem is None:
+            return checkpoint
+        log.warning("checkpoint %s is damaged (%s): looking at the one before it", checkpoint, problem)
+    return None
 
 
 def prune(run: Path, keep: int, best_step: int | None) -> None:

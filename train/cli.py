@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from train.errors import UserError
+from train.resume import find_run
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 log = logging.getLogger("train")
@@ -74,23 +75,36 @@ def experiment_name() -> str:
     return str(HydraConfig.get().runtime.choices.get("experiment", "default"))
 
 
-def rewrite_arguments(arguments: Sequence[str], models: Sequence[str]) -> list[str]:
-    """`model=<folder or Hub id>` as `model=pretrained model.path='...'`: Hydra refuses the slash.
+def overrides() -> list[str]:
+    """The command line's overrides of the run that is going on."""
+    return list(HydraConfig.get().overrides.task)
 
-    Also refuses `run_dir=` for several runs at once, which would share it.
+
+def rewrite_arguments(arguments: Sequence[str], models: Sequence[str]) -> list[str]:
+    """The command line as Hydra takes it.
+
+    `model=<folder or Hub id>` becomes `model=pretrained model.path='...'` (Hydra refuses the slash);
+    `resume=` gets the folder it means, and Hydra's record of the first start is left as it is.
 
     Raises:
-        UserError: for `run_dir=` in a sweep, or several models of which one is a path.
+        UserError: for `run_dir=` or `resume=` in a sweep, whose runs would share the folder; for
+            several models of which one is a path; for a folder to resume that holds no run.
     """
     sweep = any(a in ("-m", "--multirun") for a in arguments)
     rewritten = []
+    folder = find_run(arguments)
+    if folder is not None:
+        escaped_folder = folder.replace("\\", "\\\\").replace("'", "\\'")
+        rewritten += [f"resume='{escaped_folder}'", "hydra.output_subdir=null"]
     for argument in arguments:
         key, _, value = argument.partition("=")
-        if sweep and key == "run_dir":
+        if sweep and key in ("run_dir", "resume"):
             raise UserError(
-                "run_dir= names one folder, but -m makes several runs, each in a folder of its own: "
+                f"{key}= names one folder, but -m makes several runs, each in a folder of its own: "
                 "use hydra.sweep.dir=<folder>"
             )
+        if key == "resume":
+            continue
         plain = value.strip("'\"")
         parts = plain.split(",") if sweep else [plain]
         paths = [p for p in parts if p not in models and ("/" in p or Path(p).expanduser().is_dir())]
@@ -111,11 +125,11 @@ _run_folder_of_process: str | None = None
 
 
 def _run_folder(*, _root_: DictConfig) -> str:
-    """`run_dir=`, or `checkpoints/<experiment>/<date_time>_<short overrides>`."""
+    """The run to resume, `run_dir=`, or `checkpoints/<experiment>/<date_time>_<short overrides>`."""
     import time
 
     global _run_folder_of_process
-    named = _root_.get("run_dir")
+    named = _root_.get("resume") or _root_.get("run_dir")
     if named:
         return str(named)
     if _run_folder_of_process is None:
@@ -141,8 +155,8 @@ def _errors_for_people() -> Any:
         if os.environ.get("HYDRA_FULL_ERROR") == "1":
             raise
         _exit(str(error), 2)
-    except KeyboardInterrupt:
-        _exit("interrupted", 130)
+    except KeyboardInterrupt as error:
+        _exit(f"interrupted: {error}" if str(error) else "interrupted", 130)
     except Exception as error:
         if os.environ.get("HYDRA_FULL_ERROR") == "1":
             raise

@@ -1,20 +1,21 @@
-"""One fine-tuning run: build, score untrained, train, report."""
+"""One fine-tuning run: build, score untrained, train, score the best, report."""
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
 
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from accelerate.utils import set_seed
 
 from train.build import build_benchmarks, build_encoder, build_objective
 from train.card import model_card
-from train.device import place
+from train.checkpoint import TrainerState, latest_checkpoint
+from train.device import Placement, place
 from train.errors import UserError
-from train.loop import Outcome, monitored, train_loop
+from train.loop import Interrupted, monitored, train_loop
 from train.plots import learning_curve
 from train.runfolder import RunFolder, fingerprints, write_json, write_jsonl
 from train.settings import TrainSettings
@@ -24,56 +25,68 @@ from train.tables import SAMPLE_NOTE, print_comparison
 log = logging.getLogger(__name__)
 
 
-def fine_tune(
-    settings: TrainSettings, config: dict[str, Any], experiment: str, folder: Path
-) -> float:
+def fine_tune(settings: TrainSettings, config: dict[str, Any], experiment: str, folder: Path) -> float:
     """Train, and leave a complete run folder.
 
     Args:
         settings: the checked configuration.
         config: the same as plain containers, for the record.
         experiment: its name, for the record.
-        folder: the run folder.
+        folder: the run folder; with `settings.resume` it already holds the run to go on with.
 
     Returns:
         The monitored score of the best checkpoint.
 
     Raises:
         UserError: for everything that the user can mend; `run.json` then says `failed`.
+        KeyboardInterrupt: at SIGINT or SIGTERM; `run.json` then says `interrupted`.
     """
     run = RunFolder(folder)
-    if (folder / "run.json").exists():
-        raise UserError(f"the run folder {folder} already holds a run: name another with run_dir=")
+    started = (folder / "run.json").exists()
+    if started and settings.resume is None:
+        raise UserError(
+            f"the run folder {folder} already holds a run: go on with it by resume={folder}, or name "
+            "another with run_dir="
+        )
     placement = place(settings.device, settings.precision)
     log.info(placement.reason)
-    run.start(
-        config,
-        experiment=experiment,
-        seed=settings.seed,
-        device=placement.device,
-        precision=placement.precision,
-        reason=placement.reason,
-    )
+    checkpoint = latest_checkpoint(folder)
+    if checkpoint is not None:
+        state = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
+        experiment = run.go_on(state["step"])
+        log.info("going on from %s", checkpoint)
+    else:
+        run.start(
+            config,
+            experiment=experiment,
+            seed=settings.seed,
+            device=placement.device,
+            precision=placement.precision,
+            reason=placement.reason,
+        )
     try:
-        outcome, baseline = _run(settings, experiment, run, placement)
-    except KeyboardInterrupt:
+        state = _run(settings, experiment, run, placement, checkpoint)
+    except KeyboardInterrupt as error:
         run.end("interrupted")
+        if isinstance(error, Interrupted):
+            raise Interrupted(f"{error}; go on with: python -m train resume={folder}") from None
         raise
     except BaseException as error:
         run.end("failed", error=f"{type(error).__name__}: {error}")
         raise
-    _report(settings, run, outcome, baseline)
-    run.end("finished", best_step=outcome.state.best_step, steps=outcome.state.step)
-    return monitored(outcome.best, settings.trainer)
+    run.end("finished", best_step=state.best_step, steps=state.step)
+    assert state.best_score is not None
+    return state.best_score
 
 
-def _run(settings: TrainSettings, experiment: str, run: RunFolder, placement: Any) -> tuple[Outcome, Scorecard]:
+def _run(
+    settings: TrainSettings, experiment: str, run: RunFolder, placement: Placement, checkpoint: Path | None
+) -> TrainerState:
     objective = build_objective(settings)
     suite = Suite(build_benchmarks(settings))
     files = [*objective.files, *(path for b in suite.benchmarks for path in b.files)]
     run.update(data=fingerprints(files), sample=settings.data.sample)
 
-    set_seed(settings.seed)
     # In a sweep one process makes several runs; accelerate keeps the first one's choices for ever.
     AcceleratorState._reset_state(reset_partial_state=True)
     accelerator = Accelerator(
@@ -81,18 +94,12 @@ def _run(settings: TrainSettings, experiment: str, run: RunFolder, placement: An
         cpu=placement.device == "cpu",
     )
     if accelerator.num_processes > 1:
-        raise UserError("several processes are not supported: start with python -m train")
-    encoder = build_encoder(settings.model, placement)
+        raise UserError("several processes are not supported: start one with python -m train")
     log.info("objective %s: %s", settings.objective.name, objective.describe())
 
-    baseline = suite.run(encoder)
-    log.info(
-        "untrained: %s %.4f (%d texts scored in %.1f s)",
-        *(" + ".join(settings.trainer.monitor), monitored(baseline, settings.trainer)),
-        *(baseline.num_texts, baseline.seconds),
-    )
-    card = model_card(settings.model.path, experiment, sample=settings.data.sample)
-    outcome = train_loop(
+    baseline = _baseline(settings, run, suite, placement)
+    encoder = build_encoder(settings.model, placement, checkpoint)
+    state = train_loop(
         encoder,
         objective,
         suite,
@@ -101,25 +108,45 @@ def _run(settings: TrainSettings, experiment: str, run: RunFolder, placement: An
         settings.trainer,
         settings.eval,
         seed=settings.seed,
-        baseline=baseline,
-        card=card,
+        card=model_card(settings.model.path, experiment, sample=settings.data.sample),
+        checkpoint=checkpoint,
     )
-    return outcome, baseline
+    # What is reported is what was saved: the folder, loaded as a user loads it.
+    best = suite.run(build_encoder(settings.model, placement, run.path / "best"))
+    _report(settings, run, state, best, baseline)
+    return state
 
 
-def _report(settings: TrainSettings, run: RunFolder, outcome: Outcome, baseline: Scorecard) -> None:
+def _baseline(settings: TrainSettings, run: RunFolder, suite: Suite, placement: Placement) -> dict[str, float]:
+    """Scores of the untrained model; kept in `baseline.json` for when the run is resumed."""
+    path = run.path / "baseline.json"
+    if path.is_file():
+        scores: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))
+        return scores
+    scorecard = suite.run(build_encoder(settings.model, placement))
+    log.info(
+        "untrained: %s %.4f (%d texts scored in %.1f s)",
+        *(" + ".join(settings.trainer.monitor), monitored(scorecard.scores, settings.trainer)),
+        *(scorecard.num_texts, scorecard.seconds),
+    )
+    write_json(path, scorecard.scores)
+    return scorecard.scores
+
+
+def _report(
+    settings: TrainSettings, run: RunFolder, state: TrainerState, best: Scorecard, baseline: dict[str, float]
+) -> None:
     """`scores.json`, plots, the table, and in words whether training helped."""
-    best, trainer = outcome.best, settings.trainer
     write_json(
         run.path / "scores.json",
         {
             "scores": best.scores,
-            "baseline": baseline.scores,
+            "baseline": baseline,
             "meta": {
-                "checkpoint": f"step_{outcome.state.best_step}",
+                "checkpoint": f"step_{state.best_step}",
                 "model": settings.model.path,
                 "seed": settings.seed,
-                "monitor": trainer.monitor,
+                "monitor": settings.trainer.monitor,
                 "data": SAMPLE_NOTE if settings.data.sample else "public",
                 "num_texts": best.num_texts,
                 "seconds": round(best.seconds, 3),
@@ -132,15 +159,13 @@ def _report(settings: TrainSettings, run: RunFolder, outcome: Outcome, baseline:
             write_jsonl(run.path / "per_query" / f"{name}.jsonl", records)
     learning_curve(
         run.metrics(),
-        baseline.scores,
+        baseline,
         [k for k in best.scores if k.endswith("/ndcg@10") and "/bm25" not in k],
         run.path.name,
         run.path / "plots" / "learning_curve.png",
     )
-    title = f"untrained → best checkpoint (step {outcome.state.best_step})"
-    print_comparison(
-        baseline.scores, best.scores, f"{title} {SAMPLE_NOTE}" if settings.data.sample else title
-    )
-    before, after = monitored(baseline, trainer), monitored(best, trainer)
+    title = f"untrained → best checkpoint (step {state.best_step})"
+    print_comparison(baseline, best.scores, f"{title}, {SAMPLE_NOTE}" if settings.data.sample else title)
+    before, after = (monitored(scores, settings.trainer) for scores in (baseline, best.scores))
     verdict = "beats" if after > before else "does NOT beat"
     log.info("the best trained checkpoint %s the untrained model: %.4f, was %.4f", verdict, after, before)

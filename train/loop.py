@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import logging
 import math
+import signal
+import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import torch
 from accelerate import Accelerator
 
-from train.checkpoint import TrainerState, latest_checkpoint, prune, save_checkpoint, write_best
+from train.checkpoint import (
+    TrainerState,
+    latest_checkpoint,
+    load_training_state,
+    prune,
+    save_checkpoint,
+    write_best,
+)
 from train.encoder import Encoder
 from train.errors import UserError
 from train.objectives import Batch, Objective
@@ -25,13 +34,8 @@ from train.suite import Scorecard, Suite
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a run came to: its last state, and the scorecards of its best and last checkpoints."""
-
-    state: TrainerState
-    best: Scorecard
-    last: Scorecard
+class Interrupted(KeyboardInterrupt):
+    """The run was asked to stop, and has saved a checkpoint."""
 
 
 def train_loop(
@@ -44,18 +48,27 @@ def train_loop(
     evaluation: EvalSettings,
     *,
     seed: int,
-    baseline: Scorecard,
     card: str,
-) -> Outcome:
+    checkpoint: Path | None = None,
+) -> TrainerState:
     """Train until the epochs, the steps or the patience run out; every checkpoint is scored.
+
+    Args:
+        checkpoint: to go on from, the folder that `encoder` was loaded from.
+        card: the model card of `best/`.
+
+    Returns:
+        Where the run ended. `best/` holds the best checkpoint.
 
     Raises:
         UserError: if the loss or its gradient is not finite, or a checkpoint cannot be saved.
+        Interrupted: at SIGINT or SIGTERM, once the step that was going on is saved.
     """
     parameters = [*encoder.parameters(), *objective.modules.parameters()]
     optimizer = accelerator.prepare_optimizer(
         torch.optim.AdamW(parameters, lr=trainer.learning_rate, weight_decay=trainer.weight_decay)
     )
+    state = load_training_state(checkpoint, objective.modules, optimizer) if checkpoint else TrainerState()
     steps_per_epoch = len(objective.plan(0, trainer.accumulation))
     total = steps_per_epoch * trainer.max_epochs
     total = min(total, trainer.max_steps) if trainer.max_steps else total
@@ -65,11 +78,10 @@ def train_loop(
         *(total, steps_per_epoch, warmup, 100 * warmup / total),
     )
 
-    state = TrainerState()
-    best = last = baseline
     epoch_losses: list[float] = []
     epoch_start, epoch_texts = time.perf_counter(), 0
-    with progress_bar("training", total) as advance:
+    with stop_requests() as stop_requested, progress_bar("training", total) as advance:
+        advance(state.step)
         for shards in remaining_steps(objective, trainer, state, total):
             # ---- one optimizer step
             started, num_texts, step_loss, logs = time.perf_counter(), 0, 0.0, {}
@@ -126,32 +138,59 @@ def train_loop(
             due = epoch_ends if evaluation.every == "epoch" else state.step % evaluation.every == 0
             if due or state.step == total:
                 seconds = time.perf_counter() - epoch_start
-                last = suite.run(encoder, only=evaluation.benchmarks)
-                improved = update_best(state, last, trainer)
-                checkpoint = save_checkpoint(
-                    run.path, encoder, objective.modules, optimizer, state, last.scores
+                scorecard = suite.run(encoder, only=evaluation.benchmarks)
+                improved = update_best(state, scorecard, trainer)
+                exhausted = trainer.patience and state.num_without_improvement >= trainer.patience
+                if evaluation.benchmarks is not None and (exhausted or state.step == total):
+                    scorecard = suite.run(encoder)  # the last is scored in full
+                saved = save_checkpoint(
+                    run.path, encoder, objective.modules, optimizer, state, scorecard.scores
                 )
                 if improved:
-                    best = last
-                    write_best(run.path, checkpoint, card)
+                    write_best(run.path, saved, card)
                 prune(run.path, trainer.keep_checkpoints, state.best_step)
-                run.log_metrics({"step": state.step, "epoch": state.epoch, "scores": last.scores})
+                run.log_metrics({"step": state.step, "epoch": state.epoch, "scores": scorecard.scores})
                 log.info(
                     "epoch %.4g, step %d: loss %.4f, %s %.4f%s; %.0f texts/s, scored in %.1f s",
                     state.epoch + state.step_in_epoch / steps_per_epoch,
                     state.step,
                     sum(epoch_losses) / len(epoch_losses),
                     " + ".join(trainer.monitor),
-                    monitored(last, trainer),
+                    monitored(scorecard.scores, trainer),
                     " (best)" if improved else "",
                     epoch_texts / seconds,
-                    last.seconds,
+                    scorecard.seconds,
                 )
                 epoch_losses, epoch_texts, epoch_start = [], 0, time.perf_counter()
-                if trainer.patience and state.num_without_improvement >= trainer.patience:
+                if exhausted:
                     log.info("no improvement in %d evaluations: stopping", trainer.patience)
                     break
-    return Outcome(state, best, last)
+            if stop_requested():
+                save_checkpoint(run.path, encoder, objective.modules, optimizer, state, None)
+                raise Interrupted(f"stopped after step {state.step}, which is saved")
+    return state
+
+
+@contextmanager
+def stop_requests() -> Iterator[Callable[[], bool]]:
+    """SIGINT and SIGTERM set a flag, to be looked at between steps; a second SIGINT stops at once."""
+    received: list[int] = []
+
+    def note(number: int, _frame: object) -> None:
+        if number in received:
+            raise KeyboardInterrupt
+        received.append(number)
+        log.info("%s: stopping after this step", signal.Signals(number).name)
+
+    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
+        yield lambda: False
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(received)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def remaining_steps(
@@ -187,21 +226,21 @@ def schedule(trainer: TrainerSettings, step: int, warmup: int, total: int) -> fl
     return 1.0 - done if trainer.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
 
 
-def monitored(scorecard: Scorecard, trainer: TrainerSettings) -> float:
+def monitored(scores: dict[str, float], trainer: TrainerSettings) -> float:
     """The score that picks the best checkpoint: the mean over `trainer.monitor`.
 
     Raises:
         UserError: if a score is not there (a slice without queries, say).
     """
     for key in trainer.monitor:
-        if key not in scorecard.scores:
+        if key not in scores:
             raise UserError(f"trainer.monitor: this data gives no score {key!r}; choose another key")
-    return sum(scorecard.scores[key] for key in trainer.monitor) / len(trainer.monitor)
+    return sum(scores[key] for key in trainer.monitor) / len(trainer.monitor)
 
 
 def update_best(state: TrainerState, scorecard: Scorecard, trainer: TrainerSettings) -> bool:
     """Whether this is the best checkpoint so far; keeps the count for patience."""
-    score = monitored(scorecard, trainer)
+    score = monitored(scorecard.scores, trainer)
     if state.patience_score is None or score > state.patience_score + trainer.min_delta:
         state.patience_score, state.num_without_improvement = score, 0
     else:

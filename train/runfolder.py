@@ -54,6 +54,15 @@ class RunFolder:
         }
         self._write_run()
 
+    def go_on(self, step: int) -> str:
+        """Continue a run from a checkpoint: what was logged after it is dropped. Returns its experiment."""
+        self._run = json.loads((self.path / "run.json").read_text(encoding="utf-8"))
+        self._run.setdefault("resumed", []).append({"step": step, "at": _now()})
+        self.update(status="running", ended=None)
+        kept = [record for record in self.metrics() if record["step"] <= step]
+        write_jsonl(self.path / "metrics.jsonl", kept)
+        return str(self._run["experiment"])
+
     def update(self, **facts: Any) -> None:
         """Add to `run.json`."""
         self._run |= facts
@@ -76,7 +85,9 @@ class RunFolder:
         path = self.path / "metrics.jsonl"
         if not path.is_file():
             return []
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        # A line without its end was cut short when the process was killed.
+        return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def write_text(path: Path, text: str) -> None:

@@ -1,0 +1,151 @@
+"""The programs as a user calls them: help, wrong use, every experiment, resume after SIGKILL."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.programs import ROOT, assert_explained, run
+from train.cli import config_names
+
+EXPERIMENTS = config_names("experiment")
+
+
+@pytest.mark.parametrize("program", ["train", "train.evaluate"])
+def test_help_is_quick_and_lists_what_there_is(program: str) -> None:
+    start = time.perf_counter()
+    done = run(program, "--help")
+    assert time.perf_counter() - start < 5  # about half a second; torch alone would take longer than that
+    assert done.returncode == 0, done.stderr
+    assert "minilm" in done.stdout
+    assert "data=" in done.stdout
+    if program == "train":
+        assert all(name in done.stdout for name in EXPERIMENTS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["+experiment=nonsense"], ["nonsense", "idiolink_ft"]),
+        (["+experiment=idiolink_ft", "trainer.batchsize=3"], ["trainer.batchsize"]),
+        (["+experiment=idiolink_ft", "trainer.batch_size=many"], ["trainer.batch_size", "'many'"]),
+        (["+experiment=idiolink_ft", "trainer.monitor=no/such/score"], ["no/such/score"]),
+        (["+experiment=idiolink_ft", "model=nonsense"], ["nonsense", "minilm"]),
+        (["+experiment=idiolink_ft", "resume=no_such_folder"], ["no_such_folder", "there is no run"]),
+        (["-m", "+experiment=idiolink_ft", "run_dir=x", "seed=1,2"], ["run_dir", "hydra.sweep.dir"]),
+        (["+experiment=idiolink_ft", "=3"], ["=3"]),
+    ],
+)
+def test_wrong_use_is_explained_at_once(arguments: list[str], parts: list[str], tmp_path: Path) -> None:
+    start = time.perf_counter()
+    done = run("train", *arguments, cwd=tmp_path, PYTHONPATH=str(ROOT))
+    assert_explained(done, *parts)
+    assert time.perf_counter() - start < 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["model={tmp}"], ["neither modules.json"]),
+        (["model={tmp}/missing"], ["not a folder"]),
+        (["model=nobody/nothing"], ["nobody/nothing", "Hub did not give it"]),
+        (["data=public", "data.root={tmp}/missing"], ["data.root", "no such folder"]),
+        (["device=cuda"], ["device=cuda is not available"]),
+        (["precision=fp16", "device=cpu"], ["precision=fp16"]),
+        (["split=tset", "trainer.monitor=idiolink/tset/sentence/ndcg@10"], ["tset", "splits there: test, train, val"]),
+    ],
+)
+def test_wrong_world_is_explained(arguments: list[str], parts: list[str], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    named = [a.replace("{tmp}", str(empty)) for a in arguments]
+    done = run("train", "+experiment=idiolink_ft", "data=sample", f"run_dir={folder}", *named, HF_HUB_OFFLINE="1")
+    assert_explained(done, *parts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_experiment_runs_in_smoke(experiment: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    done = run("train", f"+experiment={experiment}", "+debug=smoke", f"run_dir={folder}", timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == str(folder)
+    assert (folder / ".hydra" / "overrides.yaml").is_file()
+    assert (folder / "best" / "model.safetensors").is_file()
+    scores = json.loads((folder / "scores.json").read_text())
+    assert scores["scores"].keys() == scores["baseline"].keys()
+    assert "SAMPLE" in done.stdout
+
+
+@pytest.mark.slow
+def test_evaluating_best_gives_the_runs_scores(tmp_path: Path) -> None:
+    """What was saved is what was scored; and the sample's scores improve on its unseen idioms."""
+    folder = tmp_path / "run"
+    # IDIOM_DATA points nowhere: data=sample must not care.
+    trained = run(
+        "train", "+experiment=idiolink_ft", "data=sample", f"run_dir={folder}", IDIOM_DATA="/nonexistent"
+    )
+    assert trained.returncode == 0, trained.stderr
+    output = tmp_path / "scores.json"
+    done = run(
+        "train.evaluate", f"model={folder / 'best'}", "data=sample", f"output={output}", cwd=tmp_path,
+        PYTHONPATH=str(ROOT),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    ours, theirs = json.loads((folder / "scores.json").read_text()), json.loads(output.read_text())
+    assert theirs["scores"] == pytest.approx(ours["scores"], abs=1e-9)
+    assert theirs["baseline"] == {}
+    for mode in ("sentence", "span"):
+        key = f"idiolink/val/{mode}/ndcg@10"
+        assert ours["scores"][key] > ours["baseline"][key] + 0.03
+
+
+@pytest.mark.slow
+def test_killed_and_resumed_equals_uninterrupted(tmp_path: Path, tiny_path: Path) -> None:
+    """SIGKILL once the first checkpoint stands; resumed in a new process, bit for bit the same end."""
+    options = [
+        *("+experiment=idiolink_ft", "data=sample", "device=cpu", f"model={tiny_path}"),
+        *("trainer.batch_size=16", "benchmark.idiolink.bm25_modes=[]", "trainer.log_every=1"),
+    ]
+    whole = run("train", *options, f"run_dir={tmp_path / 'whole'}")
+    assert whole.returncode == 0, whole.stderr
+    cut = tmp_path / "cut"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "train", *options, f"run_dir={cut}"],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "2"},
+    )
+    deadline = time.monotonic() + 120
+    while not list(cut.glob("step_*")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert list(cut.glob("step_*"))
+    resumed = run("train", f"resume={cut}")
+    assert resumed.returncode == 0, resumed.stderr
+    last = sorted((tmp_path / "whole").glob("step_*"), key=lambda p: int(p.name[5:]))[-1].name
+    for name in (f"{last}/model.safetensors", f"{last}/optimizer.safetensors", "best/model.safetensors"):
+        assert (cut / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
+@pytest.mark.slow
+def test_sweep_gives_each_job_a_folder(tmp_path: Path, tiny_path: Path) -> None:
+    done = run(
+        *("train", "-m", "+experiment=idiolink_ft", "+debug=smoke", f"model={tiny_path}", "seed=1,2"),
+        f"hydra.sweep.dir={tmp_path}",
+    )
+    assert done.returncode == 0, done.stderr
+    for job, seed in (("0", 1), ("1", 2)):
+        assert json.loads((tmp_path / job / "run.json").read_text())["seed"] == seed
+        assert (tmp_path / job / "best" / "model.safetensors").is_file()

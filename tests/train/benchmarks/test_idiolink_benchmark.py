@@ -1,0 +1,129 @@
+"""The IdioLink benchmark: a case computed by hand, and the reference numbers on the real data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from train.benchmarks.idiolink import IdioLinkBenchmark
+from train.data.idiolink import Document, Query, Split, load_split
+from train.encoder import Encoder
+from train.scorekeys import idiolink_keys
+from train.suite import Suite
+
+
+def make(id_: str, idiom: str, usage: str, kind: type[Document] = Document, gold: bool = False) -> Document:
+    return kind(
+        id=id_, sentence=f"{id_} {idiom}", idiom=idiom, span=idiom, subject="", usage=usage, is_gold=gold
+    )  # type: ignore[arg-type]
+
+
+def test_by_hand() -> None:
+    """One-hot documents, so that a query's similarities are its own coordinates.
+
+    Idiom "a": d0 literal, d1 idiomatic, d2 simplification, d3 sense; idiom "b": d4 literal.
+    """
+    documents = [
+        make("d0", "a", "literal"),
+        make("d1", "a", "idiomatic"),
+        make("d2", "a", "simplification"),
+        make("d3", "a", "sense"),
+        make("d4", "b", "literal"),
+    ]
+    queries = [make("q0", "a", "idiomatic", Query), make("q1", "a", "literal", Query, gold=True)]
+    split = Split("val", tuple(documents), tuple(queries), ())  # type: ignore[arg-type]
+    benchmark = IdioLinkBenchmark([split], ["sentence"])
+    asked = [
+        [0.1, 0.9, 0.2, 0.3, 0.8],  # ranks d1 d4 d3 d2 d0: two of the first R = 3 are relevant
+        [0.5, 0.6, 0.1, 0.1, 0.1],  # ranks d1 d0: the one relevant is second, R = 1
+    ]
+    result = benchmark.score(torch.cat([torch.eye(5), torch.tensor(asked)]))
+    log = torch.tensor([2.0, 3, 4, 5]).log2()
+    ndcg_q0 = (1 + 1 / log[2] + 1 / log[3]) / (1 + 1 / log[1] + 1 / log[2])
+    ndcg_q1 = 1 / log[1]
+    expected = {
+        "r_precision": (2 / 3 + 0) / 2,
+        "r_precision/literal": 0.0,
+        "r_precision/idiomatic": 2 / 3,
+        "r_precision/gold": 0.0,
+        "r_precision/silver": 2 / 3,
+        "ndcg@10": ((ndcg_q0 + ndcg_q1) / 2).item(),
+        "ndcg@10/literal": ndcg_q1.item(),
+        "ndcg@10/idiomatic": ndcg_q0.item(),
+        "ndcg@10/gold": ndcg_q1.item(),
+        "ndcg@10/silver": ndcg_q0.item(),
+        "recall_at_r/idiomatic": 1.0,
+        "recall_at_r/simplification": 0.0,
+        "recall_at_r/sense": 1.0,
+    }
+    assert result.scores == pytest.approx({f"idiolink/val/sentence/{k}": v for k, v in expected.items()})
+    first, second = result.per_query
+    assert first["id"] == "q0"
+    assert [t["id"] for t in first["top"]] == ["d1", "d4", "d3", "d2", "d0"]
+    assert first["recall_at_r"] == {"idiomatic": 1.0, "simplification": 0.0, "sense": 1.0}
+    assert second["usage"] == "literal"
+    assert "recall_at_r" not in second
+
+
+def test_equal_texts_are_kept_apart_by_id() -> None:
+    """Two queries with one text and different usages each have their own relevant documents."""
+    documents = [make("d0", "a", "literal"), make("d1", "a", "idiomatic")]
+    queries = [
+        make("q", "a", usage, Query).model_copy(update={"id": f"q-{usage}"}) for usage in ("literal", "idiomatic")
+    ]
+    split = Split("val", tuple(documents), tuple(queries), ())  # type: ignore[arg-type]
+    benchmark = IdioLinkBenchmark([split], ["sentence"])
+    embeddings = torch.tensor([[1.0, 0], [0, 1], [1, 0], [1, 0]])
+    scores = benchmark.score(embeddings).scores
+    assert scores["idiolink/val/sentence/r_precision/literal"] == 1.0
+    assert scores["idiolink/val/sentence/r_precision/idiomatic"] == 0.0
+
+
+def test_keys_are_the_announced_ones(sample_root: Path, tiny: Encoder) -> None:
+    modes = ["sentence", "span", "instruction_sentence", "instruction_span"]
+    splits = [load_split(sample_root, name) for name in ("val", "val+train")]
+    benchmark = IdioLinkBenchmark(splits, modes, ["bm25_sentence", "bm25_span"])  # type: ignore[arg-type]
+    scores = Suite([benchmark]).run(tiny).scores
+    announced = idiolink_keys(["val", "val+train"], [*modes, "bm25_sentence", "bm25_span"])
+    assert set(scores) == set(announced)
+    assert all(0 <= value <= 1 for value in scores.values())
+
+
+def test_suite_embeds_each_distinct_text_once(sample_root: Path, tiny: Encoder) -> None:
+    splits = [load_split(sample_root, name) for name in ("val", "val+train")]
+    benchmark = IdioLinkBenchmark(splits, ["sentence", "span", "instruction_sentence", "instruction_span"])
+    seen: list[int] = []
+    forward = tiny._forward_chunk
+    tiny._forward_chunk = lambda batch, *rest: (seen.append(len(batch)), forward(batch, *rest))[1]  # type: ignore[method-assign,func-returns-value]
+    scorecard = Suite([benchmark]).run(tiny)
+    # Documents of both splits, queries, and queries with their instruction.
+    assert sum(seen) == scorecard.num_texts == 60 + 120 + 12 + 12
+
+
+# Percent, R-Precision and nDCG@10: all, literal, idiomatic.
+REFERENCE = {
+    "sentence": [(40.64, 63.91), (51.35, 72.08), (29.93, 55.74)],
+    "span": [(52.80, 67.18), (73.62, 89.39), (31.98, 44.97)],
+    "instruction_sentence": [(48.54, 66.65), (68.40, 88.59), (28.68, 44.70)],
+    "instruction_span": [(51.67, 59.41), (72.70, 88.46), (30.65, 30.36)],
+}
+REFERENCE_VAL_TRAIN = {"sentence": (27.42, 48.26), "span": (46.90, 64.23)}
+
+
+@pytest.mark.slow
+def test_minilm_zero_shot_equals_the_reference(real_data: Path, minilm: Encoder) -> None:
+    """Independent runs of the published system, float32 on a CPU: to 0.05 points in every slice."""
+    root = real_data / "idiolink"
+    splits = [load_split(root, name) for name in ("val", "val+train")]
+    scores = Suite([IdioLinkBenchmark(splits, list(REFERENCE))]).run(minilm).scores  # type: ignore[arg-type]
+    for mode, slices in REFERENCE.items():
+        for suffix, pair in zip(("", "/literal", "/idiomatic"), slices, strict=True):
+            for metric, expected in zip(("r_precision", "ndcg@10"), pair, strict=True):
+                got = 100 * scores[f"idiolink/val/{mode}/{metric}{suffix}"]
+                assert got == pytest.approx(expected, abs=0.05), (mode, metric, suffix)
+    for mode, pair in REFERENCE_VAL_TRAIN.items():
+        for metric, expected in zip(("r_precision", "ndcg@10"), pair, strict=True):
+            got = 100 * scores[f"idiolink/val+train/{mode}/{metric}"]
+            assert got == pytest.approx(expected, abs=0.05), (mode, metric)

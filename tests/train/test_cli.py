@@ -1,0 +1,108 @@
+"""What becomes of the command line before Hydra sees it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from train.cli import rewrite_arguments
+from train.errors import UserError
+from train.resume import find_run, saved_config
+
+MODELS = ["minilm", "pretrained"]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["model=minilm"], ["model=minilm"]),
+        (["model=unknown"], ["model=unknown"]),  # left to Hydra, which lists what there is
+        (
+            ["model=intfloat/e5-base-v2", "seed=1"],
+            ["model=pretrained", "model.path='intfloat/e5-base-v2'", "seed=1"],
+        ),
+        (["model='a/b'"], ["model=pretrained", "model.path='a/b'"]),
+        (["model=/x/it's here"], ["model=pretrained", "model.path='/x/it\\'s here'"]),
+        (["model.path=a/b"], ["model.path=a/b"]),
+        (["-m", "model=a/b,c/d"], ["-m", "model=pretrained", "model.path='a/b','c/d'"]),
+        (["-m", "model=minilm,pretrained"], ["-m", "model=minilm,pretrained"]),
+    ],
+)
+def test_model_paths(given: list[str], expected: list[str]) -> None:
+    assert rewrite_arguments(given, MODELS) == expected
+
+
+def test_model_folder_without_a_slash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    assert rewrite_arguments(["model=mine"], MODELS) == ["model=pretrained", "model.path='mine'"]
+
+
+@pytest.mark.parametrize("argument", ["run_dir=x", "resume=x"])
+def test_one_folder_for_several_runs_is_refused(argument: str, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("{}", encoding="utf-8")
+    argument = argument.replace("=x", f"={tmp_path}")
+    with pytest.raises(UserError, match="each in a folder of its own"):
+        rewrite_arguments(["-m", argument, "seed=1,2"], MODELS)
+
+
+def test_mixed_models_in_a_sweep_are_refused() -> None:
+    with pytest.raises(UserError, match="mixes"):
+        rewrite_arguments(["-m", "model=minilm,a/b"], MODELS)
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    config = {"seed": 42, "device": "cpu", "resume": None, "run_dir": None}
+    config |= {"trainer": {"max_epochs": 3, "batch_size": 32}, "model": {"path": "a", "pooling": None}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    (folder / "run.json").write_text(json.dumps({"experiment": "x", "status": "failed"}), encoding="utf-8")
+    return folder
+
+
+def test_resume_takes_the_saved_config_and_the_run_length(run_folder: Path) -> None:
+    composed = {"seed": 7, "trainer": {"max_epochs": 9, "batch_size": 64}, "device": "cuda"}
+    config = saved_config(run_folder, composed, "x", ["trainer.max_epochs=9", "+experiment=x", "resume=y"])
+    assert config["trainer"] == {"max_epochs": 9, "batch_size": 32}
+    assert config["seed"] == 42
+    assert config["device"] == "cpu"
+    assert config["resume"] == str(run_folder)
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("seed=7", "seed: 7, but the run has 42"),
+        ("trainer.batch_size=64", r"trainer\.batch_size: 64, but the run has 32"),
+        ("model=other", r"model\.path: b, but the run has a"),
+    ],
+)
+def test_resume_names_what_differs(run_folder: Path, override: str, expected: str) -> None:
+    composed = {"seed": 7, "trainer": {"batch_size": 64}, "model": {"path": "b", "pooling": None}}
+    with pytest.raises(UserError, match=expected):
+        saved_config(run_folder, composed, "default", [override])
+
+
+def test_resume_of_another_experiment_is_refused(run_folder: Path) -> None:
+    with pytest.raises(UserError, match="experiment: y, but the run has x"):
+        saved_config(run_folder, {}, "y", ["+experiment=y"])
+
+
+def test_find_run(run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert find_run(["seed=1"]) is None
+    assert find_run([f"resume={run_folder}"]) == str(run_folder)
+    with pytest.raises(UserError, match="there is no run"):
+        find_run([f"resume={tmp_path}"])
+    assert find_run(["resume=auto", f"run_dir={run_folder}"]) == str(run_folder)
+    assert find_run(["resume=auto", "run_dir=new"]) is None
+    assert find_run(["resume=auto", "+experiment=x"]) is None
+    (tmp_path / "checkpoints" / "x").mkdir(parents=True)
+    run_folder.rename(tmp_path / "checkpoints" / "x" / "one")
+    assert find_run(["resume=auto", "+experiment=x"]) == "checkpoints/x/one"
+    assert find_run(["resume=auto", "+experiment=other"]) is None

@@ -1,0 +1,299 @@
+"""Whole trainings of a tiny model on the sample: learning, best, patience, resume, failures."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+
+from tests.train.test_settings import composed
+from train.checkpoint import checkpoints, latest_checkpoint, verify
+from train.errors import UserError
+from train.fine_tune import fine_tune
+from train.loop import Interrupted, num_warmup_steps, schedule
+from train.objectives.idiolink import IdioLinkObjective
+from train.resume import saved_config
+from train.settings import TrainSettings, check
+from train.suite import Suite
+
+KEY = "idiolink/val/sentence/ndcg@10"
+VOLATILE = {"texts_per_second"}
+
+
+@pytest.fixture
+def options(tiny_path: Path) -> list[str]:
+    """Two epochs of three steps on the sample, one query mode, no baseline modes to wait for."""
+    return [
+        "+experiment=idiolink_ft",
+        "data=sample",
+        "device=cpu",
+        "model=pretrained",
+        f"model.path={tiny_path}",
+        "trainer.batch_size=48",
+        "trainer.max_epochs=2",
+        "trainer.learning_rate=1e-3",
+        f"trainer.monitor={KEY}",
+        "objective.query_mode=sentence",
+        "benchmark.idiolink.query_modes=[sentence]",
+        "benchmark.idiolink.bm25_modes=[]",
+    ]
+
+
+def train(folder: Path, options: list[str]) -> float:
+    config = composed("config", *options)
+    return fine_tune(check(TrainSettings, config), config, "idiolink_ft", folder)
+
+
+def resume(folder: Path, *options: str) -> float:
+    config = saved_config(folder, composed("config", *options), "default", options)
+    return fine_tune(check(TrainSettings, config), config, "default", folder)
+
+
+def metrics(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k not in VOLATILE} for line in lines]
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def assert_same_run(a: Path, b: Path) -> None:
+    """Bit-identical last weights and metrics."""
+    assert metrics(a) == metrics(b)
+    last = checkpoints(a)[-1].name
+    assert last == checkpoints(b)[-1].name
+    ours, theirs = weights(a / last), weights(b / last)
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert json.loads((a / "scores.json").read_text()) | {"meta": 0} == json.loads(
+        (b / "scores.json").read_text()
+    ) | {"meta": 0}
+
+
+def test_a_run_leaves_the_folder_that_was_promised(
+    tmp_path: Path, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    best = train(folder, [*options, "eval.per_query=true"])
+    run = json.loads((folder / "run.json").read_text())
+    assert run["status"] == "finished"
+    assert run["seed"] == 42
+    assert run["sample"] is True
+    assert len(run["data"]) == 4
+    assert yaml.safe_load((folder / "config.yaml").read_text())["trainer"]["batch_size"] == 48
+
+    lines = metrics(folder)
+    steps = [line for line in lines if "loss" in line]
+    assert [line["step"] for line in steps] == [1, 2, 3, 4, 5, 6]
+    assert all(math.isfinite(line["loss"]) and line["grad_norm"] > 0 for line in steps)
+    scored = [line for line in lines if "scores" in line]
+    assert [line["step"] for line in scored] == [3, 6]
+    assert steps[-1]["loss"] < steps[0]["loss"]
+
+    card = json.loads((folder / "scores.json").read_text())
+    assert card["scores"].keys() == card["baseline"].keys()
+    assert "SAMPLE" in card["meta"]["data"]
+    assert card["scores"][KEY] == best == max(line["scores"][KEY] for line in scored)
+    assert json.loads((folder / "step_6" / "scores.json").read_text())["scores"] == scored[-1]["scores"]
+    assert (folder / "plots" / "learning_curve.png").stat().st_size > 10_000
+    rows = (folder / "per_query" / "idiolink.jsonl").read_text().splitlines()
+    assert len(rows) == 12
+    assert "before" in capsys.readouterr().out
+    assert not list(folder.rglob("*.bin")) + list(folder.rglob("*.pt")) + list(folder.rglob("*.pkl"))
+
+    best_step = card["meta"]["checkpoint"]
+    model = SentenceTransformer(str(folder / "best"), device="cpu")
+    assert model.encode(["He broke the ice."]).shape == (1, 32)
+    ours, theirs = weights(folder / "best"), weights(folder / best_step)
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert not (folder / "best" / "optimizer.safetensors").exists()
+
+
+def test_same_seed_same_run_other_seed_another(tmp_path: Path, options: list[str]) -> None:
+    train(tmp_path / "a", options)
+    train(tmp_path / "b", options)
+    train(tmp_path / "c", [*options, "seed=43"])
+    assert_same_run(tmp_path / "a", tmp_path / "b")
+    assert metrics(tmp_path / "a") != metrics(tmp_path / "c")
+
+
+def test_accumulation_takes_as_many_steps_and_anchors(tmp_path: Path, options: list[str]) -> None:
+    train(tmp_path / "run", [*options, "trainer.accumulation=3", "trainer.max_steps=4"])
+    steps = [line["step"] for line in metrics(tmp_path / "run") if "loss" in line]
+    assert steps == [1, 2, 3, 4]
+
+
+def test_max_steps_ends_a_run_normally_and_the_schedule_with_it(tmp_path: Path, options: list[str]) -> None:
+    train(tmp_path / "run", [*options, "trainer.max_steps=4", "eval.every=3", "trainer.warmup_ratio=0"])
+    lines = metrics(tmp_path / "run")
+    assert [line["step"] for line in lines if "scores" in line] == [3, 4]
+    rates = [line["lr"] for line in lines if "lr" in line]
+    assert rates == pytest.approx([1e-3, 0.75e-3, 0.5e-3, 0.25e-3])
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "finished"
+
+
+def test_patience_stops_and_the_best_stays(tmp_path: Path, options: list[str]) -> None:
+    """No score can improve by 2, so patience counts from the first evaluation on."""
+    train(
+        tmp_path / "run",
+        [*options, "trainer.max_epochs=9", "trainer.patience=2", "trainer.min_delta=2", "eval.every=1"],
+    )
+    scored = [line for line in metrics(tmp_path / "run") if "scores" in line]
+    assert [line["step"] for line in scored] == [1, 2, 3]
+    best = max(scored, key=lambda line: line["scores"][KEY])
+    card = json.loads((tmp_path / "run" / "scores.json").read_text())
+    assert card["meta"]["checkpoint"] == f"step_{best['step']}"
+    assert card["scores"] == best["scores"]
+
+
+def test_old_checkpoints_go_but_never_the_best_or_the_last(tmp_path: Path, options: list[str]) -> None:
+    train(tmp_path / "run", [*options, "eval.every=1", "trainer.patience=null"])
+    best = json.loads((tmp_path / "run" / "scores.json").read_text())["meta"]["checkpoint"]
+    assert {path.name for path in checkpoints(tmp_path / "run")} == {best, "step_6"}
+    assert all(verify(path) is None for path in checkpoints(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("at", ["mid-epoch", "epoch end"])
+def test_interrupted_and_resumed_equals_uninterrupted(
+    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """SIGTERM during a step: the step is finished and saved, and the resumed run ends bit for bit equal."""
+    train(tmp_path / "whole", options)
+    calls = 0
+    real = IdioLinkObjective.loss
+
+    def loss_then_signal(self: IdioLinkObjective, *arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == (2 if at == "mid-epoch" else 3):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(self, *arguments)
+
+    monkeypatch.setattr(IdioLinkObjective, "loss", loss_then_signal)
+    with pytest.raises(Interrupted, match=r"go on with: python -m train resume="):
+        train(tmp_path / "cut", options)
+    assert json.loads((tmp_path / "cut" / "run.json").read_text())["status"] == "interrupted"
+    assert checkpoints(tmp_path / "cut")[-1].name == ("step_2" if at == "mid-epoch" else "step_3")
+    monkeypatch.undo()
+    resume(tmp_path / "cut")
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_killed_between_checkpoints_repeats_the_lost_steps(
+    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dies in the second epoch without saving: what was logged after the checkpoint is dropped."""
+    train(tmp_path / "whole", options)
+    real = IdioLinkObjective.loss
+    calls = 0
+
+    def loss_then_die(self: IdioLinkObjective, *arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 6:
+            raise SystemExit("killed")
+        return real(self, *arguments)
+
+    monkeypatch.setattr(IdioLinkObjective, "loss", loss_then_die)
+    with pytest.raises(SystemExit):
+        train(tmp_path / "cut", options)
+    assert len([line for line in metrics(tmp_path / "cut") if "loss" in line]) == 5
+    with (tmp_path / "cut" / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 6, "los')  # cut short by the kill
+    monkeypatch.undo()
+    resume(tmp_path / "cut")
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_damaged_checkpoint_is_passed_over(
+    tmp_path: Path, options: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    train(tmp_path / "run", [*options, "trainer.keep_checkpoints=5"])
+    damaged = tmp_path / "run" / "step_6" / "optimizer.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
+    assert latest_checkpoint(tmp_path / "run") == tmp_path / "run" / "step_3"
+    assert "step_6 is damaged (optimizer.safetensors is damaged)" in caplog.text
+
+
+def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path, options: list[str]) -> None:
+    short = [*options, "trainer.max_steps=1"]
+    train(tmp_path / "run", short)
+    with pytest.raises(UserError, match="already holds a run: go on with it by resume="):
+        train(tmp_path / "run", short)
+
+
+def test_not_finite_loss_names_the_batch_and_what_is_saved(
+    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Suite.run
+
+    def poison_after_scoring(self: Suite, encoder: Any, **rest: Any) -> Any:
+        result = real(self, encoder, **rest)
+        if (tmp_path / "run" / "baseline.json").exists():
+            with torch.no_grad():
+                next(encoder.parameters())[:] = math.nan
+        return result
+
+    monkeypatch.setattr(Suite, "run", poison_after_scoring)
+    with pytest.raises(UserError) as caught:
+        train(tmp_path / "run", [*options, "eval.every=2"])
+    message = str(caught.value)
+    assert "the loss is nan at step 3 (epoch 1), in the batch of 48 anchors" in message
+    batch = json.loads((tmp_path / "run" / "nonfinite_batch.json").read_text())
+    assert len(batch["anchors"]) == 48
+    assert batch["anchors"][0] in message
+    assert f"the last checkpoint is {tmp_path / 'run' / 'step_2'}" in message
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert run["status"] == "failed"
+    assert "the loss is nan" in run["error"]
+
+
+def test_full_disk_keeps_the_last_good_checkpoint(
+    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = save_file
+    calls = 0
+
+    def full(*arguments: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise OSError(28, "No space left on device")
+        real(*arguments)
+
+    monkeypatch.setattr("train.checkpoint.save_file", full)
+    with pytest.raises(UserError, match=r"No space left on device.*whole: .*step_3"):
+        train(tmp_path / "run", options)
+    assert [p.name for p in tmp_path.joinpath("run").glob("*step_*")] == ["step_3"]
+    monkeypatch.undo()
+    resume(tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "finished"
+
+
+def test_schedule_equals_transformers() -> None:
+    from transformers import get_cosine_schedule_with_warmup, get_linear_schedule_with_warmup
+
+    settings = check(TrainSettings, composed("config"))
+    for name, reference in (
+        ("linear", get_linear_schedule_with_warmup),
+        ("cosine", get_cosine_schedule_with_warmup),
+    ):
+        trainer = settings.trainer.model_copy(update={"schedule": name, "warmup_ratio": 0.25})
+        warmup = num_warmup_steps(trainer, 40)
+        assert warmup == 10
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+        theirs = reference(optimizer, warmup, 40)
+        for step in range(40):
+            assert schedule(trainer, step, warmup, 40) == pytest.approx(theirs.get_last_lr()[0])
+            optimizer.step()
+            theirs.step()

@@ -1,0 +1,82 @@
+"""Wrong settings are refused with the option's name; every config of the project is sound."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from train.cli import CONF, config_names, register_resolvers
+from train.errors import UserError
+from train.settings import EvaluateSettings, TrainSettings, check
+
+
+def composed(name: str, *overrides: str) -> dict[str, Any]:
+    register_resolvers()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = OmegaConf.to_container(compose(name, list(overrides)), resolve=True)
+    assert isinstance(config, dict)
+    return {str(k): v for k, v in config.items()}
+
+
+@pytest.mark.parametrize("experiment", config_names("experiment"))
+def test_every_experiment_is_sound_also_in_smoke(experiment: str) -> None:
+    check(TrainSettings, composed("config", f"+experiment={experiment}"))
+    smoke = check(TrainSettings, composed("config", f"+experiment={experiment}", "+debug=smoke"))
+    assert smoke.trainer.max_steps == 2
+    assert smoke.data.sample
+
+
+@pytest.mark.parametrize("experiment", config_names("experiment"))
+def test_every_experiment_is_headed_by_its_command(experiment: str) -> None:
+    text = (CONF / "experiment" / f"{experiment}.yaml").read_text(encoding="utf-8")
+    assert f"# python -m train +experiment={experiment}\n" in text
+
+
+def test_evaluation_config_is_sound() -> None:
+    check(EvaluateSettings, composed("evaluate"))
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("trainer.batch_size=abc", "trainer.batch_size: must be a valid integer, got 'abc'"),
+        ("trainer.batch_size=0", "trainer.batch_size: must be greater than 0, got 0"),
+        ("trainer.batch_size=true", "trainer.batch_size"),
+        ("trainer.accumulation=5", "batch_size=32 cannot be cut into accumulation=5"),
+        ("trainer.warmup_ratio=3", "trainer.warmup_ratio"),
+        ("objective.query_mode=sentense", "objective.query_mode"),
+        ("objective.loss.temperature=0", "objective.loss.temperature: must be greater than 0"),
+        ("objective.loss.in_batch=some", "must be one of 'none', 'positives' or 'all', got 'some'"),
+        ("device=gpu", "device: must be one of 'auto', 'cpu', 'cuda' or 'mps', got 'gpu'"),
+        ("seed=-1", "seed"),
+        ("eval.every=0", "eval.every"),
+        ("eval.benchmarks=[idiolnk]", "must be one of 'idiolink', got 'idiolnk'"),
+        ("trainer.monitor=idiolink/val/sentence/ndcg10", "the nearest it has: idiolink/val/sentence/ndcg@10"),
+        ("split=test", "trainer.monitor: this run has no score 'idiolink/val/sentence/ndcg@10'"),
+        ("eval.benchmarks=[]", "trainer.monitor: this run has no score"),
+        ("+nonsense=1", "nonsense"),
+    ],
+)
+def test_what_is_wrong_is_named(override: str, expected: str) -> None:
+    with pytest.raises(UserError) as caught:
+        check(TrainSettings, composed("config", override))
+    assert expected in str(caught.value)
+
+
+def test_released_tuples_cannot_be_redrawn() -> None:
+    with pytest.raises(UserError, match="redraw=true needs tuples=drawn"):
+        check(TrainSettings, composed("config", "objective.tuples=released", "objective.redraw=true"))
+
+
+def test_sample_and_a_root_exclude_each_other(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"data=sample and data\.root"):
+        check(TrainSettings, composed("config", "data=sample", f"data.root={tmp_path}"))
+
+
+def test_several_problems_are_told_at_once() -> None:
+    with pytest.raises(UserError, match="2 settings are wrong"):
+        check(TrainSettings, composed("config", "seed=-1", "device=gpu"))

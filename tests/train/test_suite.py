@@ -1,0 +1,57 @@
+"""The evaluation hook: several benchmarks share one embedding of each text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from train.benchmarks import BenchmarkResult
+from train.encoder import Encoder
+from train.prompts import Request
+from train.suite import Suite
+
+
+class Probe:
+    """A benchmark whose score is the sum of its embeddings."""
+
+    files: Sequence[Path] = ()
+
+    def __init__(self, name: str, texts: list[str]) -> None:
+        self.name = name
+        self.requests = [Request(text) for text in texts]
+        self.got: Tensor | None = None
+
+    def score(self, embeddings: Tensor) -> BenchmarkResult:
+        self.got = embeddings
+        return BenchmarkResult({f"{self.name}/sum": embeddings.sum().item()}, [{"id": self.name}])
+
+
+def test_each_benchmark_gets_its_own_rows_and_no_text_is_embedded_twice(tiny: Encoder) -> None:
+    a, b = Probe("a", ["one", "two"]), Probe("b", ["two", "three", "one"])
+    scorecard = Suite([a, b]).run(tiny)
+    assert scorecard.num_texts == 3
+    assert scorecard.scores.keys() == {"a/sum", "b/sum"}
+    assert scorecard.per_query == {"a": [{"id": "a"}], "b": [{"id": "b"}]}
+    assert a.got is not None
+    assert b.got is not None
+    torch.testing.assert_close(a.got, tiny.encode(["one", "two"]))
+    torch.testing.assert_close(b.got, tiny.encode(["two", "three", "one"]))
+
+
+def test_a_subset_can_be_chosen(tiny: Encoder) -> None:
+    a, b = Probe("a", ["one"]), Probe("b", ["two"])
+    assert Suite([a, b]).run(tiny, only=["b"]).scores.keys() == {"b/sum"}
+    assert a.got is None
+
+
+def test_scoring_is_in_evaluation_mode_and_leaves_training_mode(tiny: Encoder) -> None:
+    probe = Probe("a", ["one"])
+    tiny.train()
+    first = Suite([probe]).run(tiny).scores
+    assert Suite([probe]).run(tiny).scores == first
+    assert tiny.training
+    assert probe.got is not None
+    assert not probe.got.requires_grad

@@ -1,0 +1,114 @@
+"""`resume=`: which run to go on with, and that the command line does not contradict it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from train.errors import UserError
+
+# How long it runs, where, and what it prints may change; everything else would make it another run.
+_MAY_CHANGE = ("resume", "run_dir", "device", "trainer.max_epochs", "trainer.max_steps", "trainer.log_every")
+_MAY_CHANGE_BELOW = ("hydra.",)
+_GROUPS = ("model", "data", "objective", "trainer", "benchmark")
+
+
+def find_run(arguments: Sequence[str]) -> str | None:
+    """The run folder that `resume=` names, or None to start a new run.
+
+    `resume=auto` goes on with `run_dir=` if it holds a run, else with the newest unfinished run of the
+    experiment under `checkpoints/`; where there is none, a new run starts.
+
+    Raises:
+        UserError: if `resume=` names a folder without a run.
+    """
+    given = {key.lstrip("+"): value.strip("'\"") for key, _, value in (a.partition("=") for a in arguments)}
+    named = given.get("resume", "null")
+    if named in ("null", ""):
+        return None
+    if named != "auto":
+        if not (Path(named) / "config.yaml").is_file():
+            raise UserError(f"resume={named}: there is no run (no config.yaml) in that folder")
+        return named
+    if "run_dir" in given:
+        return given["run_dir"] if (Path(given["run_dir"]) / "config.yaml").is_file() else None
+    folder = Path("checkpoints") / given.get("experiment", "default")
+    unfinished = [path.parent for path in folder.glob("*/run.json") if _status(path) != "finished"]
+    newest = max(unfinished, key=lambda path: path.stat().st_mtime, default=None)
+    return None if newest is None else str(newest)
+
+
+def saved_config(
+    folder: Path, composed: dict[str, Any], experiment: str, overrides: Sequence[str]
+) -> dict[str, Any]:
+    """The run's own configuration, with the overrides that may change.
+
+    Args:
+        folder: of the run.
+        composed: the configuration of this command line.
+        experiment: the `+experiment=` of this command line (`default` if none was given).
+        overrides: this command line's overrides.
+
+    Raises:
+        UserError: naming each override that differs from the run's.
+    """
+    saved = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    differences = []
+    if experiment not in ("default", run["experiment"]):
+        differences.append(f"experiment: {experiment}, but the run has {run['experiment']}")
+    for override in overrides:
+        key = override.partition("=")[0].lstrip("+~")
+        if key == "experiment" or key.startswith(_MAY_CHANGE_BELOW):
+            continue
+        ours, theirs = _get(composed, key), _get(saved, key)
+        if key in _MAY_CHANGE:
+            _set(saved, key, ours)
+        elif key in _GROUPS and "." not in key:
+            differences += _group_differences(key, ours, theirs, overrides)
+        elif ours != theirs:
+            differences.append(f"{key}: {ours}, but the run has {theirs}")
+    if differences:
+        lines = "\n".join(f"  {difference}" for difference in differences)
+        raise UserError(
+            f"the run in {folder} was started with other settings:\n{lines}\n"
+            "Leave these out to go on with it (run length, device and logging may change), or start a "
+            "new run without resume="
+        )
+    return saved | {"resume": str(folder), "run_dir": str(folder)}
+
+
+def _group_differences(group: str, ours: Any, theirs: Any, overrides: Sequence[str]) -> list[str]:
+    """Where a chosen group (`model=…`) says otherwise than the run; options overridden apart count there."""
+    apart = {override.partition("=")[0] for override in overrides}
+    return [
+        f"{group}.{name}: {value}, but the run has {theirs.get(name)}"
+        for name, value in ours.items()
+        if value != theirs.get(name) and f"{group}.{name}" not in apart
+    ]
+
+
+def _status(path: Path) -> str | None:
+    try:
+        status: str | None = json.loads(path.read_text(encoding="utf-8")).get("status")
+    except (OSError, ValueError):
+        return None
+    return status
+
+
+def _get(config: dict[str, Any], key: str) -> Any:
+    value: Any = config
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _set(config: dict[str, Any], key: str, value: Any) -> None:
+    *parents, last = key.split(".")
+    for part in parents:
+        config = config[part]
+    config[last] = value
