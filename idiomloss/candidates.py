@@ -75,9 +75,7 @@ def candidate_masks(
     """
     num_candidates = owner.shape[0]
     if is_positive.shape != owner.shape:
-        raise ValueError(
-            f"owner {tuple(owner.shape)} and is_positive {tuple(is_positive.shape)} differ"
-        )
+        raise ValueError(f"owner {tuple(owner.shape)} and is_positive {tuple(is_positive.shape)} differ")
     for name, of_anchors, of_candidates, tail in (
         ("labels", anchor_labels, candidate_labels, (2,)),
         ("ids", anchor_ids, candidate_ids, ()),

@@ -80,9 +80,7 @@ def infonce_terms(
         valid = valid & negative.any(1)
         terms = of_negatives - logits
     else:
-        raise ValueError(
-            f"denominator: {denominator!r} is not one of negatives, own_positive, all_positives"
-        )
+        raise ValueError(f"denominator: {denominator!r} is not one of negatives, own_positive, all_positives")
     pairs = positive & valid[:, None]
     total = torch.where(pairs, terms, 0.0).sum(1)
     return total / pairs.sum(1).clamp(min=1), valid

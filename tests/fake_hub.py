@@ -63,7 +63,12 @@ def serve(repositories: dict[str, Path]) -> Iterator[FakeHub]:
                     if rest.startswith("tree"):
                         self.send_json(
                             [
-                                {"type": "file", "path": f, "size": (folder / f).stat().st_size, "oid": "0" * 40}
+                                {
+                                    "type": "file",
+                                    "path": f,
+                                    "size": (folder / f).stat().st_size,
+                                    "oid": "0" * 40,
+                                }
                                 for f in hub.files(repository)
                             ]
                         )
@@ -115,5 +120,3 @@ def serve(repositories: dict[str, Path]) -> Iterator[FakeHub]:
         server.shutdown()
         server.server_close()
         thread.join()
-
-

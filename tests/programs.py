@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def run(
-    *arguments: str, cwd: Path = ROOT, timeout: float = 300, **environment: str | None
+    *arguments: str,
+    cwd: Path = ROOT,
+    timeout: float = 300,
+    environment: Mapping[str, str | None] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """`python -m <arguments>`; a variable given as None is taken out of the environment."""
     env = {**os.environ, "OMP_NUM_THREADS": "2", "HYDRA_FULL_ERROR": "0"}
-    for name, value in environment.items():
+    for name, value in (environment or {}).items():
         env.pop(name, None)
         if value is not None:
             env[name] = value

@@ -45,7 +45,7 @@ def test_help_is_quick_and_lists_what_there_is(program: str) -> None:
 )
 def test_wrong_use_is_explained_at_once(arguments: list[str], parts: list[str], tmp_path: Path) -> None:
     start = time.perf_counter()
-    done = run("train", *arguments, cwd=tmp_path, PYTHONPATH=str(ROOT))
+    done = run("train", *arguments, cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)})
     assert_explained(done, *parts)
     assert time.perf_counter() - start < 5
 
@@ -60,7 +60,10 @@ def test_wrong_use_is_explained_at_once(arguments: list[str], parts: list[str], 
         (["data=public", "data.root={tmp}/missing"], ["data.root", "no such folder"]),
         (["device=cuda"], ["device=cuda is not available"]),
         (["precision=fp16", "device=cpu"], ["precision=fp16"]),
-        (["split=tset", "trainer.monitor=idiolink/tset/sentence/ndcg@10"], ["tset", "splits there: test, train, val"]),
+        (
+            ["split=tset", "trainer.monitor=idiolink/tset/sentence/ndcg@10"],
+            ["tset", "splits there: test, train, val"],
+        ),
     ],
 )
 def test_wrong_world_is_explained(arguments: list[str], parts: list[str], tmp_path: Path) -> None:
@@ -68,7 +71,14 @@ def test_wrong_world_is_explained(arguments: list[str], parts: list[str], tmp_pa
     empty = tmp_path / "empty"
     empty.mkdir()
     named = [a.replace("{tmp}", str(empty)) for a in arguments]
-    done = run("train", "+experiment=idiolink_ft", "data=sample", f"run_dir={folder}", *named, HF_HUB_OFFLINE="1")
+    done = run(
+        "train",
+        "+experiment=idiolink_ft",
+        "data=sample",
+        f"run_dir={folder}",
+        *named,
+        environment={"HF_HUB_OFFLINE": "1"},
+    )
     assert_explained(done, *parts)
 
 
@@ -92,13 +102,17 @@ def test_evaluating_best_gives_the_runs_scores(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     # IDIOM_DATA points nowhere: data=sample must not care.
     trained = run(
-        "train", "+experiment=idiolink_ft", "data=sample", f"run_dir={folder}", IDIOM_DATA="/nonexistent"
+        "train",
+        "+experiment=idiolink_ft",
+        "data=sample",
+        f"run_dir={folder}",
+        environment={"IDIOM_DATA": "/nonexistent"},
     )
     assert trained.returncode == 0, trained.stderr
     output = tmp_path / "scores.json"
     done = run(
         "train.evaluate", f"model={folder / 'best'}", "data=sample", f"output={output}", cwd=tmp_path,
-        PYTHONPATH=str(ROOT),
+        environment={"PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     ours, theirs = json.loads((folder / "scores.json").read_text()), json.loads(output.read_text())

@@ -31,7 +31,9 @@ def touches(path: Path, *packages: str) -> set[str]:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "idiomloss").rglob("*.py")), ids=lambda p: p.name)
 def test_losses_know_neither_trainer_nor_models(path: Path) -> None:
-    assert not touches(path, "train", "transformers", "sentence_transformers", "hydra", "accelerate", "pydantic")
+    assert not touches(
+        path, "train", "transformers", "sentence_transformers", "hydra", "accelerate", "pydantic"
+    )
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "train" / "benchmarks").rglob("*.py")), ids=lambda p: p.name)
@@ -56,7 +58,9 @@ def test_only_the_command_line_touches_hydra() -> None:
     assert [p.name for p in SOURCES if touches(p, "hydra", "omegaconf")] == ["cli.py"]
 
 
-@pytest.mark.parametrize("name", ["__init__", "__main__", "evaluate", "cli", "resume", "settings", "scorekeys"])
+@pytest.mark.parametrize(
+    "name", ["__init__", "__main__", "evaluate", "cli", "resume", "settings", "scorekeys"]
+)
 def test_what_answers_config_errors_imports_nothing_heavy(name: str) -> None:
     path = ROOT / "train" / f"{name}.py"
     heavy = ("torch", "transformers", "sentence_transformers", "accelerate", "numpy", "scipy", "matplotlib")

@@ -41,7 +41,12 @@ def test_installed_wheel_works_elsewhere(tmp_path: Path) -> None:
 
     def python(*arguments: str) -> str:
         done = subprocess.run(
-            [sys.executable, *arguments], cwd=elsewhere, env=environment, capture_output=True, text=True, check=False
+            [sys.executable, *arguments],
+            cwd=elsewhere,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -92,7 +92,7 @@ def _tuples(
     """Epoch → training tuples."""
     if own.tuples == "released":
         fixed = read_released(released, split)
-        return lambda epoch: fixed
+        return lambda _epoch: fixed
     anchors = [*split.queries, *(split.documents if own.documents_as_queries else ())]
 
     def draw(epoch: int) -> list[TrainingTuple]:

@@ -23,7 +23,13 @@ from train.runfolder import write_json
 log = logging.getLogger(__name__)
 
 _CHECKSUMS = "checksums.json"
-_NOT_OF_THE_MODEL = ("optimizer.safetensors", "objective.safetensors", "state.json", "scores.json", _CHECKSUMS)
+_NOT_OF_THE_MODEL = (
+    "optimizer.safetensors",
+    "objective.safetensors",
+    "state.json",
+    "scores.json",
+    _CHECKSUMS,
+)
 
 
 @dataclass

@@ -46,7 +46,13 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
             assert isinstance(resolved, dict)
             return task({str(key): value for key, value in resolved.items()})
 
-    hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(run)()
+    try:
+        hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(run)()
+    # Hydra explains its own errors; what is left are slips that it did not expect, such as `=3`.
+    except Exception as error:
+        if os.environ.get("HYDRA_FULL_ERROR") == "1":
+            raise
+        _exit(f"the command line could not be understood: {error}", 2)
 
 
 def register_resolvers() -> None:
@@ -136,15 +142,21 @@ def _run_folder(*, _root_: DictConfig) -> str:
         choices = OmegaConf.select(_root_, "hydra.runtime.choices") or {}
         experiment = choices.get("experiment") or "default"
         overrides = [
-            # `trainer.batch_size=64` → `batch_size=64`; whatever a folder name cannot hold goes.
-            "".join(c if c.isalnum() or c in "=.+-" else "-" for c in o.split("=", 1)[0].split(".")[-1] + "=" + o.split("=", 1)[-1])
-            for o in OmegaConf.select(_root_, "hydra.overrides.task") or []
-            if not o.startswith("+experiment=")
+            _for_folder_name(override)
+            for override in OmegaConf.select(_root_, "hydra.overrides.task") or []
+            if not override.startswith("+experiment=")
         ]
         stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
         short = "_".join([stamp, *overrides])[:120].rstrip("_-.")
         _run_folder_of_process = f"checkpoints/{experiment}/{short}"
     return _run_folder_of_process
+
+
+def _for_folder_name(override: str) -> str:
+    """`trainer.batch_size=64` as `batch_size=64`, without what a folder name cannot hold."""
+    key, _, value = override.partition("=")
+    short = f"{key.rpartition('.')[2]}={value}"
+    return "".join(c if c.isalnum() or c in "=.+-" else "-" for c in short)
 
 
 @contextlib.contextmanager

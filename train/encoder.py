@@ -186,7 +186,8 @@ class Encoder(nn.Module):
         was_training = self.training
         self.eval()
         try:
-            return self(requests).float().cpu()
+            embeddings: Tensor = self(requests)
+            return embeddings.float().cpu()
         finally:
             self.train(was_training)
 
@@ -316,9 +317,7 @@ class Encoder(nn.Module):
                 return_offsets_mapping=True,
                 return_attention_mask=False,
             )
-            for text, ids, offsets in zip(
-                new, encoded["input_ids"], encoded["offset_mapping"], strict=True
-            ):
+            for text, ids, offsets in zip(new, encoded["input_ids"], encoded["offset_mapping"], strict=True):
                 self._cache[text] = _Tokens(ids, offsets)
         return [self._cache[text] for text in texts]
 
@@ -333,9 +332,7 @@ class Encoder(nn.Module):
         return chunks
 
 
-def _tokens_of_span(
-    tokens: _Tokens, span: tuple[int, int] | None, request: Request
-) -> list[int]:
+def _tokens_of_span(tokens: _Tokens, span: tuple[int, int] | None, request: Request) -> list[int]:
     """Positions of the tokens that overlap the span; special tokens have empty offsets."""
     if span is None or request.span is None or not 0 <= request.span[0] < request.span[1]:
         raise UserError(f"no span given to embed in {request.text!r}")

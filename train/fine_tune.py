@@ -117,7 +117,9 @@ def _run(
     return state
 
 
-def _baseline(settings: TrainSettings, run: RunFolder, suite: Suite, placement: Placement) -> dict[str, float]:
+def _baseline(
+    settings: TrainSettings, run: RunFolder, suite: Suite, placement: Placement
+) -> dict[str, float]:
     """Scores of the untrained model; kept in `baseline.json` for when the run is resumed."""
     path = run.path / "baseline.json"
     if path.is_file():

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers.utils import logging as transformers_logging
 
@@ -67,12 +68,10 @@ def load_model(
             )
             if pooling is not None:
                 transformer = model[0]
-                width = transformer.get_embedding_dimension()
-                model = SentenceTransformer(
-                    modules=[transformer, Pooling(width, pooling_mode=pooling)],
-                    prompts=model.prompts,
-                    device=device,
-                )
+                assert isinstance(transformer, Transformer)
+                replaced = Pooling(transformer.get_embedding_dimension(), pooling_mode=pooling)
+                prompts = {name: prompt for name, prompt in model.prompts.items() if prompt is not None}
+                model = SentenceTransformer(modules=[transformer, replaced], prompts=prompts, device=device)
     # A broken file can fail anywhere in three libraries, each with errors of its own.
     except Exception as error:
         raise UserError(f"could not load model {path}: {first_line(error)}") from error
@@ -84,11 +83,11 @@ def quiet() -> Iterator[None]:
     """Loading and saving take a moment: the libraries' own bars and messages would only be noise."""
     level = logging.getLogger("sentence_transformers").level
     shown = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     logging.getLogger("sentence_transformers").setLevel(logging.WARNING)
     try:
         yield
     finally:
         logging.getLogger("sentence_transformers").setLevel(level)
         if shown:
-            transformers_logging.enable_progress_bar()
+            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]

@@ -84,7 +84,8 @@ def train_loop(
         advance(state.step)
         for shards in remaining_steps(objective, trainer, state, total):
             # ---- one optimizer step
-            started, num_texts, step_loss, logs = time.perf_counter(), 0, 0.0, {}
+            started, num_texts, step_loss = time.perf_counter(), 0, 0.0
+            logs: dict[str, float] = {}
             learning_rate = trainer.learning_rate * schedule(trainer, state.step, warmup, total)
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate
@@ -199,8 +200,7 @@ def remaining_steps(
     """The steps that are left, from where `state` stands (it moves on while this runs)."""
     while state.step < total:
         steps = objective.plan(state.epoch, trainer.accumulation)
-        for shards in steps[state.step_in_epoch : state.step_in_epoch + total - state.step]:
-            yield shards
+        yield from steps[state.step_in_epoch : state.step_in_epoch + total - state.step]
 
 
 def seed_everything(seed: int, step: int, micro_step: int) -> None:

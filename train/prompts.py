@@ -44,9 +44,7 @@ class Prompts:
     def __post_init__(self) -> None:
         for field in ("{instruction}", "{query}"):
             if self.instruction.count(field) != 1:
-                raise ValueError(
-                    f"instruction prompt {self.instruction!r} must hold {field} exactly once"
-                )
+                raise ValueError(f"instruction prompt {self.instruction!r} must hold {field} exactly once")
 
     def render(self, request: Request) -> tuple[str, tuple[int, int] | None]:
         """The text as the model reads it, and the request's span moved to its place there."""
@@ -68,9 +66,7 @@ def find_span(text: str, span: str) -> tuple[int, int] | None:
     while span and start >= 0:
         end = start + len(span)
         before, after = text[start - 1 : start], text[end : end + 1]
-        if not (before.isalnum() and span[0].isalnum()) and not (
-            after.isalnum() and span[-1].isalnum()
-        ):
+        if not (before.isalnum() and span[0].isalnum()) and not (after.isalnum() and span[-1].isalnum()):
             return start, end
         start = text.find(span, start + 1)
     return (first, first + len(span)) if span and first >= 0 else None

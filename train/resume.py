@@ -56,7 +56,7 @@ def saved_config(
     Raises:
         UserError: naming each override that differs from the run's.
     """
-    saved = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    saved: dict[str, Any] = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
     run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     differences = []
     if experiment not in ("default", run["experiment"]):

@@ -24,10 +24,6 @@ def idiolink_keys(splits: Iterable[str], modes: Sequence[str]) -> list[str]:
     for split in splits:
         for mode in modes:
             for metric in IDIOLINK_METRICS:
-                keys += [
-                    idiolink_key(split, mode, metric, s) for s in (None, *IDIOLINK_SLICES)
-                ]
-            keys += [
-                idiolink_key(split, mode, "recall_at_r", u) for u in IDIOLINK_RELEVANT_USAGES
-            ]
+                keys += [idiolink_key(split, mode, metric, s) for s in (None, *IDIOLINK_SLICES)]
+            keys += [idiolink_key(split, mode, "recall_at_r", u) for u in IDIOLINK_RELEVANT_USAGES]
     return keys

@@ -207,9 +207,7 @@ def check(kind: type[TrainSettings] | type[EvaluateSettings], config: dict[str, 
             if line not in lines:
                 lines.append(line)
         plural = "s are" if len(lines) > 1 else " is"
-        raise UserError(
-            f"{len(lines)} setting{plural} wrong:\n" + "\n".join(lines)
-        ) from None
+        raise UserError(f"{len(lines)} setting{plural} wrong:\n" + "\n".join(lines)) from None
 
 
 def _is_option(part: int | str) -> bool:

@@ -1,12 +1,14 @@
 """Masks against pair-by-pair rules."""
 
+from typing import Any
+
 import pytest
 import torch
 
 from idiomloss import candidate_masks, flatten_tuples
 
 
-def random_batch(seed: int) -> dict[str, torch.Tensor]:
+def random_batch(seed: int) -> dict[str, Any]:
     g = torch.Generator().manual_seed(seed)
 
     def draw(high: int, *shape: int) -> torch.Tensor:

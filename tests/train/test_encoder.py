@@ -215,7 +215,8 @@ def test_wrong_model_paths_are_explained(tmp_path: Path, tiny_path: Path) -> Non
 def test_pickled_weights_are_never_opened(tiny_path: Path, tmp_path: Path) -> None:
     folder = tmp_path / "pickled"
     shutil.copytree(tiny_path, folder)
-    weights = Encoder.from_pretrained(tiny_path, device="cpu").model[0].auto_model.state_dict()
+    transformer: Any = Encoder.from_pretrained(tiny_path, device="cpu").model[0]
+    weights = transformer.auto_model.state_dict()
     torch.save(weights, folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
     with pytest.raises(UserError, match="could not load model"):

@@ -26,9 +26,20 @@ class BenchmarkResult:
 class Benchmark(Protocol):
     """A benchmark states what it needs embedded, then turns embeddings into scores."""
 
-    name: str
-    requests: Sequence[Request]
-    files: Sequence[Path]
+    @property
+    def name(self) -> str:
+        """First part of its score keys."""
+        ...
+
+    @property
+    def requests(self) -> Sequence[Request]:
+        """Everything that it needs embedded."""
+        ...
+
+    @property
+    def files(self) -> Sequence[Path]:
+        """The data files that were read, for the run's record."""
+        ...
 
     def score(self, embeddings: Tensor) -> BenchmarkResult:
         """Scores from embeddings (N, D), row i for `requests[i]`."""

@@ -18,9 +18,7 @@ def tokenise(text: str) -> list[str]:
     return _TOKEN.findall(text.lower())
 
 
-def bm25(
-    queries: Sequence[str], documents: Sequence[str], *, k1: float = 0.9, b: float = 0.4
-) -> Tensor:
+def bm25(queries: Sequence[str], documents: Sequence[str], *, k1: float = 0.9, b: float = 0.4) -> Tensor:
     """Okapi BM25 of every query with every document.
 
     score(q, d) = sum over the query's words w (with repetition) of

@@ -76,8 +76,8 @@ class IdioLinkBenchmark:
             for mode in self.query_modes:
                 queries = embeddings[self._place[split.name, mode]]
                 self._score_mode(split, mode, cosine_similarity(queries, documents), result)
-            for mode in self.bm25_modes:
-                self._score_mode(split, mode, self._bm25(split, mode), result)
+            for lexical in self.bm25_modes:
+                self._score_mode(split, lexical, self._bm25(split, lexical), result)
         return result
 
     def _bm25(self, split: Split, mode: str) -> Tensor:
@@ -88,9 +88,7 @@ class IdioLinkBenchmark:
             self._lexical[split.name, mode] = scores
         return self._lexical[split.name, mode]
 
-    def _score_mode(
-        self, split: Split, mode: str, similarity: Tensor, result: BenchmarkResult
-    ) -> None:
+    def _score_mode(self, split: Split, mode: str, similarity: Tensor, result: BenchmarkResult) -> None:
         ranking = rank(similarity).cpu()
         hits = relevance_by_rank(ranking, self._relevant[split.name])
         metrics = {"r_precision": r_precision(hits), "ndcg@10": ndcg(hits, 10)}

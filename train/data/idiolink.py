@@ -44,9 +44,7 @@ class Document(BaseModel):
     @model_validator(mode="after")
     def _span_in_sentence(self) -> Self:
         if self.span not in self.sentence:
-            raise ValueError(
-                f"field 'span': {self.span!r} does not occur in the sentence {self.sentence!r}"
-            )
+            raise ValueError(f"field 'span': {self.span!r} does not occur in the sentence {self.sentence!r}")
         return self
 
     @property
@@ -169,12 +167,13 @@ def _read_split(root: Path, name: str) -> Split:
             raise UserError(f"{path}: there is no such file; a split needs indexes.json and queries.json")
     documents = read_records(files[0], Document)
     queries = read_records(files[1], Query)
-    for path, records in zip(files, (documents, queries), strict=True):
+    both: tuple[Sequence[Document], Sequence[Document]] = documents, queries
+    for path, records in zip(files, both, strict=True):
         if not records:
             raise UserError(f"{path}: the split is empty (no records)")
         _check_unique(path, records)
-    both = Counter(r.id for r in (*documents, *queries))
-    shared = [id_ for id_, count in both.items() if count > 1]
+    uses = Counter(r.id for r in (*documents, *queries))
+    shared = [id_ for id_, count in uses.items() if count > 1]
     if shared:
         raise describe([f"field 'id': {id_} is also in {files[0].name}" for id_ in shared], str(files[1]))
     return Split(name, tuple(documents), tuple(queries), files)

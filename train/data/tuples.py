@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from train.data.idiolink import Document, Split
 from train.data.records import describe
@@ -124,9 +125,11 @@ def draw_tuples(
     everything = np.arange(len(documents))
     others = {idiom: np.delete(everything, own) for idiom, own in by_idiom.items()}
 
-    def draw(pool: Sequence[int] | np.ndarray, count: int) -> tuple[str, ...]:
-        chosen = rng.choice(pool, size=min(count, len(pool)), replace=False) if len(pool) else []
-        return tuple(documents[i].id for i in chosen)
+    def draw(pool: Sequence[int] | NDArray[np.int64], count: int) -> tuple[str, ...]:
+        if not len(pool):
+            return ()
+        chosen = rng.choice(pool, size=min(count, len(pool)), replace=False)
+        return tuple(documents[i].id for i in chosen.tolist())
 
     opposite = {"literal": "idiomatic", "idiomatic": "literal"}
     tuples = []

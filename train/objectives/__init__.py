@@ -40,8 +40,15 @@ class Objective(Protocol):
     draws what an uninterrupted one would have drawn.
     """
 
-    files: Sequence[Path]
-    modules: nn.Module
+    @property
+    def files(self) -> Sequence[Path]:
+        """The data files that were read, for the run's record."""
+        ...
+
+    @property
+    def modules(self) -> nn.Module:
+        """What is trained beside the encoder; an empty module where there is nothing."""
+        ...
 
     def describe(self) -> str:
         """One line for the log: how many anchors of what."""

@@ -143,11 +143,11 @@ class IdioLinkObjective:
         """Mean over query modes of the InfoNCE loss."""
         plan: _Plan = batch.plan
         masks = plan.masks.to(embeddings.device)
-        num_rows = plan.num_anchors * len(self.query_modes)
-        candidates = embeddings[num_rows:]
+        size = plan.num_anchors
+        candidates = embeddings[size * len(self.query_modes) :]
         per_mode = [
-            self._loss(anchors, candidates, masks)
-            for anchors in embeddings[:num_rows].split(plan.num_anchors)
+            self._loss(embeddings[size * i : size * (i + 1)], candidates, masks)
+            for i in range(len(self.query_modes))
         ]
         return ObjectiveLoss(
             torch.stack(per_mode).mean(),

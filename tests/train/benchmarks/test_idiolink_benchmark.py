@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,10 +15,20 @@ from train.scorekeys import idiolink_keys
 from train.suite import Suite
 
 
-def make(id_: str, idiom: str, usage: str, kind: type[Document] = Document, gold: bool = False) -> Document:
-    return kind(
-        id=id_, sentence=f"{id_} {idiom}", idiom=idiom, span=idiom, subject="", usage=usage, is_gold=gold
-    )  # type: ignore[arg-type]
+def make(id_: str, idiom: str, usage: str, gold: bool = False) -> Document:
+    return Document.model_validate(fields(id_, idiom, usage, gold))
+
+
+def ask(id_: str, idiom: str, usage: str, gold: bool = False) -> Query:
+    return Query.model_validate(fields(id_, idiom, usage, gold))
+
+
+def fields(id_: str, idiom: str, usage: str, gold: bool) -> dict[str, Any]:
+    sentence = f"{id_} {idiom}"
+    return {
+        **{"id": id_, "sentence": sentence, "idiom": idiom, "span": idiom},
+        **{"subject": "", "usage": usage, "is_gold": gold},
+    }
 
 
 def test_by_hand() -> None:
@@ -32,8 +43,8 @@ def test_by_hand() -> None:
         make("d3", "a", "sense"),
         make("d4", "b", "literal"),
     ]
-    queries = [make("q0", "a", "idiomatic", Query), make("q1", "a", "literal", Query, gold=True)]
-    split = Split("val", tuple(documents), tuple(queries), ())  # type: ignore[arg-type]
+    queries = [ask("q0", "a", "idiomatic"), ask("q1", "a", "literal", gold=True)]
+    split = Split("val", tuple(documents), tuple(queries), ())
     benchmark = IdioLinkBenchmark([split], ["sentence"])
     asked = [
         [0.1, 0.9, 0.2, 0.3, 0.8],  # ranks d1 d4 d3 d2 d0: two of the first R = 3 are relevant
@@ -71,9 +82,9 @@ def test_equal_texts_are_kept_apart_by_id() -> None:
     """Two queries with one text and different usages each have their own relevant documents."""
     documents = [make("d0", "a", "literal"), make("d1", "a", "idiomatic")]
     queries = [
-        make("q", "a", usage, Query).model_copy(update={"id": f"q-{usage}"}) for usage in ("literal", "idiomatic")
+        ask("q", "a", usage).model_copy(update={"id": f"q-{usage}"}) for usage in ("literal", "idiomatic")
     ]
-    split = Split("val", tuple(documents), tuple(queries), ())  # type: ignore[arg-type]
+    split = Split("val", tuple(documents), tuple(queries), ())
     benchmark = IdioLinkBenchmark([split], ["sentence"])
     embeddings = torch.tensor([[1.0, 0], [0, 1], [1, 0], [1, 0]])
     scores = benchmark.score(embeddings).scores

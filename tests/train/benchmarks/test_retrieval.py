@@ -43,7 +43,10 @@ def test_equal_pytrec_eval(seed: int) -> None:
     hits = relevance_by_rank(rank(similarity), relevant)
 
     names = [f"d{n:03d}" for n in range(num_documents)]
-    qrel = {str(q): {n: int(r) for n, r in zip(names, row, strict=True)} for q, row in enumerate(relevant.tolist())}
+    qrel = {
+        str(q): {n: int(r) for n, r in zip(names, row, strict=True)}
+        for q, row in enumerate(relevant.tolist())
+    }
     run = {str(q): dict(zip(names, row, strict=True)) for q, row in enumerate(similarity.tolist())}
     theirs = pytrec_eval.RelevanceEvaluator(qrel, {"Rprec", "ndcg_cut.10"}).evaluate(run)
     for q in range(num_queries):

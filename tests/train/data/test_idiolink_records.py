@@ -93,9 +93,7 @@ def test_a_sound_split_is_read(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_named(
-    tmp_path: Path, documents: Any, queries: Any, expected: list[str]
-) -> None:
+def test_what_is_wrong_is_named(tmp_path: Path, documents: Any, queries: Any, expected: list[str]) -> None:
     write_split(tmp_path, "val", documents, queries)
     with pytest.raises(UserError) as caught:
         load_split(tmp_path, "val")

@@ -52,8 +52,10 @@ def test_download_is_done_once_verified_and_explained_when_damaged(
     cache = tmp_path / "cache"
     arguments = ("train.evaluate", "model=someone/tiny", "device=cpu", f"output={tmp_path / 'scores.json'}")
     (three_layouts["hub"] / "README.md").write_text("a file that is not asked for", encoding="utf-8")
-    with serve({"datasets/Intellexus/IdioLink": three_layouts["hub"], "models/someone/tiny": tiny_path}) as hub:
-        environment = {
+    with serve(
+        {"datasets/Intellexus/IdioLink": three_layouts["hub"], "models/someone/tiny": tiny_path}
+    ) as hub:
+        environment: dict[str, str | None] = {
             "HF_ENDPOINT": hub.url,
             "HF_HOME": str(tmp_path / "hf"),
             "HF_HUB_OFFLINE": None,
@@ -61,7 +63,7 @@ def test_download_is_done_once_verified_and_explained_when_damaged(
             "IDIOM_CACHE": str(cache),
             "HF_HUB_DISABLE_XET": "1",
         }
-        first = run(*arguments, **environment)
+        first = run(*arguments, environment=environment)
         assert first.returncode == 0, first.stderr
         fetched = [r for r in hub.requests if r.startswith("GET") and "/resolve/" in r and "IdioLink" in r]
         assert len(fetched) == len(set(fetched)) == 7
@@ -71,17 +73,17 @@ def test_download_is_done_once_verified_and_explained_when_damaged(
         assert sums[name] == fingerprint(three_layouts["hub"] / name)
 
         hub.requests.clear()
-        second = run(*arguments, **environment)
+        second = run(*arguments, environment=environment)
         assert second.returncode == 0, second.stderr
         assert not any("IdioLink" in r for r in hub.requests)
 
         damaged = cache / "idiolink" / name
         damaged.write_text(damaged.read_text(encoding="utf-8") + " ", encoding="utf-8")
-        third = run(*arguments, **environment)
+        third = run(*arguments, environment=environment)
         assert_explained(third, name, "differs from what was downloaded", "delete the folder")
     # The server is gone: the model downloaded before still serves.
     shutil.copy(three_layouts["hub"] / name, damaged)
-    offline = run(*arguments, **environment)
+    offline = run(*arguments, environment=environment)
     assert offline.returncode == 0, offline.stderr
     assert "downloaded before" in offline.stderr
 
@@ -90,10 +92,12 @@ def test_download_is_done_once_verified_and_explained_when_damaged(
 def test_no_data_and_no_network_says_what_to_set(tmp_path: Path) -> None:
     done = run(
         "train.evaluate",
-        HF_ENDPOINT="http://127.0.0.1:9",
-        HF_HUB_OFFLINE=None,
-        IDIOM_DATA=None,
-        IDIOM_CACHE=str(tmp_path),
         timeout=60,
+        environment={
+            "HF_ENDPOINT": "http://127.0.0.1:9",
+            "HF_HUB_OFFLINE": None,
+            "IDIOM_DATA": None,
+            "IDIOM_CACHE": str(tmp_path),
+        },
     )
     assert_explained(done, "data.root=", "IDIOM_DATA=", "data=sample", "Reason:")

@@ -95,9 +95,7 @@ def test_real_released_tuples_map_to_ids(real_data: Path) -> None:
         ("", "the file holds no tuples"),
     ],
 )
-def test_broken_released_files_are_explained(
-    tmp_path: Path, split: Split, line: str, expected: str
-) -> None:
+def test_broken_released_files_are_explained(tmp_path: Path, split: Split, line: str, expected: str) -> None:
     path = tmp_path / "triplets_train_full.jsonl"
     path.write_text(line + "\n", encoding="utf-8")
     with pytest.raises(UserError) as caught:
