@@ -111,6 +111,12 @@ def rewrite_arguments(arguments: Sequence[str], models: Sequence[str]) -> list[s
             )
         if key == "resume":
             continue
+        # Here already, before Hydra writes its record of this start over that of the first.
+        if key == "run_dir" and folder is None and (Path(value.strip("'\"")) / "run.json").is_file():
+            raise UserError(
+                f"the run folder {value} already holds a run: go on with it by resume={value}, or name "
+                "another with run_dir="
+            )
         plain = value.strip("'\"")
         parts = plain.split(",") if sweep else [plain]
         paths = [p for p in parts if p not in models and ("/" in p or Path(p).expanduser().is_dir())]

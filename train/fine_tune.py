@@ -42,18 +42,20 @@ def fine_tune(settings: TrainSettings, config: dict[str, Any], experiment: str, 
         KeyboardInterrupt: at SIGINT or SIGTERM; `run.json` then says `interrupted`.
     """
     run = RunFolder(folder)
-    started = (folder / "run.json").exists()
-    if started and settings.resume is None:
+    recorded = run.recorded()
+    if recorded is not None and settings.resume is None:
         raise UserError(
             f"the run folder {folder} already holds a run: go on with it by resume={folder}, or name "
             "another with run_dir="
         )
+    experiment = recorded["experiment"] if recorded else experiment
+    config = config | {"resume": None}
     placement = place(settings.device, settings.precision)
     log.info(placement.reason)
     checkpoint = latest_checkpoint(folder)
     if checkpoint is not None:
         state = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
-        experiment = run.go_on(state["step"])
+        run.go_on(config, state["step"])
         log.info("going on from %s", checkpoint)
     else:
         run.start(

@@ -54,14 +54,26 @@ class RunFolder:
         }
         self._write_run()
 
-    def go_on(self, step: int) -> str:
-        """Continue a run from a checkpoint: what was logged after it is dropped. Returns its experiment."""
-        self._run = json.loads((self.path / "run.json").read_text(encoding="utf-8"))
+    def go_on(self, config: dict[str, Any], step: int) -> None:
+        """Continue a run from its checkpoint at `step`: what was logged after that is dropped.
+
+        Args:
+            config: the run's configuration; its length may have changed.
+        """
+        write_text(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False))
+        self._run = self.recorded() or {}
         self._run.setdefault("resumed", []).append({"step": step, "at": _now()})
         self.update(status="running", ended=None)
         kept = [record for record in self.metrics() if record["step"] <= step]
         write_jsonl(self.path / "metrics.jsonl", kept)
-        return str(self._run["experiment"])
+
+    def recorded(self) -> dict[str, Any] | None:
+        """`run.json`, if there is a run in this folder."""
+        path = self.path / "run.json"
+        if not path.is_file():
+            return None
+        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return record
 
     def update(self, **facts: Any) -> None:
         """Add to `run.json`."""
