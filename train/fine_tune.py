@@ -15,9 +15,11 @@ from train.card import model_card
 from train.checkpoint import TrainerState, latest_checkpoint
 from train.device import Placement, place
 from train.errors import UserError
-from train.loop import Interrupted, monitored, train_loop
+from train.interrupts import Interrupted
+from train.loop import train_loop
 from train.plots import learning_curve
 from train.runfolder import RunFolder, fingerprints, write_json, write_jsonl
+from train.selection import monitored
 from train.settings import TrainSettings
 from train.suite import Scorecard, Suite
 from train.tables import SAMPLE_NOTE, print_comparison

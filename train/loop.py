@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import torch
 from accelerate import Accelerator
 
@@ -21,21 +17,21 @@ from train.checkpoint import (
     load_training_state,
     prune,
     save_checkpoint,
+    verify,
     write_best,
 )
 from train.encoder import Encoder
 from train.errors import UserError
+from train.interrupts import Interrupted, stop_requests
 from train.objectives import Batch, Objective
 from train.progress import progress_bar
 from train.runfolder import RunFolder, write_json
+from train.schedule import num_warmup_steps, schedule, seed_everything
+from train.selection import monitored, out_of_patience, update_best
 from train.settings import EvalSettings, TrainerSettings
-from train.suite import Scorecard, Suite
+from train.suite import Suite
 
 log = logging.getLogger(__name__)
-
-
-class Interrupted(KeyboardInterrupt):
-    """The run was asked to stop, and has saved a checkpoint."""
 
 
 def train_loop(
@@ -78,13 +74,18 @@ def train_loop(
         *(total, steps_per_epoch, warmup, 100 * warmup / total),
     )
 
+    best = run.path / f"step_{state.best_step}"
+    if state.best_step is not None and verify(best) is None:
+        write_best(run.path, best, card)  # the run may have been killed just before it did this
+
     epoch_losses: list[float] = []
     epoch_start, epoch_texts = time.perf_counter(), 0
     with stop_requests() as stop_requested, progress_bar("training", total) as advance:
         advance(state.step)
         for shards in remaining_steps(objective, trainer, state, total):
             # ---- one optimizer step
-            started, num_texts, step_loss = time.perf_counter(), 0, 0.0
+            started, step_loss = time.perf_counter(), 0.0
+            text_counts: list[int] = []
             logs: dict[str, float] = {}
             learning_rate = trainer.learning_rate * schedule(trainer, state.step, warmup, total)
             for group in optimizer.param_groups:
@@ -95,13 +96,12 @@ def train_loop(
                 seed_everything(seed, state.step, micro)
                 batch = objective.batch(state.epoch, anchors)
                 with accelerator.autocast():
-                    embeddings = encoder(batch.requests)
+                    embeddings = encoder(batch.requests, on_progress=text_counts.append)
                 result = objective.loss(embeddings, batch)
                 if not math.isfinite(result.loss.item()):
                     raise not_finite("loss", result.loss.item(), batch, state, run)
                 share = len(anchors) / num_anchors
                 accelerator.backward(result.loss * share)
-                num_texts += len(batch.requests)
                 step_loss += result.loss.item() * share
                 for name, value in result.logs.items():
                     logs[name] = logs.get(name, 0.0) + value
@@ -118,7 +118,7 @@ def train_loop(
 
             # ---- log
             epoch_losses.append(step_loss)
-            epoch_texts += num_texts
+            epoch_texts += sum(text_counts)
             if state.step % trainer.log_every == 0 or state.step == total:
                 run.log_metrics(
                     {
@@ -127,7 +127,7 @@ def train_loop(
                         "loss": step_loss,
                         "lr": learning_rate,
                         "grad_norm": norm,
-                        "texts_per_second": num_texts / (time.perf_counter() - started),
+                        "texts_per_second": sum(text_counts) / (time.perf_counter() - started),
                         **logs,
                     }
                 )
@@ -140,17 +140,18 @@ def train_loop(
             if due or state.step == total:
                 seconds = time.perf_counter() - epoch_start
                 scorecard = suite.run(encoder, only=evaluation.benchmarks)
-                improved = update_best(state, scorecard, trainer)
-                exhausted = trainer.patience and state.num_without_improvement >= trainer.patience
-                if evaluation.benchmarks is not None and (exhausted or state.step == total):
+                improved = update_best(state, scorecard.scores, trainer)
+                ends = state.step == total or out_of_patience(state, trainer)
+                if evaluation.benchmarks is not None and ends:
                     scorecard = suite.run(encoder)  # the last is scored in full
+                # Before the checkpoint: a run that is killed in between drops the line when it goes on.
+                run.log_metrics({"step": state.step, "epoch": state.epoch, "scores": scorecard.scores})
                 saved = save_checkpoint(
                     run.path, encoder, objective.modules, optimizer, state, scorecard.scores
                 )
                 if improved:
                     write_best(run.path, saved, card)
                 prune(run.path, trainer.keep_checkpoints, state.best_step)
-                run.log_metrics({"step": state.step, "epoch": state.epoch, "scores": scorecard.scores})
                 log.info(
                     "epoch %.4g, step %d: loss %.4f, %s %.4f%s; %.0f texts/s, scored in %.1f s",
                     state.epoch + state.step_in_epoch / steps_per_epoch,
@@ -163,92 +164,24 @@ def train_loop(
                     scorecard.seconds,
                 )
                 epoch_losses, epoch_texts, epoch_start = [], 0, time.perf_counter()
-                if exhausted:
-                    log.info("no improvement in %d evaluations: stopping", trainer.patience)
+                if ends:
                     break
             if stop_requested():
-                save_checkpoint(run.path, encoder, objective.modules, optimizer, state, None)
+                if not due:
+                    save_checkpoint(run.path, encoder, objective.modules, optimizer, state, None)
                 raise Interrupted(f"stopped after step {state.step}, which is saved")
+    if out_of_patience(state, trainer):
+        log.info("no improvement in %d evaluations: stopped", state.num_without_improvement)
     return state
-
-
-@contextmanager
-def stop_requests() -> Iterator[Callable[[], bool]]:
-    """SIGINT and SIGTERM set a flag, to be looked at between steps; a second SIGINT stops at once."""
-    received: list[int] = []
-
-    def note(number: int, _frame: object) -> None:
-        if number in received:
-            raise KeyboardInterrupt
-        received.append(number)
-        log.info("%s: stopping after this step", signal.Signals(number).name)
-
-    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
-        yield lambda: False
-        return
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(received)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def remaining_steps(
     objective: Objective, trainer: TrainerSettings, state: TrainerState, total: int
 ) -> Iterator[list[list[int]]]:
     """The steps that are left, from where `state` stands (it moves on while this runs)."""
-    while state.step < total:
+    while state.step < total and not out_of_patience(state, trainer):
         steps = objective.plan(state.epoch, trainer.accumulation)
         yield from steps[state.step_in_epoch : state.step_in_epoch + total - state.step]
-
-
-def seed_everything(seed: int, step: int, micro_step: int) -> None:
-    """Make what a micro-step draws (dropout) a function of seed and step, whatever came before."""
-    number = int(np.random.SeedSequence([seed, step, micro_step]).generate_state(1)[0])
-    torch.manual_seed(number)
-
-
-def num_warmup_steps(trainer: TrainerSettings, total: int) -> int:
-    """`warmup_steps`, else the ratio of all steps, rounded."""
-    if trainer.warmup_steps is not None:
-        return trainer.warmup_steps
-    return round(trainer.warmup_ratio * total)
-
-
-def schedule(trainer: TrainerSettings, step: int, warmup: int, total: int) -> float:
-    """Factor of the peak learning rate after `step` steps (the first step has 0 with a warm-up)."""
-    if step < warmup:
-        return step / warmup
-    if trainer.schedule == "constant":
-        return 1.0
-    done = (step - warmup) / max(total - warmup, 1)
-    return 1.0 - done if trainer.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
-
-
-def monitored(scores: dict[str, float], trainer: TrainerSettings) -> float:
-    """The score that picks the best checkpoint: the mean over `trainer.monitor`.
-
-    Raises:
-        UserError: if a score is not there (a slice without queries, say).
-    """
-    for key in trainer.monitor:
-        if key not in scores:
-            raise UserError(f"trainer.monitor: this data gives no score {key!r}; choose another key")
-    return sum(scores[key] for key in trainer.monitor) / len(trainer.monitor)
-
-
-def update_best(state: TrainerState, scorecard: Scorecard, trainer: TrainerSettings) -> bool:
-    """Whether this is the best checkpoint so far; keeps the count for patience."""
-    score = monitored(scorecard.scores, trainer)
-    if state.patience_score is None or score > state.patience_score + trainer.min_delta:
-        state.patience_score, state.num_without_improvement = score, 0
-    else:
-        state.num_without_improvement += 1
-    if state.best_score is not None and score <= state.best_score:
-        return False
-    state.best_score, state.best_step = score, state.step
-    return True
 
 
 def not_finite(what: str, value: float, batch: Batch, state: TrainerState, run: RunFolder) -> UserError:

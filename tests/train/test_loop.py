@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,10 @@ from tests.train.test_settings import composed
 from train.checkpoint import checkpoints, latest_checkpoint, verify
 from train.errors import UserError
 from train.fine_tune import fine_tune
-from train.loop import Interrupted, num_warmup_steps, schedule
+from train.interrupts import Interrupted
 from train.objectives.idiolink import IdioLinkObjective
 from train.resume import saved_config
+from train.schedule import num_warmup_steps, schedule
 from train.settings import TrainSettings, check
 from train.suite import Suite
 
@@ -156,6 +158,19 @@ def test_patience_stops_and_the_best_stays(tmp_path: Path, options: list[str]) -
     assert card["scores"] == best["scores"]
 
 
+def test_resumed_after_its_patience_ran_out_a_run_trains_no_further(
+    tmp_path: Path, options: list[str]
+) -> None:
+    """And `best/`, lost between saving and the end, is made again."""
+    train(tmp_path / "run", [*options, "trainer.patience=1", "trainer.min_delta=2", "trainer.max_epochs=9"])
+    before, best = metrics(tmp_path / "run"), weights(tmp_path / "run" / "best")
+    shutil.rmtree(tmp_path / "run" / "best")
+    resume(tmp_path / "run")
+    assert metrics(tmp_path / "run") == before
+    again = weights(tmp_path / "run" / "best")
+    assert all(torch.equal(again[name], best[name]) for name in best)
+
+
 def test_old_checkpoints_go_but_never_the_best_or_the_last(tmp_path: Path, options: list[str]) -> None:
     train(tmp_path / "run", [*options, "eval.every=1", "trainer.patience=null"])
     best = json.loads((tmp_path / "run" / "scores.json").read_text())["meta"]["checkpoint"]
@@ -183,7 +198,9 @@ def test_interrupted_and_resumed_equals_uninterrupted(
     with pytest.raises(Interrupted, match=r"go on with: python -m train resume="):
         train(tmp_path / "cut", options)
     assert json.loads((tmp_path / "cut" / "run.json").read_text())["status"] == "interrupted"
-    assert checkpoints(tmp_path / "cut")[-1].name == ("step_2" if at == "mid-epoch" else "step_3")
+    saved = checkpoints(tmp_path / "cut")[-1]
+    assert saved.name == ("step_2" if at == "mid-epoch" else "step_3")
+    assert (saved / "scores.json").exists() == (at == "epoch end")
     monkeypatch.undo()
     resume(tmp_path / "cut")
     assert_same_run(tmp_path / "whole", tmp_path / "cut")

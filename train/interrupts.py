@@ -1,0 +1,37 @@
+"""SIGINT and SIGTERM: finish what is going on, save, stop."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+log = logging.getLogger(__name__)
+
+
+class Interrupted(KeyboardInterrupt):
+    """The run was asked to stop, and has saved a checkpoint."""
+
+
+@contextmanager
+def stop_requests() -> Iterator[Callable[[], bool]]:
+    """SIGINT and SIGTERM set a flag, to be looked at between steps; a second SIGINT stops at once."""
+    received: list[int] = []
+
+    def note(number: int, _frame: object) -> None:
+        if number in received:
+            raise KeyboardInterrupt
+        received.append(number)
+        log.info("%s: stopping after this step", signal.Signals(number).name)
+
+    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
+        yield lambda: False
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(received)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
