@@ -1,0 +1,177 @@
+"""The IdioLink objective: its plan, its batches, and its loss against one computed record by record."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from idiomloss import InfoNCELoss
+from train.data.idiolink import Document, Split, load_split, query_request
+from train.data.tuples import TrainingTuple, draw_tuples, read_released, released_file
+from train.errors import UserError
+from train.objectives.idiolink import IdioLinkObjective
+from train.prompts import Request
+
+
+@pytest.fixture(scope="module")
+def split(sample_root: Path) -> Split:
+    return load_split(sample_root, "train")
+
+
+def build(split: Split, **changes: Any) -> IdioLinkObjective:
+    """Queries and documents as anchors, tuples redrawn each epoch."""
+    anchors = [*split.queries, *split.documents]
+
+    def tuples(epoch: int) -> list[TrainingTuple]:
+        return draw_tuples(anchors, split.documents, num_positives=1, num_hard=2, num_soft=3, seed=[0, epoch])
+
+    options: dict[str, Any] = {
+        "query_modes": ["sentence", "span"],
+        "loss": InfoNCELoss(0.05),
+        "batch_size": 32,
+        "seed": 0,
+    }
+    return IdioLinkObjective(split, tuples, **(options | changes))
+
+
+def flat(steps: list[list[list[int]]]) -> list[int]:
+    return [anchor for step in steps for shard in step for anchor in shard]
+
+
+def test_an_epoch_is_one_pass_over_the_anchors(split: Split) -> None:
+    steps = build(split).plan(0, 1)
+    assert [len(flat([step])) for step in steps] == [32, 32, 32, 32, 16]
+    assert sorted(flat(steps)) == list(range(144))
+    dropped = build(split, drop_last=True).plan(0, 1)
+    assert [len(flat([step])) for step in dropped] == [32] * 4
+
+
+def test_the_plan_is_a_function_of_seed_and_epoch(split: Split) -> None:
+    assert build(split).plan(3, 1) == build(split).plan(3, 1)
+    assert build(split).plan(3, 1) != build(split).plan(4, 1)
+    assert build(split).plan(3, 1) != build(split, seed=1).plan(3, 1)
+
+
+def test_shards_cut_the_same_steps(split: Split) -> None:
+    whole, cut = build(split).plan(0, 1), build(split).plan(0, 3)
+    assert [flat([step]) for step in whole] == [flat([step]) for step in cut]
+    assert {len(step) for step in cut} == {3}
+
+
+def test_epochs_can_be_asked_for_in_any_order(split: Split) -> None:
+    """As a resumed run does: nothing is carried from epoch to epoch."""
+    forth, back = build(split), build(split)
+    a = [forth.batch(epoch, [5]).requests for epoch in (0, 1)]
+    b = [back.batch(epoch, [5]).requests for epoch in (1, 0)]
+    assert a == b[::-1]
+    assert a[0] != a[1]
+
+
+@pytest.mark.parametrize("false_negatives", ["keep", "mask", "positive"])
+@pytest.mark.parametrize("in_batch", ["none", "positives", "all"])
+def test_loss_equals_one_computed_record_by_record(split: Split, in_batch: str, false_negatives: str) -> None:
+    objective = build(split, in_batch=in_batch, false_negatives=false_negatives)
+    anchors = flat(objective.plan(0, 1))[:16]
+    batch = objective.batch(0, anchors)
+    g = torch.Generator().manual_seed(1)
+    vectors: dict[Request, torch.Tensor] = {}
+    for request in batch.requests:
+        vectors.setdefault(request, torch.randn(8, generator=g, dtype=torch.float64))
+    result = objective.loss(torch.stack([vectors[r] for r in batch.requests]), batch)
+
+    records: dict[str, Document] = {r.id: r for r in (*split.documents, *split.queries)}
+    everyone = [*split.queries, *split.documents]
+    drawn = draw_tuples(everyone, split.documents, num_positives=1, num_hard=2, num_soft=3, seed=[0, 0])
+    chosen = [drawn[i] for i in anchors]
+    losses, num_false = [], 0
+    for mode in ("sentence", "span"):
+        for t in chosen:
+            anchor = records[t.anchor]
+            a = vectors[query_request(anchor, mode)]
+
+            def logit(id_: str, a: torch.Tensor = a) -> float:
+                d = vectors[Request(records[id_].sentence)]
+                return float(a @ d / a.norm() / d.norm()) / 0.05
+
+            positives, negatives = list(t.positives), [*t.hard, *t.soft]
+            for other in chosen:
+                if other is t or in_batch == "none":
+                    continue
+                reached = [*other.positives, *((*other.hard, *other.soft) if in_batch == "all" else ())]
+                for id_ in reached:
+                    d = records[id_]
+                    if id_ == t.anchor:
+                        continue
+                    if (d.idiom, d.meaning) != (anchor.idiom, anchor.meaning):
+                        negatives.append(id_)
+                        continue
+                    num_false += 1
+                    if false_negatives == "keep":
+                        negatives.append(id_)
+                    elif false_negatives == "positive":
+                        positives.append(id_)
+            below = sum(math.exp(logit(n)) for n in negatives)
+            terms = [math.log(1 + below / math.exp(logit(p))) for p in positives]
+            losses.append(sum(terms) / len(terms))
+    assert result.loss.item() == pytest.approx(sum(losses) / len(losses), rel=1e-9)
+    assert result.logs["false_negatives"] == num_false / 2  # counted once, not once a mode
+
+
+def test_anchors_in_several_modes_share_their_text(split: Split) -> None:
+    batch = build(split).batch(0, [0, 1])
+    texts = [request.text for request in batch.requests]
+    assert texts[0:2] == texts[2:4]
+    assert [r.pooling for r in batch.requests[:4]] == ["sentence"] * 2 + ["span"] * 2
+    assert all(r.role == "document" for r in batch.requests[4:])
+
+
+def test_instruction_modes_reach_the_request(split: Split) -> None:
+    batch = build(split, query_modes=["instruction_span"]).batch(0, [0])
+    instruction = batch.requests[0].instruction
+    assert instruction is not None
+    assert f"'{split.queries[0].span}'" in instruction
+    assert all(r.instruction is None for r in batch.requests[1:])
+
+
+def test_anchors_without_a_positive_are_left_out_and_counted(split: Split) -> None:
+    def tuples(_epoch: int) -> list[TrainingTuple]:
+        ids = [d.id for d in split.documents[:4]]
+        return [TrainingTuple(id_, (ids[0],) if i else (), (), ()) for i, id_ in enumerate(ids)]
+
+    objective = IdioLinkObjective(
+        split, tuples, query_modes=["sentence"], loss=InfoNCELoss(), batch_size=2, seed=0
+    )
+    assert objective.num_skipped == 1
+    assert sorted(flat(objective.plan(0, 1))) == [1, 2, 3]
+    assert "1 without a positive left out" in objective.describe()
+
+
+def test_too_few_anchors_for_one_full_batch_are_explained(split: Split) -> None:
+    with pytest.raises(UserError, match=r"fewer than trainer\.batch_size=500"):
+        build(split, batch_size=500, drop_last=True)
+
+
+def test_real_batches_hold_the_false_negatives_that_were_counted(real_data: Path) -> None:
+    """The released recipe has on average 0.64 same-class "negatives" a query at batch 32."""
+    root = real_data / "idiolink"
+    real = load_split(root, "train")
+    fixed = read_released(released_file(root, "train"), real)
+    objective = IdioLinkObjective(
+        *(real, lambda _epoch: fixed),
+        query_modes=["sentence"],
+        loss=InfoNCELoss(),
+        batch_size=32,
+        seed=42,
+        false_negatives="keep",
+        drop_last=True,
+    )
+    counts = []
+    for epoch in range(10):
+        steps = objective.plan(epoch, 1)
+        assert len(steps) == 13
+        counts += [objective.batch(epoch, step[0]).plan.masks.num_false_negatives / 32 for step in steps]
+    assert sum(counts) / len(counts) == pytest.approx(0.64, abs=0.06)
