@@ -117,7 +117,7 @@ def _run(
     )
     # What is reported is what was saved: the folder, loaded as a user loads it.
     best = suite.run(build_encoder(settings.model, placement, run.path / "best"))
-    _report(settings, run, state, best, baseline)
+    _report(settings, experiment, run, state, best, baseline)
     return state
 
 
@@ -140,7 +140,12 @@ def _baseline(
 
 
 def _report(
-    settings: TrainSettings, run: RunFolder, state: TrainerState, best: Scorecard, baseline: dict[str, float]
+    settings: TrainSettings,
+    experiment: str,
+    run: RunFolder,
+    state: TrainerState,
+    best: Scorecard,
+    baseline: dict[str, float],
 ) -> None:
     """`scores.json`, plots, the table, and in words whether training helped."""
     write_json(
@@ -167,7 +172,8 @@ def _report(
         run.metrics(),
         baseline,
         [k for k in best.scores if k.endswith("/ndcg@10") and "/bm25" not in k],
-        run.path.name,
+        state.best_step,
+        f"{experiment}, seed {settings.seed}",
         run.path / "plots" / "learning_curve.png",
     )
     title = f"untrained → best checkpoint (step {state.best_step})"
