@@ -154,6 +154,17 @@ def test_killed_and_resumed_equals_uninterrupted(tmp_path: Path, tiny_path: Path
 
 
 @pytest.mark.slow
+def test_a_failed_job_does_not_end_the_sweep(tmp_path: Path, tiny_path: Path) -> None:
+    done = run(
+        *("train", "-m", "+experiment=idiolink_ft", "+debug=smoke", f"model={tiny_path}", "device=cuda,cpu"),
+        f"hydra.sweep.dir={tmp_path}",
+        environment={"CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert_explained(done, "job 0: device=cuda is not available")
+    assert (tmp_path / "1" / "best" / "model.safetensors").is_file()
+
+
+@pytest.mark.slow
 def test_sweep_gives_each_job_a_folder(tmp_path: Path, tiny_path: Path) -> None:
     done = run(
         *("train", "-m", "+experiment=idiolink_ft", "+debug=smoke", f"model={tiny_path}", "seed=1,2"),

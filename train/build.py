@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from idiomloss import InfoNCELoss
 from train.benchmarks import Benchmark
 from train.benchmarks.idiolink import IdioLinkBenchmark
-from train.data.idiolink import Split, check_disjoint, load_split
+from train.data.idiolink import Split, available_splits, check_disjoint, load_split
 from train.data.sources import idiolink_root
 from train.data.tuples import TrainingTuple, draw_tuples, read_released, released_file
 from train.device import Placement
@@ -18,6 +19,8 @@ from train.errors import UserError
 from train.objectives import Objective
 from train.objectives.idiolink import IdioLinkObjective
 from train.settings import Common, IdioLinkObjectiveSettings, ModelSettings, TrainSettings
+
+log = logging.getLogger(__name__)
 
 
 def build_encoder(model: ModelSettings, placement: Placement, saved: Path | None = None) -> Encoder:
@@ -66,9 +69,15 @@ def build_objective(settings: TrainSettings) -> Objective:
     own = settings.objective
     root = idiolink_root(settings.data.root, sample=settings.data.sample)
     split = load_split(root, own.split)
-    scored = {part for name in settings.idiolink_splits for part in name.split("+")}
-    # A split trained on may be scored (its documents in val+train are), but no idiom may be in two.
-    check_disjoint([split, *(load_split(root, name) for name in sorted(scored - {own.split}))])
+    # Every split that lies there, scored now or not: what is trained on must be unseen in all others.
+    check_disjoint([load_split(root, name) for name in available_splits(root)])
+    for name in settings.idiolink_splits:
+        if name.split("+")[0] in own.split.split("+"):
+            log.warning(
+                "objective.split=%s is trained on and its queries are scored (split=%s): these scores "
+                "are of idioms that the model has seen",
+                *(own.split, name),
+            )
     released = released_file(root, own.split)
     return IdioLinkObjective(
         split,

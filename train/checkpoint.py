@@ -43,6 +43,8 @@ class TrainerState:
         best_score: the best monitored score so far, and the step it was reached at.
         patience_score: the score that the next one must beat by `min_delta` for patience's sake.
         num_without_improvement: evaluations since then.
+        scored_step: the step that was scored last.
+        grad_scale: of the gradient scaler, under fp16.
     """
 
     step: int = 0
@@ -52,6 +54,8 @@ class TrainerState:
     best_step: int | None = None
     patience_score: float | None = None
     num_without_improvement: int = 0
+    scored_step: int | None = None
+    grad_scale: float | None = None
 
 
 def save_checkpoint(

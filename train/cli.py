@@ -6,8 +6,8 @@ Imports nothing heavy: `--help` and wrong options answer without waiting for tor
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,44 +15,63 @@ from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from train.errors import UserError
-from train.resume import find_run
+from train.resume import find_run, holds_a_run
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
-log = logging.getLogger("train")
+
+_TRACEBACKS = "HYDRA_FULL_ERROR"
 
 
 def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
     """Compose `conf/<config_name>.yaml` with the command line's overrides and run `task` on it.
 
-    The task gets plain, resolved containers. A :class:`UserError` becomes a message and exit status
-    2; an interrupt 130; anything unexpected a short message, the traceback in a file, and 1.
+    The task gets plain, resolved containers. A :class:`UserError`, or one of Hydra's, becomes a message
+    and exit status 2; an interrupt 130; anything unexpected a short message, the traceback in a file,
+    and 1. In a sweep a job that fails says so and the next one starts; the sweep's status is the first
+    failure's.
     """
+    wants_traceback = os.environ.get(_TRACEBACKS) == "1"
+    os.environ[_TRACEBACKS] = "1"  # makes Hydra raise instead of printing a traceback of its own
     register_resolvers()
-    try:
-        sys.argv[1:] = rewrite_arguments(sys.argv[1:], config_names("model"))
-    except UserError as error:
-        _exit(str(error), 2)
 
     def run(config: DictConfig) -> Any:
-        with _errors_for_people():
-            try:
-                resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-            except OmegaConfBaseException as error:
-                raise UserError(f"the configuration is incomplete: {error}") from None
-            assert isinstance(resolved, dict)
+        resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        assert isinstance(resolved, dict)
+        try:
             return task({str(key): value for key, value in resolved.items()})
+        except UserError as error:
+            _remove_unused_folder()
+            if HydraConfig.get().mode == RunMode.MULTIRUN:
+                print(f"error: job {HydraConfig.get().job.num}: {error}", file=sys.stderr, flush=True)
+            raise
 
     try:
+        sys.argv[1:] = rewrite_arguments(sys.argv[1:], config_names("model"))
         hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(run)()
-    # Hydra explains its own errors; what is left are slips that it did not expect, such as `=3`.
+    except KeyboardInterrupt as error:
+        _exit(f"interrupted: {error}" if str(error) else "interrupted", 130)
     except Exception as error:
-        if os.environ.get("HYDRA_FULL_ERROR") == "1":
+        if wants_traceback:
             raise
-        _exit(f"the command line could not be understood: {error}", 2)
+        if isinstance(error, UserError):
+            _exit(str(error), 2)
+        if isinstance(error, HydraException | OmegaConfBaseException):
+            _exit(_hydras(error), 2)
+        _exit(_unexpected(error), 1)
+
+
+def _hydras(error: Exception) -> str:
+    """Hydra's own message and its cause, without advice that does not apply here."""
+    cause = f"\n{error.__cause__}" if isinstance(error.__cause__, OmegaConfBaseException) else ""
+    text = f"{error}{cause}".partition("Config search path:")[0]
+    kept = [line for line in text.splitlines() if not line.startswith("To append to your")]
+    return "\n".join(kept).strip()
 
 
 def register_resolvers() -> None:
@@ -111,12 +130,8 @@ def rewrite_arguments(arguments: Sequence[str], models: Sequence[str]) -> list[s
             )
         if key == "resume":
             continue
-        # Here already, before Hydra writes its record of this start over that of the first.
-        if key == "run_dir" and folder is None and (Path(value.strip("'\"")) / "run.json").is_file():
-            raise UserError(
-                f"the run folder {value} already holds a run: go on with it by resume={value}, or name "
-                "another with run_dir="
-            )
+        if key == "run_dir" and folder is None:
+            _check_new_folder(value)
         plain = value.strip("'\"")
         parts = plain.split(",") if sweep else [plain]
         paths = [p for p in parts if p not in models and ("/" in p or Path(p).expanduser().is_dir())]
@@ -133,6 +148,20 @@ def rewrite_arguments(arguments: Sequence[str], models: Sequence[str]) -> list[s
     return rewritten
 
 
+def _check_new_folder(value: str) -> None:
+    """Here already, before Hydra writes its record of this start over that of the first."""
+    path = Path(value.strip("'\"")).expanduser()
+    if holds_a_run(path):
+        raise UserError(
+            f"the run folder {value} already holds a run: go on with it by resume={value}, or name "
+            "another with run_dir="
+        )
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"run_dir={value}: the folder cannot be made: {error.strerror}") from None
+
+
 _run_folder_of_process: str | None = None
 
 
@@ -143,7 +172,7 @@ def _run_folder(*, _root_: DictConfig) -> str:
     global _run_folder_of_process
     named = _root_.get("resume") or _root_.get("run_dir")
     if named:
-        return str(named)
+        return str(Path(str(named)).expanduser())
     if _run_folder_of_process is None:
         choices = OmegaConf.select(_root_, "hydra.runtime.choices") or {}
         experiment = choices.get("experiment") or "default"
@@ -165,34 +194,30 @@ def _for_folder_name(override: str) -> str:
     return "".join(c if c.isalnum() or c in "=.+-" else "-" for c in short)
 
 
-@contextlib.contextmanager
-def _errors_for_people() -> Any:
-    try:
-        yield
-    except UserError as error:
-        if os.environ.get("HYDRA_FULL_ERROR") == "1":
-            raise
-        _exit(str(error), 2)
-    except KeyboardInterrupt as error:
-        _exit(f"interrupted: {error}" if str(error) else "interrupted", 130)
-    except Exception as error:
-        if os.environ.get("HYDRA_FULL_ERROR") == "1":
-            raise
-        _exit(_unexpected(error), 1)
+def _remove_unused_folder() -> None:
+    """The folder that Hydra made for a run that never started."""
+    folder = output_folder()
+    left = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if left and left <= {".hydra", "train.log", ".lock"}:
+        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # that of the experiment, where it holds no other run
+            folder.parent.rmdir()
 
 
 def _unexpected(error: Exception) -> str:
     import traceback
 
     message = f"unexpected {type(error).__name__}: {error}"
+    if not HydraConfig.initialized():  # slips on the command line that Hydra does not expect, as `=3`
+        return f"the command line could not be understood: {error}"
     try:
         folder = output_folder()
-        if HydraConfig.get().output_subdir is None:  # train.evaluate has no folder of its own
+        if not (folder / "run.json").is_file():  # train.evaluate has no folder of its own
             raise OSError
         path = folder / "error.log"
         path.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
     except (OSError, ValueError):
-        return f"{message}\nFor the traceback set HYDRA_FULL_ERROR=1"
+        return f"{message}\nFor the traceback set {_TRACEBACKS}=1"
     return f"{message}\nThe traceback is in {path}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -113,13 +113,19 @@ class Encoder(nn.Module):
             trust_remote_code=trust_remote_code,
         )
         if max_length is not None:
+            transformer: Any = model[0]
+            limit = getattr(transformer.auto_model.config, "max_position_embeddings", None)
+            if limit is not None and max_length > limit:
+                raise UserError(f"model.max_length={max_length}: the model {path} has {limit} positions")
             model.max_seq_length = max_length
         own = model.prompts or {}
         default = Prompts()
         try:
             prompts = Prompts(
-                query=own.get("query") or "" if query_prompt is None else query_prompt,
-                document=own.get("document") or "" if document_prompt is None else document_prompt,
+                query=_first(own, "query") if query_prompt is None else query_prompt,
+                document=_first(own, "document", "passage", "corpus")
+                if document_prompt is None
+                else document_prompt,
                 instruction=instruction_prompt or own.get("instruction") or default.instruction,
             )
         except ValueError as error:
@@ -128,7 +134,9 @@ class Encoder(nn.Module):
 
     def save(self, folder: str | Path) -> None:
         """Write a plain sentence-transformers folder, prompts included, weights as safetensors."""
+        # Beside prompts of other tasks, of which one may be the checkpoint's default.
         self.model.prompts = {
+            **self.model.prompts,
             "query": self.prompts.query,
             "document": self.prompts.document,
             "instruction": self.prompts.instruction,
@@ -330,6 +338,11 @@ class Encoder(nn.Module):
                 chunks.append([])
             chunks[-1].append(text)
         return chunks
+
+
+def _first(prompts: Mapping[str, str | None], *names: str) -> str:
+    """The first of the prompts that is there: sentence-transformers' own order."""
+    return next((prompt for name in names if (prompt := prompts.get(name))), "")
 
 
 def _tokens_of_span(tokens: _Tokens, span: tuple[int, int] | None, request: Request) -> list[int]:

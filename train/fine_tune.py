@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 from pathlib import Path
@@ -18,6 +19,7 @@ from train.errors import UserError
 from train.interrupts import Interrupted
 from train.loop import train_loop
 from train.plots import learning_curve
+from train.resume import check_same_data, holds_a_run
 from train.runfolder import RunFolder, fingerprints, write_json, write_jsonl
 from train.selection import monitored
 from train.settings import TrainSettings
@@ -44,52 +46,68 @@ def fine_tune(settings: TrainSettings, config: dict[str, Any], experiment: str, 
         KeyboardInterrupt: at SIGINT or SIGTERM; `run.json` then says `interrupted`.
     """
     run = RunFolder(folder)
-    recorded = run.recorded()
-    if recorded is not None and settings.resume is None:
-        raise UserError(
-            f"the run folder {folder} already holds a run: go on with it by resume={folder}, or name "
-            "another with run_dir="
-        )
-    experiment = recorded["experiment"] if recorded else experiment
-    config = config | {"resume": None}
-    placement = place(settings.device, settings.precision)
-    log.info(placement.reason)
-    checkpoint = latest_checkpoint(folder)
-    if checkpoint is not None:
-        state = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
-        run.go_on(config, state["step"])
-        log.info("going on from %s", checkpoint)
-    else:
-        run.start(
-            config,
-            experiment=experiment,
-            seed=settings.seed,
-            device=placement.device,
-            precision=placement.precision,
-            reason=placement.reason,
-        )
-    try:
-        state = _run(settings, experiment, run, placement, checkpoint)
-    except KeyboardInterrupt as error:
-        run.end("interrupted")
-        if isinstance(error, Interrupted):
-            raise Interrupted(f"{error}; go on with: python -m train resume={folder}") from None
-        raise
-    except BaseException as error:
-        run.end("failed", error=f"{type(error).__name__}: {error}")
-        raise
-    run.end("finished", best_step=state.best_step, steps=state.step)
+    with run.locked():
+        if settings.resume is None and holds_a_run(folder):
+            raise UserError(
+                f"the run folder {folder} already holds a run: go on with it by resume={folder}, or name "
+                "another with run_dir="
+            )
+        placement = place(settings.device, settings.precision)
+        log.info(placement.reason)
+        checkpoint = _start(settings, config, experiment, run, placement)
+        try:
+            state = _run(settings, run, placement, checkpoint)
+        except KeyboardInterrupt as error:
+            run.end("interrupted")
+            if isinstance(error, Interrupted):
+                raise Interrupted(f"{error}; go on with: python -m train resume={folder}") from None
+            raise
+        except BaseException as error:
+            with contextlib.suppress(OSError):  # a full disk must not hide what went wrong
+                run.end("failed", error=f"{type(error).__name__}: {error}")
+            if isinstance(error, OSError):
+                last = latest_checkpoint(folder)
+                raise UserError(
+                    f"could not write to the run folder: {error}. "
+                    + (f"The last checkpoint that is whole: {last}" if last else "No checkpoint is saved yet")
+                ) from error
+            raise
+        run.end("finished", best_step=state.best_step, steps=state.step)
     assert state.best_score is not None
     return state.best_score
 
 
+def _start(
+    settings: TrainSettings, config: dict[str, Any], experiment: str, run: RunFolder, placement: Placement
+) -> Path | None:
+    """Open the run's record, or go on with it; returns the checkpoint to go on from."""
+    config = config | {"resume": None}
+    where = {"device": placement.device, "precision": placement.precision, "reason": placement.reason}
+    recorded = run.recorded() if settings.resume is not None else None
+    checkpoint = latest_checkpoint(run.path) if recorded else None
+    if recorded and checkpoint:
+        state = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
+        run.go_on(config, state["step"], **where)
+        log.info("going on from %s", checkpoint)
+    else:
+        if recorded:
+            log.info("no checkpoint to go on from: starting again from step 0")
+            experiment = recorded["experiment"]
+        run.start(config, experiment=experiment, seed=settings.seed, **where)
+    return checkpoint
+
+
 def _run(
-    settings: TrainSettings, experiment: str, run: RunFolder, placement: Placement, checkpoint: Path | None
+    settings: TrainSettings, run: RunFolder, placement: Placement, checkpoint: Path | None
 ) -> TrainerState:
     objective = build_objective(settings)
     suite = Suite(build_benchmarks(settings))
     files = [*objective.files, *(path for b in suite.benchmarks for path in b.files)]
-    run.update(data=fingerprints(files), sample=settings.data.sample)
+    record = run.recorded() or {}
+    data = fingerprints(files)
+    if checkpoint is not None:
+        check_same_data(record.get("data", {}), data)
+    run.update(data=data, sample=settings.data.sample)
 
     # In a sweep one process makes several runs; accelerate keeps the first one's choices for ever.
     AcceleratorState._reset_state(reset_partial_state=True)
@@ -112,12 +130,12 @@ def _run(
         settings.trainer,
         settings.eval,
         seed=settings.seed,
-        card=model_card(settings.model.path, experiment, sample=settings.data.sample),
+        card=model_card(settings.model.path, record["experiment"], sample=settings.data.sample),
         checkpoint=checkpoint,
     )
     # What is reported is what was saved: the folder, loaded as a user loads it.
     best = suite.run(build_encoder(settings.model, placement, run.path / "best"))
-    _report(settings, experiment, run, state, best, baseline)
+    _report(settings, record["experiment"], run, state, best, baseline)
     return state
 
 

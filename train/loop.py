@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -32,6 +32,8 @@ from train.settings import EvalSettings, TrainerSettings
 from train.suite import Suite
 
 log = logging.getLogger(__name__)
+
+_MAX_SKIPPED = 20  # steps in a row whose gradient overflowed, under fp16
 
 
 def train_loop(
@@ -65,6 +67,10 @@ def train_loop(
         torch.optim.AdamW(parameters, lr=trainer.learning_rate, weight_decay=trainer.weight_decay)
     )
     state = load_training_state(checkpoint, objective.modules, optimizer) if checkpoint else TrainerState()
+    scaler: torch.amp.GradScaler | None = accelerator.scaler
+    if scaler is not None and state.grad_scale is not None:
+        scaler.load_state_dict(scaler.state_dict() | {"scale": state.grad_scale})
+    num_skipped = 0
     steps_per_epoch = len(objective.plan(0, trainer.accumulation))
     total = steps_per_epoch * trainer.max_epochs
     total = min(total, trainer.max_steps) if trainer.max_steps else total
@@ -78,14 +84,41 @@ def train_loop(
     if state.best_step is not None and verify(best) is None:
         write_best(run.path, best, card)  # the run may have been killed just before it did this
 
-    epoch_losses: list[float] = []
-    epoch_start, epoch_texts = time.perf_counter(), 0
+    losses: list[float] = []  # since the last evaluation, as are the texts and the time
+    num_texts, since = 0, time.perf_counter()
+
+    def score_and_save(*, last: bool) -> None:
+        nonlocal num_texts, since
+        seconds = time.perf_counter() - since
+        scorecard = suite.run(encoder, only=evaluation.benchmarks)
+        improved = update_best(state, scorecard.scores, trainer)
+        if evaluation.benchmarks is not None and (last or out_of_patience(state, trainer)):
+            scorecard = suite.run(encoder)  # the last is scored in full
+        state.scored_step = state.step
+        # Before the checkpoint: a run that is killed in between drops the line when it goes on.
+        run.log_metrics({"step": state.step, "epoch": state.epoch, "scores": scorecard.scores})
+        saved = save_checkpoint(run.path, encoder, objective.modules, optimizer, state, scorecard.scores)
+        if improved:
+            write_best(run.path, saved, card)
+        prune(run.path, trainer.keep_checkpoints, state.best_step)
+        log.info(
+            "epoch %.4g, step %d: loss %.4f, %s %.4f%s; %.0f texts/s, scored in %.1f s",
+            *(state.epoch + state.step_in_epoch / steps_per_epoch, state.step),
+            sum(losses) / max(len(losses), 1),
+            *(" + ".join(trainer.monitor), monitored(scorecard.scores, trainer)),
+            " (best)" if improved else "",
+            *(num_texts / seconds, scorecard.seconds),
+        )
+        losses.clear()
+        num_texts, since = 0, time.perf_counter()
+
     with stop_requests() as stop_requested, progress_bar("training", total) as advance:
         advance(state.step)
         for shards in remaining_steps(objective, trainer, state, total):
             # ---- one optimizer step
             started, step_loss = time.perf_counter(), 0.0
             text_counts: list[int] = []
+            batches: list[Batch] = []
             logs: dict[str, float] = {}
             learning_rate = trainer.learning_rate * schedule(trainer, state.step, warmup, total)
             for group in optimizer.param_groups:
@@ -95,11 +128,12 @@ def train_loop(
             for micro, anchors in enumerate(shards):
                 seed_everything(seed, state.step, micro)
                 batch = objective.batch(state.epoch, anchors)
+                batches.append(batch)
                 with accelerator.autocast():
                     embeddings = encoder(batch.requests, on_progress=text_counts.append)
                 result = objective.loss(embeddings, batch)
                 if not math.isfinite(result.loss.item()):
-                    raise not_finite("loss", result.loss.item(), batch, state, run)
+                    raise not_finite("loss", result.loss.item(), [batch], state, run)
                 share = len(anchors) / num_anchors
                 accelerator.backward(result.loss * share)
                 step_loss += result.loss.item() * share
@@ -107,18 +141,23 @@ def train_loop(
                     logs[name] = logs.get(name, 0.0) + value
             limit = trainer.clip_norm if trainer.clip_norm is not None else math.inf
             norm = float(accelerator.clip_grad_norm_(parameters, limit))
-            # Under fp16 the gradient scaler skips such a step by itself and lowers its scale.
-            if not math.isfinite(norm) and accelerator.scaler is None:
-                raise not_finite("gradient norm", norm, batch, state, run)
+            if math.isfinite(norm):
+                num_skipped = 0
+            else:
+                # Under fp16 the gradient scaler skips such a step by itself and lowers its scale.
+                num_skipped += 1
+                if scaler is None or num_skipped > _MAX_SKIPPED:
+                    raise not_finite("gradient norm", norm, batches, state, run)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
             state.step += 1
             state.step_in_epoch += 1
+            state.grad_scale = scaler.get_scale() if scaler is not None else None
             epoch_ends = state.step_in_epoch == steps_per_epoch
 
             # ---- log
-            epoch_losses.append(step_loss)
-            epoch_texts += sum(text_counts)
+            losses.append(step_loss)
+            num_texts += sum(text_counts)
             if state.step % trainer.log_every == 0 or state.step == total:
                 run.log_metrics(
                     {
@@ -126,7 +165,7 @@ def train_loop(
                         "epoch": state.epoch + state.step_in_epoch / steps_per_epoch,
                         "loss": step_loss,
                         "lr": learning_rate,
-                        "grad_norm": norm,
+                        "grad_norm": norm if math.isfinite(norm) else None,
                         "texts_per_second": sum(text_counts) / (time.perf_counter() - started),
                         **logs,
                     }
@@ -138,38 +177,13 @@ def train_loop(
             # ---- evaluate, save, stop
             due = epoch_ends if evaluation.every == "epoch" else state.step % evaluation.every == 0
             if due or state.step == total:
-                seconds = time.perf_counter() - epoch_start
-                scorecard = suite.run(encoder, only=evaluation.benchmarks)
-                improved = update_best(state, scorecard.scores, trainer)
-                ends = state.step == total or out_of_patience(state, trainer)
-                if evaluation.benchmarks is not None and ends:
-                    scorecard = suite.run(encoder)  # the last is scored in full
-                # Before the checkpoint: a run that is killed in between drops the line when it goes on.
-                run.log_metrics({"step": state.step, "epoch": state.epoch, "scores": scorecard.scores})
-                saved = save_checkpoint(
-                    run.path, encoder, objective.modules, optimizer, state, scorecard.scores
-                )
-                if improved:
-                    write_best(run.path, saved, card)
-                prune(run.path, trainer.keep_checkpoints, state.best_step)
-                log.info(
-                    "epoch %.4g, step %d: loss %.4f, %s %.4f%s; %.0f texts/s, scored in %.1f s",
-                    state.epoch + state.step_in_epoch / steps_per_epoch,
-                    state.step,
-                    sum(epoch_losses) / len(epoch_losses),
-                    " + ".join(trainer.monitor),
-                    monitored(scorecard.scores, trainer),
-                    " (best)" if improved else "",
-                    epoch_texts / seconds,
-                    scorecard.seconds,
-                )
-                epoch_losses, epoch_texts, epoch_start = [], 0, time.perf_counter()
-                if ends:
-                    break
-            if stop_requested():
+                score_and_save(last=state.step == total)
+            if stop_requested() and state.step < total:
                 if not due:
                     save_checkpoint(run.path, encoder, objective.modules, optimizer, state, None)
                 raise Interrupted(f"stopped after step {state.step}, which is saved")
+        if state.scored_step != state.step:  # resumed with nothing left to train
+            score_and_save(last=True)
     if out_of_patience(state, trainer):
         log.info("no improvement in %d evaluations: stopped", state.num_without_improvement)
     return state
@@ -181,28 +195,26 @@ def remaining_steps(
     """The steps that are left, from where `state` stands (it moves on while this runs)."""
     while state.step < total and not out_of_patience(state, trainer):
         steps = objective.plan(state.epoch, trainer.accumulation)
+        if state.step_in_epoch >= len(steps):  # cannot be, as long as the data is the same
+            raise UserError(f"epoch {state.epoch + 1} has only {len(steps)} steps; start a new run")
         yield from steps[state.step_in_epoch : state.step_in_epoch + total - state.step]
 
 
-def not_finite(what: str, value: float, batch: Batch, state: TrainerState, run: RunFolder) -> UserError:
-    """The error for a loss or gradient that is NaN or infinite, with its batch in a file."""
+def not_finite(
+    what: str, value: float, batches: Sequence[Batch], state: TrainerState, run: RunFolder
+) -> UserError:
+    """The error for a loss or gradient that is NaN or infinite, with what it came of in a file."""
     path: Path = run.path / "nonfinite_batch.json"
-    write_json(
-        path,
-        {
-            "step": state.step + 1,
-            "epoch": state.epoch,
-            what: str(value),
-            "anchors": list(batch.anchors),
-            "texts": [request.text for request in batch.requests],
-        },
-    )
+    anchors = [anchor for batch in batches for anchor in batch.anchors]
+    texts = [request.text for batch in batches for request in batch.requests]
+    where = {"step": state.step + 1, "epoch": state.epoch}
+    write_json(path, {**where, what: str(value), "anchors": anchors, "texts": texts})
     last = latest_checkpoint(run.path)
     saved = f"the last checkpoint is {last}" if last else "no checkpoint was saved before it"
-    shown = ", ".join(batch.anchors[:5]) + (", …" if len(batch.anchors) > 5 else "")
+    shown = ", ".join(anchors[:5]) + (", …" if len(anchors) > 5 else "")
     return UserError(
         f"the {what} is {value} at step {state.step + 1} (epoch {state.epoch + 1}), in the batch of "
-        f"{len(batch.anchors)} anchors {shown}\n"
+        f"{len(anchors)} anchors {shown}\n"
         f"  The whole batch is in {path}; {saved}.\n"
         "  Usual causes: too high a trainer.learning_rate, too low an objective.loss.temperature, "
         "precision=fp16 (try bf16 or fp32)."

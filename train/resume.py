@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,17 @@ import yaml
 from train.errors import UserError
 
 # How long it runs, where, and what it prints may change; everything else would make it another run.
-_MAY_CHANGE = ("resume", "run_dir", "device", "trainer.max_epochs", "trainer.max_steps", "trainer.log_every")
-_MAY_CHANGE_BELOW = ("hydra.",)
+_MAY_CHANGE = ("device", "trainer.max_epochs", "trainer.max_steps", "trainer.log_every")
 _GROUPS = ("model", "data", "objective", "trainer", "benchmark")
+
+
+def holds_a_run(folder: Path) -> bool:
+    """Whether there is a run that a new one must not overwrite.
+
+    One that failed before its first checkpoint (a wrong path, say) may be started over.
+    """
+    status = _status(folder / "run.json")
+    return status is not None and (status != "failed" or any(folder.glob("step_*")))
 
 
 def find_run(arguments: Sequence[str]) -> str | None:
@@ -30,6 +38,7 @@ def find_run(arguments: Sequence[str]) -> str | None:
     named = given.get("resume", "null")
     if named in ("null", ""):
         return None
+    named = str(Path(named).expanduser())
     if named != "auto":
         if not (Path(named) / "config.yaml").is_file():
             raise UserError(f"resume={named}: there is no run (no config.yaml) in that folder")
@@ -63,7 +72,15 @@ def saved_config(
         differences.append(f"experiment: {experiment}, but the run has {run['experiment']}")
     for override in overrides:
         key = override.partition("=")[0].lstrip("+~")
-        if key == "experiment" or key.startswith(_MAY_CHANGE_BELOW):
+        if key in ("experiment", "resume") or key.startswith("hydra."):
+            continue
+        if key == "run_dir":
+            other = Path(composed["run_dir"]).expanduser()
+            if other.resolve() != folder.resolve():
+                differences.append(f"run_dir: {other}, but the run is in {folder}")
+            continue
+        if key == "debug":
+            differences.append(f"{override}: it changes what the run was started with")
             continue
         ours, theirs = _get(composed, key), _get(saved, key)
         if key in _MAY_CHANGE:
@@ -79,7 +96,27 @@ def saved_config(
             "Leave these out to go on with it (run length, device and logging may change), or start a "
             "new run without resume="
         )
-    return saved | {"resume": str(folder), "run_dir": str(folder)}
+    return saved | {"resume": str(folder)}
+
+
+def check_same_data(recorded: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """The data files may lie elsewhere than at the start of the run, but must be the same.
+
+    Args:
+        recorded: path → SHA-256, from `run.json`.
+        now: the same, as just read.
+
+    Raises:
+        UserError: naming the files that differ.
+    """
+    before = {Path(path).parts[-2:]: sum_ for path, sum_ in recorded.items()}
+    after = {Path(path).parts[-2:]: sum_ for path, sum_ in now.items()}
+    differing = sorted("/".join(k) for k in before.keys() | after.keys() if before.get(k) != after.get(k))
+    if differing:
+        raise UserError(
+            f"the data is not what the run was started with: {', '.join(differing)} changed. Bring it "
+            "back (data.root, IDIOM_DATA), or start a new run without resume="
+        )
 
 
 def _group_differences(group: str, ours: Any, theirs: Any, overrides: Sequence[str]) -> list[str]:

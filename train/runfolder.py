@@ -6,7 +6,8 @@ import importlib.metadata
 import json
 import platform
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import yaml
 
 import train
 from train.data.sources import fingerprint
+from train.errors import UserError
 
 _PACKAGES = (
     "torch",
@@ -41,28 +43,32 @@ class RunFolder:
         self._run: dict[str, Any] = {}
 
     def start(self, config: dict[str, Any], **facts: Any) -> None:
-        """Write the resolved configuration, and what else is needed to repeat the run."""
+        """Write the resolved configuration, and what else is needed to repeat the run.
+
+        What an earlier start left that never came to a checkpoint is removed.
+        """
+        for name in ("metrics.jsonl", "baseline.json", "error.log"):
+            (self.path / name).unlink(missing_ok=True)
         write_text(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False))
         self._run = {
             "status": "running",
             "started": _now(),
             "ended": None,
-            "code": code_version(),
-            "packages": package_versions(),
-            "machine": {"python": platform.python_version(), "system": platform.platform()},
+            **_surroundings(),
             **facts,
         }
         self._write_run()
 
-    def go_on(self, config: dict[str, Any], step: int) -> None:
+    def go_on(self, config: dict[str, Any], step: int, **facts: Any) -> None:
         """Continue a run from its checkpoint at `step`: what was logged after that is dropped.
 
         Args:
             config: the run's configuration; its length may have changed.
+            facts: what may be another than at the first start (the device).
         """
         write_text(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False))
         self._run = self.recorded() or {}
-        self._run.setdefault("resumed", []).append({"step": step, "at": _now()})
+        self._run.setdefault("resumed", []).append({"step": step, "at": _now(), **_surroundings(), **facts})
         self.update(status="running", ended=None)
         kept = [record for record in self.metrics() if record["step"] <= step]
         write_jsonl(self.path / "metrics.jsonl", kept)
@@ -84,13 +90,32 @@ class RunFolder:
         """Close `run.json`: `finished`, `interrupted` or `failed`."""
         self.update(status=status, ended=_now(), **facts)
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from working in this folder; the lock ends with the process.
+
+        Raises:
+            UserError: if one does already.
+        """
+        try:
+            import fcntl
+        except ImportError:  # Windows
+            yield
+            return
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UserError(f"another process is working in the run folder {self.path}") from None
+            yield
+
     def _write_run(self) -> None:
         write_json(self.path / "run.json", self._run)
 
     def log_metrics(self, record: dict[str, Any]) -> None:
         """Append one line to `metrics.jsonl`."""
         with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+            file.write(json.dumps(record, allow_nan=False) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
         """All lines of `metrics.jsonl`."""
@@ -100,6 +125,14 @@ class RunFolder:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         # A line without its end was cut short when the process was killed.
         return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def _surroundings() -> dict[str, Any]:
+    return {
+        "code": code_version(),
+        "packages": package_versions(),
+        "machine": {"python": platform.python_version(), "system": platform.platform()},
+    }
 
 
 def write_text(path: Path, text: str) -> None:

@@ -4,9 +4,11 @@ Imports nothing heavy, so that an unknown key in an override is reported at once
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
-IDIOLINK_QUERY_MODES = ("sentence", "span", "instruction_sentence", "instruction_span")
-IDIOLINK_BM25_MODES = ("bm25_sentence", "bm25_span")
+QueryMode = Literal["sentence", "span", "instruction_sentence", "instruction_span"]
+Bm25Mode = Literal["bm25_sentence", "bm25_span"]
+
 IDIOLINK_METRICS = ("r_precision", "ndcg@10")
 IDIOLINK_SLICES = ("literal", "idiomatic", "gold", "silver")
 IDIOLINK_RELEVANT_USAGES = ("idiomatic", "simplification", "sense")  # of an idiomatic query

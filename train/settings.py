@@ -22,10 +22,8 @@ from pydantic import (
 )
 
 from train.errors import UserError
-from train.scorekeys import idiolink_keys
+from train.scorekeys import Bm25Mode, QueryMode, idiolink_keys
 
-QueryMode = Literal["sentence", "span", "instruction_sentence", "instruction_span"]
-Bm25Mode = Literal["bm25_sentence", "bm25_span"]
 BenchmarkName = Literal["idiolink"]
 
 
@@ -34,12 +32,13 @@ def _as_list(value: Any) -> Any:
 
 
 Splits = Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]
+Benchmarks = Annotated[list[BenchmarkName], BeforeValidator(_as_list), Field(min_length=1)]
 Ratio = Annotated[float, Field(ge=0, le=1)]
 
 
 class _Section(BaseModel):
     # Strict: `trainer.batch_size=true` or `seed="42"` is a slip, not a number.
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class ModelSettings(_Section):
@@ -135,7 +134,7 @@ class BenchmarkSettings(_Section):
 
 class EvalSettings(_Section):
     every: Literal["epoch"] | PositiveInt
-    benchmarks: list[BenchmarkName] | None
+    benchmarks: Benchmarks | None
     per_query: bool
 
 
@@ -143,7 +142,6 @@ class Common(_Section):
     model: ModelSettings
     data: DataSettings
     benchmark: BenchmarkSettings
-    seed: NonNegativeInt
     device: Literal["auto", "cpu", "cuda", "mps"]
     precision: Literal["auto", "fp32", "bf16", "fp16"]
     split: Splits | None
@@ -166,6 +164,7 @@ class TrainSettings(Common):
     objective: IdioLinkObjectiveSettings
     trainer: TrainerSettings
     eval: EvalSettings
+    seed: NonNegativeInt
     run_dir: str | None
     resume: str | None
 
@@ -179,7 +178,7 @@ class TrainSettings(Common):
 
 
 class EvaluateSettings(Common):
-    benchmarks: list[BenchmarkName] | None
+    benchmarks: Benchmarks | None
     per_query: str | None
     output: str | None
 
@@ -197,7 +196,11 @@ def check(kind: type[TrainSettings] | type[EvaluateSettings], config: dict[str, 
         for e in error.errors():
             # Union branches ("list[...]", "literal[...]") are pydantic's, not options of ours.
             option = ".".join(str(part) for part in e["loc"] if _is_option(part))
-            if e["type"] == "value_error":
+            if e["type"] == "missing":
+                text = "is missing"
+            elif e["type"] == "extra_forbidden":
+                text = "there is no such option"
+            elif e["type"] == "value_error":
                 text = str(e["ctx"]["error"])
             elif e["type"] == "literal_error":
                 text = f"must be one of {e['ctx']['expected']}, got {e['input']!r}"

@@ -12,6 +12,7 @@ import torch
 
 from train.benchmarks import Benchmark
 from train.encoder import Encoder
+from train.errors import UserError
 from train.progress import progress_bar
 
 log = logging.getLogger(__name__)
@@ -51,6 +52,9 @@ class Suite:
         Args:
             encoder: left in the mode in which it came.
             only: names of benchmarks to run; by default all.
+
+        Raises:
+            UserError: if an embedding is not finite: its ranks would look like a score.
         """
         start = time.perf_counter()
         chosen = [b for b in self.benchmarks if only is None or b.name in only]
@@ -65,6 +69,11 @@ class Suite:
             encoder.train(was_training)
         embeddings = embeddings.float().cpu()
         embedded = time.perf_counter()
+        if not embeddings.isfinite().all():
+            raise UserError(
+                "the model gives embeddings that are not finite (NaN or infinite): its weights are "
+                "broken, or the precision is too low for it (precision=fp32 is the safe one)"
+            )
 
         scores: dict[str, float] = {}
         per_query: dict[str, list[dict[str, Any]]] = {}

@@ -14,7 +14,7 @@ SAMPLE_NOTE = "on the project's small SAMPLE data: says nothing about a model's 
 def print_scores(scores: Mapping[str, float], title: str) -> None:
     """Every score, a line each."""
     table = Table(title=title, title_justify="left")
-    table.add_column("score")
+    table.add_column("score", overflow="fold")
     table.add_column("value", justify="right")
     for key, value in scores.items():
         table.add_row(key, f"{value:.4f}")
@@ -24,7 +24,7 @@ def print_scores(scores: Mapping[str, float], title: str) -> None:
 def print_comparison(before: Mapping[str, float], after: Mapping[str, float], title: str) -> None:
     """Every score before and after, and the difference."""
     table = Table(title=title, title_justify="left")
-    table.add_column("score")
+    table.add_column("score", overflow="fold")
     for column in ("before", "after", "difference"):
         table.add_column(column, justify="right")
     for key, value in after.items():

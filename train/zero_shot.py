@@ -59,10 +59,12 @@ def zero_shot(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, f
                 "encoder_seconds": round(card.encoder_seconds, 3),
                 "config": config,
             }
-            write_json(Path(settings.output), {"scores": card.scores, "baseline": {}, "meta": meta})
+            write_json(
+                Path(settings.output).expanduser(), {"scores": card.scores, "baseline": {}, "meta": meta}
+            )
         if settings.per_query is not None:
             rows = [{"benchmark": n, **row} for n, rows in card.per_query.items() for row in rows]
-            write_jsonl(Path(settings.per_query), rows)
+            write_jsonl(Path(settings.per_query).expanduser(), rows)
     except OSError as error:
         raise UserError(f"could not write {error.filename}: {error.strerror}") from None
     return card.scores

@@ -49,6 +49,24 @@ def test_one_folder_for_several_runs_is_refused(argument: str, tmp_path: Path) -
         rewrite_arguments(["-m", argument, "seed=1,2"], MODELS)
 
 
+def test_a_folder_that_holds_a_run_or_cannot_be_made_is_refused_first(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"status": "finished"}', encoding="utf-8")
+    with pytest.raises(UserError, match="already holds a run"):
+        rewrite_arguments([f"run_dir={tmp_path}"], MODELS)
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="cannot be made"):
+        rewrite_arguments([f"run_dir={tmp_path / 'file'}"], MODELS)
+
+
+def test_resume_in_another_folder_or_with_debug_is_refused(run_folder: Path, tmp_path: Path) -> None:
+    composed = {"run_dir": str(tmp_path / "other")}
+    with pytest.raises(UserError, match=r"run_dir: .*other, but the run is in"):
+        saved_config(run_folder, composed, "default", ["run_dir=other"])
+    assert saved_config(run_folder, {"run_dir": str(run_folder)}, "default", ["run_dir=x"])["seed"] == 42
+    with pytest.raises(UserError, match="debug=smoke"):
+        saved_config(run_folder, {}, "default", ["+debug=smoke"])
+
+
 def test_mixed_models_in_a_sweep_are_refused() -> None:
     with pytest.raises(UserError, match="mixes"):
         rewrite_arguments(["-m", "model=minilm,a/b"], MODELS)

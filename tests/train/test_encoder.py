@@ -175,6 +175,25 @@ def test_saved_folder_is_plain_sentence_transformers_and_keeps_the_prompts(
     torch.testing.assert_close(again.encode(TEXTS, role="query"), theirs, atol=1e-6, rtol=0)
 
 
+def test_prompts_of_the_checkpoint_are_read_and_kept(tiny: Encoder, tmp_path: Path) -> None:
+    """`passage` serves as the document prompt, as in sentence-transformers; a default prompt stays."""
+    tiny.model.prompts = {"query": "query: ", "passage": "passage: ", "s2s": "same: "}
+    tiny.model.default_prompt_name = "s2s"
+    tiny.model.save_pretrained(str(tmp_path / "base"), create_model_card=False)
+    encoder = Encoder.from_pretrained(tmp_path / "base", device="cpu")
+    assert (encoder.prompts.query, encoder.prompts.document) == ("query: ", "passage: ")
+    encoder.save(tmp_path / "saved")
+    plain = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    assert plain.prompts["s2s"] == "same: "
+    theirs = plain.encode_document(TEXTS, convert_to_tensor=True)
+    torch.testing.assert_close(encoder.encode(TEXTS), theirs, atol=1e-6, rtol=0)
+
+
+def test_more_tokens_than_positions_are_refused(tiny_path: Path) -> None:
+    with pytest.raises(UserError, match=r"model\.max_length=1000: .* has 64 positions"):
+        Encoder.from_pretrained(tiny_path, device="cpu", max_length=1000)
+
+
 def test_weights_are_loaded_in_float32_whatever_the_file_holds(tiny: Encoder, tmp_path: Path) -> None:
     tiny.model.half()
     tiny.save(tmp_path / "half")

@@ -18,11 +18,14 @@ from sentence_transformers import SentenceTransformer
 
 from tests.train.test_settings import composed
 from train.checkpoint import checkpoints, latest_checkpoint, verify
+from train.encoder import Encoder
 from train.errors import UserError
 from train.fine_tune import fine_tune
 from train.interrupts import Interrupted
+from train.objectives import ObjectiveLoss
 from train.objectives.idiolink import IdioLinkObjective
 from train.resume import saved_config
+from train.runfolder import RunFolder
 from train.schedule import num_warmup_steps, schedule
 from train.settings import TrainSettings, check
 from train.suite import Suite
@@ -129,10 +132,32 @@ def test_same_seed_same_run_other_seed_another(tmp_path: Path, options: list[str
     assert metrics(tmp_path / "a") != metrics(tmp_path / "c")
 
 
-def test_accumulation_takes_as_many_steps_and_anchors(tmp_path: Path, options: list[str]) -> None:
-    train(tmp_path / "run", [*options, "trainer.accumulation=3", "trainer.max_steps=4"])
-    steps = [line["step"] for line in metrics(tmp_path / "run") if "loss" in line]
-    assert steps == [1, 2, 3, 4]
+def test_accumulation_gives_the_gradient_of_the_whole_batch(
+    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without dropout and in-batch negatives the parts of a batch add up, also of unequal ones."""
+    monkeypatch.setattr(Encoder, "train", lambda self, *_: torch.nn.Module.train(self, False))
+    own = [*options, "objective.loss.in_batch=none", "trainer.batch_size=60", "trainer.max_epochs=1"]
+    train(tmp_path / "whole", own)
+    train(tmp_path / "parts", [*own, "trainer.accumulation=5"])
+    ours, theirs = (
+        [line for line in metrics(tmp_path / name) if "loss" in line] for name in ("parts", "whole")
+    )
+    assert len(ours) == len(theirs) == 3  # 60, 60 and 24 anchors: the last in parts of 5 and 4
+    for a, b in zip(ours, theirs, strict=True):
+        assert a["loss"] == pytest.approx(b["loss"], rel=1e-4)
+        assert a["grad_norm"] == pytest.approx(b["grad_norm"], rel=1e-3)
+
+
+@pytest.mark.parametrize("precision", ["bf16"])
+def test_lower_precision_learns_and_keeps_float32_weights(
+    tmp_path: Path, options: list[str], precision: str
+) -> None:
+    train(tmp_path / "run", [*options, f"precision={precision}"])
+    losses = [line["loss"] for line in metrics(tmp_path / "run") if "loss" in line]
+    assert losses[-1] < losses[0]
+    assert {w.dtype for w in weights(tmp_path / "run" / "best").values()} == {torch.float32}
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["precision"] == precision
 
 
 def test_max_steps_ends_a_run_normally_and_the_schedule_with_it(tmp_path: Path, options: list[str]) -> None:
@@ -242,6 +267,98 @@ def test_damaged_checkpoint_is_passed_over(
     assert "step_6 is damaged (optimizer.safetensors is damaged)" in caplog.text
 
 
+def test_killed_before_the_first_checkpoint_starts_again(
+    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    train(tmp_path / "whole", options)
+    real = IdioLinkObjective.loss
+    calls = 0
+
+    def loss_then_die(self: IdioLinkObjective, *arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise SystemExit("killed")
+        return real(self, *arguments)
+
+    monkeypatch.setattr(IdioLinkObjective, "loss", loss_then_die)
+    with pytest.raises(SystemExit):
+        train(tmp_path / "cut", options)
+    monkeypatch.undo()
+    resume(tmp_path / "cut")
+    assert "starting again from step 0" in caplog.text
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_resumed_with_no_steps_left_scores_and_ends(
+    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = IdioLinkObjective.loss
+
+    def loss_then_signal(self: IdioLinkObjective, *arguments: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return real(self, *arguments)
+
+    monkeypatch.setattr(IdioLinkObjective, "loss", loss_then_signal)
+    with pytest.raises(Interrupted):
+        train(tmp_path / "run", options)
+    monkeypatch.undo()
+    resume(tmp_path / "run", "trainer.max_steps=1")
+    card = json.loads((tmp_path / "run" / "scores.json").read_text())
+    assert card["meta"]["checkpoint"] == "step_1"
+
+
+def test_resume_refuses_other_data(tmp_path: Path, options: list[str], sample_root: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(sample_root, data)
+    own = [o for o in options if o != "data=sample"] + [f"data.root={data}", "trainer.max_steps=1"]
+    train(tmp_path / "run", own)
+    moved = data.rename(tmp_path / "elsewhere")
+    shutil.copytree(moved, data)
+    path = data / "train" / "queries.json"
+    path.write_text(path.read_text(encoding="utf-8").replace("aboard", "on"), encoding="utf-8")
+    path.write_text(path.read_text(encoding="utf-8") + " ", encoding="utf-8")
+    with pytest.raises(UserError, match=r"train/queries\.json changed"):
+        resume(tmp_path / "run", "trainer.max_steps=2")
+
+
+def test_a_run_that_failed_before_any_checkpoint_can_be_started_over(
+    tmp_path: Path, options: list[str]
+) -> None:
+    typo = [o for o in options if o != "data=sample"] + [f"data.root={tmp_path / 'missing'}"]
+    with pytest.raises(UserError, match="no such folder"):
+        train(tmp_path / "run", typo)
+    train(tmp_path / "run", [*options, "trainer.max_steps=1"])
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "finished"
+
+
+def test_two_processes_do_not_share_a_folder(tmp_path: Path, options: list[str]) -> None:
+    with (
+        RunFolder(tmp_path / "run").locked(),
+        pytest.raises(UserError, match="another process is working"),
+    ):
+        train(tmp_path / "run", options)
+
+
+def test_training_idioms_must_be_unseen_in_every_split(
+    tmp_path: Path, options: list[str], sample_root: Path
+) -> None:
+    shutil.copytree(sample_root, tmp_path / "data")
+    shutil.copytree(sample_root / "train", tmp_path / "data" / "extra")
+    with pytest.raises(UserError, match="is in the splits extra and train"):
+        train(
+            tmp_path / "run", [o for o in options if o != "data=sample"] + [f"data.root={tmp_path / 'data'}"]
+        )
+
+
+def test_training_on_scored_queries_is_said(
+    tmp_path: Path, options: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    train(tmp_path / "run", [*options, "objective.split=val", "trainer.max_steps=1"])
+    assert "these scores are of idioms that the model has seen" in caplog.text
+
+
 def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path, options: list[str]) -> None:
     short = [*options, "trainer.max_steps=1"]
     train(tmp_path / "run", short)
@@ -273,6 +390,22 @@ def test_not_finite_loss_names_the_batch_and_what_is_saved(
     run = json.loads((tmp_path / "run" / "run.json").read_text())
     assert run["status"] == "failed"
     assert "the loss is nan" in run["error"]
+
+
+def test_not_finite_gradient_names_all_micro_batches(
+    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A finite loss with an infinite gradient, as from the square root at 0."""
+    real = IdioLinkObjective.loss
+
+    def steep(self: IdioLinkObjective, embeddings: torch.Tensor, batch: Any) -> ObjectiveLoss:
+        result = real(self, embeddings, batch)
+        return ObjectiveLoss(result.loss + (embeddings.sum() * 0).sqrt(), result.logs)
+
+    monkeypatch.setattr(IdioLinkObjective, "loss", steep)
+    with pytest.raises(UserError, match=r"the gradient norm is nan at step 1 .* 48 anchors"):
+        train(tmp_path / "run", [*options, "trainer.accumulation=2"])
+    assert not checkpoints(tmp_path / "run")
 
 
 def test_full_disk_keeps_the_last_good_checkpoint(

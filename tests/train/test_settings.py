@@ -57,7 +57,8 @@ def test_evaluation_config_is_sound() -> None:
         ("eval.benchmarks=[idiolnk]", "must be one of 'idiolink', got 'idiolnk'"),
         ("trainer.monitor=idiolink/val/sentence/ndcg10", "the nearest it has: idiolink/val/sentence/ndcg@10"),
         ("split=test", "trainer.monitor: this run has no score 'idiolink/val/sentence/ndcg@10'"),
-        ("eval.benchmarks=[]", "trainer.monitor: this run has no score"),
+        ("eval.benchmarks=[]", "eval.benchmarks"),
+        ("objective.loss.temperature=inf", "objective.loss.temperature: must be a finite number"),
         ("+nonsense=1", "nonsense"),
     ],
 )

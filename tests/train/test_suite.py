@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor
 
 from train.benchmarks import BenchmarkResult
 from train.encoder import Encoder
+from train.errors import UserError
 from train.prompts import Request
 from train.suite import Suite
 
@@ -45,6 +47,13 @@ def test_a_subset_can_be_chosen(tiny: Encoder) -> None:
     a, b = Probe("a", ["one"]), Probe("b", ["two"])
     assert Suite([a, b]).run(tiny, only=["b"]).scores.keys() == {"b/sum"}
     assert a.got is None
+
+
+def test_embeddings_that_are_not_finite_are_no_scores(tiny: Encoder) -> None:
+    with torch.no_grad():
+        next(tiny.parameters())[:] = torch.nan
+    with pytest.raises(UserError, match="not finite"):
+        Suite([Probe("a", ["one"])]).run(tiny)
 
 
 def test_scoring_is_in_evaluation_mode_and_leaves_training_mode(tiny: Encoder) -> None:

@@ -15,14 +15,13 @@ from train.benchmarks.bm25 import bm25
 from train.benchmarks.retrieval import ndcg, r_precision, rank, recall_at_r, relevance_by_rank
 from train.data.idiolink import (
     Query,
-    QueryMode,
     Split,
     document_request,
     is_relevant,
     query_request,
 )
 from train.prompts import Request
-from train.scorekeys import IDIOLINK_RELEVANT_USAGES, idiolink_key
+from train.scorekeys import IDIOLINK_RELEVANT_USAGES, Bm25Mode, QueryMode, idiolink_key
 
 _TOP_SAVED = 10  # documents saved a query in the per-query results
 
@@ -48,7 +47,7 @@ class IdioLinkBenchmark:
         self,
         splits: Sequence[Split],
         query_modes: Sequence[QueryMode],
-        bm25_modes: Sequence[str] = (),
+        bm25_modes: Sequence[Bm25Mode] = (),
     ) -> None:
         self.splits = list(splits)
         self.query_modes = list(query_modes)

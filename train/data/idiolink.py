@@ -16,10 +16,10 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, model_validator
 from train.data.records import describe, name_record, read_records
 from train.errors import UserError
 from train.prompts import Pooling, Request, find_span
+from train.scorekeys import QueryMode
 
 Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 Meaning = Literal["literal", "idiomatic"]
-QueryMode = Literal["sentence", "span", "instruction_sentence", "instruction_span"]
 
 # "literal/idiomatic" is this very string for every query: the gold usage is not given away.
 INSTRUCTION = (
@@ -91,7 +91,10 @@ def load_split(root: Path, name: str) -> Split:
     Raises:
         UserError: for anything that is wrong with the files, naming file, record and field.
     """
-    parts = [_read_split(root, part) for part in name.split("+")]
+    names = name.split("+")
+    if len(set(names)) < len(names):
+        raise UserError(f"split {name!r} names a split twice")
+    parts = [_read_split(root, part) for part in names]
     check_disjoint(parts)
     split = Split(
         name,

@@ -30,11 +30,21 @@ def read_json(path: Path) -> Any:
         UserError: if it cannot be read, is not UTF-8, or is not JSON (with line and column).
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_text(path))
     except json.JSONDecodeError as error:
         raise UserError(
             f"{path}: not valid JSON, line {error.lineno}, column {error.colno}: {error.msg}"
         ) from None
+
+
+def read_text(path: Path) -> str:
+    """The file's text.
+
+    Raises:
+        UserError: if it cannot be read or is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
     except OSError as error:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from train.data.idiolink import Document, Split
-from train.data.records import describe
+from train.data.records import describe, read_text
 from train.errors import UserError
 
 
@@ -55,7 +55,7 @@ def read_released(path: Path, split: Split) -> list[TrainingTuple]:
             ambiguous.add(record.sentence)
     tuples: list[TrainingTuple] = []
     problems: list[str] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(read_text(path).split("\n"), 1):
         if not line.strip():
             continue
         try:
@@ -78,6 +78,13 @@ def read_released(path: Path, split: Split) -> list[TrainingTuple]:
             problems.append(
                 f"line {number}: field 'positive': {positive.id} differs from its query {query.id} "
                 "in idiom or meaning"
+            )
+            continue
+        false = [n for n in negatives if (n.idiom, n.meaning) == (query.idiom, query.meaning)]
+        if false:
+            problems.append(
+                f"line {number}: field 'negatives': {false[0].id} has the idiom and meaning of its query "
+                f"{query.id}"
             )
             continue
         tuples.append(

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from idiomloss import CandidateMasks, InfoNCELoss, candidate_masks
 from idiomloss.candidates import FalseNegatives, InBatch
-from train.data.idiolink import Document, QueryMode, Split, document_request, query_request
+from train.data.idiolink import Document, Split, document_request, query_request
 from train.data.tuples import TrainingTuple
 from train.errors import UserError
 from train.objectives import Batch, ObjectiveLoss
+from train.scorekeys import QueryMode
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,60 @@
+"""Device and precision: what `auto` becomes on each kind of machine, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from train.device import place
+from train.errors import UserError
+
+
+def machine(
+    monkeypatch: pytest.MonkeyPatch, *, cuda: bool = False, mps: bool = False, bf16: bool = True
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: bf16)
+
+
+@pytest.mark.parametrize(
+    ("there", "device", "precision"),
+    [
+        ({}, "cpu", "fp32"),
+        ({"mps": True}, "mps", "fp32"),
+        ({"cuda": True}, "cuda", "bf16"),
+        ({"cuda": True, "bf16": False}, "cuda", "fp32"),
+        ({"cuda": True, "mps": True}, "cuda", "bf16"),
+    ],
+)
+def test_auto(monkeypatch: pytest.MonkeyPatch, there: dict[str, bool], device: str, precision: str) -> None:
+    machine(monkeypatch, **there)
+    placement = place("auto", "auto")
+    assert (placement.device, placement.precision) == (device, precision)
+    assert device in placement.reason
+    assert precision in placement.reason
+
+
+def test_what_was_asked_for_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, cuda=True)
+    placement = place("cpu", "bf16")
+    assert (placement.device, placement.precision) == ("cpu", "bf16")
+    assert placement.autocast_dtype == torch.bfloat16
+    assert place("cpu", "fp32").autocast_dtype is None
+
+
+@pytest.mark.parametrize(
+    ("there", "device", "precision", "expected"),
+    [
+        ({}, "cuda", "auto", "not available on this machine .available: cpu"),
+        ({}, "mps", "auto", "not available"),
+        ({}, "cpu", "fp16", "not for the CPU"),
+        ({"cuda": True, "bf16": False}, "cuda", "bf16", "does not have it; use precision=fp16 or fp32"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    monkeypatch: pytest.MonkeyPatch, there: dict[str, bool], device: str, precision: str, expected: str
+) -> None:
+    machine(monkeypatch, **there)
+    with pytest.raises(UserError, match=expected):
+        place(device, precision)
