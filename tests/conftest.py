@@ -12,6 +12,7 @@ from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoTokenizer, BertConfig, BertModel
 
+from tests.tiny_runs import KEY
 from train.build import resolve_model_path
 from train.data.sources import SAMPLE_ROOT
 from train.encoder import Encoder
@@ -73,3 +74,22 @@ def tiny_path(tmp_path_factory: pytest.TempPathFactory, minilm_path: str) -> Pat
 @pytest.fixture
 def tiny(tiny_path: Path) -> Encoder:
     return Encoder.from_pretrained(tiny_path, device="cpu")
+
+
+@pytest.fixture
+def options(tiny_path: Path) -> list[str]:
+    """Two epochs of three steps on the sample, one query mode, no baseline modes to wait for."""
+    return [
+        "+experiment=idiolink_ft",
+        "data=sample",
+        "device=cpu",
+        "model=pretrained",
+        f"model.path={tiny_path}",
+        "trainer.batch_size=48",
+        "trainer.max_epochs=2",
+        "trainer.learning_rate=1e-3",
+        f"trainer.monitor={KEY}",
+        "objective.query_mode=sentence",
+        "benchmark.idiolink.query_modes=[sentence]",
+        "benchmark.idiolink.bm25_modes=[]",
+    ]

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
 
-from train.cli import CONF, config_names, register_resolvers
+from tests.tiny_runs import composed
+from train.cli import CONF, config_names
 from train.errors import UserError
 from train.settings import EvaluateSettings, TrainSettings, check
-
-
-def composed(name: str, *overrides: str) -> dict[str, Any]:
-    register_resolvers()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = OmegaConf.to_container(compose(name, list(overrides)), resolve=True)
-    assert isinstance(config, dict)
-    return {str(k): v for k, v in config.items()}
 
 
 @pytest.mark.parametrize("experiment", config_names("experiment"))

@@ -1,0 +1,80 @@
+"""Whole runs of a tiny model on the sample, in this process, and what they leave."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from safetensors.torch import load_file
+
+from train.checkpoint import checkpoints
+from train.cli import CONF, register_resolvers
+from train.fine_tune import fine_tune
+from train.objectives.idiolink import IdioLinkObjective
+from train.resume import saved_config
+from train.settings import TrainSettings, check
+
+KEY = "idiolink/val/sentence/ndcg@10"
+VOLATILE = {"texts_per_second"}
+
+
+def composed(name: str, *overrides: str) -> dict[str, Any]:
+    """`conf/<name>.yaml` with overrides, as the programs get it."""
+    register_resolvers()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = OmegaConf.to_container(compose(name, list(overrides)), resolve=True)
+    assert isinstance(config, dict)
+    return {str(k): v for k, v in config.items()}
+
+
+def train(folder: Path, options: list[str]) -> float:
+    config = composed("config", *options)
+    return fine_tune(check(TrainSettings, config), config, "idiolink_ft", folder)
+
+
+def resume(folder: Path, *options: str) -> float:
+    config = saved_config(folder, composed("config", *options), "default", options)
+    return fine_tune(check(TrainSettings, config), config, "default", folder)
+
+
+def metrics(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k not in VOLATILE} for line in lines]
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def assert_same_run(a: Path, b: Path) -> None:
+    """Bit-identical last weights and metrics."""
+    assert metrics(a) == metrics(b)
+    last = checkpoints(a)[-1].name
+    assert last == checkpoints(b)[-1].name
+    ours, theirs = weights(a / last), weights(b / last)
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert json.loads((a / "scores.json").read_text()) | {"meta": 0} == json.loads(
+        (b / "scores.json").read_text()
+    ) | {"meta": 0}
+
+
+def at_loss(monkeypatch: pytest.MonkeyPatch, number: int, happens: Callable[[], None]) -> None:
+    """Let something happen when the loss is computed for the `number`-th time."""
+    real = IdioLinkObjective.loss
+    calls = 0
+
+    def loss(self: IdioLinkObjective, *arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == number:
+            happens()
+        return real(self, *arguments)
+
+    monkeypatch.setattr(IdioLinkObjective, "loss", loss)
