@@ -209,7 +209,7 @@ def _unexpected(error: Exception) -> str:
 
     message = f"unexpected {type(error).__name__}: {error}"
     if not HydraConfig.initialized():  # slips on the command line that Hydra does not expect, as `=3`
-        return f"the command line could not be understood: {error}"
+        return f"the command line could not be understood ({' '.join(sys.argv[1:])}): {error}"
     try:
         folder = output_folder()
         if not (folder / "run.json").is_file():  # train.evaluate has no folder of its own
