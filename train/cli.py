@@ -26,6 +26,7 @@ from train.resume import find_run, holds_a_run
 CONF = Path(__file__).resolve().parent.parent / "conf"
 
 _TRACEBACKS = "HYDRA_FULL_ERROR"
+_PATHS = ("run_dir", "data.root", "model.path", "output", "per_query")
 
 
 def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
@@ -49,11 +50,17 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
             _remove_unused_folder()
             if HydraConfig.get().mode == RunMode.MULTIRUN:
                 print(f"error: job {HydraConfig.get().job.num}: {error}", file=sys.stderr, flush=True)
-            raise
+                raise
+            failures.append(error)  # raised below: Hydra would add words of its own
+            return None
+
+    failures: list[UserError] = []
 
     try:
         sys.argv[1:] = rewrite_arguments(sys.argv[1:], config_names("model"))
         hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(run)()
+        for failure in failures:
+            raise failure
     except KeyboardInterrupt as error:
         _exit(f"interrupted: {error}" if str(error) else "interrupted", 130)
     except Exception as error:
@@ -70,7 +77,8 @@ def _hydras(error: Exception) -> str:
     """Hydra's own message and its cause, without advice that does not apply here."""
     cause = f"\n{error.__cause__}" if isinstance(error.__cause__, OmegaConfBaseException) else ""
     text = f"{error}{cause}".partition("Config search path:")[0]
-    kept = [line for line in text.splitlines() if not line.startswith("To append to your")]
+    # Options have no default to append to, but experiments and debug do come with a plus.
+    kept = [line for line in text.splitlines() if not line.startswith("To append to your config")]
     return "\n".join(kept).strip()
 
 
@@ -119,8 +127,7 @@ def rewrite_arguments(arguments: Sequence[str], models: Sequence[str]) -> list[s
     rewritten = []
     folder = find_run(arguments)
     if folder is not None:
-        escaped_folder = folder.replace("\\", "\\\\").replace("'", "\\'")
-        rewritten += [f"resume='{escaped_folder}'", "hydra.output_subdir=null"]
+        rewritten += [f"resume={_quoted(folder)}", "hydra.output_subdir=null"]
     for argument in arguments:
         key, _, value = argument.partition("=")
         if sweep and key in ("run_dir", "resume"):
@@ -135,7 +142,9 @@ def rewrite_arguments(arguments: Sequence[str], models: Sequence[str]) -> list[s
         plain = value.strip("'\"")
         parts = plain.split(",") if sweep else [plain]
         paths = [p for p in parts if p not in models and ("/" in p or Path(p).expanduser().is_dir())]
-        if key != "model" or not paths:
+        if key in _PATHS and not sweep and value not in ("", "null") and value == plain:
+            rewritten.append(f"{key}={_quoted(value)}")  # a folder's name may hold what Hydra parses
+        elif key != "model" or not paths:
             rewritten.append(argument)
         elif len(paths) < len(parts):
             raise UserError(
@@ -143,9 +152,13 @@ def rewrite_arguments(arguments: Sequence[str], models: Sequence[str]) -> list[s
                 "or over model.path= with full names"
             )
         else:
-            escaped = ("'" + p.replace("\\", "\\\\").replace("'", "\\'") + "'" for p in paths)
-            rewritten += ["model=pretrained", "model.path=" + ",".join(escaped)]
+            rewritten += ["model=pretrained", "model.path=" + ",".join(_quoted(p) for p in paths)]
     return rewritten
+
+
+def _quoted(value: str) -> str:
+    """As a string of Hydra's override grammar."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _check_new_folder(value: str) -> None:
@@ -188,10 +201,10 @@ def _run_folder(*, _root_: DictConfig) -> str:
 
 
 def _for_folder_name(override: str) -> str:
-    """`trainer.batch_size=64` as `batch_size=64`, without what a folder name cannot hold."""
+    """`trainer.batch_size=64` as `batch_size-64`, without what is awkward in a folder's name."""
     key, _, value = override.partition("=")
-    short = f"{key.rpartition('.')[2]}={value}"
-    return "".join(c if c.isalnum() or c in "=.+-" else "-" for c in short)
+    short = f"{key.rpartition('.')[2]}-{value}"
+    return "".join(c if c.isalnum() or c in ".+-_" else "-" for c in short)
 
 
 def _remove_unused_folder() -> None:

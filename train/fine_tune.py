@@ -81,6 +81,8 @@ def _start(
     settings: TrainSettings, config: dict[str, Any], experiment: str, run: RunFolder, placement: Placement
 ) -> Path | None:
     """Open the run's record, or go on with it; returns the checkpoint to go on from."""
+    if experiment == "default" and settings.resume is None:
+        log.info("no +experiment= given: training with the defaults of conf/config.yaml")
     config = config | {"resume": None}
     where = {"device": placement.device, "precision": placement.precision, "reason": placement.reason}
     recorded = run.recorded() if settings.resume is not None else None
@@ -176,7 +178,8 @@ def _report(
                 "model": settings.model.path,
                 "seed": settings.seed,
                 "monitor": settings.trainer.monitor,
-                "data": SAMPLE_NOTE if settings.data.sample else "public",
+                "data": SAMPLE_NOTE if settings.data.sample else "IdioLink",
+                "files": (run.recorded() or {}).get("data", {}),
                 "num_texts": best.num_texts,
                 "seconds": round(best.seconds, 3),
                 "encoder_seconds": round(best.encoder_seconds, 3),

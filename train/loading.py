@@ -39,9 +39,10 @@ def load_model(
     offline = False
     if local.is_dir():
         if not any((local / name).is_file() for name in ("modules.json", "config.json")):
+            best = f"; the run's model is {local / 'best'}" if (local / "best").is_dir() else ""
             raise UserError(
                 f"model folder {path} holds neither modules.json (sentence-transformers) nor "
-                "config.json (transformers): give the folder that a model was saved to"
+                f"config.json (transformers): give the folder that a model was saved to{best}"
             )
         path = str(local)
     elif local.exists() or path.startswith((".", "/", "~")) or path.count("/") > 1:

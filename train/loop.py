@@ -80,6 +80,8 @@ def train_loop(
         *(total, steps_per_epoch, warmup, 100 * warmup / total),
     )
 
+    if state.step >= total:
+        log.info("nothing is left to train: step %d of %d", state.step, total)
     best = run.path / f"step_{state.best_step}"
     if state.best_step is not None and verify(best) is None:
         write_best(run.path, best, card)  # the run may have been killed just before it did this

@@ -40,11 +40,15 @@ def find_run(arguments: Sequence[str]) -> str | None:
         return None
     named = str(Path(named).expanduser())
     if named != "auto":
-        if not (Path(named) / "config.yaml").is_file():
-            raise UserError(f"resume={named}: there is no run (no config.yaml) in that folder")
+        if not _can_go_on(Path(named)):
+            above = Path(named).resolve().parent
+            hint = f"; the run is {above}" if (above / "run.json").is_file() else ""
+            raise UserError(
+                f"resume={named}: there is no run (config.yaml and run.json) in that folder{hint}"
+            )
         return named
     if "run_dir" in given:
-        return given["run_dir"] if (Path(given["run_dir"]) / "config.yaml").is_file() else None
+        return given["run_dir"] if _can_go_on(Path(given["run_dir"])) else None
     folder = Path("checkpoints") / given.get("experiment", "default")
     unfinished = [path.parent for path in folder.glob("*/run.json") if _status(path) != "finished"]
     newest = max(unfinished, key=lambda path: path.stat().st_mtime, default=None)
@@ -127,6 +131,10 @@ def _group_differences(group: str, ours: Any, theirs: Any, overrides: Sequence[s
         for name, value in ours.items()
         if value != theirs.get(name) and f"{group}.{name}" not in apart
     ]
+
+
+def _can_go_on(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in ("config.yaml", "run.json"))
 
 
 def _status(path: Path) -> str | None:

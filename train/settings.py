@@ -173,7 +173,10 @@ class TrainSettings(Common):
         known = self.score_keys(self.eval.benchmarks)
         for key in self.trainer.monitor:
             if key not in known:
-                raise ValueError(_unknown_score(key, known))
+                raise ValueError(
+                    f"{_unknown_score(key, known)}. This run scores the splits "
+                    f"{', '.join(self.idiolink_splits)}: with split= set trainer.monitor= too"
+                )
         return self
 
 

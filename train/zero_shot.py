@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,9 @@ def zero_shot(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, f
     Raises:
         UserError: for everything that the user can mend.
     """
+    for option, named in (("output", settings.output), ("per_query", settings.per_query)):
+        if named is not None:
+            _check_writable(option, Path(named).expanduser())
     placement = place(settings.device, settings.precision)
     log.info(placement.reason)
     suite = Suite(build_benchmarks(settings, settings.benchmarks))
@@ -48,7 +52,7 @@ def zero_shot(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, f
         if settings.output is not None:
             meta = {
                 "model": settings.model.path,
-                "data": SAMPLE_NOTE if settings.data.sample else "public",
+                "data": SAMPLE_NOTE if settings.data.sample else "IdioLink",
                 "files": fingerprints(files),
                 "device": placement.device,
                 "precision": placement.precision,
@@ -68,3 +72,13 @@ def zero_shot(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, f
     except OSError as error:
         raise UserError(f"could not write {error.filename}: {error.strerror}") from None
     return card.scores
+
+
+def _check_writable(option: str, path: Path) -> None:
+    """Before the model is scored, not after."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir() or not os.access(path.parent, os.W_OK):
+            raise UserError(f"{option}={path}: not a file that can be written")
+    except OSError as error:
+        raise UserError(f"{option}={path}: cannot be written: {error.strerror}") from None

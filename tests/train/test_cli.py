@@ -26,7 +26,9 @@ MODELS = ["minilm", "pretrained"]
         ),
         (["model='a/b'"], ["model=pretrained", "model.path='a/b'"]),
         (["model=/x/it's here"], ["model=pretrained", "model.path='/x/it\\'s here'"]),
-        (["model.path=a/b"], ["model.path=a/b"]),
+        (["model.path=a/b"], ["model.path='a/b'"]),
+        (["run_dir=x=y", "seed=1"], ["run_dir='x=y'", "seed=1"]),
+        (["data.root=null"], ["data.root=null"]),
         (["-m", "model=a/b,c/d"], ["-m", "model=pretrained", "model.path='a/b','c/d'"]),
         (["-m", "model=minilm,pretrained"], ["-m", "model=minilm,pretrained"]),
     ],
@@ -43,7 +45,8 @@ def test_model_folder_without_a_slash(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("argument", ["run_dir=x", "resume=x"])
 def test_one_folder_for_several_runs_is_refused(argument: str, tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text("{}", encoding="utf-8")
+    for name in ("config.yaml", "run.json"):
+        (tmp_path / name).write_text("{}", encoding="utf-8")
     argument = argument.replace("=x", f"={tmp_path}")
     with pytest.raises(UserError, match="each in a folder of its own"):
         rewrite_arguments(["-m", argument, "seed=1,2"], MODELS)

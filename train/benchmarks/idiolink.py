@@ -144,7 +144,14 @@ def _per_query(
     columns = {name: values.tolist() for name, values in metrics.items()}
     by_usage = {usage: values.tolist() for usage, values in recalls.items()}
     for i, (query, top) in enumerate(zip(split.queries, ranking[:, :_TOP_SAVED].tolist(), strict=True)):
-        row: dict[str, Any] = {"split": split.name, "mode": mode, "id": query.id, "usage": query.usage}
+        row: dict[str, Any] = {
+            "split": split.name,
+            "mode": mode,
+            "id": query.id,
+            "idiom": query.idiom,
+            "sentence": query.sentence,
+            "usage": query.usage,
+        }
         row |= {name: values[i] for name, values in columns.items()}
         if query.usage == "idiomatic":
             row["recall_at_r"] = {u: values[i] for u, values in by_usage.items() if values[i] == values[i]}

@@ -44,7 +44,7 @@ def read_text(path: Path) -> str:
         UserError: if it cannot be read or is not UTF-8.
     """
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # with or without a byte order mark
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
     except OSError as error:
