@@ -50,6 +50,17 @@ def test_wrong_use_is_explained_at_once(arguments: list[str], parts: list[str], 
     assert time.perf_counter() - start < 5
 
 
+def test_errors_remove_only_the_folder_that_was_made(tmp_path: Path) -> None:
+    """An evaluation inside what is left of an old run must not touch it; a new run's folder goes."""
+    (tmp_path / ".hydra").mkdir()
+    (tmp_path / "train.log").touch()
+    here = {"PYTHONPATH": str(ROOT)}
+    assert_explained(run("train.evaluate", "split=[]", cwd=tmp_path, environment=here), "split")
+    assert_explained(run("train", "seed=-1", cwd=tmp_path, environment=here), "seed")
+    assert {path.name for path in tmp_path.iterdir()} - {"checkpoints"} == {".hydra", "train.log"}
+    assert not list(tmp_path.glob("checkpoints/*"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "parts"),

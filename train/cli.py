@@ -208,8 +208,11 @@ def _for_folder_name(override: str) -> str:
 
 
 def _remove_unused_folder() -> None:
-    """The folder that Hydra made for a run that never started."""
+    """The folder that Hydra made for a run that never started; nothing that was there before."""
     folder = output_folder()
+    # train.evaluate and resume= have no folder made for them: theirs is the user's.
+    if HydraConfig.get().output_subdir is None or folder.resolve() == Path.cwd():
+        return
     left = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if left and left <= {".hydra", "train.log", ".lock"}:
         shutil.rmtree(folder, ignore_errors=True)

@@ -21,7 +21,7 @@ from train.loop import train_loop
 from train.plots import learning_curve
 from train.resume import check_same_data, holds_a_run
 from train.runfolder import RunFolder, fingerprints, write_json, write_jsonl
-from train.selection import monitored
+from train.selection import monitor_name, monitored
 from train.settings import TrainSettings
 from train.suite import Scorecard, Suite
 from train.tables import SAMPLE_NOTE, print_comparison
@@ -68,7 +68,7 @@ def fine_tune(settings: TrainSettings, config: dict[str, Any], experiment: str, 
             if isinstance(error, OSError):
                 last = latest_checkpoint(folder)
                 raise UserError(
-                    f"could not write to the run folder: {error}. "
+                    f"a file could not be read or written: {error}. "
                     + (f"The last checkpoint that is whole: {last}" if last else "No checkpoint is saved yet")
                 ) from error
             raise
@@ -152,7 +152,7 @@ def _baseline(
     scorecard = suite.run(build_encoder(settings.model, placement))
     log.info(
         "untrained: %s %.4f (%d texts scored in %.1f s)",
-        *(" + ".join(settings.trainer.monitor), monitored(scorecard.scores, settings.trainer)),
+        *(monitor_name(settings.trainer), monitored(scorecard.scores, settings.trainer)),
         *(scorecard.num_texts, scorecard.seconds),
     )
     write_json(path, scorecard.scores)

@@ -27,7 +27,7 @@ from train.objectives import Batch, Objective
 from train.progress import progress_bar
 from train.runfolder import RunFolder, write_json
 from train.schedule import num_warmup_steps, schedule, seed_everything
-from train.selection import monitored, out_of_patience, update_best
+from train.selection import monitor_name, monitored, out_of_patience, update_best
 from train.settings import EvalSettings, TrainerSettings
 from train.suite import Suite
 
@@ -107,7 +107,7 @@ def train_loop(
             "epoch %.4g, step %d: loss %.4f, %s %.4f%s; %.0f texts/s, scored in %.1f s",
             *(state.epoch + state.step_in_epoch / steps_per_epoch, state.step),
             sum(losses) / max(len(losses), 1),
-            *(" + ".join(trainer.monitor), monitored(scorecard.scores, trainer)),
+            *(monitor_name(trainer), monitored(scorecard.scores, trainer)),
             " (best)" if improved else "",
             *(num_texts / seconds, scorecard.seconds),
         )

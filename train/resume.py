@@ -48,7 +48,8 @@ def find_run(arguments: Sequence[str]) -> str | None:
             )
         return named
     if "run_dir" in given:
-        return given["run_dir"] if _can_go_on(Path(given["run_dir"])) else None
+        folder = Path(given["run_dir"]).expanduser()
+        return str(folder) if _can_go_on(folder) else None
     folder = Path("checkpoints") / given.get("experiment", "default")
     unfinished = [path.parent for path in folder.glob("*/run.json") if _status(path) != "finished"]
     newest = max(unfinished, key=lambda path: path.stat().st_mtime, default=None)

@@ -7,6 +7,12 @@ from train.errors import UserError
 from train.settings import TrainerSettings
 
 
+def monitor_name(trainer: TrainerSettings) -> str:
+    """What :func:`monitored` gives, in words."""
+    keys = trainer.monitor
+    return keys[0] if len(keys) == 1 else f"mean of {' and '.join(keys)}"
+
+
 def monitored(scores: dict[str, float], trainer: TrainerSettings) -> float:
     """The score that picks the best checkpoint: the mean over `trainer.monitor`.
 
