@@ -1,5 +1,6 @@
 """InfoNCE over one flat list of candidates: soft, hard and in-batch negatives, several positives."""
 
+import math
 from typing import Literal
 
 import torch
@@ -10,6 +11,7 @@ from idiomloss.candidates import CandidateMasks
 from idiomloss.similarity import cosine_similarity, full_precision
 
 Denominator = Literal["negatives", "own_positive", "all_positives"]
+Positives = Literal["mean", "hardest"]
 
 # Stands for "not there" inside a log-sum-exp. Its exponential is exactly 0 beside any real logit, and
 # unlike -inf it leaves the gradient of a row that is masked completely at 0 instead of NaN.
@@ -24,6 +26,8 @@ def infonce_terms(
     denominator: Denominator = "own_positive",
     hard_weight: float = 1.0,
     soft_weight: float = 1.0,
+    positives: Positives = "mean",
+    positive_weights: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The loss of each anchor, before averaging.
 
@@ -42,6 +46,9 @@ def infonce_terms(
         denominator: what stands in the denominator beside the negatives.
         hard_weight: weight of hard negatives in the denominator; 0 leaves them out.
         soft_weight: weight of all other negatives; 0 leaves them out.
+        positives: `hardest` takes, instead of the mean over P, the least similar positive alone.
+        positive_weights: (B, M), not negative, weights of the pairs in the mean over P (a pair's share
+            is its weight over the sum of its anchor's); 0 takes a pair out of the mean, not out of Z.
 
     Returns:
         `terms` (B,) and `valid` bool (B,): an anchor without positives (or, for
@@ -82,15 +89,26 @@ def infonce_terms(
     else:
         raise ValueError(f"denominator: {denominator!r} is not one of negatives, own_positive, all_positives")
     pairs = positive & valid[:, None]
-    total = torch.where(pairs, terms, 0.0).sum(1)
-    return total / pairs.sum(1).clamp(min=1), valid
+    if positive_weights is not None:
+        pairs = pairs & (positive_weights > 0)
+    if positives == "hardest":
+        # The first of the least similar, where several tie.
+        least = logits.detach().masked_fill(~pairs, math.inf).argmin(1, keepdim=True)
+        pairs = pairs & torch.zeros_like(pairs).scatter(1, least, True)
+    elif positives != "mean":
+        raise ValueError(f"positives: {positives!r} is not one of mean, hardest")
+    shares = pairs.to(logits.dtype)
+    if positive_weights is not None:
+        shares = shares * positive_weights.to(shares)
+    shares = shares / shares.sum(1, keepdim=True).clamp(min=torch.finfo(shares.dtype).tiny)
+    return (torch.where(pairs, terms, 0.0) * shares).sum(1), pairs.any(1)
 
 
 class InfoNCELoss(nn.Module):
     """:func:`infonce_terms` on embeddings, averaged over the anchors that have a loss.
 
     Args:
-        temperature, denominator, hard_weight, soft_weight: see :func:`infonce_terms`.
+        temperature, denominator, hard_weight, soft_weight, positives: see :func:`infonce_terms`.
 
     Example:
         >>> import torch
@@ -110,20 +128,29 @@ class InfoNCELoss(nn.Module):
         denominator: Denominator = "own_positive",
         hard_weight: float = 1.0,
         soft_weight: float = 1.0,
+        positives: Positives = "mean",
     ) -> None:
         super().__init__()
         self.temperature = temperature
         self.denominator: Denominator = denominator
         self.hard_weight = hard_weight
         self.soft_weight = soft_weight
+        self.positives: Positives = positives
 
-    def forward(self, anchors: Tensor, candidates: Tensor, masks: CandidateMasks) -> Tensor:
+    def forward(
+        self,
+        anchors: Tensor,
+        candidates: Tensor,
+        masks: CandidateMasks,
+        positive_weights: Tensor | None = None,
+    ) -> Tensor:
         """Mean loss over anchors.
 
         Args:
             anchors: (B, D), any floating type; computed in float32 at least.
             candidates: (M, D).
             masks: for these B anchors and M candidates, from :func:`~idiomloss.candidate_masks`.
+            positive_weights: (B, M), see :func:`infonce_terms`.
 
         Returns:
             A scalar. Zero, with a graph, when no anchor has a loss.
@@ -135,11 +162,13 @@ class InfoNCELoss(nn.Module):
             denominator=self.denominator,
             hard_weight=self.hard_weight,
             soft_weight=self.soft_weight,
+            positives=self.positives,
+            positive_weights=positive_weights,
         )
         return terms.sum() / valid.sum().clamp(min=1)
 
     def extra_repr(self) -> str:
         return (
             f"temperature={self.temperature}, denominator={self.denominator!r}, "
-            f"hard_weight={self.hard_weight}, soft_weight={self.soft_weight}"
+            f"hard_weight={self.hard_weight}, soft_weight={self.soft_weight}, positives={self.positives!r}"
         )

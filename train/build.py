@@ -10,7 +10,7 @@ from pathlib import Path
 from idiomloss import InfoNCELoss
 from train.benchmarks import Benchmark
 from train.benchmarks.idiolink import IdioLinkBenchmark
-from train.data.idiolink import Split, available_splits, check_disjoint, load_split
+from train.data.idiolink import Split, available_splits, check_disjoint, fold_splits, load_split
 from train.data.sources import idiolink_root
 from train.data.tuples import TrainingTuple, draw_tuples, read_released, released_file
 from train.device import Placement
@@ -18,6 +18,7 @@ from train.encoder import Encoder
 from train.errors import UserError
 from train.objectives import Objective
 from train.objectives.idiolink import IdioLinkObjective
+from train.scorekeys import CV_SPLIT
 from train.settings import Common, IdioLinkObjectiveSettings, ModelSettings, TrainSettings
 
 log = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ def build_benchmarks(settings: Common, names: Sequence[str] | None = None) -> li
     if names is None or "idiolink" in names:
         root = idiolink_root(settings.data.root, sample=settings.data.sample)
         own = settings.benchmark.idiolink
-        splits = [load_split(root, name) for name in dict.fromkeys(settings.idiolink_splits)]
+        splits = [_split(settings, root, name) for name in dict.fromkeys(settings.idiolink_splits)]
         benchmarks.append(IdioLinkBenchmark(splits, own.query_modes, own.bm25_modes))
     return benchmarks
 
@@ -68,11 +69,11 @@ def build_objective(settings: TrainSettings) -> Objective:
     """The objective, its data read and checked against the splits that are scored."""
     own = settings.objective
     root = idiolink_root(settings.data.root, sample=settings.data.sample)
-    split = load_split(root, own.split)
+    split = _split(settings, root, own.split, training=True)
     # Every split that lies there, scored now or not: what is trained on must be unseen in all others.
     check_disjoint([load_split(root, name) for name in available_splits(root)])
     for name in settings.idiolink_splits:
-        if name.split("+")[0] in own.split.split("+"):
+        if name != CV_SPLIT and name.split("+")[0] in own.split.split("+"):
             log.warning(
                 "objective.split=%s is trained on and its queries are scored (split=%s): these scores "
                 "are of idioms that the model has seen",
@@ -83,16 +84,38 @@ def build_objective(settings: TrainSettings) -> Objective:
         split,
         _tuples(own, split, released, settings.seed),
         query_modes=own.query_mode,
+        query_weights=own.query_weights,
+        document_modes=own.document_mode,
+        mask=own.mask,
         loss=InfoNCELoss(
-            own.loss.temperature, own.loss.denominator, own.loss.hard_weight, own.loss.soft_weight
+            own.loss.temperature,
+            own.loss.denominator,
+            own.loss.hard_weight,
+            own.loss.soft_weight,
+            own.loss.positives,
         ),
         batch_size=settings.trainer.batch_size,
         seed=settings.seed,
         in_batch=own.loss.in_batch,
         false_negatives=own.loss.false_negatives,
+        candidates_from_batch=own.tuples == "batch",
+        idioms_per_batch=own.idioms_per_batch,
+        positive_weights=own.positive_weights.model_dump(),
         drop_last=own.drop_last,
         extra_files=[released] if own.tuples == "released" else [],
     )
+
+
+def _split(settings: Common, root: Path, name: str, *, training: bool = False) -> Split:
+    """A split on disk, or one side of a fold."""
+    if name != CV_SPLIT:
+        return load_split(root, name)
+    if settings.data.fold is None:
+        raise UserError(
+            "split=cv is a fold of the idioms of train and val: name it with data.fold=<number>"
+        )
+    of_training, scored = fold_splits(root, settings.data.fold, settings.data.folds)
+    return of_training if training else scored
 
 
 def _tuples(
@@ -103,6 +126,9 @@ def _tuples(
         fixed = read_released(released, split)
         return lambda _epoch: fixed
     anchors = [*split.queries, *(split.documents if own.documents_as_queries else ())]
+    if own.tuples == "batch":
+        alone = [TrainingTuple(anchor.id, (), (), ()) for anchor in anchors]
+        return lambda _epoch: alone
 
     def draw(epoch: int) -> list[TrainingTuple]:
         return draw_tuples(

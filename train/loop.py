@@ -177,7 +177,7 @@ def train_loop(
                 state.epoch, state.step_in_epoch = state.epoch + 1, 0
 
             # ---- evaluate, save, stop
-            due = epoch_ends if evaluation.every == "epoch" else state.step % evaluation.every == 0
+            due = is_due(evaluation.every, state.step, epoch_ends=epoch_ends)
             if due or state.step == total:
                 score_and_save(last=state.step == total)
             if stop_requested() and state.step < total:
@@ -189,6 +189,13 @@ def train_loop(
     if out_of_patience(state, trainer):
         log.info("no improvement in %d evaluations: stopped", state.num_without_improvement)
     return state
+
+
+def is_due(every: str | int, step: int, *, epoch_ends: bool) -> bool:
+    """Whether to evaluate after this step; after the last one it is done in any case."""
+    if every == "epoch":
+        return epoch_ends
+    return every != "end" and step % int(every) == 0
 
 
 def remaining_steps(

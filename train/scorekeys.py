@@ -8,6 +8,11 @@ from typing import Literal
 
 QueryMode = Literal["sentence", "span", "instruction_sentence", "instruction_span"]
 Bm25Mode = Literal["bm25_sentence", "bm25_span"]
+# Training only: the span hidden, so that the context alone carries the meaning.
+TrainQueryMode = QueryMode | Literal["masked_sentence", "masked_span"]
+TrainDocumentMode = Literal["sentence", "span", "masked_sentence"]
+
+CV_SPLIT = "cv"  # a fold of the idioms of train and val, instead of a split on disk
 
 IDIOLINK_METRICS = ("r_precision", "ndcg@10")
 IDIOLINK_SLICES = ("literal", "idiomatic", "gold", "silver")

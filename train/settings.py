@@ -22,7 +22,14 @@ from pydantic import (
 )
 
 from train.errors import UserError
-from train.scorekeys import Bm25Mode, QueryMode, idiolink_keys
+from train.scorekeys import (
+    CV_SPLIT,
+    Bm25Mode,
+    QueryMode,
+    TrainDocumentMode,
+    TrainQueryMode,
+    idiolink_keys,
+)
 
 BenchmarkName = Literal["idiolink"]
 
@@ -56,6 +63,8 @@ class ModelSettings(_Section):
 class DataSettings(_Section):
     sample: bool
     root: str | None
+    fold: NonNegativeInt | None
+    folds: Annotated[int, Field(ge=2)]
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -71,20 +80,50 @@ class InfoNCESettings(_Section):
     false_negatives: Literal["keep", "mask", "positive"]
     hard_weight: NonNegativeFloat
     soft_weight: NonNegativeFloat
+    positives: Literal["mean", "hardest"]
+
+
+class PositiveWeights(_Section):
+    idiomatic: NonNegativeFloat
+    simplification: NonNegativeFloat
+    sense: NonNegativeFloat
 
 
 class IdioLinkObjectiveSettings(_Section):
     name: Literal["idiolink"]
     split: str
-    query_mode: Annotated[list[QueryMode], BeforeValidator(_as_list), Field(min_length=1)]
-    tuples: Literal["released", "drawn"]
+    query_mode: Annotated[list[TrainQueryMode], BeforeValidator(_as_list), Field(min_length=1)]
+    query_weights: list[PositiveFloat] | None
+    document_mode: Annotated[list[TrainDocumentMode], BeforeValidator(_as_list), Field(min_length=1)]
+    mask: Annotated[str, Field(min_length=1)]
+    tuples: Literal["released", "drawn", "batch"]
     num_positives: PositiveInt
     num_hard: NonNegativeInt
     num_soft: NonNegativeInt
     redraw: bool
     documents_as_queries: bool
+    idioms_per_batch: PositiveInt | None
     drop_last: bool
+    positive_weights: PositiveWeights
     loss: InfoNCESettings
+
+    @model_validator(mode="after")
+    def _one_weight_a_query_mode(self) -> Self:
+        if self.query_weights is not None and len(self.query_weights) != len(self.query_mode):
+            raise ValueError(
+                f"query_weights has {len(self.query_weights)} numbers for the {len(self.query_mode)} "
+                "modes of query_mode"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _batch_is_all_there_is(self) -> Self:
+        if self.tuples == "batch" and (self.loss.in_batch, self.loss.false_negatives) != ("all", "positive"):
+            raise ValueError(
+                "tuples=batch takes positives and negatives from the batch alone, which needs "
+                "loss.in_batch=all and loss.false_negatives=positive"
+            )
+        return self
 
     @model_validator(mode="after")
     def _released_are_fixed(self) -> Self:
@@ -133,7 +172,7 @@ class BenchmarkSettings(_Section):
 
 
 class EvalSettings(_Section):
-    every: Literal["epoch"] | PositiveInt
+    every: Literal["epoch", "end"] | PositiveInt
     benchmarks: Benchmarks | None
     per_query: bool
 
@@ -167,6 +206,29 @@ class TrainSettings(Common):
     seed: NonNegativeInt
     run_dir: str | None
     resume: str | None
+
+    @model_validator(mode="after")
+    def _whole_runs_of_idioms(self) -> Self:
+        idioms = self.objective.idioms_per_batch
+        if idioms is not None and self.trainer.batch_size % idioms:
+            raise ValueError(
+                f"objective.idioms_per_batch={idioms} idioms cannot have equally many of "
+                f"trainer.batch_size={self.trainer.batch_size} anchors"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _a_fold_is_trained_and_scored(self) -> Self:
+        used = (self.objective.split == CV_SPLIT, CV_SPLIT in self.idiolink_splits)
+        wanted = self.data.fold is not None
+        if used != (wanted, wanted):
+            raise ValueError(
+                "cross-validation needs data.fold=<number>, objective.split=cv and split=cv together: "
+                "add +protocol=cross_validation data.fold=0,1,2,3 (with -m)"
+            )
+        if wanted and self.objective.tuples == "released":
+            raise ValueError("objective.tuples=released are of the train split, not of a fold's idioms")
+        return self
 
     @model_validator(mode="after")
     def _monitor_is_scored(self) -> Self:

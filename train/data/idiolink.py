@@ -9,14 +9,15 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, cast
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, StringConstraints, model_validator
 
 from train.data.records import describe, name_record, read_records
 from train.errors import UserError
-from train.prompts import Pooling, Request, find_span
-from train.scorekeys import QueryMode
+from train.prompts import Pooling, Request, Role, find_span
+from train.scorekeys import QueryMode, TrainDocumentMode, TrainQueryMode
 
 Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 Meaning = Literal["literal", "idiomatic"]
@@ -127,6 +128,62 @@ def query_request(record: Document, mode: QueryMode) -> Request:
 def document_request(record: Document) -> Request:
     """Documents are always embedded as plain sentences."""
     return Request(record.sentence, role="document")
+
+
+def training_request(
+    record: Document, mode: TrainQueryMode | TrainDocumentMode, role: Role, mask: str = "[MASK]"
+) -> Request:
+    """How a sentence is embedded in training, as a query or as a document.
+
+    Beside the benchmark's modes, a document may be embedded by its `span`, and either by its sentence
+    with the span hidden: `masked_sentence`, or `masked_span`, the embedding of what stands in its place.
+    """
+    pooling: Pooling = "span" if mode.endswith("span") else "sentence"
+    if mode in ("masked_sentence", "masked_span"):
+        start, end = record.span_offsets
+        text = record.sentence[:start] + mask + record.sentence[end:]
+        return Request(text, (start, start + len(mask)), role=role, pooling=pooling)
+    if role == "query":
+        return query_request(record, cast(QueryMode, mode))
+    return (
+        Request(record.sentence, record.span_offsets, role=role, pooling="span")
+        if mode == "span"
+        else (document_request(record))
+    )
+
+
+def fold_splits(root: Path, fold: int, folds: int) -> tuple[Split, Split]:
+    """Cross-validation over the idioms of train and val: what fold number `fold` trains on and scores.
+
+    The idioms, sorted by name, are shuffled with a fixed seed and dealt out, so that a fold is the same
+    in every run. Scored are the fold's queries over the documents of *all* idioms (as `val+train` does
+    for val's queries); trained on is everything of the other folds' idioms.
+
+    Returns:
+        The training split and the scored split, both named `cv`.
+    """
+    parts = [_read_split(root, name) for name in ("train", "val")]
+    check_disjoint(parts)
+    documents = tuple(d for part in parts for d in part.documents)
+    queries = tuple(q for part in parts for q in part.queries)
+    files = tuple(path for part in parts for path in part.files)
+    idioms = sorted({d.idiom for d in documents})
+    if not 0 <= fold < folds <= len(idioms):
+        raise UserError(
+            f"data.fold={fold} of data.folds={folds}: there are {len(idioms)} idioms in train and val; "
+            "folds go from 0, and there are at most as many as idioms"
+        )
+    order = np.random.default_rng(0).permutation(len(idioms)).tolist()
+    held_out = {idioms[i] for i in order[fold::folds]}
+    training = Split(
+        "cv",
+        tuple(d for d in documents if d.idiom not in held_out),
+        tuple(q for q in queries if q.idiom not in held_out),
+        files,
+    )
+    scored = Split("cv", documents, tuple(q for q in queries if q.idiom in held_out), files)
+    _check_relevance(scored)
+    return training, scored
 
 
 def check_disjoint(splits: Sequence[Split]) -> None:

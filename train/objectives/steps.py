@@ -1,0 +1,60 @@
+"""How an epoch's anchors are cut into optimizer steps: in a shuffled order, or idiom by idiom."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+
+def shuffled_steps(anchors: Sequence[int], size: int, rng: np.random.Generator) -> list[list[int]]:
+    """All anchors in a random order, `size` a step; the last step may be smaller."""
+    order = rng.permutation(np.asarray(anchors)).tolist()
+    return [order[i : i + size] for i in range(0, len(order), size)]
+
+
+def balanced_steps(
+    anchors: Sequence[int],
+    size: int,
+    idioms_per_step: int,
+    classes: Mapping[int, tuple[str, str]],
+    rng: np.random.Generator,
+) -> list[list[int]]:
+    """Steps of several idioms with equally many anchors each, of all usages in their proportion.
+
+    Every anchor occurs once. An idiom's anchors are put in an order in which each run of them holds its
+    usages about as often as the whole does, and cut into runs of `size / idioms_per_step`; a step takes
+    runs of distinct idioms, first of those with most runs left, so that an epoch ends even.
+
+    Args:
+        anchors: numbers of the anchors.
+        size: anchors a step.
+        idioms_per_step: how many idioms a step holds; divides `size`. The last steps of an epoch may
+            hold fewer.
+        classes: anchor → (idiom, usage).
+    """
+    by_idiom: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for anchor in anchors:
+        idiom, usage = classes[anchor]
+        by_idiom[idiom][usage].append(anchor)
+    length = size // idioms_per_step
+    runs: list[list[list[int]]] = []
+    for usages in by_idiom.values():
+        # The i-th of n sits at (i + u) / n, u the same for its usage: an even spread of each usage.
+        placed = [
+            ((i + offset) / len(members), anchor)
+            for members, offset in zip(usages.values(), rng.random(len(usages)).tolist(), strict=True)
+            for i, anchor in enumerate(rng.permutation(np.asarray(members)).tolist())
+        ]
+        order = [anchor for _, anchor in sorted(placed)]
+        runs.append([order[i : i + length] for i in range(0, len(order), length)])
+
+    steps = []
+    while any(runs):
+        ties = rng.random(len(runs)).tolist()
+        fullest = sorted(range(len(runs)), key=lambda i: (-len(runs[i]), ties[i]))
+        chosen = [i for i in fullest[:idioms_per_step] if runs[i]]
+        steps.append([anchor for i in chosen for anchor in runs[i].pop(0)])
+    order = rng.permutation(len(steps)).tolist()
+    return [steps[i] for i in order]
