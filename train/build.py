@@ -5,13 +5,15 @@ from __future__ import annotations
 import importlib.util
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from idiomloss import InfoNCELoss
 from train.benchmarks import Benchmark
 from train.benchmarks.idiolink import IdioLinkBenchmark
 from train.data.idiolink import Split, available_splits, check_disjoint, fold_splits, load_split
-from train.data.sources import idiolink_root
+from train.data.pie import PieCorpus, read_pie
+from train.data.sources import idiolink_root, pie_file
 from train.data.tuples import TrainingTuple, draw_tuples, read_released, released_file
 from train.device import Placement
 from train.encoder import Encoder
@@ -80,6 +82,11 @@ def build_objective(settings: TrainSettings) -> Objective:
                 *(own.split, name),
             )
     released = released_file(root, own.split)
+    extra_files, note = [released] if own.tuples == "released" else [], ""
+    if settings.data.extra == "pie":
+        corpus, path = _pie(settings, root, split)
+        split = replace(split, documents=(*split.documents, *corpus.documents))
+        extra_files, note = [*extra_files, path], corpus.describe()
     return IdioLinkObjective(
         split,
         _tuples(own, split, released, settings.seed),
@@ -102,8 +109,18 @@ def build_objective(settings: TrainSettings) -> Objective:
         idioms_per_batch=own.idioms_per_batch,
         positive_weights=own.positive_weights.model_dump(),
         drop_last=own.drop_last,
-        extra_files=[released] if own.tuples == "released" else [],
+        extra_files=extra_files,
+        note=note,
     )
+
+
+def _pie(settings: TrainSettings, root: Path, split: Split) -> tuple[PieCorpus, Path]:
+    """The corpus without the idioms of any other split, scored now or later."""
+    path = pie_file(settings.data.pie)
+    trained = {d.idiom for d in split.documents}
+    everything = [load_split(root, name).documents for name in available_splits(root)]
+    unseen = {d.idiom for documents in everything for d in documents} - trained
+    return read_pie(path, unseen=sorted(unseen), trained=sorted(trained)), path
 
 
 def _split(settings: Common, root: Path, name: str, *, training: bool = False) -> Split:
@@ -111,9 +128,7 @@ def _split(settings: Common, root: Path, name: str, *, training: bool = False) -
     if name != CV_SPLIT:
         return load_split(root, name)
     if settings.data.fold is None:
-        raise UserError(
-            "split=cv is a fold of the idioms of train and val: name it with data.fold=<number>"
-        )
+        raise UserError("split=cv is a fold of the idioms of train and val: name it with data.fold=<number>")
     of_training, scored = fold_splits(root, settings.data.fold, settings.data.folds)
     return of_training if training else scored
 

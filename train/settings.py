@@ -63,6 +63,8 @@ class ModelSettings(_Section):
 class DataSettings(_Section):
     sample: bool
     root: str | None
+    extra: Literal["pie"] | None
+    pie: str | None
     fold: NonNegativeInt | None
     folds: Annotated[int, Field(ge=2)]
 
@@ -70,6 +72,12 @@ class DataSettings(_Section):
     def _one_source(self) -> Self:
         if self.sample and self.root is not None:
             raise ValueError("data=sample and data.root exclude each other: give one of them")
+        return self
+
+    @model_validator(mode="after")
+    def _extra_is_real(self) -> Self:
+        if self.sample and self.extra is not None:
+            raise ValueError(f"data=sample holds no {self.extra} data: leave data.extra={self.extra} out")
         return self
 
 

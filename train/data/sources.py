@@ -6,12 +6,15 @@ import logging
 import os
 from pathlib import Path
 
+from train.data.download import github_file
 from train.errors import UserError
 
 log = logging.getLogger(__name__)
 
 SAMPLE_ROOT = Path(__file__).parent / "sample"
 IDIOLINK_REPO = "Intellexus/IdioLink"
+PIE_REPO = "zhjjn/MWE_PIE"
+PIE_FILE = "data_cleaned.csv"
 _IDIOLINK_PATTERNS = ("data/*/indexes.json", "data/*/queries.json", "data/*/triplets_*.jsonl")
 _CHECKSUMS = "checksums.json"
 
@@ -31,6 +34,28 @@ def idiolink_root(root: str | None, *, sample: bool) -> Path:
         if named:
             return _descend(Path(named).expanduser(), by)
     return _download_idiolink()
+
+
+def pie_file(named: str | None) -> Path:
+    """The PIE corpus: `data.pie` (the file, or a folder that holds it), `$IDIOM_DATA/pie`, the download.
+
+    Raises:
+        UserError: if nothing is there and the download fails.
+    """
+    folder = os.environ.get("IDIOM_DATA")
+    for place, by in ((named, "data.pie"), (folder and str(Path(folder) / "pie"), "IDIOM_DATA")):
+        if place:
+            path = Path(place).expanduser()
+            path = path / PIE_FILE if path.is_dir() else path
+            if path.is_file():
+                return path
+            raise UserError(f"{by}: there is no file {path if path.suffix else path / PIE_FILE}")
+    return github_file(
+        PIE_REPO,
+        PIE_FILE,
+        cache_folder() / "pie",
+        otherwise=f"a local copy: data.pie=<folder with {PIE_FILE}>",
+    )
 
 
 def fingerprint(path: Path) -> str:

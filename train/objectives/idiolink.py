@@ -55,7 +55,8 @@ class IdioLinkObjective:
         idioms_per_batch: make steps of that many idioms with equally many anchors; None = shuffled.
         positive_weights: weight of a positive by its usage.
         drop_last: leave out the last batch of an epoch where it is not full.
-        extra_files: files beside the split's that were read (the released tuples).
+        extra_files: files beside the split's that were read (released tuples, external data).
+        note: what is to be said of the data beside the counts.
 
     Raises:
         UserError: if no anchor has a positive, or `drop_last` leaves no batch.
@@ -80,6 +81,7 @@ class IdioLinkObjective:
         positive_weights: Mapping[str, float] | None = None,
         drop_last: bool = False,
         extra_files: Sequence[Path] = (),
+        note: str = "",
     ) -> None:
         self._records: dict[str, Document] = {r.id: r for r in (*split.documents, *split.queries)}
         self._tuples = tuples
@@ -98,6 +100,7 @@ class IdioLinkObjective:
         self.positive_weights = dict(positive_weights or {})
         self.drop_last = drop_last
         self.files = [*split.files, *extra_files]
+        self.note = note
         self.modules = nn.Module()  # trains nothing beside the encoder
 
         drawn = tuples(0)
@@ -129,7 +132,7 @@ class IdioLinkObjective:
         skipped = f", {self.num_skipped} without a positive left out" if self.num_skipped else ""
         return (
             f"{len(self._usable)} anchors of {len(idioms)} idioms{skipped}; "
-            f"queries as {' and '.join(self.query_modes)}"
+            f"queries as {' and '.join(self.query_modes)}" + (f"; {self.note}" if self.note else "")
         )
 
     def plan(self, epoch: int, shards: int) -> list[list[list[int]]]:
