@@ -42,6 +42,8 @@ def naive(
     denominator: str,
     hard_weight: float,
     soft_weight: float,
+    positives_taken: str = "mean",
+    positive_weights: Tensor | None = None,
 ) -> Tensor:
     """The docstring's formula, pair by pair."""
 
@@ -57,15 +59,22 @@ def naive(
         weighted = [(hard_weight if masks.hard[i, j] else soft_weight) * s(i, j).exp() for j in negatives]
         if not positives or (denominator == "negatives" and not negatives):
             continue
-        per_positive = []
-        for p in positives:
+        per_positive, shares = [], []
+        counted = [p for p in positives if positive_weights is None or positive_weights[i, p] > 0]
+        if not counted:
+            continue
+        if positives_taken == "hardest":
+            counted = [min(counted, key=lambda p: s(i, p).item())]
+        for p in counted:
             below = sum(weighted, start=torch.zeros((), dtype=anchors.dtype))
             if denominator == "own_positive":
                 below = below + s(i, p).exp()
             if denominator == "all_positives":
                 below = below + sum(s(i, q).exp() for q in positives)
             per_positive.append(-(s(i, p).exp() / below).log())
-        losses.append(torch.stack(per_positive).mean())
+            shares.append(1.0 if positive_weights is None else float(positive_weights[i, p]))
+        weighted_sum = sum(share * term for share, term in zip(shares, per_positive, strict=True))
+        losses.append(torch.as_tensor(weighted_sum / sum(shares)))
     return torch.stack(losses).mean()
 
 
@@ -80,6 +89,27 @@ def test_value_and_gradient_equal_the_naive_loop(
     inputs = anchors.requires_grad_(), candidates.requires_grad_()
     loss = InfoNCELoss(temperature, denominator, *weights)(*inputs, masks)  # type: ignore[arg-type]
     expected = naive(*inputs, masks, temperature, denominator, *weights)
+    torch.testing.assert_close(loss, expected)
+    ours, theirs = torch.autograd.grad(loss, inputs), torch.autograd.grad(expected, inputs)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("positives", ["mean", "hardest"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("denominator", DENOMINATORS)
+def test_weighted_and_hardest_positives_equal_the_naive_loop(
+    denominator: str, weighted: bool, positives: str
+) -> None:
+    anchors, candidates, masks = random_case(seed=9)
+    weights = None
+    if weighted:
+        weights = torch.rand(B, M, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+        weights[:, ::3] = 0.0
+        weights[2] = 0.0  # an anchor whose positives all weigh nothing has no loss
+    inputs = anchors.requires_grad_(), candidates.requires_grad_()
+    loss = InfoNCELoss(0.2, denominator, positives=positives)(*inputs, masks, weights)  # type: ignore[arg-type]
+    expected = naive(*inputs, masks, 0.2, denominator, 1.0, 1.0, positives, weights)
     torch.testing.assert_close(loss, expected)
     ours, theirs = torch.autograd.grad(loss, inputs), torch.autograd.grad(expected, inputs)
     for a, b in zip(ours, theirs, strict=True):
@@ -191,7 +221,14 @@ def test_zero_weight_leaves_negatives_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"temperature": 0.0}, {"temperature": -1.0}, {"hard_weight": -1.0}, {"denominator": "other"}]
+    "options",
+    [
+        {"temperature": 0.0},
+        {"temperature": -1.0},
+        {"hard_weight": -1.0},
+        {"denominator": "other"},
+        {"positives": "some"},
+    ],
 )
 def test_impossible_options_are_refused(options: dict[str, float]) -> None:
     anchors, candidates, masks = random_case(seed=8)

@@ -45,8 +45,8 @@ class PieCorpus:
         """One line for the log and the run's record."""
         return (
             f"with external idiom data (PIE): {len(self.documents)} sentences of {self.num_idioms} idioms "
-            f"and senses; {len(self.shared)} idioms also in the training split; {len(self.left_out)} left out that are "
-            f"scored ({', '.join(self.left_out) or 'none'}); {self.num_without_span} sentences without a "
+            f"and senses; {len(self.shared)} idioms also in the training split; {len(self.left_out)} left "
+            f"out that are scored ({', '.join(self.left_out) or 'none'}); {self.num_without_span} sentences without a "
             "marked span left out"
         )
 

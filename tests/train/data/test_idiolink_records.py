@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from train.data.idiolink import Document, check_disjoint, load_split, query_request
+from train.data.idiolink import Document, check_disjoint, fold_splits, load_split, query_request
 from train.errors import UserError
 
 
@@ -177,3 +177,27 @@ def test_real_splits_have_the_documented_counts(real_data: Path) -> None:
     assert [len(x) for x in (val.documents, val.queries)] == [1000, 200]
     assert len({d.idiom for d in train.documents}) == 22
     assert len({d.idiom for d in val.documents}) == 10
+
+
+def test_folds_hold_out_every_idiom_once(sample_root: Path) -> None:
+    names = ("train", "val")
+    both = [load_split(sample_root, name) for name in names]
+    idioms = {d.idiom for split in both for d in split.documents}
+    held_out: list[str] = []
+    for fold in range(4):
+        training, scored = fold_splits(sample_root, fold, 4)
+        of_fold = {q.idiom for q in scored.queries}
+        held_out += sorted(of_fold)
+        assert not of_fold & {r.idiom for r in (*training.documents, *training.queries)}
+        assert {d.idiom for d in scored.documents} == idioms, "the corpus is that of all idioms"
+        assert {d.idiom for d in training.documents} == idioms - of_fold
+        assert len(scored.queries) + len(training.queries) == sum(len(s.queries) for s in both)
+        again = fold_splits(sample_root, fold, 4)[1]
+        assert [q.id for q in again.queries] == [q.id for q in scored.queries]
+    assert sorted(held_out) == sorted(idioms)
+
+
+@pytest.mark.parametrize(("fold", "folds"), [(4, 4), (0, 99)])
+def test_folds_that_are_none_are_explained(sample_root: Path, fold: int, folds: int) -> None:
+    with pytest.raises(UserError, match=rf"data\.fold={fold} of data\.folds={folds}: there are 9 idioms"):
+        fold_splits(sample_root, fold, folds)

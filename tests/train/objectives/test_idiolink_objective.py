@@ -175,3 +175,91 @@ def test_real_batches_hold_the_false_negatives_that_were_counted(real_data: Path
         assert len(steps) == 13
         counts += [objective.batch(epoch, step[0]).plan.masks.num_false_negatives / 32 for step in steps]
     assert sum(counts) / len(counts) == pytest.approx(0.64, abs=0.06)
+
+
+def alone(split: Split, **changes: Any) -> IdioLinkObjective:
+    """Every sentence an anchor; the batch's other sentences are its candidates."""
+    tuples = [TrainingTuple(r.id, (), (), ()) for r in (*split.queries, *split.documents)]
+    options: dict[str, Any] = {
+        "query_modes": ["span", "masked_sentence"],
+        "query_weights": [1.0, 0.5],
+        "document_modes": ["sentence", "span"],
+        "loss": InfoNCELoss(0.05),
+        "batch_size": 48,
+        "seed": 0,
+        "in_batch": "all",
+        "false_negatives": "positive",
+        "candidates_from_batch": True,
+        "idioms_per_batch": 6,
+        "positive_weights": {"sense": 3.0},
+    }
+    return IdioLinkObjective(split, lambda _epoch: tuples, **(options | changes))
+
+
+@pytest.mark.parametrize("positives", ["mean", "hardest"])
+def test_batch_against_itself_equals_a_loss_computed_record_by_record(split: Split, positives: str) -> None:
+    """Weighted modes, documents in two modes, hidden spans, sense documents three times as heavy."""
+    objective = alone(split, loss=InfoNCELoss(0.05, positives=positives))  # type: ignore[arg-type]
+    anchors = flat(objective.plan(0, 1)[:1])
+    batch = objective.batch(0, anchors)
+    g = torch.Generator().manual_seed(1)
+    vectors: dict[Request, torch.Tensor] = {}
+    for request in batch.requests:
+        vectors.setdefault(request, torch.randn(8, generator=g, dtype=torch.float64))
+    result = objective.loss(torch.stack([vectors[r] for r in batch.requests]), batch)
+
+    records = [[*split.queries, *split.documents][i] for i in anchors]
+
+    def hidden(record: Document) -> Request:
+        start, end = record.span_offsets
+        text = record.sentence[:start] + "[MASK]" + record.sentence[end:]
+        return Request(text, (start, start + 6), role="query")
+
+    def as_span(record: Document, role: Any) -> Request:
+        return Request(record.sentence, record.span_offsets, role=role, pooling="span")
+
+    def term(query: Request, anchor: Document, document: Any) -> float:
+        a = vectors[query]
+        logits = {}
+        for other in records:
+            d = vectors[document(other)]
+            logits[other.id] = float(a @ d / a.norm() / d.norm()) / 0.05
+        others = [r for r in records if r.id != anchor.id]
+        alike = [r for r in others if (r.idiom, r.meaning) == (anchor.idiom, anchor.meaning)]
+        below = sum(math.exp(logits[r.id]) for r in others if r not in alike)
+        if positives == "hardest":
+            alike = [min(alike, key=lambda r: logits[r.id])]
+        weights = [3.0 if r.usage == "sense" else 1.0 for r in alike]
+        terms = [math.log(1 + below / math.exp(logits[r.id])) for r in alike]
+        return sum(w * t for w, t in zip(weights, terms, strict=True)) / sum(weights)
+
+    expected = 0.0
+    for weight, query in ((1.0, lambda r: as_span(r, "query")), (0.5, hidden)):
+        for document in (lambda r: Request(r.sentence), lambda r: as_span(r, "document")):
+            expected += weight * sum(term(query(r), r, document) for r in records) / len(records)
+    assert result.loss.item() == pytest.approx(expected / (1.5 * 2), rel=1e-6)
+
+
+def test_an_anchor_that_is_alone_in_its_class_is_left_out(split: Split) -> None:
+    """With the batch as candidates, an anchor needs a second one of its idiom and meaning."""
+    literal = next(d for d in split.documents if d.usage == "literal")
+    others = [d for d in split.documents if d.usage != "literal"]
+    tuples = [TrainingTuple(r.id, (), (), ()) for r in (literal, *others)]
+    objective = IdioLinkObjective(
+        *(split, lambda _epoch: tuples),
+        query_modes=["sentence"],
+        loss=InfoNCELoss(),
+        batch_size=8,
+        seed=0,
+        in_batch="all",
+        candidates_from_batch=True,
+    )
+    assert objective.num_skipped == 1
+    assert 0 not in flat(objective.plan(0, 1))
+
+
+def test_several_modes_of_a_sentence_are_one_forward_pass(split: Split) -> None:
+    """As a span query, as a sentence query and as a document it is the same text."""
+    batch = alone(split, query_modes=["span", "sentence"]).batch(0, [0, 1, 2])
+    assert len(batch.requests) == 3 * 4
+    assert len({request.text for request in batch.requests}) == 3

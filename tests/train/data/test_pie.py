@@ -1,0 +1,85 @@
+"""PIE: what of it is used, what is left out and counted, and what is wrong is named."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from train.data.idiolink import load_split
+from train.data.pie import detokenise, read_pie
+from train.errors import UserError
+
+HEADER = ["Idiom", "Sense", "Idiomatic_Sent", "Literal_Sent", "Idiomatic_Label", "Literal_Label"]
+ROW = [
+    *("break the ice", "make people relax", "She broke the ice , did n't she ?"),
+    *("She made us relax , did n't she ?", "O B I I O O O O O", "O B I I O O O O O"),
+]
+
+
+def write(folder: Path, *rows: list[str], header: list[str] = HEADER) -> Path:
+    path = folder / "data_cleaned.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+def test_a_row_gives_a_sentence_a_paraphrase_and_a_sense(tmp_path: Path) -> None:
+    path = write(tmp_path, ROW, ROW, [ROW[0], "start something", *ROW[2:]])
+    corpus = read_pie(path)
+    got = [(d.id, d.usage, d.idiom, d.sentence, d.span) for d in corpus.documents[:3]]
+    first, second = "break the ice (PIE 1)", "break the ice (PIE 2)"
+    assert got == [
+        ("pie_1_idiomatic", "idiomatic", first, "She broke the ice, didn't she?", "broke the ice"),
+        ("pie_1_simplification", "simplification", first, "She made us relax, didn't she?", "made us relax"),
+        ("pie_1_sense", "sense", first, "make people relax", "make people relax"),
+    ]
+    assert [d.idiom for d in corpus.documents[3:]] == [first] * 2 + [second] * 3
+    assert corpus.num_idioms == 2
+
+
+def test_unseen_idioms_are_left_out_and_overlap_is_said(tmp_path: Path) -> None:
+    rows = [[idiom, *ROW[1:]] for idiom in ("Break the ice", "take for a ride", "old hat", "hit the sack")]
+    path = write(tmp_path, *rows)
+    corpus = read_pie(path, unseen=["take someone for a ride", "break the ice"], trained=["old hat"])
+    assert {d.idiom for d in corpus.documents} == {"old hat (PIE 1)", "hit the sack (PIE 1)"}
+    assert corpus.left_out == ("Break the ice", "take for a ride")
+    assert corpus.shared == ("old hat",)
+    assert "with external idiom data" in corpus.describe()
+    assert "2 left out that are scored (Break the ice, take for a ride)" in corpus.describe()
+
+
+def test_sentences_without_a_span_are_counted(tmp_path: Path) -> None:
+    corpus = read_pie(write(tmp_path, [*ROW[:5], "O O O O O O O O O"]))
+    assert corpus.num_without_span == 1
+    assert [d.usage for d in corpus.documents] == ["idiomatic", "sense"]
+
+
+def test_what_is_wrong_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="the columns Literal_Label are missing"):
+        read_pie(write(tmp_path, ROW[:5], header=HEADER[:5]))
+    with pytest.raises(UserError, match="record 2, field 'Idiomatic_Label': 3 labels for 9 tokens"):
+        read_pie(write(tmp_path, ROW, [*ROW[:4], "O B O", ROW[5]]))
+    with pytest.raises(UserError, match="record 1: field 'Idiom' or 'Sense' is empty"):
+        read_pie(write(tmp_path, ["", *ROW[1:]]))
+
+
+def test_detokenise() -> None:
+    tokens = ["``", *"I ca n't ( really ) say John 's $ 5 offer ,".split(), "''", *"he said .".split()]
+    text, (start, end) = detokenise(tokens, 8, 9)
+    assert text[start:end] == "John's"
+    assert text.endswith("he said.")
+    assert "can't (really) say" in text
+
+
+def test_real_corpus(real_data: Path) -> None:
+    """No val idiom is in it, eight train idioms are (and one that shares its words)."""
+    root = real_data / "idiolink"
+    trained, unseen = ({d.idiom for d in load_split(root, name).documents} for name in ("train", "val"))
+    path = real_data / "pie" / "data_cleaned.csv"
+    corpus = read_pie(path, unseen=unseen, trained=trained)
+    assert (corpus.num_idioms, corpus.num_without_span, corpus.left_out) == (850, 140, ())
+    assert len(corpus.documents) == 2 * 5094 - 140 + 850
+    assert set(corpus.shared) - {"in the black"} <= trained
+    assert len(corpus.shared) == 9
