@@ -63,7 +63,11 @@ def build_benchmarks(settings: Common, names: Sequence[str] | None = None) -> li
         root = idiolink_root(settings.data.root, sample=settings.data.sample)
         own = settings.benchmark.idiolink
         splits = [_split(settings, root, name) for name in dict.fromkeys(settings.idiolink_splits)]
-        benchmarks.append(IdioLinkBenchmark(splits, own.query_modes, own.bm25_modes))
+        benchmarks.append(
+            IdioLinkBenchmark(
+                *(splits, own.query_modes, own.bm25_modes, own.multivector_modes, own.window_words)
+            )
+        )
     return benchmarks
 
 

@@ -4,10 +4,11 @@ Imports nothing heavy, so that an unknown key in an override is reported at once
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 QueryMode = Literal["sentence", "span", "instruction_sentence", "instruction_span"]
 Bm25Mode = Literal["bm25_sentence", "bm25_span"]
+MultivectorMode = Literal["span_window", "span_late"]  # several vectors a document
 # Training only: the span hidden, so that the context alone carries the meaning.
 TrainQueryMode = QueryMode | Literal["masked_sentence", "masked_span"]
 TrainDocumentMode = Literal["sentence", "span", "masked_sentence"]
@@ -16,6 +17,7 @@ CV_SPLIT = "cv"  # a fold of the idioms of train and val, instead of a split on 
 
 IDIOLINK_METRICS = ("r_precision", "ndcg@10")
 IDIOLINK_SLICES = ("literal", "idiomatic", "gold", "silver")
+VECTORS_PER_DOCUMENT = "vectors_per_document"
 IDIOLINK_RELEVANT_USAGES = ("idiomatic", "simplification", "sense")  # of an idiomatic query
 
 
@@ -33,4 +35,6 @@ def idiolink_keys(splits: Iterable[str], modes: Sequence[str]) -> list[str]:
             for metric in IDIOLINK_METRICS:
                 keys += [idiolink_key(split, mode, metric, s) for s in (None, *IDIOLINK_SLICES)]
             keys += [idiolink_key(split, mode, "recall_at_r", u) for u in IDIOLINK_RELEVANT_USAGES]
+            if mode in get_args(MultivectorMode):
+                keys.append(idiolink_key(split, mode, VECTORS_PER_DOCUMENT))
     return keys

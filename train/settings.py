@@ -25,6 +25,7 @@ from train.errors import UserError
 from train.scorekeys import (
     CV_SPLIT,
     Bm25Mode,
+    MultivectorMode,
     QueryMode,
     TrainDocumentMode,
     TrainQueryMode,
@@ -173,6 +174,8 @@ class IdioLinkBenchmarkSettings(_Section):
     split: Splits
     query_modes: list[QueryMode]
     bm25_modes: list[Bm25Mode]
+    multivector_modes: Annotated[list[MultivectorMode], BeforeValidator(_as_list)]
+    window_words: PositiveInt
 
 
 class BenchmarkSettings(_Section):
@@ -203,7 +206,8 @@ class Common(_Section):
         keys: list[str] = []
         if benchmarks is None or "idiolink" in benchmarks:
             own = self.benchmark.idiolink
-            keys += idiolink_keys(self.idiolink_splits, [*own.query_modes, *own.bm25_modes])
+            modes = [*own.query_modes, *own.bm25_modes, *own.multivector_modes]
+            keys += idiolink_keys(self.idiolink_splits, modes)
         return keys
 
 

@@ -1,4 +1,4 @@
-"""IdioLink retrieval: four query modes and BM25 over the documents of a split."""
+"""IdioLink retrieval over the documents of a split: four query modes, BM25, several vectors a document."""
 
 from __future__ import annotations
 
@@ -12,16 +12,25 @@ from torch import Tensor
 from idiomloss import cosine_similarity
 from train.benchmarks import BenchmarkResult
 from train.benchmarks.bm25 import bm25
+from train.benchmarks.multivector import mean_of_best, windows, words_within
 from train.benchmarks.retrieval import ndcg, r_precision, rank, recall_at_r, relevance_by_rank
 from train.data.idiolink import (
+    Document,
     Query,
     Split,
     document_request,
     is_relevant,
     query_request,
 )
-from train.prompts import Request
-from train.scorekeys import IDIOLINK_RELEVANT_USAGES, Bm25Mode, QueryMode, idiolink_key
+from train.prompts import Request, Role
+from train.scorekeys import (
+    IDIOLINK_RELEVANT_USAGES,
+    VECTORS_PER_DOCUMENT,
+    Bm25Mode,
+    MultivectorMode,
+    QueryMode,
+    idiolink_key,
+)
 
 _TOP_SAVED = 10  # documents saved a query in the per-query results
 
@@ -33,6 +42,10 @@ class IdioLinkBenchmark:
         splits: from :func:`train.data.idiolink.load_split`.
         query_modes: of `sentence`, `span`, `instruction_sentence`, `instruction_span`.
         bm25_modes: of `bm25_sentence`, `bm25_span`: which text is the lexical query.
+        multivector_modes: beyond the published protocol, with several vectors a document, their number in
+            the score `vectors_per_document`: `span_window`, the query's span against the document's best
+            window of words; `span_late`, each word of the query's span against its best word there.
+        window_words: length of a window.
 
     Scores are means over queries, under the keys of :mod:`train.scorekeys`; a slice without queries
     has no key. Relevant documents are those of the query's idiom in its meaning; R is their number.
@@ -48,17 +61,25 @@ class IdioLinkBenchmark:
         splits: Sequence[Split],
         query_modes: Sequence[QueryMode],
         bm25_modes: Sequence[Bm25Mode] = (),
+        multivector_modes: Sequence[MultivectorMode] = (),
+        window_words: int = 3,
     ) -> None:
         self.splits = list(splits)
         self.query_modes = list(query_modes)
         self.bm25_modes = list(bm25_modes)
+        self.multivector_modes = list(multivector_modes)
+        self.window_words = window_words
         self.files: list[Path] = [path for split in splits for path in split.files]
         self.requests: list[Request] = []
-        self._place: dict[tuple[str, str], slice] = {}  # (split, "documents" or mode) → rows
+        self._place: dict[tuple[str, str], slice] = {}  # (split, what) → rows
+        self._owner: dict[tuple[str, str], list[int]] = {}  # (split, what) → whose each of these rows is
         for split in self.splits:
             self._ask(split, "documents", [document_request(d) for d in split.documents])
             for mode in self.query_modes:
                 self._ask(split, mode, [query_request(q, mode) for q in split.queries])
+            for several in self.multivector_modes:
+                self._ask_pieces(split, several, "queries", split.queries)
+                self._ask_pieces(split, several, "documents", split.documents)
         self._relevant = {split.name: _relevance(split) for split in self.splits}
         self._lexical: dict[tuple[str, str], Tensor] = {}
 
@@ -66,6 +87,23 @@ class IdioLinkBenchmark:
         start = len(self.requests)
         self.requests.extend(requests)
         self._place[split.name, what] = slice(start, len(self.requests))
+
+    def _ask_pieces(
+        self, split: Split, mode: MultivectorMode, side: str, records: Sequence[Document]
+    ) -> None:
+        role: Role = "query" if side == "queries" else "document"
+        requests, owner = [], []
+        for number, record in enumerate(records):
+            if side == "documents":
+                pieces = windows(record.sentence, self.window_words if mode == "span_window" else 1)
+            elif mode == "span_window":
+                pieces = [record.span_offsets]
+            else:
+                pieces = words_within(record.sentence, record.span_offsets)
+            requests += [Request(record.sentence, piece, role=role, pooling="span") for piece in pieces]
+            owner += [number] * len(pieces)
+        self._ask(split, f"{mode} {side}", requests)
+        self._owner[split.name, f"{mode} {side}"] = owner
 
     def score(self, embeddings: Tensor) -> BenchmarkResult:
         """Scores from embeddings (N, D), row i for `requests[i]`."""
@@ -75,6 +113,15 @@ class IdioLinkBenchmark:
             for mode in self.query_modes:
                 queries = embeddings[self._place[split.name, mode]]
                 self._score_mode(split, mode, cosine_similarity(queries, documents), result)
+            for several in self.multivector_modes:
+                asked, held = (split.name, f"{several} queries"), (split.name, f"{several} documents")
+                similarity = mean_of_best(
+                    *(embeddings[self._place[asked]], self._owner[asked]),
+                    *(embeddings[self._place[held]], self._owner[held]),
+                )
+                self._score_mode(split, several, similarity, result)
+                key = idiolink_key(split.name, several, VECTORS_PER_DOCUMENT)
+                result.scores[key] = len(self._owner[held]) / len(split.documents)
             for lexical in self.bm25_modes:
                 self._score_mode(split, lexical, self._bm25(split, lexical), result)
         return result

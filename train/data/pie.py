@@ -43,11 +43,12 @@ class PieCorpus:
 
     def describe(self) -> str:
         """One line for the log and the run's record."""
+        left_out = ", ".join(self.left_out) or "none"
         return (
             f"with external idiom data (PIE): {len(self.documents)} sentences of {self.num_idioms} idioms "
             f"and senses; {len(self.shared)} idioms also in the training split; {len(self.left_out)} left "
-            f"out that are scored ({', '.join(self.left_out) or 'none'}); {self.num_without_span} sentences without a "
-            "marked span left out"
+            f"out that are scored ({left_out}); {self.num_without_span} sentences without a marked span "
+            "left out"
         )
 
 

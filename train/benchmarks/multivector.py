@@ -1,0 +1,63 @@
+"""Documents as several vectors each: which pieces of a text are embedded, and how they are compared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from idiomloss import cosine_similarity
+
+# As BM25's tokens, but for hyphens, which hold a word together.
+_WORD = re.compile(r"\w+(?:[-'’]\w+)*")
+_PAIRS_AT_ONCE = 16_000_000  # similarities in memory, 64 MB
+
+
+def windows(text: str, size: int) -> list[tuple[int, int]]:
+    """Character offsets of every run of `size` words; of the whole text where it has fewer.
+
+    A text without any word is one window as it stands.
+    """
+    words = [match.span() for match in _WORD.finditer(text)]
+    if not words:
+        return [(0, len(text))]
+    last = max(len(words) - size, 0)
+    return [(words[i][0], words[min(i + size, len(words)) - 1][1]) for i in range(last + 1)]
+
+
+def words_within(text: str, span: tuple[int, int]) -> list[tuple[int, int]]:
+    """Character offsets of the words that overlap `span`; the span itself where there is none."""
+    found = [m.span() for m in _WORD.finditer(text) if m.start() < span[1] and m.end() > span[0]]
+    return found or [span]
+
+
+def mean_of_best(
+    queries: Tensor, query_of: Sequence[int], documents: Tensor, document_of: Sequence[int]
+) -> Tensor:
+    """For each vector of a query its most similar vector of a document; the mean of these similarities.
+
+    With one vector a query it is the document's best window, with one a word late interaction (Khattab and
+    Zaharia 2020, arXiv 2004.12832, eq. 3, divided by the number of the query's vectors).
+
+    Args:
+        queries: (U, D).
+        query_of: U numbers from 0, the query of each vector; they do not fall.
+        documents: (V, D).
+        document_of: V numbers from 0, the document of each vector.
+
+    Returns:
+        (Q, N) for the Q queries and N documents numbered.
+    """
+    owner = torch.as_tensor(document_of, device=documents.device)
+    num_documents = int(owner.max()) + 1
+    rows = []
+    for part in torch.split(queries, max(_PAIRS_AT_ONCE // len(documents), 1)):
+        similarity = cosine_similarity(part, documents)
+        best = similarity.new_full((len(part), num_documents), -torch.inf)
+        rows.append(best.scatter_reduce(1, owner.expand(len(part), -1), similarity, "amax"))
+    of_query = torch.as_tensor(query_of, device=queries.device)
+    counts = torch.bincount(of_query)
+    total = rows[0].new_zeros(len(counts), num_documents).index_add(0, of_query, torch.cat(rows))
+    return total / counts[:, None]
