@@ -66,27 +66,8 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
 
 
 def test_detokenise() -> None:
-    tokens = "`` I ca n't ( really ) say John 's $ 5 offer , '' he said .".split(" ")
-        "``",
-        "I",
-        "ca",
-        "n't",
-        "(",
-        "really",
-        ")",
-        "say",
-        "John",
-        "'s",
-        "$",
-        "5",
-        "offer",
-        ",",
-        "''",
-        "he",
-        "said",
-        ".",
-    ]
-    text, (start, end) = detokenise(tokens, 8, 9)
+    words = "`` I ca n't ( really ) say John 's $ 5 offer , '' he said ."
+    text, (start, end) = detokenise(words.split(), 8, 9)
     assert text[start:end] == "John's"
     assert text.endswith("he said.")
     assert "can't (really) say" in text
