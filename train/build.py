@@ -65,7 +65,8 @@ def build_benchmarks(settings: Common, names: Sequence[str] | None = None) -> li
         splits = [_split(settings, root, name) for name in dict.fromkeys(settings.idiolink_splits)]
         benchmarks.append(
             IdioLinkBenchmark(
-                *(splits, own.query_modes, own.bm25_modes, own.multivector_modes, own.window_words)
+                *(splits, own.query_modes, own.bm25_modes, own.multivector_modes, own.window_words),
+                diagnosis=own.diagnosis,
             )
         )
     return benchmarks

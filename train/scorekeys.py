@@ -18,6 +18,7 @@ CV_SPLIT = "cv"  # a fold of the idioms of train and val, instead of a split on 
 IDIOLINK_METRICS = ("r_precision", "ndcg@10")
 IDIOLINK_SLICES = ("literal", "idiomatic", "gold", "silver")
 VECTORS_PER_DOCUMENT = "vectors_per_document"
+IDIOLINK_USAGES = ("literal", "idiomatic", "simplification", "sense")
 IDIOLINK_RELEVANT_USAGES = ("idiomatic", "simplification", "sense")  # of an idiomatic query
 
 
@@ -38,3 +39,13 @@ def idiolink_keys(splits: Iterable[str], modes: Sequence[str]) -> list[str]:
             if mode in get_args(MultivectorMode):
                 keys.append(idiolink_key(split, mode, VECTORS_PER_DOCUMENT))
     return keys
+
+
+def diagnosis_key(split: str, mode: str, what: str, kind: str) -> str:
+    """`idiolink/<split>/<mode>/<median_rank|above_sense>/<kind of document>`."""
+    return f"idiolink/{split}/{mode}/{what}/{kind}"
+
+
+def knowledge_key(split: str, what: str) -> str:
+    """`idiolink/<split>/knowledge/<what>`: of no query mode."""
+    return f"idiolink/{split}/knowledge/{what}"

@@ -176,6 +176,7 @@ class IdioLinkBenchmarkSettings(_Section):
     bm25_modes: list[Bm25Mode]
     multivector_modes: Annotated[list[MultivectorMode], BeforeValidator(_as_list)]
     window_words: PositiveInt
+    diagnosis: bool
 
 
 class BenchmarkSettings(_Section):

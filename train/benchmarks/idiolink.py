@@ -14,6 +14,7 @@ from train.benchmarks import BenchmarkResult
 from train.benchmarks.bm25 import bm25
 from train.benchmarks.multivector import mean_of_best, windows, words_within
 from train.benchmarks.retrieval import ndcg, r_precision, rank, recall_at_r, relevance_by_rank
+from train.benchmarks.senses import Knowledge, rank_scores
 from train.data.idiolink import (
     Document,
     Query,
@@ -46,6 +47,8 @@ class IdioLinkBenchmark:
             the score `vectors_per_document`: `span_window`, the query's span against the document's best
             window of words; `span_late`, each word of the query's span against its best word there.
         window_words: length of a window.
+        diagnosis: also say where sense documents rank, what outranks them, and whether the model knows the
+            idioms' meanings, see :mod:`train.benchmarks.senses`.
 
     Scores are means over queries, under the keys of :mod:`train.scorekeys`; a slice without queries
     has no key. Relevant documents are those of the query's idiom in its meaning; R is their number.
@@ -63,12 +66,14 @@ class IdioLinkBenchmark:
         bm25_modes: Sequence[Bm25Mode] = (),
         multivector_modes: Sequence[MultivectorMode] = (),
         window_words: int = 3,
+        diagnosis: bool = False,
     ) -> None:
         self.splits = list(splits)
         self.query_modes = list(query_modes)
         self.bm25_modes = list(bm25_modes)
         self.multivector_modes = list(multivector_modes)
         self.window_words = window_words
+        self._knowledge = {split.name: Knowledge(split) for split in self.splits} if diagnosis else {}
         self.files: list[Path] = [path for split in splits for path in split.files]
         self.requests: list[Request] = []
         self._place: dict[tuple[str, str], slice] = {}  # (split, what) → rows
@@ -80,6 +85,8 @@ class IdioLinkBenchmark:
             for several in self.multivector_modes:
                 self._ask_pieces(split, several, "queries", split.queries)
                 self._ask_pieces(split, several, "documents", split.documents)
+            if diagnosis:
+                self._ask(split, "knowledge", self._knowledge[split.name].requests)
         self._relevant = {split.name: _relevance(split) for split in self.splits}
         self._lexical: dict[tuple[str, str], Tensor] = {}
 
@@ -124,6 +131,9 @@ class IdioLinkBenchmark:
                 result.scores[key] = len(self._owner[held]) / len(split.documents)
             for lexical in self.bm25_modes:
                 self._score_mode(split, lexical, self._bm25(split, lexical), result)
+            if self._knowledge:
+                asked_for = embeddings[self._place[split.name, "knowledge"]]
+                result.scores.update(self._knowledge[split.name].score(asked_for))
         return result
 
     def _bm25(self, split: Split, mode: str) -> Tensor:
@@ -163,6 +173,8 @@ class IdioLinkBenchmark:
             if len(values):
                 key = idiolink_key(split.name, mode, "recall_at_r", usage)
                 result.scores[key] = values.mean().item()
+        if self._knowledge:
+            result.scores.update(rank_scores(split, mode, ranking))
         result.per_query.extend(_per_query(split, mode, ranking, hits, metrics, recalls))
 
 

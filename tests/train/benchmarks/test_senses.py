@@ -1,0 +1,89 @@
+"""The diagnosis of sense documents: ranks and shares by hand, knowledge on vectors made for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from train.benchmarks.idiolink import IdioLinkBenchmark
+from train.benchmarks.senses import Knowledge, rank_scores
+from train.data.idiolink import Document, Query, Split, load_split
+from train.encoder import Encoder
+from train.suite import Suite
+
+
+def fields(id_: str, idiom: str, usage: str) -> dict[str, Any]:
+    words = {"id": id_, "sentence": f"{id_} {idiom}", "idiom": idiom, "span": idiom}
+    return {**words, "subject": "", "usage": usage, "is_gold": False}
+
+
+def small_split() -> Split:
+    kinds = ["literal", "idiomatic", "simplification", "sense", "sense", "sense"]
+    documents = [
+        Document.model_validate(fields(f"{i}{n}", i, usage)) for i in "ab" for n, usage in enumerate(kinds)
+    ]
+    queries = [Query.model_validate(fields(f"q{i}", i, "idiomatic")) for i in "ab"]
+    queries.append(Query.model_validate(fields("literal", "a", "literal")))
+    return Split("val", tuple(documents), tuple(queries), ())
+
+
+def test_ranks_and_what_outranks_by_hand() -> None:
+    """Corpus positions 0–5 are idiom a's, 6–11 b's: literal, idiomatic, simplification, three senses."""
+    ranking = torch.tensor(
+        [
+            [1, 0, 3, 6, 4, 2, 5, 7, 8, 9, 10, 11],  # a: senses at 3, 5, 7; before the 5th: 1 0 3 6
+            [9, 10, 7, 11, 8, 6, 0, 1, 2, 3, 4, 5],  # b: senses at 1, 2, 4; before the 2nd: 9
+            list(range(12)),  # a literal query does not count
+        ]
+    )
+    got = {
+        k.removeprefix("idiolink/val/span/"): v
+        for k, v in rank_scores(small_split(), "span", ranking).items()
+    }
+    assert {k: v for k, v in got.items() if k.startswith("median_rank") or v} == pytest.approx(
+        {
+            "median_rank/literal": (2 + 6) / 2,
+            "median_rank/idiomatic": (1 + 3) / 2,
+            "median_rank/simplification": (6 + 5) / 2,
+            "median_rank/sense": (5 + 2) / 2,
+            "above_sense/own_literal": 1 / 5,
+            "above_sense/own_idiomatic": 1 / 5,
+            "above_sense/own_sense": 2 / 5,
+            "above_sense/other_literal": 1 / 5,
+        }
+    )
+
+
+def test_knowledge_by_hand() -> None:
+    """a's query span lies at a's simplification, b's at a's too; the idioms alone are right for both."""
+    knowledge = Knowledge(small_split())
+    a, b = [1.0, 0.0], [0.0, 1.0]
+    vectors = [a, a]  # query spans of a, b
+    vectors += [a, b]  # simplification spans
+    vectors += [b, a, b, a, a, a]  # sense spans: of a more b than a, of b all a
+    vectors += [a, b]  # idioms alone
+    vectors += [a, b]  # simplifications alone
+    scores = knowledge.score(torch.tensor(vectors))
+    assert scores == {
+        "idiolink/val/knowledge/chance": 0.5,
+        "idiolink/val/knowledge/span_to_simplification": 0.5,
+        "idiolink/val/knowledge/idiom_to_simplification": 1.0,
+        "idiolink/val/knowledge/simplification_to_sense": 0.0,
+    }
+    assert len(knowledge.requests) == len(vectors)
+
+
+def test_real_zero_shot(real_data: Path, minilm: Encoder) -> None:
+    """Untrained MiniLM: it knows the meaning of a third of val's idioms, and would find most senses."""
+    split = load_split(real_data / "idiolink", "val+train")
+    scores = Suite([IdioLinkBenchmark([split], ["span"], diagnosis=True)]).run(minilm).scores
+    key = "idiolink/val+train/"
+    assert scores[f"{key}knowledge/chance"] == 1 / 32
+    assert scores[f"{key}knowledge/span_to_simplification"] == pytest.approx(0.32, abs=0.05)
+    assert scores[f"{key}knowledge/simplification_to_sense"] == pytest.approx(0.88, abs=0.03)
+    assert scores[f"{key}span/median_rank/sense"] == pytest.approx(995, abs=10)
+    shares = [v for k, v in scores.items() if "/above_sense/" in k]
+    assert sum(shares) == pytest.approx(1)

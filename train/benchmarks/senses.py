@@ -1,0 +1,114 @@
+"""Why sense documents are not found: where they rank, what outranks them, what the model knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from idiomloss import cosine_similarity
+from train.data.idiolink import Document, Split
+from train.prompts import Request
+from train.scorekeys import IDIOLINK_USAGES, diagnosis_key, knowledge_key
+
+
+def rank_scores(split: Split, mode: str, ranking: Tensor) -> dict[str, float]:
+    """Of idiomatic queries: the median rank of their idiom's documents by usage, and what outranks senses.
+
+    `above_sense/<own|other>_<usage>` is the share of such documents (of the query's own idiom, or of
+    others) among those that rank before the query's median sense document, all queries together.
+
+    Args:
+        ranking: int (Q, N), corpus positions, best first.
+
+    Returns:
+        Scores, as means over queries; ranks count from 1. Empty without idiomatic queries.
+    """
+    usages = [d.usage for d in split.documents]
+    above: dict[str, int] = {f"{whose}_{usage}": 0 for whose in ("own", "other") for usage in IDIOLINK_USAGES}
+    medians: dict[str, list[float]] = {usage: [] for usage in IDIOLINK_USAGES}
+    for query, order in zip(split.queries, ranking.tolist(), strict=True):
+        if query.usage != "idiomatic":
+            continue
+        own = [split.documents[d].idiom == query.idiom for d in order]
+        for usage in IDIOLINK_USAGES:
+            ranks = [r for r, d in enumerate(order, 1) if own[r - 1] and usages[d] == usage]
+            if ranks:
+                median = ranks[(len(ranks) - 1) // 2]
+                medians[usage].append(median)
+                if usage == "sense":
+                    for r, d in enumerate(order[: median - 1]):
+                        above[f"{'own' if own[r] else 'other'}_{usages[d]}"] += 1
+    scores = {
+        diagnosis_key(split.name, mode, "median_rank", usage): sum(values) / len(values)
+        for usage, values in medians.items()
+        if values
+    }
+    total = sum(above.values())
+    if total:
+        scores |= {diagnosis_key(split.name, mode, "above_sense", who): n / total for who, n in above.items()}
+    return scores
+
+
+class Knowledge:
+    """Does the model know what the idioms mean? Texts to embed, then shares of idioms it gets right.
+
+    A vector *finds* its idiom if, of the centroids of all idioms of the split, that of its own idiom is the
+    nearest (chance: one by the number of idioms). Scores, under `knowledge/`:
+
+    - `span_to_simplification`: idiomatic queries' spans among the spans of simplifications: the meaning
+      of an idiom in use;
+    - `idiom_to_simplification`: the idiom's words alone among the words of those spans alone: the meaning
+      without any context to guess it from;
+    - `simplification_to_sense`: the spans of simplifications among the spans of sense documents: whether
+      senses are found once the meaning is said in plain words. The first two cannot be expected to be
+      better than this;
+    - `chance`.
+    """
+
+    def __init__(self, split: Split) -> None:
+        self.split = split
+        self.idioms = sorted({d.idiom for d in split.documents})
+        queries = [q for q in split.queries if q.usage == "idiomatic"]
+        simple = [d for d in split.documents if d.usage == "simplification"]
+        sense = [d for d in split.documents if d.usage == "sense"]
+        self._parts: dict[str, tuple[list[Request], list[str]]] = {
+            "query spans": ([_span(q) for q in queries], [q.idiom for q in queries]),
+            "simplification spans": ([_span(d) for d in simple], [d.idiom for d in simple]),
+            "sense spans": ([_span(d) for d in sense], [d.idiom for d in sense]),
+            "idioms alone": ([Request(i) for i in self.idioms], self.idioms),
+            "simplifications alone": ([Request(d.span) for d in simple], [d.idiom for d in simple]),
+        }
+        self.requests = [request for requests, _ in self._parts.values() for request in requests]
+
+    def score(self, embeddings: Tensor) -> dict[str, float]:
+        """Scores from embeddings (R, D), row i for `requests[i]`; a pair with an empty side has none."""
+        sizes = [len(requests) for requests, _ in self._parts.values()]
+        vectors = dict(zip(self._parts, torch.split(embeddings, sizes), strict=True))
+        scores = {knowledge_key(self.split.name, "chance"): 1 / len(self.idioms)}
+        for name, asked, held in (
+            ("span_to_simplification", "query spans", "simplification spans"),
+            ("idiom_to_simplification", "idioms alone", "simplifications alone"),
+            ("simplification_to_sense", "simplification spans", "sense spans"),
+        ):
+            if len(vectors[asked]) and len(vectors[held]):
+                share = _found(vectors[asked], self._parts[asked][1], vectors[held], self._parts[held][1])
+                scores[knowledge_key(self.split.name, name)] = share
+        return scores
+
+
+def _span(record: Document) -> Request:
+    return Request(record.sentence, record.span_offsets, pooling="span")
+
+
+def _found(asked: Tensor, asked_of: Sequence[str], held: Tensor, held_of: Sequence[str]) -> float:
+    """Share of `asked` whose nearest centroid of `held` is that of its own idiom."""
+    idioms = sorted(set(held_of))
+    number = {idiom: i for i, idiom in enumerate(idioms)}
+    unit = torch.nn.functional.normalize(held, dim=-1)
+    of_idiom = torch.tensor([number[idiom] for idiom in held_of])
+    centroids = torch.zeros(len(idioms), held.shape[1]).index_add(0, of_idiom, unit)
+    nearest: list[int] = cosine_similarity(asked, centroids).argmax(1).tolist()
+    right = sum(idioms[n] == idiom for n, idiom in zip(nearest, asked_of, strict=True))
+    return right / len(asked_of)
