@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.tiny_runs import composed
+from train.benchmarks.idiolink import IdioLinkBenchmark
 from train.build import build_benchmarks, build_objective, resolve_model_path
 from train.errors import UserError
 from train.objectives.idiolink import IdioLinkObjective
@@ -34,9 +36,10 @@ def test_every_option_of_the_loss() -> None:
         "objective.loss.denominator=all_positives",
         "objective.loss.hard_weight=2.0",
         "objective.loss.soft_weight=0.5",
+        "objective.loss.positives=hardest",
     )._loss
-    got = (loss.temperature, loss.denominator, loss.hard_weight, loss.soft_weight)
-    assert got == (0.3, "all_positives", 2.0, 0.5)
+    got = (loss.temperature, loss.denominator, loss.hard_weight, loss.soft_weight, loss.positives)
+    assert got == (0.3, "all_positives", 2.0, 0.5, "hardest")
 
 
 @pytest.mark.parametrize("in_batch", ["none", "positives", "all"])
@@ -77,6 +80,45 @@ def test_tuple_sizes_and_query_modes() -> None:
     assert [r.pooling for r in requests[:3]] == ["sentence", "span", "span"]
 
 
+def test_batches_against_themselves() -> None:
+    built = objective(
+        *("objective.tuples=batch", "objective.loss.in_batch=all", "objective.loss.false_negatives=positive"),
+        *("objective.documents_as_queries=true", "objective.idioms_per_batch=4"),
+        *(
+            "objective.query_mode=[span,masked_span]",
+            "objective.query_weights=[1,0.5]",
+            "objective.mask='???'",
+        ),
+        *("objective.document_mode=[sentence,span]", "objective.positive_weights.sense=3"),
+    )
+    assert num_anchors(built) == 144
+    (step,) = built.plan(0, 1)[0]
+    batch = built.batch(0, step)
+    assert len(batch.requests) == 4 * len(step)
+    assert built.query_weights == (1.0, 0.5)
+    assert sum("???" in r.text for r in batch.requests) == len(step)
+    assert set(batch.plan.positive_weights[0].tolist()) == {1.0, 3.0}
+
+
+def test_a_fold_is_trained_on_the_others_idioms() -> None:
+    options = ("+protocol=cross_validation", "data.folds=3", "data.fold=1")
+    (benchmark,) = build_benchmarks(settings(*options))
+    (scored,) = benchmark.splits  # type: ignore[attr-defined]
+    held_out = {q.idiom for q in scored.queries}
+    trained = {r.idiom for r in objective(*options)._anchors}
+    assert (len(held_out), len(trained)) == (3, 6)
+    assert not held_out & trained
+
+
+def test_external_data_joins_the_training_split(real_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IDIOM_DATA", str(real_data))
+    options = ("data=public", "data.extra=pie", "objective.documents_as_queries=true")
+    built = build_objective(check(TrainSettings, composed("config", *options)))
+    assert "with external idiom data (PIE): 10898 sentences" in built.describe()
+    assert any(path.name == "data_cleaned.csv" for path in built.files)
+    assert len([a for step in built.plan(0, 1) for a in step[0]]) > 13000
+
+
 def test_released_tuples_are_the_files() -> None:
     built = objective("objective.tuples=released")
     assert (
@@ -92,6 +134,19 @@ def test_split_wins_over_the_benchmarks_own() -> None:
     (top,) = build_benchmarks(settings("split=[test,val+train]", monitor))
     assert [s.name for s in own.splits] == ["test"]  # type: ignore[attr-defined]
     assert [s.name for s in top.splits] == ["test", "val+train"]  # type: ignore[attr-defined]
+
+
+def test_scorers_and_diagnosis_reach_the_benchmark() -> None:
+    (built,) = build_benchmarks(
+        settings(
+            "benchmark.idiolink.multivector_modes=[span_late,span_window]",
+            "benchmark.idiolink.window_words=5",
+            "benchmark.idiolink.diagnosis=true",
+        )
+    )
+    assert isinstance(built, IdioLinkBenchmark)
+    assert (built.multivector_modes, built.window_words) == (["span_late", "span_window"], 5)
+    assert list(built._knowledge) == ["val"]
 
 
 def test_package_paths() -> None:

@@ -50,6 +50,12 @@ def test_evaluation_config_is_sound() -> None:
         ("eval.benchmarks=[]", "eval.benchmarks"),
         ("objective.loss.temperature=inf", "objective.loss.temperature: must be a finite number"),
         ("+nonsense=1", "nonsense"),
+        ("objective.query_weights=[1,2]", "query_weights has 2 numbers for the 1 modes of query_mode"),
+        ("objective.tuples=batch", "tuples=batch takes positives and negatives from the batch alone"),
+        ("objective.idioms_per_batch=5", "objective.idioms_per_batch=5 idioms cannot have equally many"),
+        ("data.fold=0", "cross-validation needs data.fold=<number>, objective.split=cv and split=cv"),
+        ("split=cv", "cross-validation needs data.fold=<number>"),
+        ("data.folds=1", "data.folds"),
     ],
 )
 def test_what_is_wrong_is_named(override: str, expected: str) -> None:
@@ -61,6 +67,18 @@ def test_what_is_wrong_is_named(override: str, expected: str) -> None:
 def test_released_tuples_cannot_be_redrawn() -> None:
     with pytest.raises(UserError, match="redraw=true needs tuples=drawn"):
         check(TrainSettings, composed("config", "objective.tuples=released", "objective.redraw=true"))
+
+
+def test_folds_are_drawn_from_the_data_not_released() -> None:
+    fold = ("+protocol=cross_validation", "data.fold=0")
+    assert check(TrainSettings, composed("config", *fold)).idiolink_splits == ["cv"]
+    with pytest.raises(UserError, match=r"objective\.tuples=released are of the train split"):
+        check(TrainSettings, composed("config", *fold, "objective.tuples=released"))
+
+
+def test_the_sample_has_no_external_data() -> None:
+    with pytest.raises(UserError, match="data=sample holds no pie data"):
+        check(TrainSettings, composed("config", "data=sample", "data.extra=pie"))
 
 
 def test_sample_and_a_root_exclude_each_other(tmp_path: Path) -> None:
