@@ -78,9 +78,11 @@ def tiny(tiny_path: Path) -> Encoder:
 
 @pytest.fixture
 def options(tiny_path: Path) -> list[str]:
-    """Two epochs of three steps on the sample, one query mode, no baseline modes to wait for."""
+    """Two epochs of three steps on the sample, drawn tuples, one query mode, nothing else to wait for."""
     return [
         "+experiment=idiolink_ft",
+        *("objective.tuples=drawn", "objective.redraw=true", "objective.idioms_per_batch=null"),
+        *("objective.query_mode=sentence", "objective.query_weights=null"),
         "data=sample",
         "device=cpu",
         "model=pretrained",
@@ -89,7 +91,7 @@ def options(tiny_path: Path) -> list[str]:
         "trainer.max_epochs=2",
         "trainer.learning_rate=1e-3",
         f"trainer.monitor={KEY}",
-        "objective.query_mode=sentence",
+        "benchmark.idiolink.split=val",
         "benchmark.idiolink.query_modes=[sentence]",
         "benchmark.idiolink.bm25_modes=[]",
     ]
