@@ -10,7 +10,6 @@ import sys
 from dataclasses import asdict
 
 import torch
-from sentence_transformers import SentenceTransformer
 
 from tests.bench import ours, predecessor
 from tests.bench.measure import Measured, peak_memory, sgemm_rate, useful_operations
@@ -18,6 +17,7 @@ from tests.bench.report import Run, disagreements, table
 from tests.bench.workload import MODES, Workload, batches, real_data, set_threads, splits
 from train.build import resolve_model_path
 from train.data.idiolink import document_request, query_request
+from train.loading import load_model
 from train.prompts import Prompts
 
 WAYS = {"ours": ours.run, "predecessor": predecessor.run}
@@ -61,7 +61,7 @@ def _describe(workload: Workload) -> tuple[float, float]:
     """Say what is run; returns the useful operations of training and of scoring."""
     settings = workload.settings()
     train_split, val = splits(settings)
-    model = SentenceTransformer(resolve_model_path(settings.model.path), device="cpu")
+    model = load_model(resolve_model_path(settings.model.path), device="cpu")
     sentence_of = {r.id: r.sentence for r in (*train_split.documents, *train_split.queries)}
     train_operations = sum(
         3

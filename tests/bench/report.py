@@ -72,8 +72,8 @@ def table(ours: list[Run], theirs: list[Run], train_operations: float, score_ope
         f"  whole run {whole}; training {ratio('train_seconds')}; scoring {ratio('score_seconds')}",
         "",
         f"{'medians':<14}{'whole':>10}{'training':>10}{'scoring':>10}{'peak memory':>14}"
-        f"{'training':>12}{'scoring':>10}",
-        f"{'':<14}{'s':>10}{'s':>10}{'s':>10}{'MiB':>14}{'% of sgemm':>12}{'% of sgemm':>10}",
+        f"{'training':>13}{'scoring':>13}",
+        f"{'':<14}{'s':>10}{'s':>10}{'s':>10}{'MiB':>14}{'% of sgemm':>13}{'% of sgemm':>13}",
     ]
     for name, runs in (("ours", ours), ("predecessor's", theirs)):
         train_share = median(train_operations / r.measured.train_seconds / r.rate for r in runs)
@@ -83,7 +83,7 @@ def table(ours: list[Run], theirs: list[Run], train_operations: float, score_ope
             f"{median(r.measured.train_seconds for r in runs):>10.1f}"
             f"{median(r.measured.score_seconds for r in runs):>10.1f}"
             f"{median(r.peak_memory for r in runs):>14.0f}"
-            f"{100 * train_share:>12.0f}{100 * score_share:>10.0f}"
+            f"{100 * train_share:>13.0f}{100 * score_share:>13.0f}"
         )
     rates = [r.rate / 1e9 for r in (*ours, *theirs)]
     lines += [
