@@ -27,6 +27,9 @@ check: install ## lint, formatting, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+bench: install ## speed, memory and scores against the predecessor's way (options: BENCH="--pairs 5 …")
+	$(BIN)/python -m tests.bench $(BENCH)
+
 format: install ## put the code in its standard form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -34,4 +37,4 @@ format: install ## put the code in its standard form
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: help install run test test-fast check format clean
+.PHONY: help install run test test-fast check bench format clean

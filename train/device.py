@@ -33,9 +33,10 @@ class Placement:
     def tokens_per_forward(self) -> int:
         """Padded tokens a forward pass that keep this device busy without waste.
 
-        On a CPU short passes of equal length are fastest; a GPU wants long ones.
+        On a CPU short passes of equal length are fastest (less padding, and activations stay in its
+        caches; MiniLM trains as fast with 256 as with 1024, faster between); a GPU wants long ones.
         """
-        return 2048 if self.device == "cpu" else 32768
+        return 512 if self.device == "cpu" else 32768
 
 
 def place(device: str, precision: str) -> Placement:
