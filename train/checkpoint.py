@@ -100,9 +100,9 @@ def save_checkpoint(
         shutil.rmtree(old, ignore_errors=True)
     # safetensors reports a full disk as an error of its own
     except Exception as error:
+        free = shutil.disk_usage(run).free / 2**20  # before what is half written makes room again
         shutil.rmtree(partial, ignore_errors=True)
         last = latest_checkpoint(run)
-        free = shutil.disk_usage(run).free / 2**20
         raise UserError(
             f"could not save the checkpoint {final}: {error} ({free:.0f} MiB free). "
             + (f"The last one that is whole: {last}" if last else "No checkpoint is saved yet")
