@@ -46,10 +46,10 @@ def _steps(folder: Path) -> list[bytes]:
     return [line for line in (folder / "metrics.jsonl").read_bytes().splitlines() if b'"loss"' in line]
 
 
-def _assert_says_full(folder: Path, size: int, *parts: str) -> None:
-    """Resumed where no file can grow beyond a size, it says in one message that the disk is full."""
+def _assert_says_full(argument: str, size: int, *parts: str) -> None:
+    """Where no file can grow beyond a size, it says in one message that the disk is full."""
     full = subprocess.run(
-        [sys.executable, "-m", "train", f"resume={folder}"],
+        [sys.executable, "-m", "train", argument],
         cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "2"},
         capture_output=True,
@@ -88,8 +88,11 @@ def test_killed_twice_then_out_of_space_it_still_ends_as_uninterrupted(
 
     newest = max(int(path.name[5:]) for path in cut.glob("step_*"))
     last = f"The last one that is whole: {cut}/step_{newest}"
-    _assert_says_full(cut, _SMALL, "error: a file could not be read or written", "config.yaml", "step_")
-    _assert_says_full(cut, _MODEL, "error: could not save the checkpoint", last)
+    _assert_says_full(f"run_dir={tmp_path / 'new'}", _SMALL, "error: the folder of the run cannot be written")
+    _assert_says_full(
+        f"resume={cut}", _SMALL, "error: a file could not be read or written", "config.yaml", "step_"
+    )
+    _assert_says_full(f"resume={cut}", _MODEL, "error: could not save the checkpoint", last)
     assert not list(cut.glob(".step_*"))
 
     done = run("train", f"resume={cut}")

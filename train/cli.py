@@ -72,6 +72,8 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
             _exit(str(error), 2)
         if isinstance(error, HydraException | OmegaConfBaseException):
             _exit(_hydras(error), 2)
+        if isinstance(error, OSError) and not HydraConfig.initialized():  # it writes its record first
+            _exit(f"the folder of the run cannot be written: {error}", 2)
         _exit(_unexpected(error), 1)
 
 

@@ -18,6 +18,7 @@ import pytest
 
 from tests.attempts import Attempt, Attempts, Outcome
 from tests.tiny_runs import assert_same_run
+from train.checkpoint import checkpoints, verify
 from train.runfolder import RunFolder
 
 pytestmark = pytest.mark.slow
@@ -87,6 +88,7 @@ def test_killed_at_any_point_and_again(
     killed = attempts(Attempt(str(tmp_path / "run"), whole.options, at=first))
     assert killed.killed
     assert killed.points == whole.outcome.points[:first], history
+    assert all(verify(path) is None for path in checkpoints(tmp_path / "run")), history
     outcome = go_on(attempts, whole, tmp_path / "run", at=second)
     if outcome.killed:
         assert len(outcome.points) == second
