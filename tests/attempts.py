@@ -211,16 +211,16 @@ class _Points:
             self._touch(arguments[0])
         elif event in ("os.remove", "os.rmdir"):
             inside = arguments[1] != -1  # a name relative to a folder that shutil.rmtree has open
-            self._touch(self._removing if inside else arguments[0])
+            self._touch(self._removing if inside else arguments[0], removes=True)
 
-    def _touch(self, name: Any, *, makes: bool = False) -> None:
+    def _touch(self, name: Any, *, makes: bool = False, removes: bool = False) -> None:
         path = Path(os.fsdecode(name))
         if not path.is_relative_to(self._folder) or path == self._folder:
             return
         top = path.relative_to(self._folder).parts[0].removesuffix(".partial")
         what = _WHAT.get(top.lstrip("."), "record")
         if "step_" in top:
-            what = "saving" if top.startswith(".") else "pruning"
+            what = "pruning" if removes else "saving"
         self._reach(what, path)
         if self._is_full and makes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
