@@ -76,7 +76,7 @@ def tiny(tiny_path: Path) -> Encoder:
     return Encoder.from_pretrained(tiny_path, device="cpu")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def options(tiny_path: Path) -> list[str]:
     """Two epochs of three steps on the sample, drawn tuples, one query mode, nothing else to wait for."""
     return [

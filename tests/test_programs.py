@@ -1,12 +1,8 @@
-"""The programs as a user calls them: help, wrong use, every experiment, resume after SIGKILL."""
+"""The programs as a user calls them: help, wrong use, every experiment."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -132,36 +128,6 @@ def test_evaluating_best_gives_the_runs_scores(tmp_path: Path) -> None:
     for mode in ("sentence", "span"):
         key = f"idiolink/val/{mode}/ndcg@10"
         assert ours["scores"][key] > ours["baseline"][key] + 0.03
-
-
-@pytest.mark.slow
-def test_killed_and_resumed_equals_uninterrupted(tmp_path: Path, tiny_path: Path) -> None:
-    """SIGKILL once the first checkpoint stands; resumed in a new process, bit for bit the same end."""
-    options = [
-        *("+experiment=idiolink_ft", "data=sample", "device=cpu", f"model={tiny_path}"),
-        *("trainer.batch_size=16", "benchmark.idiolink.bm25_modes=[]", "trainer.log_every=1"),
-    ]
-    whole = run("train", *options, f"run_dir={tmp_path / 'whole'}")
-    assert whole.returncode == 0, whole.stderr
-    cut = tmp_path / "cut"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "train", *options, f"run_dir={cut}"],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "OMP_NUM_THREADS": "2"},
-    )
-    deadline = time.monotonic() + 120
-    while not list(cut.glob("step_*")) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert list(cut.glob("step_*"))
-    resumed = run("train", f"resume={cut}")
-    assert resumed.returncode == 0, resumed.stderr
-    last = sorted((tmp_path / "whole").glob("step_*"), key=lambda p: int(p.name[5:]))[-1].name
-    for name in (f"{last}/model.safetensors", f"{last}/optimizer.safetensors", "best/model.safetensors"):
-        assert (cut / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from safetensors.torch import load_file
 
-from train.checkpoint import checkpoints
+from train.checkpoint import checkpoints, read_state
 from train.cli import CONF, register_resolvers
 from train.fine_tune import fine_tune
 from train.objectives.idiolink import IdioLinkObjective
@@ -53,16 +53,19 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def assert_same_run(a: Path, b: Path) -> None:
-    """Bit-identical last weights and metrics."""
+    """Bit-identical weights, optimizer, scores and metrics."""
     assert metrics(a) == metrics(b)
     last = checkpoints(a)[-1].name
     assert last == checkpoints(b)[-1].name
-    ours, theirs = weights(a / last), weights(b / last)
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    assert json.loads((a / "scores.json").read_text()) | {"meta": 0} == json.loads(
-        (b / "scores.json").read_text()
-    ) | {"meta": 0}
+    for name in (f"{last}/model.safetensors", f"{last}/optimizer.safetensors", "best/model.safetensors"):
+        ours, theirs = load_file(a / name), load_file(b / name)
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[key], theirs[key]) for key in ours), name
+    assert read_state(a / last) == read_state(b / last)
+    ours, theirs = (json.loads((folder / "scores.json").read_text()) for folder in (a, b))
+    for card in (ours, theirs):
+        del card["meta"]["seconds"], card["meta"]["encoder_seconds"]
+    assert ours == theirs
 
 
 def at_loss(monkeypatch: pytest.MonkeyPatch, number: int, happens: Callable[[], None]) -> None:

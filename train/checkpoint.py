@@ -45,6 +45,7 @@ class TrainerState:
         num_without_improvement: evaluations since then.
         scored_step: the step that was scored last.
         grad_scale: of the gradient scaler, under fp16.
+        loss_sum: of the steps since the last evaluation, and how many they are.
     """
 
     step: int = 0
@@ -56,6 +57,8 @@ class TrainerState:
     num_without_improvement: int = 0
     scored_step: int | None = None
     grad_scale: float | None = None
+    loss_sum: float = 0.0
+    num_losses: int = 0
 
 
 def save_checkpoint(
@@ -75,7 +78,7 @@ def save_checkpoint(
         UserError: if the disk is full or the folder cannot be written.
     """
     final = run / f"step_{state.step}"
-    partial = run / f".step_{state.step}"
+    partial, old = run / f".step_{state.step}", run / f".step_{state.step}_old"
     try:
         shutil.rmtree(partial, ignore_errors=True)
         encoder.save(partial)
@@ -90,13 +93,16 @@ def save_checkpoint(
         files = sorted(path for path in partial.rglob("*") if path.is_file())
         sums = {str(path.relative_to(partial)): fingerprint(path) for path in files}
         write_json(partial / _CHECKSUMS, sums)
-        shutil.rmtree(final, ignore_errors=True)
+        if final.exists():  # saved at an interrupt, and now again with its scores
+            shutil.rmtree(old, ignore_errors=True)
+            final.rename(old)
         partial.rename(final)
+        shutil.rmtree(old, ignore_errors=True)
     # safetensors reports a full disk as an error of its own
     except Exception as error:
+        free = shutil.disk_usage(run).free / 2**20  # before what is half written makes room again
         shutil.rmtree(partial, ignore_errors=True)
         last = latest_checkpoint(run)
-        free = shutil.disk_usage(run).free / 2**20
         raise UserError(
             f"could not save the checkpoint {final}: {error} ({free:.0f} MiB free). "
             + (f"The last one that is whole: {last}" if last else "No checkpoint is saved yet")
@@ -114,17 +120,32 @@ def load_training_state(
     if own.is_file():
         modules.load_state_dict(load_file(own))
     _unflatten(optimizer, load_file(checkpoint / "optimizer.safetensors"))
+    return read_state(checkpoint)
+
+
+def read_state(checkpoint: Path) -> TrainerState:
+    """Where the run stood."""
     return TrainerState(**json.loads((checkpoint / "state.json").read_text(encoding="utf-8")))
 
 
-def verify(checkpoint: Path) -> str | None:
-    """What is wrong with a checkpoint's files, or None."""
+def verify(checkpoint: Path, *, model_in: Path | None = None) -> str | None:
+    """What is wrong with a checkpoint's files, or None.
+
+    Args:
+        model_in: look at the model's files alone, as they lie in this folder (the checkpoint's or `best/`).
+    """
     try:
         sums: dict[str, str] = json.loads((checkpoint / _CHECKSUMS).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        return f"{_CHECKSUMS}: {error}"
+    except (FileNotFoundError, NotADirectoryError):
+        return f"{_CHECKSUMS} is missing"
+    except ValueError:
+        return f"{_CHECKSUMS} is damaged"
+    if not isinstance(sums, dict) or "state.json" not in sums:
+        return f"{_CHECKSUMS} is damaged"
     for name, expected in sums.items():
-        path = checkpoint / name
+        if model_in is not None and name in (*_NOT_OF_THE_MODEL, "README.md"):
+            continue
+        path = (model_in or checkpoint) / name
         if not path.is_file():
             return f"{name} is missing"
         if fingerprint(path) != expected:
@@ -135,17 +156,39 @@ def verify(checkpoint: Path) -> str | None:
 def checkpoints(run: Path) -> list[Path]:
     """All whole checkpoints of a run, oldest first."""
     found = (p for p in run.glob("step_*") if p.name.removeprefix("step_").isdigit())
-    return sorted(found, key=lambda path: int(path.name.removeprefix("step_")))
+    return sorted(found, key=_number)
+
+
+def _number(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("step_"))
 
 
 def latest_checkpoint(run: Path) -> Path | None:
-    """The newest checkpoint of a run whose files are what was written; damaged ones are passed over."""
+    """The newest checkpoint that a run can go on from to the end that it would have had.
+
+    Its files are what was written, and so are those of the best model by then; others are passed over.
+    """
     for checkpoint in reversed(checkpoints(run)):
         problem = verify(checkpoint)
         if problem is None:
-            return checkpoint
-        log.warning("checkpoint %s is damaged (%s): looking at the one before it", checkpoint, problem)
+            best_step = read_state(checkpoint).best_step
+            if best_step is None or _whole_best(run, run / f"step_{best_step}") is not None:
+                return checkpoint
+            problem = f"the best model, of step_{best_step}, is lost there and in best/"
+        log.warning("cannot go on from %s (%s): looking at the checkpoint before it", checkpoint, problem)
     return None
+
+
+def restore_best(run: Path, best_step: int, card: str) -> None:
+    """Make `best/` of `step_<best_step>`, or leave it where only that is damaged."""
+    checkpoint = run / f"step_{best_step}"
+    if _whole_best(run, checkpoint) == checkpoint:
+        write_best(run, checkpoint, card)
+
+
+def _whole_best(run: Path, checkpoint: Path) -> Path | None:
+    """The folder that still holds the model of the best checkpoint, whole: its own, else `best/`."""
+    return next((p for p in (checkpoint, run / "best") if verify(checkpoint, model_in=p) is None), None)
 
 
 def prune(run: Path, keep: int, best_step: int | None) -> None:
@@ -153,7 +196,24 @@ def prune(run: Path, keep: int, best_step: int | None) -> None:
     saved = checkpoints(run)
     for path in saved[: len(saved) - max(keep, 1)]:
         if path.name != f"step_{best_step}":
-            shutil.rmtree(path)
+            _remove(path)
+    for leftover in run.glob(".step_*"):  # of a save that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def drop_after(run: Path, step: int) -> None:
+    """Remove the checkpoints after `step`, which the run does not go on from: it will make them anew."""
+    for path in checkpoints(run):
+        if _number(path) > step:
+            _remove(path)
+
+
+def _remove(checkpoint: Path) -> None:
+    """Under another name first: what is half removed must not look like a checkpoint."""
+    hidden = checkpoint.with_name(f".{checkpoint.name}")
+    shutil.rmtree(hidden, ignore_errors=True)
+    checkpoint.rename(hidden)
+    shutil.rmtree(hidden, ignore_errors=True)
 
 
 def write_best(run: Path, checkpoint: Path, card: str) -> Path:

@@ -6,6 +6,7 @@ Imports nothing heavy: `--help` and wrong options answer without waiting for tor
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 import sys
@@ -39,6 +40,7 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
     """
     wants_traceback = os.environ.get(_TRACEBACKS) == "1"
     os.environ[_TRACEBACKS] = "1"  # makes Hydra raise instead of printing a traceback of its own
+    logging.raiseExceptions = False  # a full disk is reported once, not for each line of the log too
     register_resolvers()
 
     def run(config: DictConfig) -> Any:
@@ -70,6 +72,8 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
             _exit(str(error), 2)
         if isinstance(error, HydraException | OmegaConfBaseException):
             _exit(_hydras(error), 2)
+        if isinstance(error, OSError) and not HydraConfig.initialized():  # it writes its record first
+            _exit(f"the folder of the run cannot be written: {error}", 2)
         _exit(_unexpected(error), 1)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from accelerate.state import AcceleratorState
 
 from train.build import build_benchmarks, build_encoder, build_objective
 from train.card import model_card
-from train.checkpoint import TrainerState, latest_checkpoint
+from train.checkpoint import TrainerState, drop_after, latest_checkpoint, read_state
 from train.device import Placement, place
 from train.errors import UserError
 from train.interrupts import Interrupted
@@ -45,36 +47,53 @@ def fine_tune(settings: TrainSettings, config: dict[str, Any], experiment: str, 
         UserError: for everything that the user can mend; `run.json` then says `failed`.
         KeyboardInterrupt: at SIGINT or SIGTERM; `run.json` then says `interrupted`.
     """
-    run = RunFolder(folder)
-    with run.locked():
-        if settings.resume is None and holds_a_run(folder):
-            raise UserError(
-                f"the run folder {folder} already holds a run: go on with it by resume={folder}, or name "
-                "another with run_dir="
-            )
-        placement = place(settings.device, settings.precision)
-        log.info(placement.reason)
-        checkpoint = _start(settings, config, experiment, run, placement)
-        try:
-            state = _run(settings, run, placement, checkpoint)
-        except KeyboardInterrupt as error:
-            run.end("interrupted")
-            if isinstance(error, Interrupted):
-                raise Interrupted(f"{error}; go on with: python -m train resume={folder}") from None
-            raise
-        except BaseException as error:
-            with contextlib.suppress(OSError):  # a full disk must not hide what went wrong
-                run.end("failed", error=f"{type(error).__name__}: {error}")
-            if isinstance(error, OSError):
-                last = latest_checkpoint(folder)
+    try:
+        run = RunFolder(folder)
+        with run.locked():
+            if settings.resume is None and holds_a_run(folder):
                 raise UserError(
-                    f"a file could not be read or written: {error}. "
-                    + (f"The last checkpoint that is whole: {last}" if last else "No checkpoint is saved yet")
-                ) from error
-            raise
-        run.end("finished", best_step=state.best_step, steps=state.step)
+                    f"the run folder {folder} already holds a run: go on with it by resume={folder}, or "
+                    "name another with run_dir="
+                )
+            placement = place(settings.device, settings.precision)
+            log.info(placement.reason)
+            checkpoint = _start(settings, config, experiment, run, placement)
+            with _recorded_end(run):
+                state = _run(settings, run, placement, checkpoint)
+            run.end("finished", best_step=state.best_step, steps=state.step)
+    except OSError as error:
+        last = latest_checkpoint(folder)
+        raise UserError(
+            f"a file could not be read or written: {_first_reason(error)}. "
+            + (f"The last checkpoint that is whole: {last}" if last else "No checkpoint is saved yet")
+        ) from error
     assert state.best_score is not None
     return state.best_score
+
+
+@contextlib.contextmanager
+def _recorded_end(run: RunFolder) -> Iterator[None]:
+    """Whatever ends the run before its time is in `run.json`."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        with contextlib.suppress(OSError):  # a full disk must not hide what happened
+            run.end("interrupted")
+        if isinstance(error, Interrupted):
+            raise Interrupted(f"{error}; go on with: python -m train resume={run.path}") from None
+        raise
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            run.end("failed", error=f"{type(error).__name__}: {error}")
+        raise
+
+
+def _first_reason(error: OSError) -> str:
+    """Copying a folder fails with a list of (source, target, reason)."""
+    if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list):
+        _, target, reason = error.args[0][0]
+        return f"{target}: {reason}"
+    return str(error)
 
 
 def _start(
@@ -87,13 +106,14 @@ def _start(
     where = {"device": placement.device, "precision": placement.precision, "reason": placement.reason}
     recorded = run.recorded() if settings.resume is not None else None
     checkpoint = latest_checkpoint(run.path) if recorded else None
+    if recorded:
+        drop_after(run.path, read_state(checkpoint).step if checkpoint else 0)
     if recorded and checkpoint:
-        state = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
-        run.go_on(config, state["step"], **where)
+        run.go_on(config, read_state(checkpoint).step, **where)
         log.info("going on from %s", checkpoint)
     else:
         if recorded:
-            log.info("no checkpoint to go on from: starting again from step 0")
+            log.warning("no checkpoint to go on from: starting again from step 0")
             experiment = recorded["experiment"]
         run.start(config, experiment=experiment, seed=settings.seed, **where)
     return checkpoint

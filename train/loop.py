@@ -16,8 +16,8 @@ from train.checkpoint import (
     latest_checkpoint,
     load_training_state,
     prune,
+    restore_best,
     save_checkpoint,
-    verify,
     write_best,
 )
 from train.encoder import Encoder
@@ -82,12 +82,12 @@ def train_loop(
 
     if state.step >= total:
         log.info("nothing is left to train: step %d of %d", state.step, total)
-    best = run.path / f"step_{state.best_step}"
-    if state.best_step is not None and verify(best) is None:
-        write_best(run.path, best, card)  # the run may have been killed just before it did this
+    if checkpoint:  # the run may have been killed once this was saved, before the rest was done
+        if state.best_step is not None:
+            restore_best(run.path, state.best_step, card)
+        prune(run.path, trainer.keep_checkpoints, state.best_step)
 
-    losses: list[float] = []  # since the last evaluation, as are the texts and the time
-    num_texts, since = 0, time.perf_counter()
+    num_texts, since = 0, time.perf_counter()  # of the last evaluation, or of this start
 
     def score_and_save(*, last: bool) -> None:
         nonlocal num_texts, since
@@ -96,6 +96,8 @@ def train_loop(
         improved = update_best(state, scorecard.scores, trainer)
         if evaluation.benchmarks is not None and (last or out_of_patience(state, trainer)):
             scorecard = suite.run(encoder)  # the last is scored in full
+        mean_loss = state.loss_sum / max(state.num_losses, 1)
+        state.loss_sum, state.num_losses = 0.0, 0
         state.scored_step = state.step
         # Before the checkpoint: a run that is killed in between drops the line when it goes on.
         run.log_metrics({"step": state.step, "epoch": state.epoch, "scores": scorecard.scores})
@@ -106,12 +108,11 @@ def train_loop(
         log.info(
             "epoch %.4g, step %d: loss %.4f, %s %.4f%s; %.0f texts/s, scored in %.1f s",
             *(state.epoch + state.step_in_epoch / steps_per_epoch, state.step),
-            sum(losses) / max(len(losses), 1),
+            mean_loss,
             *(monitor_name(trainer), monitored(scorecard.scores, trainer)),
             " (best)" if improved else "",
             *(num_texts / seconds, scorecard.seconds),
         )
-        losses.clear()
         num_texts, since = 0, time.perf_counter()
 
     with stop_requests() as stop_requested, progress_bar("training", total) as advance:
@@ -158,7 +159,8 @@ def train_loop(
             epoch_ends = state.step_in_epoch == steps_per_epoch
 
             # ---- log
-            losses.append(step_loss)
+            state.loss_sum += step_loss
+            state.num_losses += 1
             num_texts += sum(text_counts)
             if state.step % trainer.log_every == 0 or state.step == total:
                 run.log_metrics(

@@ -22,7 +22,7 @@ def holds_a_run(folder: Path) -> bool:
     One that failed before its first checkpoint (a wrong path, say) may be started over.
     """
     status = _status(folder / "run.json")
-    return status is not None and (status != "failed" or any(folder.glob("step_*")))
+    return status not in (None, "failed") or any(folder.glob("step_*"))
 
 
 def find_run(arguments: Sequence[str]) -> str | None:

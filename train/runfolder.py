@@ -114,7 +114,8 @@ class RunFolder:
 
     def log_metrics(self, record: dict[str, Any]) -> None:
         """Append one line to `metrics.jsonl`."""
-        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        path = self.path / "metrics.jsonl"
+        with _named_in_errors(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record, allow_nan=False) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -135,12 +136,26 @@ def _surroundings() -> dict[str, Any]:
     }
 
 
+@contextmanager
+def _named_in_errors(path: Path) -> Iterator[None]:
+    """A full disk is reported without the file that was being written."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a file whole: under another name first, then renamed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    try:
+        with _named_in_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_text(text, encoding="utf-8")
+            partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def write_json(path: Path, content: Any) -> None:

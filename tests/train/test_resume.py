@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 
 from tests.tiny_runs import assert_same_run, at_loss, metrics, resume, train, weights
-from train.checkpoint import checkpoints, latest_checkpoint
+from train.checkpoint import checkpoints
 from train.errors import UserError
 from train.interrupts import Interrupted
 from train.runfolder import RunFolder
@@ -73,16 +73,6 @@ def test_killed_between_checkpoints_repeats_the_lost_steps(
     monkeypatch.undo()
     resume(tmp_path / "cut")
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
-
-
-def test_damaged_checkpoint_is_passed_over(
-    tmp_path: Path, options: list[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    train(tmp_path / "run", [*options, "trainer.keep_checkpoints=5"])
-    damaged = tmp_path / "run" / "step_6" / "optimizer.safetensors"
-    damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
-    assert latest_checkpoint(tmp_path / "run") == tmp_path / "run" / "step_3"
-    assert "step_6 is damaged (optimizer.safetensors is damaged)" in caplog.text
 
 
 def test_killed_before_the_first_checkpoint_starts_again(

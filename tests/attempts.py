@@ -1,0 +1,246 @@
+"""Runs of a tiny model that are cut short where a test says: by SIGKILL, or by a disk that is full.
+
+`python -m tests.attempts` imports torch and all the rest once (seconds) and then forks a child for each
+attempt, which does the real `fine_tune`. What the child does in its run folder, and each forward pass, is a
+numbered point at which it can be ended; the same attempt passes the same points in the same order.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+from unittest.mock import patch
+
+ROOT = Path(__file__).resolve().parent.parent
+_POINT = "\x01"  # before a line that names a point; all other lines are the run's own
+_WHAT = {  # the first part of a path in the run folder, without its dots → what is being done there
+    "best": "best",
+    "best_old": "best",
+    "run.json": "record",
+    "config.yaml": "record",
+    "metrics.jsonl": "metrics",
+    "baseline.json": "report",
+    "scores.json": "report",
+    "plots": "report",
+}
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One start of a run.
+
+    Attributes:
+        folder: the run folder.
+        options: of a new run; of a resumed one, what is given beside `resume=`.
+        resume: go on with the run in the folder.
+        at: the point at which something happens, counted from 1; of those named `what`, if that is given.
+        how: `kill` is SIGKILL at the point; `torn` ends the process a few bytes into what it writes next;
+            `full` fills the disk: no file can grow and no folder be made from then on.
+        after: SIGKILL after so many seconds, wherever the run then stands.
+    """
+
+    folder: str
+    options: list[str] = field(default_factory=list)
+    resume: bool = False
+    at: int | None = None
+    what: str | None = None
+    how: Literal["kill", "torn", "full"] = "kill"
+    after: float | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How it ended: the points that were passed (the last is where it was killed), and what it said."""
+
+    killed: bool
+    status: int
+    points: list[str]
+    output: str
+
+
+class Attempts:
+    """The forking process, seen from a test."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.attempts"],
+            cwd=ROOT,
+            # One thread: a process that computes with more of them cannot be forked.
+            env={**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        self._process.stdout.readline()  # all is imported
+
+    def __call__(self, attempt: Attempt) -> Outcome:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(asdict(attempt)) + "\n")
+        self._process.stdin.flush()
+        return Outcome(**json.loads(self._process.stdout.readline()))
+
+    def close(self) -> None:
+        self._process.communicate(timeout=60)
+
+
+# -------------------------------------------------------------------- in the forking process
+
+
+def serve() -> None:
+    import torch
+
+    import tests.tiny_runs  # noqa: F401  imported here, so that no child has to
+
+    torch.set_num_threads(1)
+    answers = os.fdopen(os.dup(1), "w")
+    with open(os.devnull, "w") as nowhere:  # noqa: PTH123
+        os.dup2(nowhere.fileno(), 1)
+    print("ready", file=answers, flush=True)
+    for line in sys.stdin:
+        answers.write(json.dumps(asdict(_fork(Attempt(**json.loads(line))))) + "\n")
+        answers.flush()
+
+
+def _fork(attempt: Attempt) -> Outcome:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        os.dup2(writing, 2)
+        os._exit(_run(attempt, writing))
+    os.close(writing)
+    deadline = time.monotonic() + (attempt.after or 300)
+    said = b""
+    while True:
+        ready, _, _ = select.select([reading], [], [], max(deadline - time.monotonic(), 0))
+        if not ready:
+            os.kill(child, signal.SIGKILL)
+            deadline += 10
+        elif received := os.read(reading, 1 << 16):
+            said += received
+        else:
+            break
+    os.close(reading)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    lines = said.decode(errors="replace").splitlines()
+    return Outcome(
+        killed=status in (-signal.SIGKILL, -signal.SIGXFSZ),
+        status=status,
+        points=[line.removeprefix(_POINT) for line in lines if line.startswith(_POINT)],
+        output="\n".join(line for line in lines if not line.startswith(_POINT)),
+    )
+
+
+# -------------------------------------------------------------------- in the child
+
+
+def _run(attempt: Attempt, report: int) -> int:
+    import logging
+
+    from tests.tiny_runs import resume, train
+
+    logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
+    points = _Points(attempt, report)
+    points.watch()
+    try:
+        if attempt.resume:
+            resume(Path(attempt.folder), *attempt.options)
+        else:
+            train(Path(attempt.folder), attempt.options)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+class _Points:
+    def __init__(self, attempt: Attempt, report: int) -> None:
+        self._attempt = attempt
+        self._folder = Path(attempt.folder)
+        self._report = report
+        self._passed = 0
+        self._is_full = False
+        self._removing = Path()
+        self._scoring = "scoring"
+
+    def watch(self) -> None:
+        import train.build
+        import train.fine_tune
+        from train.encoder import Encoder
+
+        forward, build = Encoder._forward_chunk, train.build.build_encoder
+
+        def watched_forward(encoder: Encoder, *arguments: Any) -> Any:
+            untrained = not (self._folder / "baseline.json").exists()
+            what = "training" if encoder.training else "baseline" if untrained else self._scoring
+            self._reach(what)
+            return forward(encoder, *arguments)
+
+        def watched_build(*arguments: Any) -> Encoder:
+            if arguments[-1] == self._folder / "best":
+                self._scoring = "re-scoring"
+            return build(*arguments)
+
+        patch.object(Encoder, "_forward_chunk", watched_forward).start()
+        patch.object(train.fine_tune, "build_encoder", watched_build).start()
+        sys.addaudithook(self._on_event)
+
+    def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "shutil.rmtree":
+            self._removing = Path(os.fsdecode(arguments[0]))
+        elif event == "open":
+            path, _, flags = arguments
+            if isinstance(path, str | bytes) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+                self._touch(path)
+        elif event in ("os.mkdir", "os.link"):
+            self._touch(arguments[event == "os.link"], makes=True)
+        elif event in ("os.rename", "os.truncate"):
+            self._touch(arguments[0])
+        elif event in ("os.remove", "os.rmdir"):
+            inside = arguments[1] != -1  # a name relative to a folder that shutil.rmtree has open
+            self._touch(self._removing if inside else arguments[0], removes=True)
+
+    def _touch(self, name: Any, *, makes: bool = False, removes: bool = False) -> None:
+        path = Path(os.fsdecode(name))
+        if not path.is_relative_to(self._folder) or path == self._folder:
+            return
+        top = path.relative_to(self._folder).parts[0].removesuffix(".partial")
+        what = _WHAT.get(top.lstrip("."), "record")
+        if "step_" in top:
+            what = "pruning" if removes else "saving"
+        self._reach(what, path)
+        if self._is_full and makes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    def _reach(self, what: str, path: Path | None = None) -> None:
+        os.write(self._report, f"{_POINT}{what}\n".encode())
+        self._passed += self._attempt.what in (None, what)
+        if self._passed != self._attempt.at or self._attempt.what not in (None, what):
+            return
+        if self._attempt.how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        # Where a file would pass this size, the part up to it is written. What happens then Python has set
+        # to an error; without that the signal ends the process.
+        size = 10 + (path.stat().st_size if path is not None and path.name == "metrics.jsonl" else 0)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+        if self._attempt.how == "torn":
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        self._is_full = self._attempt.how == "full"
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,102 @@
+"""The program, cut short from outside: by SIGKILL, and by a disk that is full."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.programs import ROOT, assert_explained, run
+from tests.tiny_runs import assert_same_run, metrics
+
+SEED = 7
+_SMALL = 100  # bytes: less than any file of a run has
+_MODEL = 2**20  # less than the tiny model's weights, more than any other file
+
+
+def _start(*arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "train", *arguments],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "2"},
+    )
+
+
+def _kill_once(process: subprocess.Popen[bytes], folder: Path, steps: int, draw: random.Random) -> None:
+    """At a random moment after so many steps."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        if (folder / "metrics.jsonl").exists() and len(_steps(folder)) >= steps:
+            break
+        time.sleep(0.01)
+    time.sleep(draw.uniform(0, 0.3))
+    process.kill()
+    assert process.wait() == -9, "it ended before it was killed"
+
+
+def _steps(folder: Path) -> list[bytes]:
+    return [line for line in (folder / "metrics.jsonl").read_bytes().splitlines() if b'"loss"' in line]
+
+
+def _assert_says_full(argument: str, size: int, *parts: str) -> None:
+    """Where no file can grow beyond a size, it says in one message that the disk is full."""
+    full = subprocess.run(
+        [sys.executable, "-m", "train", argument],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "2"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)),
+    )
+    assert_explained(full, "File too large", *parts)
+    assert full.returncode == 2
+    assert full.stderr.count("File too large") == 1
+    assert "Logging error" not in full.stderr
+
+
+@pytest.mark.slow
+def test_killed_twice_then_out_of_space_it_still_ends_as_uninterrupted(
+    tmp_path: Path, tiny_path: Path
+) -> None:
+    """Bit for bit, each start in a process of its own; the full disk is said in one message."""
+    options = [
+        *("+experiment=idiolink_ft", "data=sample", "device=cpu", f"model={tiny_path}"),
+        *("trainer.batch_size=4", "trainer.max_epochs=2", "trainer.patience=null", "eval.every=20"),
+        *("benchmark.idiolink.bm25_modes=[]", "benchmark.idiolink.query_modes=[sentence,span]"),
+    ]
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    done = run("train", *options, f"run_dir={whole}")
+    assert done.returncode == 0, done.stderr
+    num_steps = len(_steps(whole))
+    assert num_steps == 72
+
+    draw = random.Random(SEED)
+    _kill_once(_start(*options, f"run_dir={cut}"), cut, 22, draw)
+    assert len(_steps(cut)) < num_steps
+    before = len(_steps(cut))
+    _kill_once(_start(f"resume={cut}"), cut, before + 2, draw)
+
+    newest = max(int(path.name[5:]) for path in cut.glob("step_*"))
+    last = f"The last one that is whole: {cut}/step_{newest}"
+    _assert_says_full(f"run_dir={tmp_path / 'new'}", _SMALL, "error: the folder of the run cannot be written")
+    _assert_says_full(
+        f"resume={cut}", _SMALL, "error: a file could not be read or written", "config.yaml", "step_"
+    )
+    _assert_says_full(f"resume={cut}", _MODEL, "error: could not save the checkpoint", last)
+    assert not list(cut.glob(".step_*"))
+
+    done = run("train", f"resume={cut}")
+    assert done.returncode == 0, done.stderr
+    assert f"going on from {cut}/step_{newest}" in done.stderr
+    assert_same_run(whole, cut)
+    assert len(metrics(cut)) > num_steps
