@@ -12,7 +12,7 @@ from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoTokenizer, BertConfig, BertModel
 
-from tests.tiny_runs import KEY
+from tests.tiny_runs import DRAWN, KEY
 from train.build import resolve_model_path
 from train.data.sources import SAMPLE_ROOT
 from train.encoder import Encoder
@@ -80,9 +80,7 @@ def tiny(tiny_path: Path) -> Encoder:
 def options(tiny_path: Path) -> list[str]:
     """Two epochs of three steps on the sample, drawn tuples, one query mode, nothing else to wait for."""
     return [
-        "+experiment=idiolink_ft",
-        *("objective.tuples=drawn", "objective.redraw=true", "objective.idioms_per_batch=null"),
-        *("objective.query_mode=sentence", "objective.query_weights=null"),
+        *DRAWN,
         "data=sample",
         "device=cpu",
         "model=pretrained",

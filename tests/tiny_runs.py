@@ -21,6 +21,11 @@ from train.resume import saved_config
 from train.settings import TrainSettings, check
 
 KEY = "idiolink/val/sentence/ndcg@10"
+# Tuples drawn anew each epoch, sentence queries: what is quick, and works for a batch of any size.
+DRAWN = [
+    *("+experiment=idiolink_ft", "objective.tuples=drawn", "objective.redraw=true"),
+    *("objective.idioms_per_batch=null", "objective.query_mode=sentence", "objective.query_weights=null"),
+]
 VOLATILE = {"texts_per_second"}
 
 

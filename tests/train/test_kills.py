@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.attempts import Attempt, Attempts, Outcome
-from tests.tiny_runs import assert_same_run
+from tests.tiny_runs import DRAWN, assert_same_run
 from train.checkpoint import checkpoints, verify
 from train.runfolder import RunFolder
 
@@ -151,9 +151,10 @@ def test_the_real_model_on_real_data_killed_three_times(
     """In training, in scoring and while its checkpoint is saved, one after the other in one run."""
     data = few_idioms(real_data / "idiolink", tmp_path / "data")
     options = [
-        *("+experiment=idiolink_ft", f"data.root={data}", "device=cpu", "trainer.batch_size=8"),
+        *(*DRAWN, f"data.root={data}", "device=cpu", "trainer.batch_size=8"),
         *("trainer.max_steps=2", "eval.every=1", "trainer.monitor=idiolink/val/sentence/ndcg@10"),
         *("benchmark.idiolink.query_modes=[sentence]", "benchmark.idiolink.bm25_modes=[]"),
+        "benchmark.idiolink.split=val",
     ]
     outcome = attempts(Attempt(str(tmp_path / "whole"), options))
     assert outcome.status == 0, outcome.output
