@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.programs import ROOT, assert_explained, run
-from tests.tiny_runs import DRAWN, assert_same_run, metrics
+from tests.tiny_runs import assert_same_run, metrics
 
 SEED = 7
 _SMALL = 100  # bytes: less than any file of a run has
@@ -70,8 +70,14 @@ def test_killed_twice_then_out_of_space_it_still_ends_as_uninterrupted(
 ) -> None:
     """Bit for bit, each start in a process of its own; the full disk is said in one message."""
     options = [
-        *(*DRAWN, "data=sample", "device=cpu", f"model={tiny_path}"),
-        *("trainer.batch_size=4", "trainer.max_epochs=2", "trainer.patience=null", "eval.every=20"),
+        *("+experiment=idiolink_ft", "data=sample", "device=cpu", f"model={tiny_path}"),
+        *(
+            "trainer.batch_size=4",
+            "objective.idioms_per_batch=2",
+            "trainer.max_epochs=2",
+            "trainer.patience=null",
+            "eval.every=20",
+        ),
         *("benchmark.idiolink.bm25_modes=[]", "benchmark.idiolink.query_modes=[sentence,span]"),
     ]
     whole, cut = tmp_path / "whole", tmp_path / "cut"
