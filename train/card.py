@@ -9,6 +9,7 @@ tags: [sentence-transformers, sentence-similarity, idioms]
 # Idiom-aware text embeddings
 
 Fine-tuned from `{base}` by `{experiment}`{sample}. Scores: `scores.json` of the run.
+Trained on {trained_on}.
 
 ```python
 from sentence_transformers import SentenceTransformer
@@ -28,7 +29,7 @@ embeddings = encoder.encode(["He broke the ice with a joke."], spans=["broke the
 """
 
 
-def model_card(base: str, experiment: str, *, sample: bool) -> str:
-    """A short model card: base model, experiment, and how to use the folder."""
+def model_card(base: str, experiment: str, *, trained_on: str, sample: bool) -> str:
+    """A short model card: base model, experiment, data in words, and how to use the folder."""
     note = " on the project's small sample data (a trial, not a model to rely on)" if sample else ""
-    return _CARD.format(base=base, experiment=experiment, sample=note)
+    return _CARD.format(base=base, experiment=experiment, trained_on=trained_on, sample=note)

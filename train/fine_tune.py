@@ -26,7 +26,7 @@ from train.runfolder import RunFolder, fingerprints, write_json, write_jsonl
 from train.selection import monitor_name, monitored
 from train.settings import TrainSettings
 from train.suite import Scorecard, Suite
-from train.tables import SAMPLE_NOTE, print_comparison
+from train.tables import EXTERNAL_NOTE, SAMPLE_NOTE, print_comparison
 
 log = logging.getLogger(__name__)
 
@@ -152,12 +152,17 @@ def _run(
         settings.trainer,
         settings.eval,
         seed=settings.seed,
-        card=model_card(settings.model.path, record["experiment"], sample=settings.data.sample),
+        card=model_card(
+            settings.model.path,
+            record["experiment"],
+            trained_on=objective.describe(),
+            sample=settings.data.sample,
+        ),
         checkpoint=checkpoint,
     )
     # What is reported is what was saved: the folder, loaded as a user loads it.
     best = suite.run(build_encoder(settings.model, placement, run.path / "best"))
-    _report(settings, record["experiment"], run, state, best, baseline)
+    _report(settings, record["experiment"], run, state, best, baseline, objective.describe())
     return state
 
 
@@ -186,8 +191,11 @@ def _report(
     state: TrainerState,
     best: Scorecard,
     baseline: dict[str, float],
+    trained_on: str,
 ) -> None:
     """`scores.json`, plots, the table, and in words whether training helped."""
+    notes = [SAMPLE_NOTE] if settings.data.sample else []
+    notes += [EXTERNAL_NOTE.format(extra=settings.data.extra)] if settings.data.extra else []
     write_json(
         run.path / "scores.json",
         {
@@ -198,7 +206,8 @@ def _report(
                 "model": settings.model.path,
                 "seed": settings.seed,
                 "monitor": settings.trainer.monitor,
-                "data": SAMPLE_NOTE if settings.data.sample else "IdioLink",
+                "data": "; ".join(["IdioLink", *notes]),
+                "trained_on": trained_on,
                 "files": (run.recorded() or {}).get("data", {}),
                 "num_texts": best.num_texts,
                 "seconds": round(best.seconds, 3),
@@ -218,7 +227,7 @@ def _report(
         run.path / "plots" / "learning_curve.png",
     )
     title = f"untrained → best checkpoint (step {state.best_step})"
-    print_comparison(baseline, best.scores, f"{title}, {SAMPLE_NOTE}" if settings.data.sample else title)
+    print_comparison(baseline, best.scores, ", ".join([title, *notes]))
     before, after = (monitored(scores, settings.trainer) for scores in (baseline, best.scores))
     verdict = "beats" if after > before else "does NOT beat"
     log.info("the best trained checkpoint %s the untrained model: %.4f, was %.4f", verdict, after, before)

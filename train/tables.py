@@ -10,6 +10,8 @@ from rich.text import Text
 
 SAMPLE_NOTE = "on the project's small SAMPLE data: says nothing about a model's quality"
 
+EXTERNAL_NOTE = "trained with EXTERNAL idiom data ({extra}): not the published protocol"
+
 
 def print_scores(scores: Mapping[str, float], title: str) -> None:
     """Every score, a line each."""

@@ -61,6 +61,25 @@ def test_a_run_leaves_the_folder_that_was_promised(
     assert not (folder / "best" / "optimizer.safetensors").exists()
 
 
+def test_external_data_is_said_wherever_scores_are(
+    tmp_path: Path, options: list[str], sample_root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header = "Idiom,Sense,Idiomatic_Sent,Literal_Sent,Idiomatic_Label,Literal_Label\n"
+    (tmp_path / "data_cleaned.csv").write_text(
+        header + "hit the sack,go to bed,I hit the sack .,I went to bed .,O B I I O,O B I I O\n",
+        encoding="utf-8",
+    )
+    own = [option for option in options if option != "data=sample"]
+    own += [f"data.root={sample_root}", "data.extra=pie", f"data.pie={tmp_path}", "trainer.max_steps=1"]
+    train(tmp_path / "run", own)
+    meta = json.loads((tmp_path / "run" / "scores.json").read_text())["meta"]
+    assert "EXTERNAL idiom data (pie)" in meta["data"]
+    assert "with external idiom data (PIE): 3 sentences of 1 idioms" in meta["trained_on"]
+    assert any("data_cleaned.csv" in name for name in meta["files"])
+    assert "EXTERNAL" in capsys.readouterr().out
+    assert meta["trained_on"] in (tmp_path / "run" / "best" / "README.md").read_text()
+
+
 def test_same_seed_same_run_other_seed_another(tmp_path: Path, options: list[str]) -> None:
     train(tmp_path / "a", options)
     train(tmp_path / "b", options)

@@ -51,7 +51,7 @@ class Objective(Protocol):
         ...
 
     def describe(self) -> str:
-        """One line for the log: how many anchors of what."""
+        """One line for the log, the scores and the model card: how many anchors of what data."""
         ...
 
     def plan(self, epoch: int, shards: int) -> list[list[list[int]]]:
