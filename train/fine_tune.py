@@ -15,7 +15,14 @@ from accelerate.state import AcceleratorState
 
 from train.build import build_benchmarks, build_encoder, build_objective
 from train.card import model_card
-from train.checkpoint import TrainerState, drop_after, latest_checkpoint, read_state
+from train.checkpoint import (
+    TrainerState,
+    checkpoints,
+    drop_after,
+    latest_checkpoint,
+    read_state,
+    verify,
+)
 from train.device import Placement, place
 from train.errors import UserError
 from train.interrupts import Interrupted
@@ -106,6 +113,13 @@ def _start(
     where = {"device": placement.device, "precision": placement.precision, "reason": placement.reason}
     recorded = run.recorded() if settings.resume is not None else None
     checkpoint = latest_checkpoint(run.path) if recorded else None
+    if recorded and not checkpoint and any(verify(path) is None for path in checkpoints(run.path)):
+        raise UserError(
+            f"the run in {run.path} has whole checkpoints, but the best model so far is damaged both in its "
+            "step_* folder and in best/: going on would report a worse one as the best.\n"
+            "  - evaluate a checkpoint that is whole: python -m train.evaluate model=<its folder>\n"
+            f"  - train this run again from its start: remove {run.path}/step_*, then resume"
+        )
     if recorded:
         drop_after(run.path, read_state(checkpoint).step if checkpoint else 0)
     if recorded and checkpoint:

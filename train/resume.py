@@ -71,7 +71,7 @@ def saved_config(
         UserError: naming each override that differs from the run's.
     """
     saved: dict[str, Any] = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-    run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    run = read_record(folder / "run.json")
     differences = []
     if experiment not in ("default", run["experiment"]):
         differences.append(f"experiment: {experiment}, but the run has {run['experiment']}")
@@ -136,6 +136,22 @@ def _group_differences(group: str, ours: Any, theirs: Any, overrides: Sequence[s
 
 def _can_go_on(folder: Path) -> bool:
     return all((folder / name).is_file() for name in ("config.yaml", "run.json"))
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """The content of a `run.json`.
+
+    Raises:
+        UserError: if it is damaged.
+    """
+    try:
+        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise UserError(
+            f"{path} is damaged, so the run cannot be gone on with; its checkpoints, step_*, can be "
+            "evaluated: python -m train.evaluate model=<checkpoint>"
+        ) from None
+    return record
 
 
 def _status(path: Path) -> str | None:

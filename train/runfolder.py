@@ -17,6 +17,7 @@ import yaml
 import train
 from train.data.sources import fingerprint
 from train.errors import UserError
+from train.resume import read_record
 
 _PACKAGES = (
     "torch",
@@ -78,7 +79,7 @@ class RunFolder:
         path = self.path / "run.json"
         if not path.is_file():
             return None
-        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        record = read_record(path)
         return record
 
     def update(self, **facts: Any) -> None:

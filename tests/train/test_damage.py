@@ -119,16 +119,29 @@ def test_a_damaged_best_folder_is_made_again(tmp_path: Path, whole: Path) -> Non
     assert_same_run(whole, folder)
 
 
-def test_the_best_model_is_trained_again_where_it_is_lost(
+def test_nothing_whole_is_thrown_away_where_the_best_model_is_lost(
     tmp_path: Path, whole: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Better than to report a worse one as the best, or the damaged one's scores."""
+    """Nor is a worse one reported as the best: the user decides; then it is trained again."""
     folder = copied(whole, tmp_path / "run")
     flipped(folder / "step_2" / "model.safetensors")
-    resume(folder)
+    with pytest.raises(UserError, match="the best model so far is damaged both in its step_"):
+        resume(folder)
     assert "step_6 (the best model, of step_2, is lost there and in best/)" in caplog.text
+    assert verify(folder / "step_6") is None
+    for path in folder.glob("step_*"):
+        shutil.rmtree(path)
+    resume(folder)
     assert "starting again from step 0" in caplog.text
     assert_same_run(whole, folder)
+
+
+def test_a_damaged_record_of_the_run_is_named(tmp_path: Path, whole: Path) -> None:
+    folder = copied(whole, tmp_path / "run")
+    (folder / "run.json").write_text("", encoding="utf-8")
+    with pytest.raises(UserError, match=r"run\.json is damaged"):
+        resume(folder)
+    assert (folder / "step_6").is_dir()
 
 
 def test_damaged_checkpoints_do_not_crowd_out_good_ones(
