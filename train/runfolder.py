@@ -79,8 +79,7 @@ class RunFolder:
         path = self.path / "run.json"
         if not path.is_file():
             return None
-        record = read_record(path)
-        return record
+        return read_record(path)
 
     def update(self, **facts: Any) -> None:
         """Add to `run.json`."""
