@@ -38,7 +38,7 @@ class Workload:
 
     data: str
     model: str | None = None
-    steps: int = 6
+    steps: int = 13  # an epoch of the released recipe
     batch_size: int = 32
     dropout: bool = False
     threads: int | None = None
@@ -58,7 +58,7 @@ class Workload:
             *("device=cpu", "precision=fp32", "split=val"),
             *(f"trainer.max_steps={self.steps}", f"trainer.max_epochs={self.steps}"),
             *(f"eval.every={self.steps}", f"trainer.batch_size={self.batch_size}"),
-            # Six steps of a warm-up of 100 would leave the weights where they were.
+            # An epoch within a warm-up of 100 steps would leave the weights nearly where they were.
             *("trainer.warmup_steps=0", "benchmark.idiolink.bm25_modes=[]"),
             f"benchmark.idiolink.query_modes=[{','.join(MODES)}]",
         )
