@@ -151,3 +151,21 @@ def test_sweep_gives_each_job_a_folder(tmp_path: Path, tiny_path: Path) -> None:
     for job, seed in (("0", 1), ("1", 2)):
         assert json.loads((tmp_path / job / "run.json").read_text())["seed"] == seed
         assert (tmp_path / job / "best" / "model.safetensors").is_file()
+
+
+@pytest.mark.slow
+def test_cross_validation_scores_each_folds_own_idioms(tmp_path: Path, tiny_path: Path) -> None:
+    done = run(
+        *("train", "-m", "+experiment=idiolink_ft", "+debug=smoke", "+protocol=cross_validation"),
+        *("data.fold=0,1", "data.folds=3", f"model={tiny_path}", f"hydra.sweep.dir={tmp_path}"),
+        *("benchmark.idiolink.query_modes=[sentence,span]", "eval.per_query=true"),
+    )
+    assert done.returncode == 0, done.stderr
+    scored = []
+    for job in ("0", "1"):
+        keys = json.loads((tmp_path / job / "scores.json").read_text())["scores"]
+        assert all(key.startswith("idiolink/cv/") for key in keys)
+        rows = (tmp_path / job / "per_query" / "idiolink.jsonl").read_text(encoding="utf-8").splitlines()
+        scored.append({json.loads(row)["idiom"] for row in rows})
+    assert [len(idioms) for idioms in scored] == [3, 3]
+    assert not scored[0] & scored[1]
