@@ -204,3 +204,9 @@ def test_not_finite_gradient_names_all_micro_batches(
     with pytest.raises(UserError, match=r"the gradient norm is nan at step 1 .* 48 anchors"):
         train(tmp_path / "run", [*options, "trainer.accumulation=2"])
     assert not checkpoints(tmp_path / "run")
+
+
+@pytest.mark.parametrize(("every", "scored"), [("epoch", [3, 6]), ("end", [6]), (2, [2, 4, 6]), (4, [4, 6])])
+def test_when_it_is_scored(tmp_path: Path, options: list[str], every: object, scored: list[int]) -> None:
+    train(tmp_path / "run", [*options, f"eval.every={every}"])
+    assert [line["step"] for line in metrics(tmp_path / "run") if "scores" in line] == scored
