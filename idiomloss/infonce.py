@@ -46,7 +46,8 @@ def infonce_terms(
         denominator: what stands in the denominator beside the negatives.
         hard_weight: weight of hard negatives in the denominator; 0 leaves them out.
         soft_weight: weight of all other negatives; 0 leaves them out.
-        positives: `hardest` takes, instead of the mean over P, the least similar positive alone.
+        positives: `hardest` takes, instead of the mean over P, the least similar positive alone (of those
+            whose weight is not 0; the weights make no other difference then).
         positive_weights: (B, M), not negative, weights of the pairs in the mean over P (a pair's share
             is its weight over the sum of its anchor's); 0 takes a pair out of the mean, not out of Z.
 

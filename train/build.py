@@ -92,6 +92,7 @@ def build_objective(settings: TrainSettings) -> Objective:
         corpus, path = _pie(settings, root, split)
         split = replace(split, documents=(*split.documents, *corpus.documents))
         extra_files, note = [*extra_files, path], corpus.describe()
+    weights = own.positive_weights.model_dump()
     return IdioLinkObjective(
         split,
         _tuples(own, split, released, settings.seed),
@@ -112,7 +113,7 @@ def build_objective(settings: TrainSettings) -> Objective:
         false_negatives=own.loss.false_negatives,
         candidates_from_batch=own.tuples == "batch",
         idioms_per_batch=own.idioms_per_batch,
-        positive_weights=own.positive_weights.model_dump(),
+        positive_weights=None if set(weights.values()) == {1.0} else weights,
         drop_last=own.drop_last,
         extra_files=extra_files,
         note=note,
@@ -123,7 +124,14 @@ def _pie(settings: TrainSettings, root: Path, split: Split) -> tuple[PieCorpus, 
     """The corpus without the idioms of any other split, scored now or later."""
     path = pie_file(settings.data.pie)
     trained = {d.idiom for d in split.documents}
-    everything = [load_split(root, name).documents for name in available_splits(root)]
+    names = available_splits(root)
+    if "test" not in names:
+        log.warning(
+            "data.extra=pie: there is no test split in %s, so its idioms could not be left out of the "
+            "external data; a model trained here must not be scored on test",
+            root,
+        )
+    everything = [load_split(root, name).documents for name in names]
     unseen = {d.idiom for documents in everything for d in documents} - trained
     return read_pie(path, unseen=sorted(unseen), trained=sorted(trained)), path
 

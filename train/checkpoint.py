@@ -192,9 +192,9 @@ def _whole_best(run: Path, checkpoint: Path) -> Path | None:
 
 
 def prune(run: Path, keep: int, best_step: int | None) -> None:
-    """Remove all checkpoints but the newest `keep` (at least one) and the best."""
+    """Remove all checkpoints but the newest `keep`, one or more, and the best."""
     saved = checkpoints(run)
-    for path in saved[: len(saved) - max(keep, 1)]:
+    for path in saved[:-keep]:
         if path.name != f"step_{best_step}":
             _remove(path)
     for leftover in run.glob(".step_*"):  # of a save that was killed

@@ -17,6 +17,7 @@ from train.loading import load_model, quiet
 from train.prompts import Prompts, Request, Role, find_span
 
 _MAX_CACHED_TEXTS = 200_000
+_MAX_SPAN_ELEMENTS = 2**26  # numbers in memory while spans are pooled: 256 MB in float32
 
 
 class _Tokens(NamedTuple):
@@ -208,6 +209,20 @@ class Encoder(nn.Module):
         assert dimension is not None
         return dimension
 
+    def check_mask(self, mask: str) -> None:
+        """Whether a text in brackets that is to hide words is read as one token.
+
+        Raises:
+            UserError: if it looks like another model's mask token; plain words may stand for a span.
+        """
+        in_brackets = mask[0] + mask[-1] in ("[]", "<>")
+        if in_brackets and mask not in self._tokenizer.all_special_tokens:
+            own = self._tokenizer.mask_token
+            raise UserError(
+                f"objective.mask={mask!r} is no token of this model: "
+                + (f"its own is objective.mask='{own}'" if own else "it has none; use words, as 'something'")
+            )
+
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
@@ -282,8 +297,11 @@ class Encoder(nn.Module):
                 weights[s, positions] = 1.0 / len(positions)
             weights = weights.to(self.device, token_embeddings.dtype)
             # (S, T, D) · (S, T, 1) → (S, D); no matrix product, which autocast would round to bfloat16
-            of_spans = token_embeddings[of_row.to(self.device)] * weights[:, :, None]
-            pooled.append(of_spans.sum(1))
+            at_once = max(_MAX_SPAN_ELEMENTS // token_embeddings[0].numel(), 1)
+            for some, of_some in zip(
+                torch.split(weights, at_once), torch.split(of_row.to(self.device), at_once), strict=True
+            ):
+                pooled.append((token_embeddings[of_some] * some[:, :, None]).sum(1))
         features = dict(features, sentence_embedding=torch.cat(pooled))
         for module in modules[self._pooling_at + 1 :]:
             features = module(features)

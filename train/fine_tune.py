@@ -157,6 +157,9 @@ def _run(
 
     baseline = _baseline(settings, run, suite, placement)
     encoder = build_encoder(settings.model, placement, checkpoint)
+    modes = (*settings.objective.query_mode, *settings.objective.document_mode)
+    if any(mode.startswith("masked_") for mode in modes):
+        encoder.check_mask(settings.objective.mask)
     state = train_loop(
         encoder,
         objective,

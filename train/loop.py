@@ -208,7 +208,10 @@ def remaining_steps(
         steps = objective.plan(state.epoch, trainer.accumulation)
         if state.step_in_epoch >= len(steps):  # cannot be, as long as the data is the same
             raise UserError(f"epoch {state.epoch + 1} has only {len(steps)} steps; start a new run")
-        yield from steps[state.step_in_epoch : state.step_in_epoch + total - state.step]
+        for step in steps[state.step_in_epoch : state.step_in_epoch + total - state.step]:
+            if out_of_patience(state, trainer):  # in the middle of an epoch too, as after a resume
+                return
+            yield step
 
 
 def not_finite(

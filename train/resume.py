@@ -11,8 +11,16 @@ import yaml
 
 from train.errors import UserError
 
-# How long it runs, where, and what it prints may change; everything else would make it another run.
-_MAY_CHANGE = ("device", "trainer.max_epochs", "trainer.max_steps", "trainer.log_every")
+# How long it runs, where, where its data lies (its checksums must be the same), and what it prints may
+# change; everything else would make it another run.
+_MAY_CHANGE = (
+    "device",
+    "data.root",
+    "data.pie",
+    "trainer.max_epochs",
+    "trainer.max_steps",
+    "trainer.log_every",
+)
 _GROUPS = ("model", "data", "objective", "trainer", "benchmark")
 
 
@@ -84,7 +92,7 @@ def saved_config(
             if other.resolve() != folder.resolve():
                 differences.append(f"run_dir: {other}, but the run is in {folder}")
             continue
-        if key == "debug":
+        if key in ("debug", "protocol"):
             differences.append(f"{override}: it changes what the run was started with")
             continue
         ours, theirs = _get(composed, key), _get(saved, key)

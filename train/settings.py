@@ -135,6 +135,21 @@ class IdioLinkObjectiveSettings(_Section):
         return self
 
     @model_validator(mode="after")
+    def _some_positive_counts(self) -> Self:
+        if not any(self.positive_weights.model_dump().values()):
+            raise ValueError("positive_weights: with all weights 0 idiomatic anchors would have no loss")
+        return self
+
+    @model_validator(mode="after")
+    def _balanced_steps_are_of_any_size(self) -> Self:
+        if self.drop_last and self.idioms_per_batch is not None:
+            raise ValueError(
+                "drop_last=true goes with shuffled batches only: with idioms_per_batch any batch of an "
+                "epoch may be smaller than the others"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _released_are_fixed(self) -> Self:
         if self.tuples == "released":
             for field in ("redraw", "documents_as_queries"):
@@ -157,7 +172,7 @@ class TrainerSettings(_Section):
     monitor: Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]
     patience: PositiveInt | None
     min_delta: NonNegativeFloat
-    keep_checkpoints: NonNegativeInt
+    keep_checkpoints: PositiveInt
     log_every: PositiveInt
 
     @model_validator(mode="after")
@@ -189,6 +204,12 @@ class EvalSettings(_Section):
     per_query: bool
 
 
+_ABOUT_FOLDS = (
+    "cross-validation needs data.fold=<number>, split=cv and, in training, objective.split=cv together: "
+    "add, after +experiment=, +protocol=cross_validation data.fold=0,1,2,3 (with -m)"
+)
+
+
 class Common(_Section):
     model: ModelSettings
     data: DataSettings
@@ -196,6 +217,12 @@ class Common(_Section):
     device: Literal["auto", "cpu", "cuda", "mps"]
     precision: Literal["auto", "fp32", "bf16", "fp16"]
     split: Splits | None
+
+    @model_validator(mode="after")
+    def _a_fold_is_scored(self) -> Self:
+        if (self.data.fold is not None) != (CV_SPLIT in self.idiolink_splits):
+            raise ValueError(_ABOUT_FOLDS)
+        return self
 
     @property
     def idiolink_splits(self) -> list[str]:
@@ -228,17 +255,34 @@ class TrainSettings(Common):
                 f"objective.idioms_per_batch={idioms} idioms cannot have equally many of "
                 f"trainer.batch_size={self.trainer.batch_size} anchors"
             )
+        parts = self.trainer.accumulation
+        if (
+            self.objective.tuples == "batch"
+            and idioms is not None
+            and (idioms % parts or idioms // parts < 2)
+        ):
+            raise ValueError(
+                f"trainer.accumulation={parts} cuts a batch of objective.idioms_per_batch={idioms} idioms so "
+                "that a part has no two whole ones, and tuples=batch finds negatives in a part alone: "
+                "choose an accumulation that leaves two idioms or more"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _external_data_is_trained_on(self) -> Self:
+        own = self.objective
+        if self.data.extra and (own.tuples == "released" or not own.documents_as_queries):
+            raise ValueError(
+                f"data.extra={self.data.extra} adds sentences that serve as anchors: it needs "
+                "objective.documents_as_queries=true, and tuples that are not the released ones"
+            )
         return self
 
     @model_validator(mode="after")
     def _a_fold_is_trained_and_scored(self) -> Self:
-        used = (self.objective.split == CV_SPLIT, CV_SPLIT in self.idiolink_splits)
         wanted = self.data.fold is not None
-        if used != (wanted, wanted):
-            raise ValueError(
-                "cross-validation needs data.fold=<number>, objective.split=cv and split=cv together: "
-                "add +protocol=cross_validation data.fold=0,1,2,3 (with -m)"
-            )
+        if (self.objective.split == CV_SPLIT) != wanted:
+            raise ValueError(_ABOUT_FOLDS)
         if wanted and self.objective.tuples == "released":
             raise ValueError("objective.tuples=released are of the train split, not of a fold's idioms")
         return self
@@ -259,6 +303,12 @@ class EvaluateSettings(Common):
     benchmarks: Benchmarks | None
     per_query: str | None
     output: str | None
+
+    @model_validator(mode="after")
+    def _nothing_is_trained(self) -> Self:
+        if self.data.extra is not None:
+            raise ValueError(f"data.extra={self.data.extra} is training data: leave it out")
+        return self
 
 
 def check(kind: type[TrainSettings] | type[EvaluateSettings], config: dict[str, Any]) -> Any:

@@ -110,11 +110,15 @@ def test_a_fold_is_trained_on_the_others_idioms() -> None:
     assert not held_out & trained
 
 
-def test_external_data_joins_the_training_split(real_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_external_data_joins_the_training_split(
+    real_data: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setenv("IDIOM_DATA", str(real_data))
     options = ("data=public", "data.extra=pie", "objective.documents_as_queries=true")
     built = build_objective(check(TrainSettings, composed("config", *options)))
-    assert "with external idiom data (PIE): 10898 sentences" in built.describe()
+    assert "with external idiom data (PIE): 10" in built.describe()
+    assert "9 idioms (in the can" in built.describe()
+    assert "no test split" in caplog.text
     assert any(path.name == "data_cleaned.csv" for path in built.files)
     assert len([a for step in built.plan(0, 1) for a in step[0]]) > 13000
 

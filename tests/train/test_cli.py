@@ -68,6 +68,8 @@ def test_resume_in_another_folder_or_with_debug_is_refused(run_folder: Path, tmp
     assert saved_config(run_folder, {"run_dir": str(run_folder)}, "default", ["run_dir=x"])["seed"] == 42
     with pytest.raises(UserError, match="debug=smoke"):
         saved_config(run_folder, {}, "default", ["+debug=smoke"])
+    with pytest.raises(UserError, match="protocol=cross_validation"):
+        saved_config(run_folder, {}, "default", ["+protocol=cross_validation"])
 
 
 def test_mixed_models_in_a_sweep_are_refused() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.tiny_runs import assert_same_run, at_loss, resume, train
-from train.checkpoint import TrainerState, checkpoints, latest_checkpoint, verify
+from train.checkpoint import TrainerState, checkpoints, latest_checkpoint, prune, verify
 from train.encoder import Encoder
 from train.errors import UserError
 from train.interrupts import Interrupted
@@ -190,3 +190,11 @@ def test_a_checkpoint_of_an_interrupt_is_one_like_any_other(
     resume(tmp_path / "cut")
     assert logged() == expected
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
+
+
+@pytest.mark.parametrize(("keep", "kept"), [(1, [2, 9]), (3, [2, 7, 8, 9]), (20, list(range(1, 10)))])
+def test_the_newest_checkpoints_and_the_best_are_kept(tmp_path: Path, keep: int, kept: list[int]) -> None:
+    for step in range(1, 10):
+        (tmp_path / f"step_{step}").mkdir()
+        prune(tmp_path, keep, best_step=2 if step > 1 else 1)
+    assert [int(path.name[5:]) for path in checkpoints(tmp_path)] == kept

@@ -240,3 +240,10 @@ def test_pickled_weights_are_never_opened(tiny_path: Path, tmp_path: Path) -> No
     (folder / "model.safetensors").unlink()
     with pytest.raises(UserError, match="could not load model"):
         Encoder.from_pretrained(folder)
+
+
+def test_a_mask_of_another_model_is_refused(tiny: Encoder) -> None:
+    tiny.check_mask("[MASK]")
+    tiny.check_mask("something")
+    with pytest.raises(UserError, match=r"its own is objective\.mask='\[MASK\]'"):
+        tiny.check_mask("<mask>")

@@ -41,6 +41,18 @@ def test_resumed_after_its_patience_ran_out_a_run_trains_no_further(
     assert all(torch.equal(again[name], best[name]) for name in best)
 
 
+def test_patience_that_runs_out_in_the_middle_of_an_epoch_ends_the_run_there(
+    tmp_path: Path, options: list[str]
+) -> None:
+    """At once, as a run does that is resumed at that point: not only when the epoch is over."""
+    own = [*options, "eval.every=1", "trainer.patience=1", "trainer.min_delta=2", "trainer.max_epochs=9"]
+    train(tmp_path / "run", own)
+    before = metrics(tmp_path / "run")
+    assert before[-1]["step"] == 2
+    resume(tmp_path / "run")
+    assert metrics(tmp_path / "run") == before
+
+
 @pytest.mark.parametrize("at", ["mid-epoch", "epoch end"])
 def test_interrupted_and_resumed_equals_uninterrupted(
     tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch, at: str

@@ -53,9 +53,12 @@ def test_evaluation_config_is_sound() -> None:
         ("objective.query_weights=[1,2]", "query_weights has 2 numbers for the 1 modes of query_mode"),
         ("objective.tuples=batch", "tuples=batch takes positives and negatives from the batch alone"),
         ("objective.idioms_per_batch=5", "objective.idioms_per_batch=5 idioms cannot have equally many"),
-        ("data.fold=0", "cross-validation needs data.fold=<number>, objective.split=cv and split=cv"),
+        ("data.fold=0", "cross-validation needs data.fold=<number>, split=cv and"),
         ("split=cv", "cross-validation needs data.fold=<number>"),
         ("data.folds=1", "data.folds"),
+        ("data.extra=pie", "data.extra=pie adds sentences that serve as anchors"),
+        ("objective.positive_weights={idiomatic:0.0,simplification:0.0,sense:0.0}", "all weights 0"),
+        ("trainer.keep_checkpoints=0", "trainer.keep_checkpoints"),
     ],
 )
 def test_what_is_wrong_is_named(override: str, expected: str) -> None:
@@ -74,6 +77,26 @@ def test_folds_are_drawn_from_the_data_not_released() -> None:
     assert check(TrainSettings, composed("config", *fold)).idiolink_splits == ["cv"]
     with pytest.raises(UserError, match=r"objective\.tuples=released are of the train split"):
         check(TrainSettings, composed("config", *fold, "objective.tuples=released"))
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("objective.drop_last=true", "drop_last=true goes with shuffled batches only"),
+        ("trainer.accumulation=8", "leaves two idioms or more"),
+    ],
+)
+def test_what_does_not_go_with_balanced_batches(override: str, expected: str) -> None:
+    with pytest.raises(UserError, match=expected):
+        check(TrainSettings, composed("config", "+experiment=idiolink_ft", override))
+
+
+def test_evaluation_takes_no_training_data_and_no_fold_that_is_not_scored() -> None:
+    with pytest.raises(UserError, match="is training data"):
+        check(EvaluateSettings, composed("evaluate", "data.extra=pie"))
+    with pytest.raises(UserError, match="cross-validation needs"):
+        check(EvaluateSettings, composed("evaluate", "data.fold=1"))
+    assert check(EvaluateSettings, composed("evaluate", "data.fold=1", "split=cv")).idiolink_splits == ["cv"]
 
 
 def test_the_sample_has_no_external_data() -> None:

@@ -54,8 +54,9 @@ def rank_scores(split: Split, mode: str, ranking: Tensor) -> dict[str, float]:
 class Knowledge:
     """Does the model know what the idioms mean? Texts to embed, then shares of idioms it gets right.
 
-    A vector *finds* its idiom if, of the centroids of all idioms of the split, that of its own idiom is the
-    nearest (chance: one by the number of idioms). Scores, under `knowledge/`:
+    Asked for are the idioms of the split's queries. A vector *finds* its idiom if, of the centroids of all
+    idioms of the split's documents, that of its own is the nearest (chance: one by the number of idioms).
+    Scores, under `knowledge/`:
 
     - `span_to_simplification`: idiomatic queries' spans among the spans of simplifications: the meaning
       of an idiom in use;
@@ -71,13 +72,16 @@ class Knowledge:
         self.split = split
         self.idioms = sorted({d.idiom for d in split.documents})
         queries = [q for q in split.queries if q.usage == "idiomatic"]
+        asked = {q.idiom for q in split.queries}  # the others may have been trained on (`val+train`)
         simple = [d for d in split.documents if d.usage == "simplification"]
+        asked_simple = [d for d in simple if d.idiom in asked]
         sense = [d for d in split.documents if d.usage == "sense"]
         self._parts: dict[str, tuple[list[Request], list[str]]] = {
             "query spans": ([_span(q) for q in queries], [q.idiom for q in queries]),
             "simplification spans": ([_span(d) for d in simple], [d.idiom for d in simple]),
             "sense spans": ([_span(d) for d in sense], [d.idiom for d in sense]),
-            "idioms alone": ([Request(i) for i in self.idioms], self.idioms),
+            "asked simplification spans": ([_span(d) for d in asked_simple], [d.idiom for d in asked_simple]),
+            "idioms alone": ([Request(i) for i in sorted(asked)], sorted(asked)),
             "simplifications alone": ([Request(d.span) for d in simple], [d.idiom for d in simple]),
         }
         self.requests = [request for requests, _ in self._parts.values() for request in requests]
@@ -90,7 +94,7 @@ class Knowledge:
         for name, asked, held in (
             ("span_to_simplification", "query spans", "simplification spans"),
             ("idiom_to_simplification", "idioms alone", "simplifications alone"),
-            ("simplification_to_sense", "simplification spans", "sense spans"),
+            ("simplification_to_sense", "asked simplification spans", "sense spans"),
         ):
             if len(vectors[asked]) and len(vectors[held]):
                 share = _found(vectors[asked], self._parts[asked][1], vectors[held], self._parts[held][1])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import logging
-import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -44,6 +44,6 @@ def github_file(repo: str, path: str, folder: Path, *, otherwise: str) -> Path:
         partial.replace(target)
         # Written last: its presence says that the download is complete.
         recorded.write_text(hashlib.sha256(content).hexdigest() + "\n", encoding="utf-8")
-    except (OSError, urllib.error.URLError) as error:
+    except (OSError, http.client.HTTPException) as error:
         raise UserError(f"{url} could not be downloaded to {folder}: {error}\n  - {otherwise}") from None
     return target

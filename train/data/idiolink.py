@@ -139,17 +139,16 @@ def training_request(
     with the span hidden: `masked_sentence`, or `masked_span`, the embedding of what stands in its place.
     """
     pooling: Pooling = "span" if mode.endswith("span") else "sentence"
+    start, end = record.span_offsets
     if mode in ("masked_sentence", "masked_span"):
-        start, end = record.span_offsets
-        text = record.sentence[:start] + mask + record.sentence[end:]
-        return Request(text, (start, start + len(mask)), role=role, pooling=pooling)
-    if role == "query":
+        if end - start < len(record.sentence):  # else nothing would be left: it stays
+            text = record.sentence[:start] + mask + record.sentence[end:]
+            return Request(text, (start, start + len(mask)), role=role, pooling=pooling)
+    elif role == "query":
         return query_request(record, cast(QueryMode, mode))
-    return (
-        Request(record.sentence, record.span_offsets, role=role, pooling="span")
-        if mode == "span"
-        else (document_request(record))
-    )
+    elif mode == "sentence":
+        return document_request(record)
+    return Request(record.sentence, (start, end), role=role, pooling=pooling)
 
 
 def fold_splits(root: Path, fold: int, folds: int) -> tuple[Split, Split]:

@@ -19,6 +19,7 @@ from train.errors import UserError
 
 _COLUMNS = ("Idiom", "Sense", "Idiomatic_Sent", "Literal_Sent", "Idiomatic_Label", "Literal_Label")
 _NO_SPACE_BEFORE = re.compile(r"[.,!?;:%)\]…]+|n['’]t|['’](s|re|ve|ll|d|m)?", re.IGNORECASE)
+_MAX_NAMED = 10
 _IGNORED_WORDS = frozenset({"a", "an", "the", "to", "be", "one", "ones", "your", "someone", "somebody", "s"})
 
 
@@ -31,25 +32,30 @@ class PieCorpus:
             as `sense`. Idioms with several senses are told apart by a number.
         num_idioms: idioms (with their senses told apart) that `documents` hold.
         num_without_span: sentences left out because no span is marked in them.
-        left_out: idioms left out because they are to be unseen.
-        shared: idioms that also occur in the training split.
+        unseen: idioms left out because they are to be unseen.
+        shared: idioms left out because the training split has them: as other idioms of the same name they
+            would be each other's negatives.
     """
 
     documents: tuple[Document, ...]
     num_idioms: int
     num_without_span: int
-    left_out: tuple[str, ...]
+    unseen: tuple[str, ...]
     shared: tuple[str, ...]
 
     def describe(self) -> str:
         """One line for the log and the run's record."""
-        left_out = ", ".join(self.left_out) or "none"
         return (
             f"with external idiom data (PIE): {len(self.documents)} sentences of {self.num_idioms} idioms "
-            f"and senses; {len(self.shared)} idioms also in the training split; {len(self.left_out)} left "
-            f"out that are scored ({left_out}); {self.num_without_span} sentences without a marked span "
-            "left out"
+            f"and senses; left out: {_named(self.shared)} also in the training split, {_named(self.unseen)} "
+            f"of other splits, {self.num_without_span} sentences without a marked span"
         )
+
+
+def _named(idioms: tuple[str, ...]) -> str:
+    """Their number and the first of them."""
+    names = ", ".join(idioms[:_MAX_NAMED]) + (", …" if len(idioms) > _MAX_NAMED else "")
+    return f"{len(idioms)} idioms ({names})" if idioms else "no idiom"
 
 
 def read_pie(path: Path, *, unseen: Iterable[str] = (), trained: Iterable[str] = ()) -> PieCorpus:
@@ -59,7 +65,7 @@ def read_pie(path: Path, *, unseen: Iterable[str] = (), trained: Iterable[str] =
         path: `data_cleaned.csv`.
         unseen: idioms that must not be trained on. An idiom is one of them if, small words aside, the
             words of either are among the other's.
-        trained: idioms of the training split, to count the overlap.
+        trained: idioms of the training split, found in the same way.
 
     Raises:
         UserError: if the file or a column is missing, or labels do not fit their sentence.
@@ -81,6 +87,7 @@ def read_pie(path: Path, *, unseen: Iterable[str] = (), trained: Iterable[str] =
             continue
         if _same(idiom, trained_words):
             shared[idiom] = None
+            continue
         known = senses.setdefault(idiom, {})
         new_sense = sense not in known
         which = known.setdefault(sense, len(known) + 1)

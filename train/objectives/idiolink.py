@@ -130,6 +130,8 @@ class IdioLinkObjective:
         """One line for the log."""
         idioms = {self._anchors[i].idiom for i in self._usable}
         skipped = f", {self.num_skipped} without a positive left out" if self.num_skipped else ""
+        if self.idioms_per_batch is not None and self.idioms_per_batch > len(idioms):
+            skipped += f", fewer than the {self.idioms_per_batch} that a batch can hold"
         return (
             f"{len(self._usable)} anchors of {len(idioms)} idioms{skipped}; "
             f"queries as {' and '.join(self.query_modes)}" + (f"; {self.note}" if self.note else "")

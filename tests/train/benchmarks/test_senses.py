@@ -64,6 +64,7 @@ def test_knowledge_by_hand() -> None:
     vectors = [a, a]  # query spans of a, b
     vectors += [a, b]  # simplification spans
     vectors += [b, a, b, a, a, a]  # sense spans: of a more b than a, of b all a
+    vectors += [a, b]  # the simplification spans again, now asked about
     vectors += [a, b]  # idioms alone
     vectors += [a, b]  # simplifications alone
     scores = knowledge.score(torch.tensor(vectors))

@@ -43,11 +43,13 @@ def test_unseen_idioms_are_left_out_and_overlap_is_said(tmp_path: Path) -> None:
     rows = [[idiom, *ROW[1:]] for idiom in ("Break the ice", "take for a ride", "old hat", "hit the sack")]
     path = write(tmp_path, *rows)
     corpus = read_pie(path, unseen=["take someone for a ride", "break the ice"], trained=["old hat"])
-    assert {d.idiom for d in corpus.documents} == {"old hat (PIE 1)", "hit the sack (PIE 1)"}
-    assert corpus.left_out == ("Break the ice", "take for a ride")
+    assert {d.idiom for d in corpus.documents} == {"hit the sack (PIE 1)"}
+    assert corpus.unseen == ("Break the ice", "take for a ride")
     assert corpus.shared == ("old hat",)
-    assert "with external idiom data" in corpus.describe()
-    assert "2 left out that are scored (Break the ice, take for a ride)" in corpus.describe()
+    said = corpus.describe()
+    assert "with external idiom data" in said
+    assert "left out: 1 idioms (old hat) also in the training split" in said
+    assert "2 idioms (Break the ice, take for a ride) of other splits" in said
 
 
 def test_sentences_without_a_span_are_counted(tmp_path: Path) -> None:
@@ -79,7 +81,10 @@ def test_real_corpus(real_data: Path) -> None:
     trained, unseen = ({d.idiom for d in load_split(root, name).documents} for name in ("train", "val"))
     path = real_data / "pie" / "data_cleaned.csv"
     corpus = read_pie(path, unseen=unseen, trained=trained)
-    assert (corpus.num_idioms, corpus.num_without_span, corpus.left_out) == (850, 140, ())
-    assert len(corpus.documents) == 2 * 5094 - 140 + 850
+    everything = read_pie(path)
+    assert (everything.num_idioms, everything.num_without_span) == (850, 140)
+    assert len(everything.documents) == 2 * 5094 - 140 + 850
+    assert corpus.unseen == ()
+    assert len(everything.documents) - len(corpus.documents) > 9 * 5
     assert set(corpus.shared) - {"in the black"} <= trained
     assert len(corpus.shared) == 9
