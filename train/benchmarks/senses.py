@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from idiomloss import cosine_similarity
-from train.data.idiolink import Document, Split
+from train.data.idiolink import Document, Split, document_request
 from train.prompts import Request
 from train.scorekeys import IDIOLINK_USAGES, diagnosis_key, knowledge_key
 
@@ -65,7 +65,11 @@ class Knowledge:
     - `simplification_to_sense`: the spans of simplifications among the spans of sense documents: whether
       senses are found once the meaning is said in plain words. The first two cannot be expected to be
       better than this;
-    - `chance`.
+    - `chance`;
+    - `senses_found_by_idiom` and `senses_found_by_simplification`: the share of an idiom's sense documents
+      among the first R when its idiomatic documents search by their spans, and when its simplifications do:
+      much the same sentences, with the meaning in plain words. R is the number of the idiom's documents in
+      the idiomatic meaning; a document does not find itself.
     """
 
     def __init__(self, split: Split) -> None:
@@ -75,6 +79,8 @@ class Knowledge:
         asked = {q.idiom for q in split.queries}  # the others may have been trained on (`val+train`)
         simple = [d for d in split.documents if d.usage == "simplification"]
         asked_simple = [d for d in simple if d.idiom in asked]
+        idiomatic = [d for d in split.documents if d.usage == "idiomatic" and d.idiom in asked]
+        self._asking = {"idiom": idiomatic, "simplification": asked_simple}
         sense = [d for d in split.documents if d.usage == "sense"]
         self._parts: dict[str, tuple[list[Request], list[str]]] = {
             "query spans": ([_span(q) for q in queries], [q.idiom for q in queries]),
@@ -82,6 +88,8 @@ class Knowledge:
             "sense spans": ([_span(d) for d in sense], [d.idiom for d in sense]),
             "asked simplification spans": ([_span(d) for d in asked_simple], [d.idiom for d in asked_simple]),
             "idioms alone": ([Request(i) for i in sorted(asked)], sorted(asked)),
+            "idiomatic spans": ([_span(d) for d in idiomatic], [d.idiom for d in idiomatic]),
+            "documents": ([document_request(d) for d in split.documents], []),
             "simplifications alone": ([Request(d.span) for d in simple], [d.idiom for d in simple]),
         }
         self.requests = [request for requests, _ in self._parts.values() for request in requests]
@@ -99,7 +107,28 @@ class Knowledge:
             if len(vectors[asked]) and len(vectors[held]):
                 share = _found(vectors[asked], self._parts[asked][1], vectors[held], self._parts[held][1])
                 scores[knowledge_key(self.split.name, name)] = share
+        for kind, spans in (("idiom", "idiomatic spans"), ("simplification", "asked simplification spans")):
+            found = self._senses_found(self._asking[kind], vectors[spans], vectors["documents"])
+            if found is not None:
+                scores[knowledge_key(self.split.name, f"senses_found_by_{kind}")] = found
         return scores
+
+    def _senses_found(self, asking: Sequence[Document], queries: Tensor, documents: Tensor) -> float | None:
+        """Mean share of sense documents within the first R; None where there are none."""
+        position = {d.id: i for i, d in enumerate(self.split.documents)}
+        shares = []
+        for record, similarity in zip(asking, cosine_similarity(queries, documents), strict=True):
+            relevant = [
+                i
+                for i, d in enumerate(self.split.documents)
+                if (d.idiom, d.meaning) == (record.idiom, "idiomatic")
+            ]
+            senses = {i for i in relevant if self.split.documents[i].usage == "sense"}
+            similarity[position[record.id]] = -torch.inf
+            first = similarity.argsort(descending=True, stable=True)[: len(relevant)].tolist()
+            if senses:
+                shares.append(len(senses & set(first)) / len(senses))
+        return sum(shares) / len(shares) if shares else None
 
 
 def _span(record: Document) -> Request:
