@@ -118,9 +118,11 @@ def test_evaluating_best_gives_the_runs_scores(tmp_path: Path) -> None:
     assert trained.returncode == 0, trained.stderr
     output = tmp_path / "scores.json"
     done = run(
-        "train.evaluate", f"model={folder / 'best'}", "data=sample", f"output={output}", cwd=tmp_path,
+        *("train.evaluate", f"model={folder / 'best'}", "data=sample", "split=[val,val+train]"),
+        f"output={output}",
+        cwd=tmp_path,
         environment={"PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     ours, theirs = json.loads((folder / "scores.json").read_text()), json.loads(output.read_text())
     assert theirs["scores"] == pytest.approx(ours["scores"], abs=1e-9)
