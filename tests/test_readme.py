@@ -54,3 +54,8 @@ def test_targets_and_options_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in re.findall(r"make ([a-z-]+)", README):
         assert f"\n{target}:" in makefile
+
+
+def test_no_figure_is_left_open() -> None:
+    for path in (ROOT / "README.md", ROOT / "RESULTS.md"):
+        assert not re.findall(r"@@\w*@@", path.read_text(encoding="utf-8")), path
