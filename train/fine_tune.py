@@ -189,8 +189,11 @@ def _baseline(
     """Scores of the untrained model; kept in `baseline.json` for when the run is resumed."""
     path = run.path / "baseline.json"
     if path.is_file():
-        scores: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))
-        return scores
+        try:
+            scores: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))
+            return scores
+        except ValueError:
+            log.warning("%s is damaged: scoring the untrained model again", path)
     scorecard = suite.run(build_encoder(settings.model, placement))
     log.info(
         "untrained: %s %.4f (%d texts scored in %.1f s)",

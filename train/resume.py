@@ -78,7 +78,7 @@ def saved_config(
     Raises:
         UserError: naming each override that differs from the run's.
     """
-    saved: dict[str, Any] = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    saved = _read_config(folder / "config.yaml")
     run = read_record(folder / "run.json")
     differences = []
     if experiment not in ("default", run["experiment"]):
@@ -144,6 +144,16 @@ def _group_differences(group: str, ours: Any, theirs: Any, overrides: Sequence[s
 
 def _can_go_on(folder: Path) -> bool:
     return all((folder / name).is_file() for name in ("config.yaml", "run.json"))
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, ValueError):
+        config = None
+    if not isinstance(config, dict):
+        raise UserError(f"{path} is damaged, so the run cannot be gone on with; start a new one")
+    return config
 
 
 def read_record(path: Path) -> dict[str, Any]:

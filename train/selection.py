@@ -10,7 +10,7 @@ from train.settings import TrainerSettings
 def monitor_name(trainer: TrainerSettings) -> str:
     """What :func:`monitored` gives, in words."""
     keys = trainer.monitor
-    return keys[0] if len(keys) == 1 else f"mean of {' and '.join(keys)}"
+    return keys[0] if len(keys) == 1 else f"mean of {len(keys)} monitored scores"
 
 
 def monitored(scores: dict[str, float], trainer: TrainerSettings) -> float:

@@ -144,6 +144,21 @@ def test_a_damaged_record_of_the_run_is_named(tmp_path: Path, whole: Path) -> No
     assert (folder / "step_6").is_dir()
 
 
+@pytest.mark.parametrize("content", ["", "a: [", "text"])
+def test_a_damaged_configuration_is_named(tmp_path: Path, whole: Path, content: str) -> None:
+    folder = copied(whole, tmp_path / "run")
+    (folder / "config.yaml").write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match=r"config\.yaml is damaged"):
+        resume(folder)
+
+
+def test_a_damaged_baseline_is_scored_again(tmp_path: Path, whole: Path) -> None:
+    folder = copied(whole, tmp_path / "run")
+    (folder / "baseline.json").write_text("{", encoding="utf-8")
+    resume(folder)
+    assert_same_run(whole, folder)
+
+
 def test_damaged_checkpoints_do_not_crowd_out_good_ones(
     tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
