@@ -68,7 +68,7 @@ def test_knowledge_by_hand() -> None:
     vectors += [a, b]  # idioms alone
     vectors += [[0.9, 0.1], b]  # idiomatic spans
     # a's documents: literal, idiomatic, simplification, three senses; then b's
-    vectors += [a, a, b, a, b, [-1.0, 0.0], a, b, b, a, a, a]
+    vectors += [a, a, b, a, b, [0.8, 0.2], a, b, b, a, b, b]
     vectors += [a, b]  # simplifications alone
     scores = knowledge.score(torch.tensor(vectors))
     assert scores == pytest.approx(
@@ -77,11 +77,10 @@ def test_knowledge_by_hand() -> None:
             "idiolink/val/knowledge/span_to_simplification": 0.5,
             "idiolink/val/knowledge/idiom_to_simplification": 1.0,
             "idiolink/val/knowledge/simplification_to_sense": 0.0,
-            # The first R = 5. a's idiomatic span ranks 0 3 6 9 10 (1 is itself): one sense of three. b's has
-            # 2 4 8 (7 is itself), then of those at right angles the first, 0 and 1: none of three.
-            "idiolink/val/knowledge/senses_found_by_idiom": (1 / 3 + 0) / 2,
-            # a's simplification ranks 0 1 3 6 9 (2 is itself): one of three; b's 2 4 7, then 0 and 1: none.
-            "idiolink/val/knowledge/senses_found_by_simplification": (1 / 3 + 0) / 2,
+            # The first R = 5, itself left out: a's idiomatic span 0 3 6 9 5, two senses of three; b's 2 4 8 10 11.
+            "idiolink/val/knowledge/senses_found_by_idiom": 2 / 3,
+            # a's simplification 0 1 3 6 9, one of three; b's 2 4 7 10 11, two.
+            "idiolink/val/knowledge/senses_found_by_simplification": (1 / 3 + 2 / 3) / 2,
         }
     )
     assert len(knowledge.requests) == len(vectors)
