@@ -77,7 +77,7 @@ def test_knowledge_by_hand() -> None:
             "idiolink/val/knowledge/span_to_simplification": 0.5,
             "idiolink/val/knowledge/idiom_to_simplification": 1.0,
             "idiolink/val/knowledge/simplification_to_sense": 0.0,
-            # The first R = 5, itself left out: a's idiomatic span 0 3 6 9 5, two senses of three; b's 2 4 8 10 11.
+            # First R = 5 without itself: a's idiomatic span 0 3 6 9 5, two of three senses; b's 2 4 8 10 11.
             "idiolink/val/knowledge/senses_found_by_idiom": 2 / 3,
             # a's simplification 0 1 3 6 9, one of three; b's 2 4 7 10 11, two.
             "idiolink/val/knowledge/senses_found_by_simplification": (1 / 3 + 2 / 3) / 2,
