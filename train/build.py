@@ -8,20 +8,31 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from idiomloss import InfoNCELoss
+from idiomloss import AdaptiveTripletLoss, InfoNCELoss
 from train.benchmarks import Benchmark
 from train.benchmarks.idiolink import IdioLinkBenchmark
+from train.benchmarks.semeval2022 import SemEvalBenchmark
+from train.data import semeval2022
 from train.data.idiolink import Split, available_splits, check_disjoint, fold_splits, load_split
 from train.data.pie import PieCorpus, read_pie
-from train.data.sources import idiolink_root, pie_file
+from train.data.semeval2022 import SemEvalFiles, read_groups, read_pairs
+from train.data.sources import cache_folder, dataset_folder, idiolink_root, pie_file
 from train.data.tuples import TrainingTuple, draw_tuples, read_released, released_file
 from train.device import Placement
 from train.encoder import Encoder
-from train.errors import UserError
+from train.errors import DataMissingError, UserError
 from train.objectives import Objective
+from train.objectives.adaptive_triplet import AdaptiveTripletObjective
 from train.objectives.idiolink import IdioLinkObjective
+from train.objectives.joint import JointObjective
 from train.scorekeys import CV_SPLIT
-from train.settings import Common, IdioLinkObjectiveSettings, ModelSettings, TrainSettings
+from train.settings import (
+    AdaptiveTripletSettings,
+    Common,
+    IdioLinkObjectiveSettings,
+    ModelSettings,
+    TrainSettings,
+)
 
 log = logging.getLogger(__name__)
 
@@ -56,30 +67,107 @@ def resolve_model_path(path: str) -> str:
     return str(Path(spec.origin).parent / inside)
 
 
-def build_benchmarks(settings: Common, names: Sequence[str] | None = None) -> list[Benchmark]:
-    """The benchmarks, their data read and checked."""
+def build_benchmarks(
+    settings: Common, names: Sequence[str] | None = None
+) -> tuple[list[Benchmark], dict[str, str]]:
+    """The benchmarks, their data read and checked.
+
+    Args:
+        names: those to build; by default all. One that is named must be there.
+
+    Returns:
+        The benchmarks, and for each whose data is missing the reason why it is not scored.
+
+    Raises:
+        UserError: if data is wrong, or that of a named benchmark, or of all of them, is missing.
+    """
+    builders: dict[str, Callable[[Common], Benchmark]] = {
+        "idiolink": _idiolink_benchmark,
+        "semeval2022": _semeval_benchmark,
+    }
     benchmarks: list[Benchmark] = []
-    if names is None or "idiolink" in names:
-        root = idiolink_root(settings.data.root, sample=settings.data.sample)
-        own = settings.benchmark.idiolink
-        splits = [_split(settings, root, name) for name in dict.fromkeys(settings.idiolink_splits)]
-        benchmarks.append(
-            IdioLinkBenchmark(
-                *(splits, own.query_modes, own.bm25_modes, own.multivector_modes, own.window_words),
-                diagnosis=own.diagnosis,
-            )
-        )
-    return benchmarks
+    missing: dict[str, str] = {}
+    for name in settings.benchmark.names if names is None else names:
+        try:
+            benchmarks.append(builders[name](settings))
+        except DataMissingError as error:
+            if names is not None:
+                raise
+            missing[name] = str(error)
+            log.warning("benchmark %s is NOT SCORED: %s", name, error)
+    if not benchmarks:
+        raise UserError("no benchmark could be scored:\n" + "\n".join(missing.values()))
+    return benchmarks, missing
+
+
+def _idiolink_benchmark(settings: Common) -> Benchmark:
+    own = settings.benchmark.idiolink
+    assert own is not None
+    root = idiolink_root(settings.data.root, sample=settings.data.sample)
+    splits = [_split(settings, root, name) for name in settings.splits("idiolink")]
+    return IdioLinkBenchmark(
+        *(splits, own.query_modes, own.bm25_modes, own.multivector_modes, own.window_words),
+        diagnosis=own.diagnosis,
+    )
+
+
+def _semeval_benchmark(settings: Common) -> Benchmark:
+    own = settings.benchmark.semeval2022
+    assert own is not None
+    files = semeval_files(settings)
+    return SemEvalBenchmark([read_pairs(files, name) for name in settings.semeval_splits], own.setting)
+
+
+def semeval_files(settings: Common) -> SemEvalFiles:
+    """Where the files of SemEval-2022 Task 2B are, or are downloaded to."""
+    data = settings.data
+    folder = dataset_folder(
+        semeval2022.FOLDER, data.semeval2022, "data.semeval2022", data.root, sample=data.sample
+    )
+    return SemEvalFiles(folder, cache_folder())
 
 
 def build_objective(settings: TrainSettings) -> Objective:
     """The objective, its data read and checked against the splits that are scored."""
     own = settings.objective
+    if isinstance(own, IdioLinkObjectiveSettings):
+        return _idiolink_objective(settings, own)
+    if isinstance(own, AdaptiveTripletSettings):
+        return _triplet_objective(settings, own)
+    parts = {
+        "idiolink": lambda: _idiolink_objective(settings, own.idiolink),
+        "adaptive_triplet": lambda: _triplet_objective(settings, own.adaptive_triplet),
+    }
+    return JointObjective({name: parts[name]() for name in own.proportions}, own.proportions, settings.seed)
+
+
+def _triplet_objective(settings: TrainSettings, own: AdaptiveTripletSettings) -> Objective:
+    files = semeval_files(settings)
+    paths = [files(semeval2022.TRAIN_FILE)]
+    if own.one_shot:
+        paths.append(files(semeval2022.ONE_SHOT_FILE))
+    groups = [group for path in paths for group in read_groups(path)]
+    loss = own.loss
+    return AdaptiveTripletObjective(
+        groups,
+        AdaptiveTripletLoss(
+            *(loss.margin, loss.mining_margin, loss.mining_distance, loss.triplets, loss.scope),
+            *(loss.triplet_weight, loss.property_weight),
+        ),
+        batch_size=settings.trainer.batch_size,
+        seed=settings.seed,
+        shuffled=own.order == "shuffled",
+        only_usable=own.groups == "usable",
+        files=paths,
+    )
+
+
+def _idiolink_objective(settings: TrainSettings, own: IdioLinkObjectiveSettings) -> Objective:
     root = idiolink_root(settings.data.root, sample=settings.data.sample)
     split = _split(settings, root, own.split, training=True)
     # Every split that lies there, scored now or not: what is trained on must be unseen in all others.
     check_disjoint([load_split(root, name) for name in available_splits(root)])
-    for name in settings.idiolink_splits:
+    for name in settings.splits("idiolink"):
         if name != CV_SPLIT and name.split("+")[0] in own.split.split("+"):
             log.warning(
                 "objective.split=%s is trained on and its queries are scored (split=%s): these scores "

@@ -45,6 +45,7 @@ class TrainerState:
         num_without_improvement: evaluations since then.
         scored_step: the step that was scored last.
         grad_scale: of the gradient scaler, under fp16.
+        num_empty: steps in a row, up to now, in which nothing was found to learn from.
         loss_sum: of the steps since the last evaluation, and how many they are.
     """
 
@@ -57,6 +58,7 @@ class TrainerState:
     num_without_improvement: int = 0
     scored_step: int | None = None
     grad_scale: float | None = None
+    num_empty: int = 0
     loss_sum: float = 0.0
     num_losses: int = 0
 

@@ -27,7 +27,10 @@ from train.resume import find_run, holds_a_run
 CONF = Path(__file__).resolve().parent.parent / "conf"
 
 _TRACEBACKS = "HYDRA_FULL_ERROR"
-_PATHS = ("run_dir", "data.root", "data.pie", "model.path", "output", "per_query")
+_PATHS = (
+    *("run_dir", "data.root", "data.semeval2022", "data.pie"),
+    *("model.path", "output", "per_query", "predictions"),
+)
 
 
 def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:

@@ -1,4 +1,4 @@
-"""The one exception that is meant for people."""
+"""The exceptions that are meant for people."""
 
 
 class UserError(Exception):
@@ -6,3 +6,7 @@ class UserError(Exception):
 
     The entry points print the message without a traceback and exit with a non-zero status.
     """
+
+
+class DataMissingError(UserError):
+    """A dataset lies nowhere and cannot be downloaded: a benchmark on it can be left out, and said so."""

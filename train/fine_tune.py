@@ -29,8 +29,8 @@ from train.interrupts import Interrupted
 from train.loop import train_loop
 from train.plots import learning_curve
 from train.resume import check_same_data, holds_a_run
-from train.runfolder import RunFolder, fingerprints, write_json, write_jsonl
-from train.selection import monitor_name, monitored
+from train.runfolder import RunFolder, fingerprints, write_json, write_jsonl, write_text
+from train.selection import check_monitor, monitor_name, monitored
 from train.settings import TrainSettings
 from train.suite import Scorecard, Suite
 from train.tables import EXTERNAL_NOTE, SAMPLE_NOTE, print_comparison
@@ -137,13 +137,15 @@ def _run(
     settings: TrainSettings, run: RunFolder, placement: Placement, checkpoint: Path | None
 ) -> TrainerState:
     objective = build_objective(settings)
-    suite = Suite(build_benchmarks(settings))
+    benchmarks, not_scored = build_benchmarks(settings)
+    check_monitor(settings.trainer, not_scored)
+    suite = Suite(benchmarks)
     files = [*objective.files, *(path for b in suite.benchmarks for path in b.files)]
     record = run.recorded() or {}
     data = fingerprints(files)
     if checkpoint is not None:
         check_same_data(record.get("data", {}), data)
-    run.update(data=data, sample=settings.data.sample)
+    run.update(data=data, sample=settings.data.sample, not_scored=not_scored)
 
     # In a sweep one process makes several runs; accelerate keeps the first one's choices for ever.
     AcceleratorState._reset_state(reset_partial_state=True)
@@ -157,9 +159,9 @@ def _run(
 
     baseline = _baseline(settings, run, suite, placement)
     encoder = build_encoder(settings.model, placement, checkpoint)
-    modes = (*settings.objective.query_mode, *settings.objective.document_mode)
-    if any(mode.startswith("masked_") for mode in modes):
-        encoder.check_mask(settings.objective.mask)
+    own = settings.idiolink_objective
+    if own and any(mode.startswith("masked_") for mode in (*own.query_mode, *own.document_mode)):
+        encoder.check_mask(own.mask)
     state = train_loop(
         encoder,
         objective,
@@ -179,7 +181,8 @@ def _run(
     )
     # What is reported is what was saved: the folder, loaded as a user loads it.
     best = suite.run(build_encoder(settings.model, placement, run.path / "best"))
-    _report(settings, record["experiment"], run, state, best, baseline, objective.describe())
+    names = [benchmark.name for benchmark in benchmarks]
+    _report(settings, record["experiment"], run, state, best, baseline, objective.describe(), names)
     return state
 
 
@@ -212,6 +215,7 @@ def _report(
     best: Scorecard,
     baseline: dict[str, float],
     trained_on: str,
+    suite_names: list[str],
 ) -> None:
     """`scores.json`, plots, the table, and in words whether training helped."""
     notes = [SAMPLE_NOTE] if settings.data.sample else []
@@ -226,7 +230,8 @@ def _report(
                 "model": settings.model.path,
                 "seed": settings.seed,
                 "monitor": settings.trainer.monitor,
-                "data": "; ".join(["IdioLink", *notes]),
+                "data": "; ".join([", ".join(suite_names), *notes]),
+                "not_scored": (run.recorded() or {}).get("not_scored", {}),
                 "trained_on": trained_on,
                 "files": (run.recorded() or {}).get("data", {}),
                 "num_texts": best.num_texts,
@@ -238,10 +243,13 @@ def _report(
     if settings.eval.per_query:
         for name, records in best.per_query.items():
             write_jsonl(run.path / "per_query" / f"{name}.jsonl", records)
+    if settings.eval.predictions:
+        for name, text in best.predictions.items():
+            write_text(run.path / "predictions" / name, text)
     learning_curve(
         run.metrics(),
         baseline,
-        [k for k in best.scores if k.endswith("/ndcg@10") and "/bm25" not in k],
+        [k for k in best.scores if k.endswith(("/ndcg@10", "/spearman")) and "/bm25" not in k],
         state.best_step,
         f"{experiment}, seed {settings.seed}",
         run.path / "plots" / "learning_curve.png",

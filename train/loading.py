@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
+from torch import nn
 from transformers.utils import logging as transformers_logging
 
 from train.errors import UserError
@@ -70,13 +73,38 @@ def load_model(
             if pooling is not None:
                 transformer = model[0]
                 assert isinstance(transformer, Transformer)
-                replaced = Pooling(transformer.get_embedding_dimension(), pooling_mode=pooling)
+                replaced = _pooling_modules(transformer, pooling)
                 prompts = {name: prompt for name, prompt in model.prompts.items() if prompt is not None}
-                model = SentenceTransformer(modules=[transformer, replaced], prompts=prompts, device=device)
+                model = SentenceTransformer(modules=[transformer, *replaced], prompts=prompts, device=device)
+        for module in model:
+            if isinstance(module, WeightedLayerPooling):
+                module.layer_weights.requires_grad_(False)  # a mean of layers, not something to train
     # A broken file can fail anywhere in three libraries, each with errors of its own.
     except Exception as error:
         raise UserError(f"could not load model {path}: {first_line(error)}") from error
     return model
+
+
+def _pooling_modules(transformer: Transformer, pooling: str) -> list[nn.Module]:
+    """`last2`: mean over tokens of the mean of the last two layers (any number); else one of the library's.
+
+    The mean of layers is a module of the library, so that a saved model pools the same way without our code.
+    """
+    dimension = transformer.get_embedding_dimension()
+    assert dimension is not None
+    if not (last := re.fullmatch(r"last(\d+)", pooling)):
+        return [Pooling(dimension, pooling_mode=pooling)]
+    config: Any = transformer.auto_model.config
+    num_layers, num_mean = config.num_hidden_layers, int(last[1])
+    if not 1 <= num_mean <= num_layers:
+        raise ValueError(f"model.pooling={pooling}: the model has {num_layers} layers")
+    # Without this the library pools the last layer alone, and says nothing.
+    config.output_hidden_states = True
+    layers = WeightedLayerPooling(
+        dimension, num_hidden_layers=num_layers, layer_start=num_layers + 1 - num_mean
+    )
+    layers.layer_weights.requires_grad_(False)
+    return [layers, Pooling(dimension, pooling_mode="mean")]
 
 
 @contextmanager

@@ -62,7 +62,7 @@ def train_loop(
         UserError: if the loss or its gradient is not finite, or a checkpoint cannot be saved.
         Interrupted: at SIGINT or SIGTERM, once the step that was going on is saved.
     """
-    parameters = [*encoder.parameters(), *objective.modules.parameters()]
+    parameters = [p for p in (*encoder.parameters(), *objective.modules.parameters()) if p.requires_grad]
     optimizer = accelerator.prepare_optimizer(
         torch.optim.AdamW(parameters, lr=trainer.learning_rate, weight_decay=trainer.weight_decay)
     )
@@ -123,6 +123,7 @@ def train_loop(
             text_counts: list[int] = []
             batches: list[Batch] = []
             logs: dict[str, float] = {}
+            is_empty = True
             learning_rate = trainer.learning_rate * schedule(trainer, state.step, warmup, total)
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate
@@ -140,8 +141,12 @@ def train_loop(
                 share = len(anchors) / num_anchors
                 accelerator.backward(result.loss * share)
                 step_loss += result.loss.item() * share
+                is_empty = is_empty and result.is_empty
                 for name, value in result.logs.items():
                     logs[name] = logs.get(name, 0.0) + value
+            state.num_empty = state.num_empty + 1 if is_empty else 0
+            if state.num_empty >= trainer.max_empty_steps:
+                raise nothing_mined(state, run)
             limit = trainer.clip_norm if trainer.clip_norm is not None else math.inf
             norm = float(accelerator.clip_grad_norm_(parameters, limit))
             if math.isfinite(norm):
@@ -212,6 +217,20 @@ def remaining_steps(
             if out_of_patience(state, trainer):  # in the middle of an epoch too, as after a resume
                 return
             yield step
+
+
+def nothing_mined(state: TrainerState, run: RunFolder) -> UserError:
+    """The error for a loss that was zero for lack of anything to learn from, many steps in a row."""
+    last = latest_checkpoint(run.path)
+    return UserError(
+        f"no triplet was mined in {state.num_empty} steps in a row, up to step {state.step + 1}: the loss "
+        "and its gradient are zero.\n"
+        "  - all triplets keep the margin: the run has learnt what this loss can teach; end it with "
+        "trainer.max_steps, or raise objective.loss.mining_margin\n"
+        "  - objective.loss.triplets or .scope leaves none: choose others\n"
+        "  - patience with it: trainer.max_empty_steps\n"
+        f"  {f'The last checkpoint is {last}' if last else 'No checkpoint was saved before it'}."
+    )
 
 
 def not_finite(

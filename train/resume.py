@@ -16,6 +16,7 @@ from train.errors import UserError
 _MAY_CHANGE = (
     "device",
     "data.root",
+    "data.semeval2022",
     "data.pie",
     "trainer.max_epochs",
     "trainer.max_steps",

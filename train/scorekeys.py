@@ -49,3 +49,24 @@ def diagnosis_key(split: str, mode: str, what: str, kind: str) -> str:
 def knowledge_key(split: str, what: str) -> str:
     """`idiolink/<split>/knowledge/<what>`: of no query mode."""
     return f"idiolink/{split}/knowledge/{what}"
+
+
+# SemEval-2022 Task 2B. `dev_a`, `dev_b`: dev's expressions in halves, to choose on one and report the other.
+SemEvalSplit = Literal["dev", "dev_a", "dev_b", "eval", "test"]
+SEMEVAL_LANGUAGES = ("en", "pt", "gl", "all")
+SEMEVAL_SUBSETS = ("idiom", "sts", "all")
+
+
+def semeval_key(split: str, language: str, subset: str) -> str:
+    """`semeval2022/<split>/<language>/<subset>/spearman`."""
+    return f"semeval2022/{split}/{language}/{subset}/spearman"
+
+
+def semeval_keys(splits: Iterable[str]) -> list[str]:
+    """Every key that the benchmark `semeval2022` can give for these splits."""
+    return [
+        semeval_key(split, language, subset)
+        for split in splits
+        for language in SEMEVAL_LANGUAGES
+        for subset in SEMEVAL_SUBSETS
+    ]

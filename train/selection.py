@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from train.checkpoint import TrainerState
 from train.errors import UserError
 from train.settings import TrainerSettings
@@ -11,6 +13,18 @@ def monitor_name(trainer: TrainerSettings) -> str:
     """What :func:`monitored` gives, in words."""
     keys = trainer.monitor
     return keys[0] if len(keys) == 1 else f"mean of {len(keys)} monitored scores"
+
+
+def check_monitor(trainer: TrainerSettings, not_scored: Mapping[str, str]) -> None:
+    """Before anything is trained: no monitored score is of a benchmark without data.
+
+    Raises:
+        UserError: with the reason why it is not scored.
+    """
+    for key in trainer.monitor:
+        reason = not_scored.get(key.partition("/")[0])
+        if reason is not None:
+            raise UserError(f"trainer.monitor: {key!r} picks the best checkpoint, but {reason}")
 
 
 def monitored(scores: dict[str, float], trainer: TrainerSettings) -> float:

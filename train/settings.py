@@ -6,7 +6,7 @@ Default values and what each option means stand in `conf/`, nowhere else; here i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     BaseModel,
@@ -27,12 +27,14 @@ from train.scorekeys import (
     Bm25Mode,
     MultivectorMode,
     QueryMode,
+    SemEvalSplit,
     TrainDocumentMode,
     TrainQueryMode,
     idiolink_keys,
+    semeval_keys,
 )
 
-BenchmarkName = Literal["idiolink"]
+BenchmarkName = Literal["idiolink", "semeval2022"]
 
 
 def _as_list(value: Any) -> Any:
@@ -64,6 +66,7 @@ class ModelSettings(_Section):
 class DataSettings(_Section):
     sample: bool
     root: str | None
+    semeval2022: str | None
     extra: Literal["pie"] | None
     pie: str | None
     fold: NonNegativeInt | None
@@ -71,8 +74,9 @@ class DataSettings(_Section):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        if self.sample and self.root is not None:
-            raise ValueError("data=sample and data.root exclude each other: give one of them")
+        for name in ("root", "semeval2022"):
+            if self.sample and getattr(self, name) is not None:
+                raise ValueError(f"data=sample and data.{name} exclude each other: give one of them")
         return self
 
     @model_validator(mode="after")
@@ -158,6 +162,49 @@ class IdioLinkObjectiveSettings(_Section):
         return self
 
 
+class TripletLossSettings(_Section):
+    margin: PositiveFloat
+    mining_margin: NonNegativeFloat
+    mining_distance: Literal["cosine", "euclidean"]
+    triplets: Literal["all", "hard", "semihard", "easy"]
+    scope: Literal["all", "within"]
+    triplet_weight: NonNegativeFloat
+    property_weight: NonNegativeFloat
+
+    @model_validator(mode="after")
+    def _some_term_counts(self) -> Self:
+        if not self.triplet_weight and not self.property_weight:
+            raise ValueError("with triplet_weight=0 and property_weight=0 there is no loss")
+        return self
+
+
+class AdaptiveTripletSettings(_Section):
+    name: Literal["adaptive_triplet"]
+    order: Literal["file", "shuffled"]
+    groups: Literal["all", "usable"]
+    one_shot: bool
+    loss: TripletLossSettings
+
+
+class JointSettings(_Section):
+    name: Literal["joint"]
+    proportions: Annotated[dict[str, PositiveFloat], Field(min_length=1)]
+    idiolink: IdioLinkObjectiveSettings
+    adaptive_triplet: AdaptiveTripletSettings
+
+    @model_validator(mode="after")
+    def _known_parts(self) -> Self:
+        for name in self.proportions:
+            if name not in ("idiolink", "adaptive_triplet"):
+                raise ValueError(f"proportions: {name!r} is not one of idiolink, adaptive_triplet")
+        return self
+
+
+ObjectiveSettings = Annotated[
+    IdioLinkObjectiveSettings | AdaptiveTripletSettings | JointSettings, Field(discriminator="name")
+]
+
+
 class TrainerSettings(_Section):
     batch_size: PositiveInt
     accumulation: PositiveInt
@@ -172,6 +219,7 @@ class TrainerSettings(_Section):
     monitor: Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]
     patience: PositiveInt | None
     min_delta: NonNegativeFloat
+    max_empty_steps: PositiveInt
     keep_checkpoints: PositiveInt
     log_every: PositiveInt
 
@@ -194,14 +242,27 @@ class IdioLinkBenchmarkSettings(_Section):
     diagnosis: bool
 
 
+class SemEvalBenchmarkSettings(_Section):
+    split: Annotated[list[SemEvalSplit], BeforeValidator(_as_list), Field(min_length=1)]
+    setting: Literal["pre_train", "fine_tune", "both"]
+
+
 class BenchmarkSettings(_Section):
-    idiolink: IdioLinkBenchmarkSettings
+    # One that `benchmark=[...]` leaves out is not there.
+    idiolink: IdioLinkBenchmarkSettings | None = None
+    semeval2022: SemEvalBenchmarkSettings | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """Of the benchmarks that are there."""
+        return [name for name in type(self).model_fields if getattr(self, name) is not None]
 
 
 class EvalSettings(_Section):
     every: Literal["epoch", "end"] | PositiveInt
     benchmarks: Benchmarks | None
     per_query: bool
+    predictions: bool
 
 
 _ABOUT_FOLDS = (
@@ -219,48 +280,80 @@ class Common(_Section):
     split: Splits | None
 
     @model_validator(mode="after")
+    def _split_is_someones(self) -> Self:
+        for split in self.split or []:
+            if not any(split in self.splits(name) for name in self.benchmark.names):
+                raise ValueError(
+                    f"split={split}: none of the benchmarks {', '.join(self.benchmark.names)} has that split"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _a_fold_is_scored(self) -> Self:
-        if (self.data.fold is not None) != (CV_SPLIT in self.idiolink_splits):
+        if (self.data.fold is not None) != (CV_SPLIT in self.splits("idiolink")):
             raise ValueError(_ABOUT_FOLDS)
         return self
 
     @property
-    def idiolink_splits(self) -> list[str]:
-        """The splits that IdioLink is scored on: `split=` wins over the benchmark's own."""
-        return self.split if self.split is not None else self.benchmark.idiolink.split
+    def semeval_splits(self) -> list[SemEvalSplit]:
+        """The splits that SemEval-2022 Task 2B is scored on."""
+        return [split for split in get_args(SemEvalSplit) if split in self.splits("semeval2022")]
+
+    def splits(self, benchmark: str) -> list[str]:
+        """The splits that a benchmark is scored on: those of `split=` that it has, else its own.
+
+        IdioLink may have any (a user's own data too), but for those that only another one has.
+        """
+        own = getattr(self.benchmark, benchmark)
+        if own is None:
+            return []
+        wanted = list(dict.fromkeys(self.split or []))
+        of_semeval = get_args(SemEvalSplit)
+        if benchmark == "semeval2022":
+            wanted = [split for split in wanted if split in of_semeval]
+        elif self.benchmark.semeval2022 is not None:
+            wanted = [split for split in wanted if split not in of_semeval or split == "test"]
+        return wanted or list(dict.fromkeys(own.split))
 
     def score_keys(self, benchmarks: Sequence[str] | None) -> list[str]:
         """Every score key that these settings can give."""
         keys: list[str] = []
-        if benchmarks is None or "idiolink" in benchmarks:
-            own = self.benchmark.idiolink
-            modes = [*own.query_modes, *own.bm25_modes, *own.multivector_modes]
-            keys += idiolink_keys(self.idiolink_splits, modes)
+        for name in self.benchmark.names:
+            if benchmarks is not None and name not in benchmarks:
+                continue
+            if (idiolink := self.benchmark.idiolink) is not None and name == "idiolink":
+                modes = [*idiolink.query_modes, *idiolink.bm25_modes, *idiolink.multivector_modes]
+                keys += idiolink_keys(self.splits(name), modes)
+            elif name == "semeval2022":
+                keys += semeval_keys(self.splits(name))
         return keys
 
 
 class TrainSettings(Common):
-    objective: IdioLinkObjectiveSettings
+    objective: ObjectiveSettings
     trainer: TrainerSettings
     eval: EvalSettings
     seed: NonNegativeInt
     run_dir: str | None
     resume: str | None
 
+    @property
+    def idiolink_objective(self) -> IdioLinkObjectiveSettings | None:
+        """The objective `idiolink`, alone or as a part of a joint one."""
+        own = self.objective.idiolink if isinstance(self.objective, JointSettings) else self.objective
+        return own if isinstance(own, IdioLinkObjectiveSettings) else None
+
     @model_validator(mode="after")
     def _whole_runs_of_idioms(self) -> Self:
-        idioms = self.objective.idioms_per_batch
+        own = self.idiolink_objective
+        idioms = own.idioms_per_batch if own else None
         if idioms is not None and self.trainer.batch_size % idioms:
             raise ValueError(
                 f"objective.idioms_per_batch={idioms} idioms cannot have equally many of "
                 f"trainer.batch_size={self.trainer.batch_size} anchors"
             )
         parts = self.trainer.accumulation
-        if (
-            self.objective.tuples == "batch"
-            and idioms is not None
-            and (idioms % parts or idioms // parts < 2)
-        ):
+        if own and own.tuples == "batch" and idioms is not None and (idioms % parts or idioms // parts < 2):
             raise ValueError(
                 f"trainer.accumulation={parts} cuts a batch of objective.idioms_per_batch={idioms} idioms so "
                 "that a part has no two whole ones, and tuples=batch finds negatives in a part alone: "
@@ -270,20 +363,20 @@ class TrainSettings(Common):
 
     @model_validator(mode="after")
     def _external_data_is_trained_on(self) -> Self:
-        own = self.objective
-        if self.data.extra and (own.tuples == "released" or not own.documents_as_queries):
+        own = self.idiolink_objective
+        if self.data.extra and (own is None or own.tuples == "released" or not own.documents_as_queries):
             raise ValueError(
-                f"data.extra={self.data.extra} adds sentences that serve as anchors: it needs "
-                "objective.documents_as_queries=true, and tuples that are not the released ones"
+                f"data.extra={self.data.extra} adds sentences that serve as anchors: it needs the objective "
+                "idiolink, documents_as_queries=true, and tuples that are not the released ones"
             )
         return self
 
     @model_validator(mode="after")
     def _a_fold_is_trained_and_scored(self) -> Self:
-        wanted = self.data.fold is not None
-        if (self.objective.split == CV_SPLIT) != wanted:
+        wanted, own = self.data.fold is not None, self.idiolink_objective
+        if (own is not None and own.split == CV_SPLIT) != wanted:
             raise ValueError(_ABOUT_FOLDS)
-        if wanted and self.objective.tuples == "released":
+        if own and wanted and own.tuples == "released":
             raise ValueError("objective.tuples=released are of the train split, not of a fold's idioms")
         return self
 
@@ -293,8 +386,9 @@ class TrainSettings(Common):
         for key in self.trainer.monitor:
             if key not in known:
                 raise ValueError(
-                    f"{_unknown_score(key, known)}. This run scores the splits "
-                    f"{', '.join(self.idiolink_splits)}: with split= set trainer.monitor= too"
+                    f"{_unknown_score(key, known)}. This run scores "
+                    + "; ".join(f"{n} on {', '.join(self.splits(n))}" for n in self.benchmark.names)
+                    + ": with split= set trainer.monitor= too"
                 )
         return self
 
@@ -302,6 +396,7 @@ class TrainSettings(Common):
 class EvaluateSettings(Common):
     benchmarks: Benchmarks | None
     per_query: str | None
+    predictions: str | None
     output: str | None
 
     @model_validator(mode="after")
@@ -323,13 +418,18 @@ def check(kind: type[TrainSettings] | type[EvaluateSettings], config: dict[str, 
         lines = []
         for e in error.errors():
             # Union branches ("list[...]", "literal[...]") are pydantic's, not options of ours.
-            option = ".".join(str(part) for part in e["loc"] if _is_option(part))
+            path = [str(part) for part in e["loc"] if _is_option(part)]
+            if path[:1] == ["objective"] and e["loc"][1:2] in _OBJECTIVES:
+                del path[1]  # as which objective it was checked
+            option = ".".join(path)
             if e["type"] == "missing":
                 text = "is missing"
             elif e["type"] == "extra_forbidden":
                 text = "there is no such option"
             elif e["type"] == "value_error":
                 text = str(e["ctx"]["error"])
+            elif e["type"] == "union_tag_invalid":
+                text = f"name must be one of {e['ctx']['expected_tags']}, got {e['ctx']['tag']!r}"
             elif e["type"] == "literal_error":
                 text = f"must be one of {e['ctx']['expected']}, got {e['input']!r}"
             else:
@@ -339,6 +439,9 @@ def check(kind: type[TrainSettings] | type[EvaluateSettings], config: dict[str, 
                 lines.append(line)
         plural = "s are" if len(lines) > 1 else " is"
         raise UserError(f"{len(lines)} setting{plural} wrong:\n" + "\n".join(lines)) from None
+
+
+_OBJECTIVES = [("idiolink",), ("adaptive_triplet",), ("joint",)]
 
 
 def _is_option(part: int | str) -> bool:
@@ -351,5 +454,5 @@ def _unknown_score(key: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(key, known, n=3, cutoff=0.3)
     return (
         f"trainer.monitor: this run has no score {key!r}; the nearest it has: {', '.join(close) or 'none'} "
-        "(keys are <benchmark>/<split>/<mode>/<metric>[/<slice>])"
+        "(keys are as the table of scores shows them)"
     )

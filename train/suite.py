@@ -25,12 +25,14 @@ class Scorecard:
     Attributes:
         scores: flat key → number, see :mod:`train.scorekeys`.
         per_query: benchmark → one record a query and mode.
+        predictions: file name → text, in the form in which a task takes them.
         seconds: wall time, and of it the encoder's.
         num_texts: distinct texts that were embedded.
     """
 
     scores: dict[str, float]
     per_query: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    predictions: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     encoder_seconds: float = 0.0
     num_texts: int = 0
@@ -77,15 +79,18 @@ class Suite:
 
         scores: dict[str, float] = {}
         per_query: dict[str, list[dict[str, Any]]] = {}
+        predictions: dict[str, str] = {}
         at = 0
         for benchmark in chosen:
             result = benchmark.score(embeddings[at : at + len(benchmark.requests)])
             at += len(benchmark.requests)
             scores |= result.scores
             per_query[benchmark.name] = result.per_query
+            predictions |= result.predictions
         return Scorecard(
             scores,
             per_query,
+            predictions,
             seconds=time.perf_counter() - start,
             encoder_seconds=embedded - start,
             num_texts=num_texts,

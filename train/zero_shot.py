@@ -13,7 +13,7 @@ import torch
 from train.build import build_benchmarks, build_encoder
 from train.device import place
 from train.errors import UserError
-from train.runfolder import code_version, fingerprints, package_versions, write_json, write_jsonl
+from train.runfolder import code_version, fingerprints, package_versions, write_json, write_jsonl, write_text
 from train.settings import EvaluateSettings
 from train.suite import Suite
 from train.tables import SAMPLE_NOTE, print_scores
@@ -30,12 +30,15 @@ def zero_shot(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, f
     Raises:
         UserError: for everything that the user can mend.
     """
-    for option, named in (("output", settings.output), ("per_query", settings.per_query)):
+    for option in ("output", "per_query", "predictions"):
+        named = getattr(settings, option)
         if named is not None:
-            _check_writable(option, Path(named).expanduser())
+            path = Path(named).expanduser()
+            _check_writable(option, path / "any" if option == "predictions" else path)
     placement = place(settings.device, settings.precision)
     log.info(placement.reason)
-    suite = Suite(build_benchmarks(settings, settings.benchmarks))
+    benchmarks, not_scored = build_benchmarks(settings, settings.benchmarks)
+    suite = Suite(benchmarks)
     encoder = build_encoder(settings.model, placement)
     dtype = placement.autocast_dtype
     lower = torch.autocast(placement.device, dtype) if dtype else contextlib.nullcontext()
@@ -52,7 +55,8 @@ def zero_shot(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, f
         if settings.output is not None:
             meta = {
                 "model": settings.model.path,
-                "data": SAMPLE_NOTE if settings.data.sample else "IdioLink",
+                "data": SAMPLE_NOTE if settings.data.sample else ", ".join(b.name for b in benchmarks),
+                "not_scored": not_scored,
                 "files": fingerprints(files),
                 "device": placement.device,
                 "precision": placement.precision,
@@ -69,6 +73,9 @@ def zero_shot(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, f
         if settings.per_query is not None:
             rows = [{"benchmark": n, **row} for n, rows in card.per_query.items() for row in rows]
             write_jsonl(Path(settings.per_query).expanduser(), rows)
+        if settings.predictions is not None:
+            for name, text in card.predictions.items():
+                write_text(Path(settings.predictions).expanduser() / name, text)
     except OSError as error:
         raise UserError(f"could not write {error.filename}: {error.strerror}") from None
     return card.scores

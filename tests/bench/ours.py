@@ -22,7 +22,8 @@ def run(workload: Workload) -> Measured:
     """Train and score; the time of training includes saving the checkpoint and `best/`."""
     settings = workload.settings()
     objective = build_objective(settings)
-    suite = Suite(build_benchmarks(settings))
+    benchmarks, _ = build_benchmarks(settings, ["idiolink"])
+    suite = Suite(benchmarks)
     encoder = build_encoder(settings.model, place(settings.device, settings.precision))
     if not workload.dropout:
         without_dropout(encoder.model)

@@ -52,11 +52,13 @@ def run(workload: Workload) -> Measured:
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=trainer.learning_rate, weight_decay=trainer.weight_decay
     )
+    own = settings.idiolink_objective
+    assert own is not None
     schedule = get_linear_schedule_with_warmup(optimizer, 0, len(steps))  # type: ignore[no-untyped-call]
     model.train()
     losses = []
     for step in steps:
-        loss = _loss(model, step, settings.objective.loss.temperature)
+        loss = _loss(model, step, own.loss.temperature)
         loss.backward()  # type: ignore[no-untyped-call]
         assert trainer.clip_norm is not None
         torch.nn.utils.clip_grad_norm_(model.parameters(), trainer.clip_norm)

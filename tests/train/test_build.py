@@ -102,7 +102,7 @@ def test_batches_against_themselves() -> None:
 
 def test_a_fold_is_trained_on_the_others_idioms() -> None:
     options = ("+protocol=cross_validation", "data.folds=3", "data.fold=1")
-    (benchmark,) = build_benchmarks(settings(*options))
+    ((benchmark,), _) = build_benchmarks(settings(*options), ["idiolink"])
     (scored,) = benchmark.splits  # type: ignore[attr-defined]
     held_out = {q.idiom for q in scored.queries}
     trained = {r.idiom for r in objective(*options)._anchors}
@@ -134,19 +134,20 @@ def test_released_tuples_are_the_files() -> None:
 
 def test_split_wins_over_the_benchmarks_own() -> None:
     monitor = "trainer.monitor=idiolink/test/sentence/ndcg@10"
-    (own,) = build_benchmarks(settings("benchmark.idiolink.split=test", monitor))
-    (top,) = build_benchmarks(settings("split=[test,val+train]", monitor))
+    ((own,), _) = build_benchmarks(settings("benchmark.idiolink.split=test", monitor), ["idiolink"])
+    ((top,), _) = build_benchmarks(settings("split=[test,val+train]", monitor), ["idiolink"])
     assert [s.name for s in own.splits] == ["test"]  # type: ignore[attr-defined]
     assert [s.name for s in top.splits] == ["test", "val+train"]  # type: ignore[attr-defined]
 
 
 def test_scorers_and_diagnosis_reach_the_benchmark() -> None:
-    (built,) = build_benchmarks(
+    ((built,), _) = build_benchmarks(
         settings(
             "benchmark.idiolink.multivector_modes=[span_late,span_window]",
             "benchmark.idiolink.window_words=5",
             "benchmark.idiolink.diagnosis=true",
-        )
+        ),
+        ["idiolink"],
     )
     assert isinstance(built, IdioLinkBenchmark)
     assert (built.multivector_modes, built.window_words) == (["span_late", "span_window"], 5)

@@ -17,10 +17,12 @@ class BenchmarkResult:
     Attributes:
         scores: flat key → number.
         per_query: one record a query (or item) and mode, for who wants to look closer.
+        predictions: file name → text, in the form in which a task takes them.
     """
 
     scores: dict[str, float]
     per_query: list[dict[str, Any]] = field(default_factory=list)
+    predictions: dict[str, str] = field(default_factory=dict)
 
 
 class Benchmark(Protocol):

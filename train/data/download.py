@@ -8,7 +8,7 @@ import logging
 import urllib.request
 from pathlib import Path
 
-from train.errors import UserError
+from train.errors import DataMissingError, UserError
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,8 @@ def github_file(repo: str, path: str, folder: Path, *, otherwise: str) -> Path:
         otherwise: what the user can do where the repository cannot be reached.
 
     Raises:
-        UserError: if it cannot be downloaded, or the copy in the cache is damaged.
+        DataMissingError: if it cannot be downloaded.
+        UserError: if the copy in the cache is damaged.
     """
     target = folder / Path(path).name
     recorded = target.with_name(f"{target.name}.sha256")
@@ -45,5 +46,7 @@ def github_file(repo: str, path: str, folder: Path, *, otherwise: str) -> Path:
         # Written last: its presence says that the download is complete.
         recorded.write_text(hashlib.sha256(content).hexdigest() + "\n", encoding="utf-8")
     except (OSError, http.client.HTTPException) as error:
-        raise UserError(f"{url} could not be downloaded to {folder}: {error}\n  - {otherwise}") from None
+        raise DataMissingError(
+            f"{url} could not be downloaded to {folder}: {error}\n  - {otherwise}"
+        ) from None
     return target

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from train.data.download import github_file
-from train.errors import UserError
+from train.errors import DataMissingError, UserError
 
 log = logging.getLogger(__name__)
 
@@ -17,6 +17,7 @@ PIE_REPO = "zhjjn/MWE_PIE"
 PIE_FILE = "data_cleaned.csv"
 _IDIOLINK_PATTERNS = ("data/*/indexes.json", "data/*/queries.json", "data/*/triplets_*.jsonl")
 _CHECKSUMS = "checksums.json"
+_OTHER_DATASETS = ("semeval2022_task2b", "ncimp", "astitch", "admire")
 
 
 def idiolink_root(root: str | None, *, sample: bool) -> Path:
@@ -26,7 +27,8 @@ def idiolink_root(root: str | None, *, sample: bool) -> Path:
     may be the folder with the splits, or one with `idiolink/` (or, inside it, `data/`) above them.
 
     Raises:
-        UserError: if the folder named is none, or nothing is named and the download fails.
+        UserError: if the folder named is none.
+        DataMissingError: if nothing is named and the download fails, or the folder has other datasets only.
     """
     if sample:
         return SAMPLE_ROOT / "idiolink"
@@ -34,6 +36,35 @@ def idiolink_root(root: str | None, *, sample: bool) -> Path:
         if named:
             return _descend(Path(named).expanduser(), by)
     return _download_idiolink()
+
+
+def dataset_folder(
+    name: str, named: str | None, option: str, root: str | None, *, sample: bool
+) -> Path | None:
+    """The folder of a dataset other than IdioLink, or None where it is to be downloaded.
+
+    The first that applies: the sample; `named`; `<root>/<name>`; `$IDIOM_DATA/<name>`.
+
+    Args:
+        name: of the dataset's folder in the layout of `$IDIOM_DATA`.
+        named: what the user gave for this very dataset, by the setting `option`: the folder, or one with
+            `<name>/` in it.
+        root: the setting `data.root`.
+
+    Raises:
+        UserError: if `named` is no folder.
+    """
+    if sample:
+        return SAMPLE_ROOT / name
+    if named is not None:
+        folder = Path(named).expanduser()
+        if not folder.is_dir():
+            raise UserError(f"{option}={named}: there is no such folder")
+        return folder / name if (folder / name).is_dir() else folder
+    for above in (root, os.environ.get("IDIOM_DATA")):
+        if above and (folder := Path(above).expanduser() / name).is_dir():
+            return folder
+    return None
 
 
 def pie_file(named: str | None) -> Path:
@@ -70,7 +101,9 @@ def _descend(folder: Path, named_by: str) -> Path:
     for candidate in (folder / "idiolink", folder, folder / "data", folder / "idiolink" / "data"):
         if candidate.is_dir() and any(candidate.glob("*/indexes.json")):
             return candidate
-    raise UserError(
+    # A folder of other datasets is no slip.
+    others = named_by == "IDIOM_DATA" or any((folder / name).is_dir() for name in _OTHER_DATASETS)
+    raise (DataMissingError if others else UserError)(
         f"{named_by}={folder}: found no IdioLink split there; expected <split>/indexes.json and "
         "<split>/queries.json, directly or under idiolink/"
     )
@@ -123,8 +156,8 @@ def _download_idiolink() -> Path:
     return folder / "data"
 
 
-def _not_downloaded(reason: str) -> UserError:
-    return UserError(
+def _not_downloaded(reason: str) -> DataMissingError:
+    return DataMissingError(
         "the IdioLink data is not here and could not be downloaded from the Hugging Face Hub "
         f"({IDIOLINK_REPO}).\n"
         "  - a local copy: data.root=<folder with train/ and val/>, or the environment variable "

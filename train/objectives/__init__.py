@@ -18,19 +18,27 @@ class Batch:
         requests: everything to embed, in one forward call.
         anchors: ids of the anchors, for messages.
         plan: the objective's own: which rows are what.
+        plain_rows: rows of `requests`, whole sentences without an idiom, where a remedy against forgetting
+            may hold the model to what it was.
     """
 
     requests: Sequence[Request]
     anchors: Sequence[str]
     plan: Any
+    plain_rows: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
 class ObjectiveLoss:
-    """Loss of a batch (mean over its anchors) and what is worth logging beside it."""
+    """Loss of a batch (mean over its anchors) and what is worth logging beside it.
+
+    Attributes:
+        is_empty: nothing to learn from was found in this batch (no triplet was mined): the loss is zero.
+    """
 
     loss: Tensor
     logs: dict[str, float] = field(default_factory=dict)
+    is_empty: bool = False
 
 
 class Objective(Protocol):
@@ -48,6 +56,11 @@ class Objective(Protocol):
     @property
     def modules(self) -> nn.Module:
         """What is trained beside the encoder; an empty module where there is nothing."""
+        ...
+
+    @property
+    def plain_requests(self) -> Sequence[Request]:
+        """Every request that a batch's `plain_rows` can name."""
         ...
 
     def describe(self) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from idiomloss import CandidateMasks, InfoNCELoss, candidate_masks
 from idiomloss.candidates import FalseNegatives, InBatch
-from train.data.idiolink import Document, Split, training_request
+from train.data.idiolink import Document, Split, document_request, training_request
 from train.data.tuples import TrainingTuple
 from train.errors import UserError
 from train.objectives import Batch, ObjectiveLoss
@@ -125,6 +125,9 @@ class IdioLinkObjective:
             id_: (idioms[r.idiom], int(r.meaning == "idiomatic")) for id_, r in self._records.items()
         }
         self._numbers = {id_: i for i, id_ in enumerate(self._records)}
+        without = [r for r in self._records.values() if r.usage in ("simplification", "sense")]
+        self.plain_requests: list[Request] = [document_request(record) for record in without]
+        self._plain = set(self.plain_requests)
 
     def describe(self) -> str:
         """One line for the log."""
@@ -189,7 +192,9 @@ class IdioLinkObjective:
             requests += [
                 training_request(self._records[i], kind, "document", self.mask) for i in candidate_ids
             ]
-        return Batch(requests, anchor_ids, _Plan(len(anchor_ids), masks, weights))
+        plan = _Plan(len(anchor_ids), masks, weights)
+        plain = [i for i, request in enumerate(requests) if request in self._plain]
+        return Batch(requests, anchor_ids, plan, plain_rows=plain)
 
     def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
         """Mean over query modes (weighted) and document modes of the InfoNCE loss."""

@@ -1,0 +1,115 @@
+"""SemEval-2022 Task 2B: does the model give two sentences the similarity that they have?"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+from scipy.stats import spearmanr
+from torch import Tensor
+from torch.nn import functional
+
+from train.benchmarks import BenchmarkResult
+from train.data.semeval2022 import PairSplit
+from train.prompts import Request
+from train.scorekeys import semeval_key
+
+
+class SemEvalBenchmark:
+    """Spearman's correlation of the cosine of a pair with its gold similarity.
+
+    Where the gold is the similarity of another pair (the idiom replaced by its correct paraphrase), it is the
+    model's own: it is to treat a sentence with an idiom as it treats the sentence that means the same. Scored
+    are the subsets `idiom`, `sts` and `all`, each language and all together. Gold STS similarities differ in
+    level by language, so the pooled figure mixes in an offset: read the languages too.
+
+    Args:
+        splits: from :func:`train.data.semeval2022.read_pairs`; one without gold gives predictions only.
+        setting: which rows of the task's submission form the predictions fill: `pre_train` (a model that saw
+            none of the task's training data), `fine_tune`, or `both`.
+
+    References:
+        Tayyar Madabushi et al. 2022, arXiv 2204.10050.
+    """
+
+    name = "semeval2022"
+
+    def __init__(self, splits: Sequence[PairSplit], setting: str = "fine_tune") -> None:
+        self.splits = list(splits)
+        self.setting = setting
+        self.files: list[Path] = list(dict.fromkeys(path for split in splits for path in split.files))
+        self.requests: list[Request] = []
+        self._start: dict[tuple[str, ...], int] = {}  # halves of dev share their pairs
+        for split in self.splits:
+            ids = tuple(pair.id for pair in split.pairs)
+            if ids not in self._start:
+                self._start[ids] = len(self.requests)
+                self.requests += [Request(pair.sentence1) for pair in split.pairs]
+                self.requests += [Request(pair.sentence2) for pair in split.pairs]
+
+    def score(self, embeddings: Tensor) -> BenchmarkResult:
+        """Scores from embeddings (N, D), row i for `requests[i]`."""
+        result = BenchmarkResult({})
+        for split in self.splits:
+            ids = tuple(pair.id for pair in split.pairs)
+            start = self._start[ids]
+            first = embeddings[start : start + len(ids)]
+            second = embeddings[start + len(ids) : start + 2 * len(ids)]
+            cosine = functional.cosine_similarity(first.double(), second.double(), dim=1)
+            predicted = dict(zip(ids, cosine.tolist(), strict=True))
+            if split.gold is not None:
+                self._score_split(split, predicted, result)
+            result.predictions[f"semeval2022_{split.name}.csv"] = _submission(split, predicted, self.setting)
+        return result
+
+    def _score_split(self, split: PairSplit, predicted: dict[str, float], result: BenchmarkResult) -> None:
+        assert split.gold is not None
+        of_pair = {pair.id: pair for pair in split.pairs}
+        rows = []
+        for item in split.gold:
+            pair = of_pair[item.id]
+            gold = predicted[item.other] if item.similarity is None and item.other else item.similarity
+            assert gold is not None
+            rows.append((pair.language.lower(), "sts" if item.is_sts else "idiom", predicted[item.id], gold))
+            result.per_query.append(
+                {
+                    "split": split.name,
+                    "id": item.id,
+                    "language": pair.language,
+                    "subset": rows[-1][1],
+                    "expression": pair.expression,
+                    "sentence1": pair.sentence1,
+                    "sentence2": pair.sentence2,
+                    "predicted": predicted[item.id],
+                    "gold": gold,
+                }
+            )
+        for language in ("en", "pt", "gl", "all"):
+            for subset in ("idiom", "sts", "all"):
+                pairs = [
+                    (p, g) for lang, sub, p, g in rows if language in (lang, "all") and subset in (sub, "all")
+                ]
+                value = _spearman(pairs)
+                if value is not None:
+                    result.scores[semeval_key(split.name, language, subset)] = value
+
+
+def _spearman(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """None where it is not defined: fewer than two pairs, or no difference in predictions or gold."""
+    predicted, gold = ([pair[i] for pair in pairs] for i in (0, 1))
+    if len(set(predicted)) < 2 or len(set(gold)) < 2:
+        return None
+    return float(spearmanr(predicted, gold).statistic)
+
+
+def _submission(split: PairSplit, predicted: dict[str, float], setting: str) -> str:
+    """The task's form, filled: every row of it in its order, lines ending as there."""
+    file = io.StringIO(newline="")
+    writer = csv.writer(file)
+    writer.writerow(["ID", "Language", "Setting", "Sim"])
+    for id_, language, row_setting in split.form:
+        filled = setting in (row_setting, "both")
+        writer.writerow([id_, language, row_setting, repr(predicted[id_]) if filled else ""])
+    return file.getvalue()

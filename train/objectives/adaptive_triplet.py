@@ -1,0 +1,137 @@
+"""Adaptive triplet: sentences with idioms and their paraphrases, by mined triplets of whole groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor, nn
+
+from idiomloss import AdaptiveTripletLoss, GroupLabels, label_groups
+from train.data.semeval2022 import Group
+from train.errors import UserError
+from train.objectives import Batch, ObjectiveLoss
+from train.prompts import Request
+
+
+@dataclass(frozen=True)
+class _Plan:
+    labels: GroupLabels
+    num_possible: int  # triplets within groups
+
+
+class AdaptiveTripletObjective:
+    """Fine-tunes on relabelled groups. An anchor is a sentence, and every sentence of a group is one.
+
+    Args:
+        groups: of the training files.
+        loss: the adaptive triplet loss with its options.
+        batch_size: sentences an optimizer step, at most: a group is never cut in two.
+        seed: of the order of groups.
+        shuffled: an order drawn anew each epoch, instead of the file's.
+        only_usable: leave out groups without an incorrect (or without a correct) paraphrase
+            (`num_skipped`), which have no triplet of their own.
+        files: that were read.
+
+    Raises:
+        UserError: if no group is left, or one is larger than a batch.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[Group],
+        loss: AdaptiveTripletLoss,
+        *,
+        batch_size: int,
+        seed: int,
+        shuffled: bool = True,
+        only_usable: bool = True,
+        files: Sequence[Path] = (),
+    ) -> None:
+        self._groups = [group for group in groups if group.num_triplets or not only_usable]
+        self.num_skipped = len(groups) - len(self._groups)
+        self._loss = loss
+        self.batch_size = batch_size
+        self.seed = seed
+        self.shuffled = shuffled
+        self.files = list(files)
+        self.modules = nn.Module()  # trains nothing beside the encoder
+        if not any(group.num_triplets for group in self._groups):
+            raise UserError("training groups: none has both a correct and an incorrect paraphrase")
+        largest = max(self._groups, key=lambda group: len(group.texts))
+        if len(largest.texts) > batch_size:
+            raise UserError(
+                f"trainer.batch_size={batch_size} sentences a step cannot hold the group of ID {largest.id}, "
+                f"which has {len(largest.texts)}, and a group is never cut in two"
+            )
+        self._texts = [text for group in self._groups for text in group.texts]
+        self._group_of = [i for i, group in enumerate(self._groups) for _ in group.texts]
+        sizes = [len(group.texts) for group in self._groups]
+        self._first = np.cumsum([0, *sizes]).tolist()
+        self.plain_requests = [
+            _request(text) for group in self._groups for text in (*group.correct, *group.incorrect)
+        ]
+
+    def describe(self) -> str:
+        """One line for the log."""
+        skipped = (
+            f", {self.num_skipped} groups without a triplet of their own left out" if self.num_skipped else ""
+        )
+        labels = sum(1 + len(group.incorrect) for group in self._groups)
+        return (
+            f"{len(self._texts)} sentences in {len(self._groups)} groups of "
+            f"{len({g.expression for g in self._groups})} expressions{skipped}; {labels} labels, "
+            f"{sum(group.num_triplets for group in self._groups)} triplets within groups"
+        )
+
+    def plan(self, epoch: int, shards: int) -> list[list[list[int]]]:
+        """The epoch's steps: whole groups, as many as fit; each step cut between groups."""
+        order = list(range(len(self._groups)))
+        if self.shuffled:
+            order = np.random.default_rng([self.seed, epoch, 0]).permutation(len(order)).tolist()
+        steps: list[list[int]] = [[]]
+        room = self.batch_size
+        for group in order:
+            size = len(self._groups[group].texts)
+            if size > room:
+                steps.append([])
+                room = self.batch_size
+            steps[-1].append(group)
+            room -= size
+        return [
+            [
+                [n for group in part for n in range(self._first[group], self._first[group + 1])]
+                for part in np.array_split(step, shards)
+                if len(part)
+            ]
+            for step in steps
+        ]
+
+    def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:  # noqa: ARG002
+        """Requests and labels of these sentences, which are whole groups one after the other."""
+        groups = [self._groups[i] for i in dict.fromkeys(self._group_of[n] for n in anchors)]
+        labels = label_groups([(len(group.correct), len(group.incorrect)) for group in groups])
+        assert len(labels.labels) == len(anchors)
+        return Batch(
+            [_request(self._texts[n]) for n in anchors],
+            [group.id for group in groups],
+            _Plan(labels, sum(group.num_triplets for group in groups)),
+            plain_rows=[i for i, is_sentence in enumerate(labels.is_sentence.tolist()) if not is_sentence],
+        )
+
+    def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
+        """The loss of the batch's mined triplets."""
+        plan: _Plan = batch.plan
+        result = self._loss(embeddings, plan.labels.to(embeddings.device))
+        logs = {
+            "triplets_possible": float(plan.num_possible),
+            "triplets_within": float(result.num_within),
+            "triplets_across": float(result.num_across),
+        }
+        return ObjectiveLoss(result.loss, logs, is_empty=result.num_within + result.num_across == 0)
+
+
+def _request(text: str) -> Request:
+    return Request(text, role="document")

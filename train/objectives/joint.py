@@ -1,0 +1,86 @@
+"""Several objectives, one model: each step is one of them, in given proportions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor, nn
+
+from train.objectives import Batch, Objective, ObjectiveLoss
+from train.prompts import Request
+
+
+class JointObjective:
+    """Draws each optimizer step from one of several objectives.
+
+    An epoch is as long as it takes for every part to have given all its steps at least once; the others
+    begin again meanwhile, and go on in the next epoch where they stopped.
+
+    Args:
+        parts: name → objective.
+        proportions: name → share of the steps (they need not sum to 1).
+        seed: of the order in which parts take turns.
+    """
+
+    def __init__(self, parts: Mapping[str, Objective], proportions: Mapping[str, float], seed: int) -> None:
+        self.parts = {name: parts[name] for name in proportions}
+        self.seed = seed
+        total = sum(proportions.values())
+        self.shares = {name: share / total for name, share in proportions.items()}
+        self.files: list[Path] = [path for part in self.parts.values() for path in part.files]
+        self.modules = nn.ModuleDict({name: part.modules for name, part in self.parts.items()})
+        self.plain_requests: list[Request] = [r for part in self.parts.values() for r in part.plain_requests]
+        self._streams: dict[str, list[list[list[int]]]] = {name: [] for name in self.parts}
+        self._planned: dict[str, int] = dict.fromkeys(self.parts, 0)
+        self._shards = 0
+
+    def describe(self) -> str:
+        """One line for the log."""
+        return "; ".join(
+            f"{share:.0%} {name}: {self.parts[name].describe()}" for name, share in self.shares.items()
+        )
+
+    def plan(self, epoch: int, shards: int) -> list[list[list[int]]]:
+        """The epoch's steps, of all parts, in an order drawn from seed and epoch.
+
+        Part i of n numbers its anchors i, i + n, i + 2n, …
+        """
+        if shards != self._shards:
+            self._shards = shards
+            self._streams = {name: [] for name in self.parts}
+            self._planned = dict.fromkeys(self.parts, 0)
+        lengths = {name: len(part.plan(0, shards)) for name, part in self.parts.items()}
+        total = max(lengths[name] / share for name, share in self.shares.items())
+        counts = {name: max(round(share * total), 1) for name, share in self.shares.items()}
+        steps = []
+        for number, (name, count) in enumerate(counts.items()):
+            for step in self._steps(name, epoch * count, (epoch + 1) * count, shards):
+                steps.append([[a * len(self.parts) + number for a in shard] for shard in step])
+        order = np.random.default_rng([self.seed, epoch, 2]).permutation(len(steps)).tolist()
+        return [steps[i] for i in order]
+
+    def _steps(self, name: str, start: int, end: int, shards: int) -> list[list[list[int]]]:
+        """Steps `start` to `end` of a part, one of its epochs after the other."""
+        stream = self._streams[name]
+        while len(stream) < end:
+            stream += self.parts[name].plan(self._planned[name], shards)
+            self._planned[name] += 1
+        return stream[start:end]
+
+    def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:
+        """The part's batch; what it redraws each epoch, it redraws each epoch of the whole."""
+        names = list(self.parts)
+        name = names[anchors[0] % len(names)]
+        batch = self.parts[name].batch(epoch, [a // len(names) for a in anchors])
+        return replace(batch, plan=(name, batch))
+
+    def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
+        """The part's loss; logged under its name."""
+        name, of_part = batch.plan
+        result = self.parts[name].loss(embeddings, of_part)
+        logs = {f"{name}/{key}": value for key, value in result.logs.items()}
+        logs[f"{name}/loss"] = result.loss.item()
+        return replace(result, logs=logs)
