@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from train.data.tuples import TrainingTuple, draw_tuples, read_released, release
 from train.device import Placement
 from train.encoder import Encoder
 from train.errors import DataMissingError, UserError
+from train.idiom_tokens import read_expressions
 from train.objectives import Objective
 from train.objectives.adaptive_triplet import AdaptiveTripletObjective
 from train.objectives.idiolink import IdioLinkObjective
@@ -37,9 +38,19 @@ from train.settings import (
 log = logging.getLogger(__name__)
 
 
-def build_encoder(model: ModelSettings, placement: Placement, saved: Path | None = None) -> Encoder:
-    """The encoder, on its device, weights in float32; those of the checkpoint `saved`, if given."""
-    return Encoder.from_pretrained(
+def build_encoder(
+    model: ModelSettings,
+    placement: Placement,
+    saved: Path | None = None,
+    *,
+    expressions: Iterable[str] = (),
+) -> Encoder:
+    """The encoder, on its device, weights in float32; those of the checkpoint `saved`, if given.
+
+    Args:
+        expressions: to get idiom tokens; a saved checkpoint has its own.
+    """
+    encoder = Encoder.from_pretrained(
         saved or resolve_model_path(model.path),
         revision=None if saved else model.revision,
         device=placement.device,
@@ -50,7 +61,37 @@ def build_encoder(model: ModelSettings, placement: Placement, saved: Path | None
         instruction_prompt=model.instruction_prompt,
         trust_remote_code=model.trust_remote_code,
         tokens_per_forward=model.tokens_per_forward or placement.tokens_per_forward,
+        # Before it has its tokens there may be nothing to replace expressions by.
+        replace_expressions=model.replace_expressions if model.idiom_tokens is None else None,
     )
+    if saved is None and (wanted := list(expressions)):
+        encoder.add_idiom_tokens(wanted)
+    if encoder.idiom_tokens is not None and model.replace_expressions is not None:
+        encoder.idiom_tokens.replace = model.replace_expressions
+    return encoder
+
+
+def idiom_expressions(
+    model: ModelSettings, objective: Objective | None = None
+) -> tuple[list[str], list[Path]]:
+    """The expressions that are to get idiom tokens, and the file that names them, if one does.
+
+    Raises:
+        UserError: if the file cannot be read or names none, or the training data names none.
+    """
+    named = model.idiom_tokens
+    if isinstance(named, list):
+        return named, []
+    if named == "train":
+        assert objective is not None  # settings of an evaluation refuse it
+        own = list(dict.fromkeys(expression for expression, _ in objective.idiom_sentences))
+        if not own:
+            raise UserError("model.idiom_tokens=train: the training data names no expression")
+        return own, []
+    if named is None:
+        return [], []
+    path = Path(named).expanduser()
+    return read_expressions(path), [path]
 
 
 def resolve_model_path(path: str) -> str:
@@ -175,6 +216,7 @@ def _idiolink_objective(settings: TrainSettings, own: IdioLinkObjectiveSettings)
                 *(own.split, name),
             )
     released = released_file(root, own.split)
+    of_split = (*split.documents, *split.queries)
     extra_files, note = [released] if own.tuples == "released" else [], ""
     if settings.data.extra == "pie":
         corpus, path = _pie(settings, root, split)
@@ -205,6 +247,7 @@ def _idiolink_objective(settings: TrainSettings, own: IdioLinkObjectiveSettings)
         drop_last=own.drop_last,
         extra_files=extra_files,
         note=note,
+        idiom_sentences=[(r.idiom, r.sentence) for r in of_split if r.usage in ("literal", "idiomatic")],
     )
 
 

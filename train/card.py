@@ -27,9 +27,16 @@ encoder = Encoder.from_pretrained("path/to/this/folder")
 embeddings = encoder.encode(["He broke the ice with a joke."], spans=["broke the ice"])
 ```
 """
+_IDIOM_TOKENS = """
+It reads the expressions in `idiom_tokens.json` as one token each. `Encoder` replaces them by itself; in plain
+sentence-transformers write the token yourself: `IDhomerunID` for "home run".
+"""
 
 
-def model_card(base: str, experiment: str, *, trained_on: str, sample: bool) -> str:
+def model_card(
+    base: str, experiment: str, *, trained_on: str, sample: bool, idiom_tokens: bool = False
+) -> str:
     """A short model card: base model, experiment, data in words, and how to use the folder."""
     note = " on the project's small sample data (a trial, not a model to rely on)" if sample else ""
-    return _CARD.format(base=base, experiment=experiment, trained_on=trained_on, sample=note)
+    card = _CARD.format(base=base, experiment=experiment, trained_on=trained_on, sample=note)
+    return card + _IDIOM_TOKENS if idiom_tokens else card

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +13,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling as Poolin
 from torch import Tensor, nn
 
 from train.errors import UserError
+from train.idiom_tokens import FILE as IDIOM_TOKENS_FILE
+from train.idiom_tokens import IdiomTokens, add_idiom_tokens, load_idiom_tokens
 from train.loading import load_model, quiet
 from train.prompts import Prompts, Request, Role, find_span
 
@@ -40,6 +42,7 @@ class Encoder(nn.Module):
         tokens_per_forward: texts are sorted by length and cut into forward passes of about this many
             tokens, padding included. It bounds padding and, when scoring, memory; it never changes
             an embedding.
+        idiom_tokens: of the model, if it has such: expressions in texts are replaced by them.
 
     Raises:
         UserError: if the model has no transformer, no pooling, or no tokenizer with offsets.
@@ -51,6 +54,7 @@ class Encoder(nn.Module):
         prompts: Prompts | None = None,
         *,
         tokens_per_forward: int = 8192,
+        idiom_tokens: IdiomTokens | None = None,
     ) -> None:
         super().__init__()
         modules = list(model)
@@ -63,6 +67,7 @@ class Encoder(nn.Module):
         self.model = model
         self.prompts = prompts or Prompts()
         self.tokens_per_forward = tokens_per_forward
+        self.idiom_tokens = idiom_tokens
         self._pooling_at = poolings[0]
         self._tokenizer: Any = model.tokenizer
         if not getattr(self._tokenizer, "is_fast", False):
@@ -89,6 +94,7 @@ class Encoder(nn.Module):
         instruction_prompt: str | None = None,
         trust_remote_code: bool = False,
         tokens_per_forward: int = 8192,
+        replace_expressions: bool | None = None,
     ) -> Encoder:
         """Load a sentence-transformers or plain transformers checkpoint, in float32.
 
@@ -102,9 +108,12 @@ class Encoder(nn.Module):
             instruction_prompt: template of queries with an instruction, see :class:`Prompts`.
             trust_remote_code: run Python code that comes with the checkpoint.
             tokens_per_forward: see the class.
+            replace_expressions: whether expressions that have an idiom token are replaced by it; by default
+                as the checkpoint has it.
 
         Raises:
-            UserError: if there is no such model, it cannot be reached, or it is none we can embed with.
+            UserError: if there is no such model, it cannot be reached, or it is none we can embed with; if
+                expressions are to be replaced, and it has no idiom tokens.
         """
         model = load_model(
             str(path),
@@ -131,7 +140,24 @@ class Encoder(nn.Module):
             )
         except ValueError as error:
             raise UserError(f"model {path}: {error}") from None
-        return cls(model, prompts, tokens_per_forward=tokens_per_forward)
+        local = Path(path).expanduser()
+        idioms = load_idiom_tokens(str(local if local.is_dir() else path), model, revision=revision)
+        if idioms is not None and replace_expressions is not None:
+            idioms.replace = replace_expressions
+        elif replace_expressions:
+            raise UserError(
+                f"model.replace_expressions=true: the model {path} has no idiom tokens to replace them by"
+            )
+        return cls(model, prompts, tokens_per_forward=tokens_per_forward, idiom_tokens=idioms)
+
+    def add_idiom_tokens(self, expressions: Iterable[str]) -> None:
+        """Read each expression as one token, which is added to the model; see :mod:`train.idiom_tokens`.
+
+        Raises:
+            UserError: if one is no expression, or the tokenizer cannot have such tokens.
+        """
+        self.idiom_tokens = add_idiom_tokens(self.model, self.idiom_tokens, expressions)
+        self._cache.clear()
 
     def save(self, folder: str | Path) -> None:
         """Write a plain sentence-transformers folder, prompts included, weights as safetensors."""
@@ -144,6 +170,9 @@ class Encoder(nn.Module):
         }
         with quiet():
             self.model.save_pretrained(str(folder), create_model_card=False, safe_serialization=True)
+        (Path(folder) / IDIOM_TOKENS_FILE).unlink(missing_ok=True)
+        if self.idiom_tokens is not None:
+            self.idiom_tokens.save(folder)
 
     # ---------------------------------------------------------------- for users
 
@@ -245,6 +274,8 @@ class Encoder(nn.Module):
         if not requests:
             return torch.zeros(0, self.dimension, device=self.device)
         rendered = [self.prompts.render(request) for request in requests]
+        if self.idiom_tokens is not None:
+            rendered = [self.idiom_tokens.replaced(text, span) for text, span in rendered]
         texts = list(dict.fromkeys(text for text, _ in rendered))
         tokens = dict(zip(texts, self._tokenise(texts), strict=True))
         wanted: dict[str, list[int]] = {text: [] for text in texts}

@@ -13,7 +13,7 @@ from typing import Any
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 
-from train.build import build_benchmarks, build_encoder, build_objective
+from train.build import build_benchmarks, build_encoder, build_objective, idiom_expressions
 from train.card import model_card
 from train.checkpoint import (
     TrainerState,
@@ -140,7 +140,8 @@ def _run(
     benchmarks, not_scored = build_benchmarks(settings)
     check_monitor(settings.trainer, not_scored)
     suite = Suite(benchmarks)
-    files = [*objective.files, *(path for b in suite.benchmarks for path in b.files)]
+    expressions, naming = idiom_expressions(settings.model, objective)
+    files = [*objective.files, *naming, *(path for b in suite.benchmarks for path in b.files)]
     record = run.recorded() or {}
     data = fingerprints(files)
     if checkpoint is not None:
@@ -158,7 +159,10 @@ def _run(
     log.info("objective %s: %s", settings.objective.name, objective.describe())
 
     baseline = _baseline(settings, run, suite, placement)
-    encoder = build_encoder(settings.model, placement, checkpoint)
+    encoder = build_encoder(settings.model, placement, checkpoint, expressions=expressions)
+    if encoder.idiom_tokens is not None:
+        for line in encoder.idiom_tokens.describe(objective.idiom_sentences):
+            log.info(line)
     own = settings.idiolink_objective
     if own and any(mode.startswith("masked_") for mode in (*own.query_mode, *own.document_mode)):
         encoder.check_mask(own.mask)
@@ -176,6 +180,7 @@ def _run(
             record["experiment"],
             trained_on=objective.describe(),
             sample=settings.data.sample,
+            idiom_tokens=encoder.idiom_tokens is not None,
         ),
         checkpoint=checkpoint,
     )

@@ -18,6 +18,7 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
@@ -61,6 +62,20 @@ class ModelSettings(_Section):
     instruction_prompt: str | None
     trust_remote_code: bool
     tokens_per_forward: PositiveInt | None
+    idiom_tokens: str | list[str] | None
+    replace_expressions: bool | None
+
+    @field_validator("idiom_tokens", mode="before")
+    @classmethod
+    def _expressions(cls, value: Any) -> Any:
+        if value is None or (isinstance(value, str) and value.strip()):
+            return value
+        if not isinstance(value, list) or not value:
+            raise ValueError(f"must be train, a list of expressions, or a text file of them, got {value!r}")
+        for expression in value:
+            if not isinstance(expression, str) or not any(c.isalnum() for c in expression):
+                raise ValueError(f"{expression!r} holds no letter: it is no expression")
+        return value
 
 
 class DataSettings(_Section):
@@ -401,6 +416,8 @@ class EvaluateSettings(Common):
 
     @model_validator(mode="after")
     def _nothing_is_trained(self) -> Self:
+        if self.model.idiom_tokens == "train":
+            raise ValueError("model.idiom_tokens=train: there is no training data here; list the expressions")
         if self.data.extra is not None:
             raise ValueError(f"data.extra={self.data.extra} is training data: leave it out")
         return self

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from train.build import build_benchmarks, build_encoder
+from train.build import build_benchmarks, build_encoder, idiom_expressions
 from train.device import place
 from train.errors import UserError
 from train.runfolder import code_version, fingerprints, package_versions, write_json, write_jsonl, write_text
@@ -39,7 +39,8 @@ def zero_shot(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, f
     log.info(placement.reason)
     benchmarks, not_scored = build_benchmarks(settings, settings.benchmarks)
     suite = Suite(benchmarks)
-    encoder = build_encoder(settings.model, placement)
+    expressions, naming = idiom_expressions(settings.model)
+    encoder = build_encoder(settings.model, placement, expressions=expressions)
     dtype = placement.autocast_dtype
     lower = torch.autocast(placement.device, dtype) if dtype else contextlib.nullcontext()
     with lower:
@@ -50,7 +51,7 @@ def zero_shot(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, f
     )
     title = f"{settings.model.path} {SAMPLE_NOTE}" if settings.data.sample else settings.model.path
     print_scores(card.scores, title)
-    files = [path for benchmark in suite.benchmarks for path in benchmark.files]
+    files = [*naming, *(path for benchmark in suite.benchmarks for path in benchmark.files)]
     try:
         if settings.output is not None:
             meta = {

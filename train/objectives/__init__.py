@@ -63,6 +63,11 @@ class Objective(Protocol):
         """Every request that a batch's `plain_rows` can name."""
         ...
 
+    @property
+    def idiom_sentences(self) -> Sequence[tuple[str, str]]:
+        """Each training sentence that is to hold an expression, as (expression, sentence)."""
+        ...
+
     def describe(self) -> str:
         """One line for the log, the scores and the model card: how many anchors of what data."""
         ...

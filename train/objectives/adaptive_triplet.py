@@ -68,6 +68,7 @@ class AdaptiveTripletObjective:
             )
         self._texts = [text for group in self._groups for text in group.texts]
         self._group_of = [i for i, group in enumerate(self._groups) for _ in group.texts]
+        self.idiom_sentences = [(group.expression, group.sentence) for group in self._groups]
         sizes = [len(group.texts) for group in self._groups]
         self._first = np.cumsum([0, *sizes]).tolist()
         self.plain_requests = [

@@ -57,6 +57,7 @@ class IdioLinkObjective:
         drop_last: leave out the last batch of an epoch where it is not full.
         extra_files: files beside the split's that were read (released tuples, external data).
         note: what is to be said of the data beside the counts.
+        idiom_sentences: the split's sentences with their idiom, as (idiom, sentence).
 
     Raises:
         UserError: if no anchor has a positive, or `drop_last` leaves no batch.
@@ -82,6 +83,7 @@ class IdioLinkObjective:
         drop_last: bool = False,
         extra_files: Sequence[Path] = (),
         note: str = "",
+        idiom_sentences: Sequence[tuple[str, str]] = (),
     ) -> None:
         self._records: dict[str, Document] = {r.id: r for r in (*split.documents, *split.queries)}
         self._tuples = tuples
@@ -101,6 +103,7 @@ class IdioLinkObjective:
         self.drop_last = drop_last
         self.files = [*split.files, *extra_files]
         self.note = note
+        self.idiom_sentences = list(idiom_sentences)
         self.modules = nn.Module()  # trains nothing beside the encoder
 
         drawn = tuples(0)

@@ -33,6 +33,7 @@ class JointObjective:
         self.files: list[Path] = [path for part in self.parts.values() for path in part.files]
         self.modules = nn.ModuleDict({name: part.modules for name, part in self.parts.items()})
         self.plain_requests: list[Request] = [r for part in self.parts.values() for r in part.plain_requests]
+        self.idiom_sentences = [pair for part in self.parts.values() for pair in part.idiom_sentences]
         self._streams: dict[str, list[list[list[int]]]] = {name: [] for name in self.parts}
         self._planned: dict[str, int] = dict.fromkeys(self.parts, 0)
         self._shards = 0
