@@ -1,0 +1,525 @@
+"""Idiom tokens: replacing, spans, embeddings, saving, tokenizers of three kinds, whole runs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+from tests.tiny_runs import assert_same_run, at_loss, composed, resume, train
+from train.build import build_objective, idiom_expressions
+from train.data.idiolink import load_split
+from train.data.semeval2022 import TRAIN_FILE
+from train.encoder import Encoder
+from train.errors import UserError
+from train.idiom_tokens import FILE, IdiomTokens, token_name
+from train.interrupts import Interrupted
+from train.prompts import Prompts, Request
+from train.settings import EvaluateSettings, TrainSettings, check
+
+IDIOMS = ["home run", "spill the beans", "alto-falante"]
+TEXT = "He hit a Home Run."
+TOKENS = IdiomTokens({"IDhomerunID": ["home run"], "IDspillthebeansID": ["spill the beans"]})
+
+
+@pytest.fixture
+def encoder(tiny: Encoder) -> Encoder:
+    tiny.add_idiom_tokens(IDIOMS)
+    return tiny
+
+
+def rows(encoder: Encoder) -> torch.Tensor:
+    """The embedding matrix."""
+    transformer: Any = encoder.model[0]
+    matrix: torch.Tensor = transformer.auto_model.get_input_embeddings().weight.detach()
+    return matrix
+
+
+def row(encoder: Encoder, token: str) -> torch.Tensor:
+    return rows(encoder)[encoder.model.tokenizer.convert_tokens_to_ids(token)]
+
+
+@pytest.mark.parametrize(
+    ("expression", "token"),
+    [
+        ("home run", "IDhomerunID"),
+        ("Dutch courage", "IDdutchcourageID"),
+        ("alto-falante", "IDaltofalanteID"),
+        ("alto falante", "IDaltofalanteID"),
+        ("má-fé", "IDmáféID"),
+        ("devil’s advocate", "IDdevilsadvocateID"),
+    ],
+)
+def test_names(expression: str, token: str) -> None:
+    assert token_name(expression) == token
+
+
+def test_texts_are_read_with_tokens_for_their_expressions() -> None:
+    assert TOKENS.replaced(TEXT)[0] == "He hit a IDhomerunID."
+    text = "Home runs? She spilled the beans on two home-runs!"
+    assert TOKENS.replaced(text)[0] == "IDhomerunID? She IDspillthebeansID on two IDhomerunID!"
+    assert TOKENS.replaced("Nothing of the kind.")[0] == "Nothing of the kind."
+    assert TOKENS.replaced("")[0] == ""
+
+
+@pytest.mark.parametrize(
+    ("span", "words"),
+    [
+        ("He", "He"),
+        ("two", "two"),
+        ("spilled the beans", "IDspillthebeansID"),
+        ("beans", "IDspillthebeansID"),
+        ("the", "IDspillthebeansID"),
+        ("spilled the beans on", "IDspillthebeansID on"),
+        ("He spilled", "He IDspillthebeansID"),
+        ("beans on two home", "IDspillthebeansID on two IDhomerunID"),
+        ("He spilled the beans on two home runs.", "He IDspillthebeansID on two IDhomerunID."),
+        (".", "."),
+    ],
+)
+def test_a_span_keeps_its_words_and_takes_in_whole_tokens(span: str, words: str) -> None:
+    text = "He spilled the beans on two home runs."
+    start = text.index(span)
+    new, moved = TOKENS.replaced(text, (start, start + len(span)))
+    assert moved is not None
+    assert new[slice(*moved)] == words
+
+
+def test_spans_move_with_prompt_and_replacing(encoder: Encoder) -> None:
+    """The instruction quotes the span; the query's own is meant, and both are read as the token."""
+    encoder.prompts = Prompts(query="query: ", instruction="Find '{instruction}'\n{query} !")
+    text = "A home run is a home run they say."
+    second = text.rindex("home"), text.rindex("home") + len("home run")
+    request = Request(text, second, role="query", instruction="home runs", pooling="span")
+    read = "Find 'IDhomerunID'\nA IDhomerunID is a IDhomerunID they say. !"
+    where = read.rindex("IDhomerunID")
+    assert encoder.idiom_tokens is not None
+    assert encoder.idiom_tokens.replaced(*encoder.prompts.render(request)) == (read, (where, where + 11))
+    hidden = states(encoder, read)
+    expected = torch.nn.functional.normalize(hidden[token_at(encoder, read, where)], dim=0)
+    torch.testing.assert_close(encoder([request])[0], expected, atol=1e-6, rtol=0)
+
+
+def states(encoder: Encoder, text: str) -> torch.Tensor:
+    """The last layer's token embeddings of a text that is read as it stands."""
+    transformer: Any = encoder.model[0]
+    with torch.no_grad():
+        encoded = encoder.model.tokenizer(text, return_tensors="pt")
+        hidden: torch.Tensor = transformer.auto_model(**encoded).last_hidden_state[0]
+    return hidden
+
+
+def token_at(encoder: Encoder, text: str, start: int) -> int:
+    offsets = encoder.model.tokenizer(text, return_offsets_mapping=True)["offset_mapping"]
+    return next(i for i, (s, e) in enumerate(offsets) if s == start < e)
+
+
+@pytest.mark.parametrize("span", ["Home Run", "Run", "Home", (11, 15)])
+def test_a_span_in_an_expression_is_the_token(encoder: Encoder, span: Any) -> None:
+    hidden = states(encoder, "He hit a IDhomerunID.")
+    assert len(hidden) == 7  # [CLS] he hit a IDhomerunID . [SEP]
+    ours = encoder.encode([TEXT], [span])[0]
+    torch.testing.assert_close(ours, torch.nn.functional.normalize(hidden[4], dim=0), atol=1e-6, rtol=0)
+
+
+def test_a_span_of_the_words_beside_an_expression(encoder: Encoder) -> None:
+    hidden = states(encoder, "He hit a IDhomerunID.")
+    ours = encoder.encode([TEXT, TEXT], ["hit a", "a Home"])
+    for mine, theirs in zip(ours, (hidden[2:4], hidden[3:5]), strict=True):
+        expected = torch.nn.functional.normalize(theirs.mean(0), dim=0)
+        torch.testing.assert_close(mine, expected, atol=1e-6, rtol=0)
+
+
+def test_new_embeddings_are_the_mean_of_the_word_pieces(tiny: Encoder) -> None:
+    before = rows(tiny).clone()
+    tiny.add_idiom_tokens(["home run", "spill the beans"])
+    after = rows(tiny)
+    assert torch.equal(after[: len(before)], before)
+    assert len(after) == len(before) + 2
+    for expression in ("home run", "spill the beans"):
+        ids = [tiny.model.tokenizer.convert_tokens_to_ids(word) for word in expression.split()]
+        total = sum(before[i] for i in ids)
+        torch.testing.assert_close(row(tiny, token_name(expression)), total / len(ids))
+
+
+def test_variants_share_a_token_and_what_is_there_stays(encoder: Encoder) -> None:
+    with torch.no_grad():
+        row(encoder, "IDhomerunID").fill_(0.5)
+    size = len(rows(encoder))
+    encoder.add_idiom_tokens(["Home-Run", "alto falante", "home run", "big fish", "má-fé", "ma fe"])
+    assert encoder.idiom_tokens is not None
+    assert encoder.idiom_tokens.expressions == {
+        "IDhomerunID": ["home run", "Home-Run"],
+        "IDspillthebeansID": ["spill the beans"],
+        "IDaltofalanteID": ["alto-falante", "alto falante"],
+        "IDbigfishID": ["big fish"],
+        "IDmáféID": ["má-fé", "ma fe"],  # this tokenizer drops accents
+    }
+    assert len(rows(encoder)) == size + 2
+    assert torch.all(row(encoder, "IDhomerunID") == 0.5)
+
+
+def test_embeddings_do_not_depend_on_company_and_capitals(encoder: Encoder) -> None:
+    texts = [TEXT, "He spilled the beans about many things that nobody should have known.", "No idiom."]
+    together = encoder.encode(texts)
+    alone = torch.cat([encoder.encode([text]) for text in texts])
+    torch.testing.assert_close(together, alone, atol=2e-6, rtol=0)
+    shouted = encoder.encode([text.upper() for text in texts])
+    torch.testing.assert_close(shouted, together, atol=2e-6, rtol=0)
+
+
+def test_what_is_read_alike_goes_through_the_model_once(encoder: Encoder) -> None:
+    seen: list[int] = []
+    requests = [
+        Request("A home run."),
+        Request("A Home-Run."),
+        Request("A home run.", (2, 6), pooling="span"),
+    ]
+    embeddings = encoder(requests, on_progress=seen.append)
+    assert sum(seen) == 1
+    assert torch.equal(embeddings[0], embeddings[1])
+
+
+def test_a_plain_load_has_the_tokens(encoder: Encoder, tmp_path: Path) -> None:
+    with torch.no_grad():
+        row(encoder, "IDhomerunID").add_(0.3)
+    texts = [TEXT, "Dois altos-falantes; she spills the beans."]
+    ours, spans = encoder.encode(texts), encoder.encode(texts, ["Home Run", "beans"])
+    encoder.save(tmp_path)
+    plain = SentenceTransformer(str(tmp_path), device="cpu")
+    read = ["He hit a IDhomerunID.", "Dois IDaltofalanteID; she IDspillthebeansID."]
+    theirs = plain.encode(read, convert_to_tensor=True)
+    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
+    again = Encoder.from_pretrained(tmp_path, device="cpu")
+    torch.testing.assert_close(again.encode(texts), ours, atol=0, rtol=0)
+    torch.testing.assert_close(again.encode(texts, ["Home Run", "beans"]), spans, atol=0, rtol=0)
+    again.save(tmp_path / "again")
+    assert (tmp_path / "again" / FILE).read_bytes() == (tmp_path / FILE).read_bytes()
+
+
+def test_replacing_can_be_switched_and_the_checkpoint_keeps_the_choice(
+    encoder: Encoder, tiny_path: Path, tmp_path: Path
+) -> None:
+    replaced, plain = encoder.encode([TEXT]), Encoder.from_pretrained(tiny_path, device="cpu").encode([TEXT])
+    encoder.save(tmp_path / "on")
+    off = Encoder.from_pretrained(tmp_path / "on", device="cpu", replace_expressions=False)
+    torch.testing.assert_close(off.encode([TEXT]), plain, atol=1e-6, rtol=0)
+    assert not torch.allclose(replaced, plain, atol=1e-3)
+    off.save(tmp_path / "off")
+    for option, expected in ((None, plain), (True, replaced)):
+        again = Encoder.from_pretrained(tmp_path / "off", device="cpu", replace_expressions=option)
+        torch.testing.assert_close(again.encode([TEXT]), expected, atol=1e-6, rtol=0)
+
+
+def test_without_idiom_tokens_nothing_is_different(tiny: Encoder, tiny_path: Path, tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text("of another model")
+    tiny.save(tmp_path)
+    assert not (tmp_path / FILE).exists()
+    with pytest.raises(UserError, match=r"replace_expressions=true: .* has no idiom tokens"):
+        Encoder.from_pretrained(tiny_path, device="cpu", replace_expressions=True)
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda text: text[: len(text) // 2], "not valid JSON"),
+        (lambda _: "[]", "expected an object with the fields"),
+        (lambda text: text.replace('"format": 1', '"format": 9'), "'format': expected 1, got 9"),
+        (lambda text: text.replace('"replace": true', '"replace": 1'), "'replace': expected true or false"),
+        (lambda text: text.replace("IDhomerunID", "IDhomeID"), "has no token IDhomeID"),
+        (lambda text: text.replace("alto-falante", "home run"), "'home run' has two tokens"),
+        (lambda text: text.replace("home run", "…"), "is no expression"),
+        (lambda text: text.replace('"home run"', "3"), "expected a list of expressions"),
+    ],
+)
+def test_a_damaged_file_is_named(
+    encoder: Encoder, tmp_path: Path, damage: Callable[[str], str], says: str
+) -> None:
+    encoder.save(tmp_path)
+    path = tmp_path / FILE
+    path.write_text(damage(path.read_text(encoding="utf-8")), encoding="utf-8")
+    with pytest.raises(UserError, match=says) as error:
+        Encoder.from_pretrained(tmp_path, device="cpu")
+    assert str(path) in str(error.value)
+
+
+# ---------------------------------------------------------------- other tokenizers
+
+_CORPUS = ["He hit a home run and spilled the beans.", "Dois alto-falantes de má-fé.", "Air in the bagpipe."]
+
+
+def _byte_level() -> Tokenizer:
+    """As RoBERTa's: cased, a space belongs to the word after it."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.train_from_iterator(
+        _CORPUS,
+        trainers.BpeTrainer(vocab_size=330, special_tokens=["<pad>", "<unk>"], initial_alphabet=alphabet),
+    )
+    return tokenizer
+
+
+def _sentence_piece() -> Tokenizer:
+    """As XLM-R's: unigrams, a mark for the space, compatibility normalisation."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    tokenizer.train_from_iterator(
+        _CORPUS,
+        trainers.UnigramTrainer(vocab_size=90, special_tokens=["<pad>", "<unk>"], unk_token="<unk>"),
+    )
+    return tokenizer
+
+
+def _lower_casing() -> Tokenizer:
+    """As an uncased sentence-piece tokenizer's."""
+    tokenizer = _sentence_piece()
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    return tokenizer
+
+
+@pytest.fixture(params=[_byte_level, _sentence_piece, _lower_casing], ids=lambda make: make.__name__)
+def other(request: pytest.FixtureRequest, tmp_path: Path) -> Encoder:
+    wrapped = PreTrainedTokenizerFast(
+        tokenizer_object=request.param(), pad_token="<pad>", unk_token="<unk>", model_max_length=64
+    )
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(wrapped) + 5,  # rows that no token has, as many models have them
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=64,
+    )
+    BertModel(config).save_pretrained(tmp_path / "bert")
+    wrapped.save_pretrained(tmp_path / "bert")
+    transformer = Transformer(str(tmp_path / "bert"), max_seq_length=64)
+    model = SentenceTransformer(modules=[transformer, Pooling(16), Normalize()], device="cpu")
+    return Encoder(model)
+
+
+def test_tokens_in_other_tokenizers(other: Encoder, tmp_path: Path) -> None:
+    pieces = other.model.tokenizer("home run", add_special_tokens=False)["input_ids"]
+    mean = rows(other)[pieces].mean(0)
+    many = [f"idiom number {'x' * i}" for i in range(1, 8)]  # more than there are free rows
+    other.add_idiom_tokens([*IDIOMS, "má-fé", *many])
+    torch.testing.assert_close(row(other, "IDhomerunID"), mean)
+    tokenizer = other.model.tokenizer
+    id_ = tokenizer.convert_tokens_to_ids("IDhomerunID")
+    read = 'IDhomerunID: a (IDhomerunID), "IDhomerunID" to hit IDhomerunID.'
+    encoded = tokenizer(read, return_offsets_mapping=True)
+    where = [o for i, o in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True) if i == id_]
+    assert [read[s:e].strip() for s, e in where] == ["IDhomerunID"] * 4
+    # No piece that is a space alone before the token.
+    assert len(tokenizer("a IDmáféID")["input_ids"]) == len(tokenizer("a")["input_ids"]) + 1
+
+    texts = [TEXT, "He spilled the beans: a home run de má-fé", "Air"]
+    ours = other.encode(texts)
+    alone = torch.cat([other.encode([text]) for text in texts])
+    torch.testing.assert_close(ours, alone, atol=2e-6, rtol=0)
+    span = other.encode([TEXT], ["Run"])[0]
+    hidden = states(other, "He hit a IDhomerunID.")
+    at = tokenizer("He hit a IDhomerunID.")["input_ids"].index(id_)
+    torch.testing.assert_close(span, torch.nn.functional.normalize(hidden[at], dim=0), atol=1e-6, rtol=0)
+    before = other.encode([TEXT], ["hit a"])[0]
+    assert not torch.allclose(before, other.encode([TEXT], ["hit a Home"])[0], atol=1e-4)
+
+    other.save(tmp_path / "saved")
+    plain = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    theirs = plain.encode(
+        ["He hit a IDhomerunID.", "He IDspillthebeansID: a IDhomerunID de IDmáféID", "Air"],
+        convert_to_tensor=True,
+    )
+    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
+    again = Encoder.from_pretrained(tmp_path / "saved", device="cpu")
+    torch.testing.assert_close(again.encode(texts), ours, atol=1e-6, rtol=0)
+
+
+# ---------------------------------------------------------------- settings and runs
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("model.idiom_tokens=[]", "model.idiom_tokens: must be train, a list of expressions, or a text file"),
+        ("model.idiom_tokens=3", "model.idiom_tokens: must be train"),
+        ("model.idiom_tokens=[home run,'...']", "model.idiom_tokens: '...' holds no letter"),
+        ("model.replace_expressions=some", "model.replace_expressions"),
+    ],
+)
+def test_wrong_settings(override: str, says: str) -> None:
+    with pytest.raises(UserError) as error:
+        check(TrainSettings, composed("config", override))
+    assert says in str(error.value)
+
+
+def test_an_evaluation_has_no_training_data() -> None:
+    with pytest.raises(UserError, match="idiom_tokens=train: there is no training data"):
+        check(EvaluateSettings, composed("evaluate", "model.idiom_tokens=train"))
+
+
+def expressions(*overrides: str) -> tuple[list[str], list[Path]]:
+    settings = check(TrainSettings, composed("config", *overrides))
+    return idiom_expressions(settings.model, build_objective(settings))
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    """A folder of the task with three groups; the expression of the second is not as the table names it."""
+    path = tmp_path / "semeval2022_task2b" / TRAIN_FILE
+    path.parent.mkdir(parents=True)
+    table = [
+        ("home run", "She scored a Home Run there.", "She scored a clear win there.", "1"),
+        ("home run", "She scored a Home Run there.", "She scored a house run there.", "None"),
+        ("case study", "Two case studies were read.", "Two reports were read.", "1"),
+        ("case study", "Two case studies were read.", "Two box studies were read.", "None"),
+        ("big fish", "He is a big fish.", "He is somebody.", "1"),
+    ]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["ID", "MWE1", "Language", "sentence_1", "sentence_2", "sim"])
+        writer.writerows([[i, name, "EN", a, b, sim] for i, (name, a, b, sim) in enumerate(table)])
+    return path.parents[2]
+
+
+def test_the_training_datas_expressions(pairs: Path, sample_root: Path) -> None:
+    own = (f"data.semeval2022={pairs}", f"data.root={sample_root}", "model.idiom_tokens=train")
+    idioms = list(dict.fromkeys(d.idiom for d in load_split(sample_root, "train").documents))
+    assert expressions("objective=adaptive_triplet", *own) == (["home run", "case study"], [])
+    every = expressions("objective=adaptive_triplet", "objective.groups=all", *own)[0]
+    assert every == ["home run", "case study", "big fish"]
+    assert expressions(*own) == (idioms, [])
+    assert expressions("objective=joint", *own)[0] == [*idioms, "home run", "case study"]
+
+
+def test_external_data_names_no_tokens(tmp_path: Path, sample_root: Path) -> None:
+    header = "Idiom,Sense,Idiomatic_Sent,Literal_Sent,Idiomatic_Label,Literal_Label\n"
+    line = "hit the sack,go to bed,I hit the sack .,I went to bed .,O B I I O,O B I I O\n"
+    (tmp_path / "data_cleaned.csv").write_text(header + line, encoding="utf-8")
+    named, _ = expressions(
+        *("+experiment=idiolink_ft", f"data.root={sample_root}", "data.extra=pie", f"data.pie={tmp_path}"),
+        "model.idiom_tokens=train",
+    )
+    assert named
+    assert not any("sack" in name for name in named)
+
+
+def test_expressions_of_a_list_and_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "idioms.txt"
+    path.write_text("home run\n\n  má-fé \n", encoding="utf-8")
+    assert expressions("data=sample", f"model.idiom_tokens={path}") == (["home run", "má-fé"], [path])
+    assert expressions("data=sample", "model.idiom_tokens=[home run,'má-fé']")[0] == ["home run", "má-fé"]
+    path.write_text("home run\n…\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"idioms\.txt, line 2: '…' holds no letter"):
+        expressions("data=sample", f"model.idiom_tokens={path}")
+    path.write_text("\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"idioms\.txt: names no expression"):
+        expressions("data=sample", f"model.idiom_tokens={path}")
+    with pytest.raises(UserError, match=r"none\.txt: cannot be read"):
+        expressions("data=sample", f"model.idiom_tokens={tmp_path / 'none.txt'}")
+
+
+def test_what_was_not_found_is_counted_and_named() -> None:
+    sentences = [
+        ("Home-Run", "A home run."),
+        ("home run", "He ran home."),
+        ("home run", "He is at home."),
+        ("big fish", "A big fish."),
+    ]
+    assert TOKENS.describe(sentences) == [
+        "idiom tokens: 2 expressions have 2 tokens; of 3 training sentences with one of them it was not "
+        "found in 2: home run (2)",
+        "idiom tokens: in no training sentence, so not trained: spill the beans",
+    ]
+
+
+def terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_run_with_tokens_trains_saves_and_resumes_bit_for_bit(
+    tmp_path: Path,
+    options: list[str],
+    tiny_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    own = [*options, "benchmark=[idiolink]", "model.idiom_tokens=train"]
+    caplog.set_level("INFO")
+    train(tmp_path / "whole", own)
+    found = [r.getMessage() for r in caplog.records if r.getMessage().startswith("idiom tokens")]
+    assert "6 expressions have 6 tokens; of " in found[0]
+    at_loss(monkeypatch, 2, terminate)
+    with pytest.raises(Interrupted):
+        train(tmp_path / "cut", own)
+    monkeypatch.undo()
+    resume(tmp_path / "cut")
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+
+    best = Encoder.from_pretrained(tmp_path / "whole" / "best", device="cpu")
+    assert best.idiom_tokens is not None
+    for token, names in best.idiom_tokens.expressions.items():
+        start = Encoder.from_pretrained(tiny_path, device="cpu")
+        start.add_idiom_tokens(names)
+        assert not torch.equal(row(best, token), row(start, token))  # it was trained
+    text = f"So {names[0]} it is."
+    plain = SentenceTransformer(str(tmp_path / "whole" / "best"), device="cpu")
+    theirs = plain.encode([f"So {token} it is."], convert_to_tensor=True)
+    torch.testing.assert_close(best.encode([text]), theirs, atol=1e-6, rtol=0)
+    assert FILE in (tmp_path / "whole" / "best" / "README.md").read_text(encoding="utf-8")
+    sums = json.loads((tmp_path / "whole" / "step_6" / "checksums.json").read_text())
+    assert FILE in sums
+
+    # The untrained model is the one that was named, without tokens.
+    train(tmp_path / "without", [*options, "benchmark=[idiolink]", "trainer.max_steps=1"])
+    baselines = [json.loads((tmp_path / n / "baseline.json").read_text()) for n in ("whole", "without")]
+    assert baselines[0] == baselines[1]
+
+
+def test_a_run_that_lost_its_token_file_goes_on_from_the_checkpoint_before(
+    tmp_path: Path, options: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    own = [*options, "benchmark=[idiolink]", "model.idiom_tokens=train", "trainer.keep_checkpoints=2"]
+    train(tmp_path / "run", own)
+    shutil.copytree(tmp_path / "run", tmp_path / "whole")
+    (tmp_path / "run" / "step_6" / FILE).unlink()
+    resume(tmp_path / "run")
+    assert f"{FILE} is missing" in caplog.text
+    assert_same_run(tmp_path / "whole", tmp_path / "run")
+
+
+def test_triplets_are_read_with_tokens(
+    pairs: Path, tmp_path: Path, options: list[str], sample_root: Path
+) -> None:
+    """With replacing off the loss is another, and the checkpoint remembers that it is off."""
+    own = [o for o in options if not o.startswith(("+experiment", "objective.", "data=", "trainer.batch"))]
+    own = ["objective=adaptive_triplet", *own, "benchmark=[idiolink]"]
+    own += [f"data.semeval2022={pairs}", f"data.root={sample_root}"]
+    own += ["trainer.max_steps=1", "trainer.batch_size=8", "model.idiom_tokens=train"]
+    losses = []
+    for option in ("null", "false"):
+        folder = tmp_path / option
+        train(folder, [*own, f"model.replace_expressions={option}"])
+        line = json.loads((folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[0])
+        losses.append(line["loss"])
+        kept = json.loads((folder / "best" / FILE).read_text(encoding="utf-8"))
+        assert kept["replace"] == (option == "null")
+        assert list(kept["expressions"]) == ["IDhomerunID", "IDcasestudyID"]
+    assert losses[0] != losses[1]
