@@ -91,6 +91,11 @@ def idiom_expressions(
     if named is None:
         return [], []
     path = Path(named).expanduser()
+    if not path.is_file():
+        raise UserError(
+            f"model.idiom_tokens={named}: there is no such file; give train, a list of expressions, or a text "
+            "file with one a line"
+        )
     return read_expressions(path), [path]
 
 
