@@ -93,8 +93,8 @@ def idiom_expressions(
     path = Path(named).expanduser()
     if not path.is_file():
         raise UserError(
-            f"model.idiom_tokens={named}: there is no such file; give train, a list of expressions, or a text "
-            "file with one a line"
+            f"model.idiom_tokens={named}: there is no such file; give train, a list of expressions, or a "
+            "text file with one a line"
         )
     return read_expressions(path), [path]
 
