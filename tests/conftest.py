@@ -82,6 +82,7 @@ def options(tiny_path: Path) -> list[str]:
     return [
         *DRAWN,
         "data=sample",
+        "benchmark=[idiolink]",
         "device=cpu",
         "model=pretrained",
         f"model.path={tiny_path}",
