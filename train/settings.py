@@ -298,7 +298,9 @@ class Common(_Section):
         """Raises ValueError for a name that `benchmark=[...]` leaves out."""
         for name in benchmarks or []:
             if name not in self.benchmark.names:
-                raise ValueError(f"{option}: {name} is not among benchmark=[{', '.join(self.benchmark.names)}]")
+                raise ValueError(
+                    f"{option}: {name} is not among benchmark=[{', '.join(self.benchmark.names)}]"
+                )
 
     @property
     def semeval_splits(self) -> list[SemEvalSplit]:

@@ -24,7 +24,8 @@ def embeddings(seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
 
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
-    return (a @ b) / (a.norm() * b.norm())
+    similarity: Tensor = (a @ b) / (a.norm() * b.norm())
+    return similarity
 
 
 def roles() -> list[tuple[int, str]]:
@@ -90,13 +91,15 @@ def test_value_gradient_and_counts_equal_the_loops(
     assert (result.num_within, result.num_across) == (within, across)
     assert result.loss.item() == pytest.approx(expected.item(), abs=1e-9)
     result.loss.backward()
-    expected.backward()
+    expected.backward()  # type: ignore[no-untyped-call]
     torch.testing.assert_close(ours.grad, theirs.grad, atol=1e-9, rtol=0)
 
 
 def test_the_loops_have_something_to_find() -> None:
     """So that the comparison above is no comparison of nothing with nothing."""
-    counts = [naive(embeddings(), kind, "all", "cosine", (1.0, 0.0))[1:] for kind in ("hard", "semihard", "easy")]
+    counts = [
+        naive(embeddings(), kind, "all", "cosine", (1.0, 0.0))[1:] for kind in ("hard", "semihard", "easy")
+    ]
     assert all(within and across for within, across in counts)
 
 
@@ -110,7 +113,7 @@ def test_lower_precision_inputs_are_computed_in_float32(dtype: torch.dtype, tole
     assert (result.num_within, result.num_across) == (within, across)
     assert result.loss.item() == pytest.approx(expected.item(), abs=1e-5)
     result.loss.backward()
-    expected.backward()
+    expected.backward()  # type: ignore[no-untyped-call]
     assert x.grad is not None
     assert x.grad.dtype == dtype
     torch.testing.assert_close(x.grad.double(), same_numbers.grad, atol=tolerance, rtol=tolerance)

@@ -123,7 +123,7 @@ def test_a_submission_is_the_tasks_own_form_filled(semeval_real: SemEvalFiles, n
 
 
 def test_halves_share_their_embeddings(semeval_sample: SemEvalFiles) -> None:
-    splits = [read_pairs(semeval_sample, name) for name in ("dev", "dev_a", "dev_b")]  # type: ignore[arg-type]
+    splits = [read_pairs(semeval_sample, name) for name in ("dev", "dev_a", "dev_b")]
     assert len(SemEvalBenchmark(splits).requests) == 2 * len(splits[0].pairs)
 
 
@@ -132,9 +132,7 @@ LAST2 = {"en": (0.763, 0.005, 0.851), "pt": (0.686, 0.274, 0.629), "all": (0.712
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("pooling", "max_length", "published"), [(None, None, OWN), ("last2", 128, LAST2)]
-)
+@pytest.mark.parametrize(("pooling", "max_length", "published"), [(None, None, OWN), ("last2", 128, LAST2)])
 def test_the_untrained_model_has_its_known_scores(
     semeval_real: SemEvalFiles,
     minilm_path: str,

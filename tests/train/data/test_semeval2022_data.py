@@ -13,7 +13,17 @@ from train.data.semeval2022 import ONE_SHOT_FILE, TRAIN_FILE, SemEvalFiles, read
 from train.errors import UserError
 from train.scorekeys import SemEvalSplit
 
-HEADER = ["ID", "MWE1", "MWE2", "Language", "sentence_1", "sentence_2", "sim", "alternative_1", "alternative_2"]
+HEADER = [
+    "ID",
+    "MWE1",
+    "MWE2",
+    "Language",
+    "sentence_1",
+    "sentence_2",
+    "sim",
+    "alternative_1",
+    "alternative_2",
+]
 GOOD = [
     ["a.1", "cold feet", "None", "EN", "He got Cold-Feet.", "He had doubts.", "1", "", ""],
     ["a.2", "cold feet", "None", "EN", "He got Cold-Feet.", "He got icy toes.", "None", "", ""],
@@ -62,12 +72,27 @@ def test_rows_become_groups(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
-        (["c", "cold feet", "None", "EN", "Cold feet.", " ", "1", "", ""], r"row 5 \(ID c\), field 'sentence_2'"),
-        (["c", "", "None", "EN", "Cold feet.", "No.", "1", "", ""], r"row 5 \(ID c\), field 'MWE1': is empty"),
-        (["c", "cold feet", "None", "FR", "Cold feet.", "No.", "1", "", ""], r"field 'Language': 'FR' is not one"),
-        (["c", "cold feet", "None", "EN", "Cold feet.", "No.", "0.5", "", ""], r"field 'sim': '0.5' is neither"),
+        (
+            ["c", "cold feet", "None", "EN", "Cold feet.", " ", "1", "", ""],
+            r"row 5 \(ID c\), field 'sentence_2'",
+        ),
+        (
+            ["c", "", "None", "EN", "Cold feet.", "No.", "1", "", ""],
+            r"row 5 \(ID c\), field 'MWE1': is empty",
+        ),
+        (
+            ["c", "cold feet", "None", "FR", "Cold feet.", "No.", "1", "", ""],
+            r"field 'Language': 'FR' is not one",
+        ),
+        (
+            ["c", "cold feet", "None", "EN", "Cold feet.", "No.", "0.5", "", ""],
+            r"field 'sim': '0.5' is neither",
+        ),
         (["c", "cold feet", "None", "EN", "Cold feet.", "No.", "", "", ""], r"field 'sim': '' is neither"),
-        (["c", "red tape", "None", "EN", "Cold feet.", "No.", "1", "", ""], r"field 'MWE1': 'red tape' is not in"),
+        (
+            ["c", "red tape", "None", "EN", "Cold feet.", "No.", "1", "", ""],
+            r"field 'MWE1': 'red tape' is not in",
+        ),
         (["c", "cold feet", "None", "EN", "Cold feet."], r"row 5 \(ID c\): has another number of fields"),
         (
             ["c", "feet", "None", "EN", "He got Cold-Feet.", "No.", "1", "", ""],
@@ -118,7 +143,11 @@ def change_gold(files: SemEvalFiles, change: Callable[[list[dict[str, str]]], No
 @pytest.mark.parametrize(
     ("field", "value", "expected"),
     [
-        ("otherID", "nobody", r"row 3 \(ID \d+\), field 'otherID': 'nobody' is no ID of a pair, and sim is empty"),
+        (
+            "otherID",
+            "nobody",
+            r"row 3 \(ID \d+\), field 'otherID': 'nobody' is no ID of a pair, and sim is empty",
+        ),
         ("otherID", "", "field 'otherID': '' is no ID of a pair"),
         ("ID", "nobody", r"row 3 \(ID nobody\), field 'ID': there is no such pair"),
         ("sim", "much", "field 'sim': 'much' is no number"),
@@ -170,9 +199,7 @@ def test_the_halves_are_disjoint_by_expression_and_cover_dev(
         of_pair = {pair.id: pair for pair in split.pairs}
         assert split.gold is not None
         golds[name] = {item.id for item in split.gold}
-        expressions[name] = {
-            (of_pair[i.id].expression or "").lower() for i in split.gold if not i.is_sts
-        }
+        expressions[name] = {(of_pair[i.id].expression or "").lower() for i in split.gold if not i.is_sts}
         kinds[name] = {(of_pair[i.id].language, i.is_sts) for i in split.gold}
     assert golds["dev_a"] | golds["dev_b"] == golds["dev"]
     assert not golds["dev_a"] & golds["dev_b"]
@@ -182,7 +209,7 @@ def test_the_halves_are_disjoint_by_expression_and_cover_dev(
 
 
 def test_the_sample_is_like_the_real_data(semeval_sample: SemEvalFiles) -> None:
-    """Some of dev's expressions are trained on, others not; no sentence is; groups with and without triplets."""
+    """Some of dev's expressions are trained on, others not; no sentence is; groups with and without any."""
     groups = read_groups(semeval_sample(TRAIN_FILE))
     dev = read_pairs(semeval_sample, "dev")
     trained, asked = {g.expression for g in groups}, {p.expression for p in dev.pairs if p.expression}

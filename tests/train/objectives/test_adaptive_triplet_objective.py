@@ -20,7 +20,9 @@ def groups(semeval_sample: SemEvalFiles) -> list[Group]:
     return read_groups(semeval_sample(TRAIN_FILE))
 
 
-def build(groups: list[Group], loss: AdaptiveTripletLoss | None = None, **changes: Any) -> AdaptiveTripletObjective:
+def build(
+    groups: list[Group], loss: AdaptiveTripletLoss | None = None, **changes: Any
+) -> AdaptiveTripletObjective:
     return AdaptiveTripletObjective(
         groups, loss or AdaptiveTripletLoss(), **({"batch_size": 16, "seed": 0} | changes)
     )
@@ -81,7 +83,9 @@ def test_every_epoch_has_as_many_steps() -> None:
 
 
 def test_a_batch_that_cannot_hold_a_group_is_refused(groups: list[Group]) -> None:
-    with pytest.raises(UserError, match=r"trainer\.batch_size=3 sentences a step cannot hold the group of ID"):
+    with pytest.raises(
+        UserError, match=r"trainer\.batch_size=3 sentences a step cannot hold the group of ID"
+    ):
         build(groups, batch_size=3)
 
 
