@@ -14,6 +14,7 @@ from transformers import AutoTokenizer, BertConfig, BertModel
 
 from tests.tiny_runs import DRAWN, KEY
 from train.build import resolve_model_path
+from train.data.semeval2022 import FOLDER, SemEvalFiles
 from train.data.sources import SAMPLE_ROOT
 from train.encoder import Encoder
 
@@ -82,6 +83,7 @@ def options(tiny_path: Path) -> list[str]:
     return [
         *DRAWN,
         "data=sample",
+        "benchmark=[idiolink]",
         "device=cpu",
         "model=pretrained",
         f"model.path={tiny_path}",
@@ -92,4 +94,36 @@ def options(tiny_path: Path) -> list[str]:
         "benchmark.idiolink.split=val",
         "benchmark.idiolink.query_modes=[sentence]",
         "benchmark.idiolink.bm25_modes=[]",
+    ]
+
+
+@pytest.fixture(scope="session")
+def semeval_sample() -> SemEvalFiles:
+    return SemEvalFiles(SAMPLE_ROOT / FOLDER, Path("no_cache"))
+
+
+@pytest.fixture(scope="session")
+def semeval_real(real_data: Path) -> SemEvalFiles:
+    return SemEvalFiles(real_data / FOLDER, Path("no_cache"))
+
+
+@pytest.fixture(scope="session")
+def triplet_options(tiny_path: Path) -> list[str]:
+    """Two epochs of three steps on the sample's groups."""
+    return [
+        *("+experiment=adaptive_triplet", "data=sample", "benchmark=[semeval2022]", "device=cpu"),
+        *("model=pretrained", f"model.path={tiny_path}", "model.pooling=last2"),
+        *("trainer.batch_size=40", "trainer.max_epochs=2", "trainer.learning_rate=1e-3"),
+        *("trainer.monitor=semeval2022/dev/all/sts/spearman", "benchmark.semeval2022.split=dev"),
+    ]
+
+
+@pytest.fixture(scope="session")
+def joint_options(tiny_path: Path) -> list[str]:
+    """Two epochs of both objectives on the sample."""
+    return [
+        *("+experiment=joint", "data=sample", "device=cpu", "model=pretrained", f"model.path={tiny_path}"),
+        *("trainer.batch_size=48", "trainer.max_epochs=2", "trainer.learning_rate=1e-3"),
+        *(f"trainer.monitor={KEY}", "benchmark.semeval2022.split=dev", "benchmark.idiolink.split=val"),
+        *("benchmark.idiolink.query_modes=[sentence]", "benchmark.idiolink.bm25_modes=[]"),
     ]

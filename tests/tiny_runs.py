@@ -73,16 +73,21 @@ def assert_same_run(a: Path, b: Path) -> None:
     assert ours == theirs
 
 
-def at_loss(monkeypatch: pytest.MonkeyPatch, number: int, happens: Callable[[], None]) -> None:
-    """Let something happen when the loss is computed for the `number`-th time."""
-    real = IdioLinkObjective.loss
+def at_loss(
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    happens: Callable[[], None],
+    objective: type[Any] = IdioLinkObjective,
+) -> None:
+    """Let something happen when the loss of this objective is computed for the `number`-th time."""
+    real = objective.loss
     calls = 0
 
-    def loss(self: IdioLinkObjective, *arguments: Any) -> Any:
+    def loss(self: Any, *arguments: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == number:
             happens()
         return real(self, *arguments)
 
-    monkeypatch.setattr(IdioLinkObjective, "loss", loss)
+    monkeypatch.setattr(objective, "loss", loss)

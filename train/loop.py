@@ -123,7 +123,7 @@ def train_loop(
             text_counts: list[int] = []
             batches: list[Batch] = []
             logs: dict[str, float] = {}
-            is_empty = True
+            is_empty, part = True, None
             learning_rate = trainer.learning_rate * schedule(trainer, state.step, warmup, total)
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate
@@ -141,7 +141,7 @@ def train_loop(
                 share = len(anchors) / num_anchors
                 accelerator.backward(result.loss * share)
                 step_loss += result.loss.item() * share
-                is_empty = is_empty and result.is_empty
+                is_empty, part = is_empty and result.is_empty, result.part
                 for name, value in result.logs.items():
                     logs[name] = logs.get(name, 0.0) + value
             state.num_empty = state.num_empty + 1 if is_empty else 0
@@ -173,6 +173,7 @@ def train_loop(
                         "step": state.step,
                         "epoch": state.epoch + state.step_in_epoch / steps_per_epoch,
                         "loss": step_loss,
+                        **({f"{part}/loss": step_loss} if part else {}),
                         "lr": learning_rate,
                         "grad_norm": norm if math.isfinite(norm) else None,
                         "texts_per_second": sum(text_counts) / (time.perf_counter() - started),

@@ -20,6 +20,7 @@ _MAY_CHANGE = (
     "data.pie",
     "trainer.max_epochs",
     "trainer.max_steps",
+    "trainer.max_empty_steps",
     "trainer.log_every",
 )
 _GROUPS = ("model", "data", "objective", "trainer", "benchmark")

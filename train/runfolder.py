@@ -151,7 +151,7 @@ def write_text(path: Path, text: str) -> None:
     try:
         with _named_in_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_text(text, encoding="utf-8")
+            partial.write_text(text, encoding="utf-8", newline="")  # line ends as they are
             partial.replace(path)
     except OSError:
         partial.unlink(missing_ok=True)

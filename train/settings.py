@@ -309,6 +309,14 @@ class Common(_Section):
             raise ValueError(_ABOUT_FOLDS)
         return self
 
+    def check_named(self, option: str, benchmarks: Sequence[str] | None) -> None:
+        """Raises ValueError for a name that `benchmark=[...]` leaves out."""
+        for name in benchmarks or []:
+            if name not in self.benchmark.names:
+                raise ValueError(
+                    f"{option}: {name} is not among benchmark=[{', '.join(self.benchmark.names)}]"
+                )
+
     @property
     def semeval_splits(self) -> list[SemEvalSplit]:
         """The splits that SemEval-2022 Task 2B is scored on."""
@@ -397,6 +405,7 @@ class TrainSettings(Common):
 
     @model_validator(mode="after")
     def _monitor_is_scored(self) -> Self:
+        self.check_named("eval.benchmarks", self.eval.benchmarks)
         known = self.score_keys(self.eval.benchmarks)
         for key in self.trainer.monitor:
             if key not in known:
@@ -413,6 +422,11 @@ class EvaluateSettings(Common):
     per_query: str | None
     predictions: str | None
     output: str | None
+
+    @model_validator(mode="after")
+    def _named_are_there(self) -> Self:
+        self.check_named("benchmarks", self.benchmarks)
+        return self
 
     @model_validator(mode="after")
     def _nothing_is_trained(self) -> Self:

@@ -44,7 +44,7 @@ def test_evaluation_config_is_sound() -> None:
         ("device=gpu", "device: must be one of 'auto', 'cpu', 'cuda' or 'mps', got 'gpu'"),
         ("seed=-1", "seed"),
         ("eval.every=0", "eval.every"),
-        ("eval.benchmarks=[idiolnk]", "must be one of 'idiolink', got 'idiolnk'"),
+        ("eval.benchmarks=[idiolnk]", "must be one of 'idiolink' or 'semeval2022', got 'idiolnk'"),
         ("trainer.monitor=idiolink/val/sentence/ndcg10", "the nearest it has: idiolink/val/sentence/ndcg@10"),
         ("split=test", "trainer.monitor: this run has no score 'idiolink/val/sentence/ndcg@10'"),
         ("eval.benchmarks=[]", "eval.benchmarks"),
@@ -74,7 +74,7 @@ def test_released_tuples_cannot_be_redrawn() -> None:
 
 def test_folds_are_drawn_from_the_data_not_released() -> None:
     fold = ("+protocol=cross_validation", "data.fold=0")
-    assert check(TrainSettings, composed("config", *fold)).idiolink_splits == ["cv"]
+    assert check(TrainSettings, composed("config", *fold)).splits("idiolink") == ["cv"]
     with pytest.raises(UserError, match=r"objective\.tuples=released are of the train split"):
         check(TrainSettings, composed("config", *fold, "objective.tuples=released"))
 
@@ -96,7 +96,9 @@ def test_evaluation_takes_no_training_data_and_no_fold_that_is_not_scored() -> N
         check(EvaluateSettings, composed("evaluate", "data.extra=pie"))
     with pytest.raises(UserError, match="cross-validation needs"):
         check(EvaluateSettings, composed("evaluate", "data.fold=1"))
-    assert check(EvaluateSettings, composed("evaluate", "data.fold=1", "split=cv")).idiolink_splits == ["cv"]
+    fold = check(EvaluateSettings, composed("evaluate", "data.fold=1", "split=cv"))
+    assert fold.splits("idiolink") == ["cv"]
+    assert fold.splits("semeval2022") == ["dev"]
 
 
 def test_the_sample_has_no_external_data() -> None:
@@ -112,3 +114,60 @@ def test_sample_and_a_root_exclude_each_other(tmp_path: Path) -> None:
 def test_several_problems_are_told_at_once() -> None:
     with pytest.raises(UserError, match="2 settings are wrong"):
         check(TrainSettings, composed("config", "seed=-1", "device=gpu"))
+
+
+@pytest.mark.parametrize(
+    ("split", "of_idiolink", "of_semeval"),
+    [
+        ("val+train", ["val+train"], ["dev"]),
+        ("test", ["test"], ["test"]),
+        ("dev_b", ["val"], ["dev_b"]),
+        ("[val,eval,test]", ["val", "test"], ["eval", "test"]),
+    ],
+)
+def test_a_split_goes_to_the_benchmarks_that_have_it(
+    split: str, of_idiolink: list[str], of_semeval: list[str]
+) -> None:
+    settings = check(EvaluateSettings, composed("evaluate", f"split={split}"))
+    assert settings.splits("idiolink") == of_idiolink
+    assert settings.splits("semeval2022") == of_semeval
+
+
+def test_a_split_that_no_benchmark_has_is_refused() -> None:
+    with pytest.raises(UserError, match="split=val: none of the benchmarks semeval2022 has that split"):
+        check(EvaluateSettings, composed("evaluate", "benchmark=[semeval2022]", "split=val"))
+
+
+def test_a_benchmark_that_is_left_out_cannot_be_named() -> None:
+    with pytest.raises(UserError, match=r"semeval2022 is not among benchmark=\[idiolink\]"):
+        check(EvaluateSettings, composed("evaluate", "benchmark=[idiolink]", "benchmarks=[semeval2022]"))
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("objective.loss.margin=0", "objective.loss.margin: must be greater than 0"),
+        ("objective.loss.triplets=some", "objective.loss.triplets: must be one of"),
+        ("objective.loss.triplet_weight=0", "there is no loss"),
+        ("data.extra=pie", "it needs the objective idiolink"),
+        ("+protocol=cross_validation", "objective.split: there is no such option"),
+    ],
+)
+def test_what_is_wrong_with_the_triplet_objective_is_named(override: str, expected: str) -> None:
+    with pytest.raises(UserError) as caught:
+        check(TrainSettings, composed("config", "+experiment=adaptive_triplet", override))
+    assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("+objective.proportions.admire=1.0", "'admire' is not one of"),
+        ("objective.proportions.idiolink=0", "objective.proportions.idiolink: must be greater than 0"),
+        ("trainer.batch_size=60", "objective.idioms_per_batch=8"),
+    ],
+)
+def test_what_is_wrong_with_the_joint_objective_is_named(override: str, expected: str) -> None:
+    with pytest.raises(UserError) as caught:
+        check(TrainSettings, composed("config", "+experiment=joint", override))
+    assert expected in str(caught.value)

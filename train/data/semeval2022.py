@@ -5,8 +5,10 @@ Tayyar Madabushi et al. 2022, arXiv 2204.10050; GitHub `H-TayyarMadabushi/SemEva
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -232,13 +234,14 @@ def read_pairs(files: SemEvalFiles, split: SemEvalSplit) -> PairSplit:
 
 def _read_gold(path: Path, ids: set[str]) -> tuple[Gold, ...]:
     gold, problems = [], []
+    seen: set[str] = set()
     for number, row in _rows(path, ("ID", "DataID", "sim", "otherID")):
         where = f"row {number} (ID {row['ID']})"
         similarity: float | None = None
         if row["sim"]:
-            try:
+            with contextlib.suppress(ValueError):
                 similarity = float(row["sim"])
-            except ValueError:
+            if similarity is None or not math.isfinite(similarity):
                 problems.append(f"{where}, field 'sim': {row['sim']!r} is no number")
         elif row["otherID"] not in ids:
             problems.append(
@@ -246,6 +249,9 @@ def _read_gold(path: Path, ids: set[str]) -> tuple[Gold, ...]:
             )
         if row["ID"] not in ids:
             problems.append(f"{where}, field 'ID': there is no such pair")
+        if row["ID"] in seen:
+            problems.append(f"{where}, field 'ID': it occurs twice")
+        seen.add(row["ID"])
         gold.append(Gold(row["ID"], ".sts." in row["DataID"], similarity, row["otherID"] or None))
     if problems:
         raise describe(problems, str(path))

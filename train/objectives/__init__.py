@@ -33,12 +33,15 @@ class ObjectiveLoss:
     """Loss of a batch (mean over its anchors) and what is worth logging beside it.
 
     Attributes:
+        logs: name → count; summed over the micro-steps of a step.
         is_empty: nothing to learn from was found in this batch (no triplet was mined): the loss is zero.
+        part: of a joint objective, which one this step is of; its loss is logged under that name too.
     """
 
     loss: Tensor
     logs: dict[str, float] = field(default_factory=dict)
     is_empty: bool = False
+    part: str | None = None
 
 
 class Objective(Protocol):

@@ -13,6 +13,7 @@ from idiomloss import AdaptiveTripletLoss, GroupLabels, label_groups
 from train.data.semeval2022 import Group
 from train.errors import UserError
 from train.objectives import Batch, ObjectiveLoss
+from train.objectives.steps import group_steps
 from train.prompts import Request
 
 
@@ -69,8 +70,8 @@ class AdaptiveTripletObjective:
         self._texts = [text for group in self._groups for text in group.texts]
         self._group_of = [i for i, group in enumerate(self._groups) for _ in group.texts]
         self.idiom_sentences = [(group.expression, group.sentence) for group in self._groups]
-        sizes = [len(group.texts) for group in self._groups]
-        self._first = np.cumsum([0, *sizes]).tolist()
+        self._sizes = [len(group.texts) for group in self._groups]
+        self._first = np.cumsum([0, *self._sizes]).tolist()
         self.plain_requests = [
             _request(text) for group in self._groups for text in (*group.correct, *group.incorrect)
         ]
@@ -88,19 +89,11 @@ class AdaptiveTripletObjective:
         )
 
     def plan(self, epoch: int, shards: int) -> list[list[list[int]]]:
-        """The epoch's steps: whole groups, as many as fit; each step cut between groups."""
-        order = list(range(len(self._groups)))
+        """The epoch's steps: whole groups, equally many steps in every epoch; each cut between groups."""
         if self.shuffled:
-            order = np.random.default_rng([self.seed, epoch, 0]).permutation(len(order)).tolist()
-        steps: list[list[int]] = [[]]
-        room = self.batch_size
-        for group in order:
-            size = len(self._groups[group].texts)
-            if size > room:
-                steps.append([])
-                room = self.batch_size
-            steps[-1].append(group)
-            room -= size
+            steps = group_steps(self._sizes, self.batch_size, np.random.default_rng([self.seed, epoch, 0]))
+        else:
+            steps = self._in_order()
         return [
             [
                 [n for group in part for n in range(self._first[group], self._first[group + 1])]
@@ -109,6 +102,18 @@ class AdaptiveTripletObjective:
             ]
             for step in steps
         ]
+
+    def _in_order(self) -> list[list[int]]:
+        """Groups in the file's order, as many a step as fit."""
+        steps: list[list[int]] = [[]]
+        room = self.batch_size
+        for group, size in enumerate(self._sizes):
+            if size > room:
+                steps.append([])
+                room = self.batch_size
+            steps[-1].append(group)
+            room -= size
+        return steps
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:  # noqa: ARG002
         """Requests and labels of these sentences, which are whole groups one after the other."""
@@ -131,7 +136,9 @@ class AdaptiveTripletObjective:
             "triplets_within": float(result.num_within),
             "triplets_across": float(result.num_across),
         }
-        return ObjectiveLoss(result.loss, logs, is_empty=result.num_within + result.num_across == 0)
+        has_triplets = self._loss.triplet_weight and result.num_within + result.num_across
+        has_property = self._loss.property_weight and plan.num_possible
+        return ObjectiveLoss(result.loss, logs, is_empty=not has_triplets and not has_property)
 
 
 def _request(text: str) -> Request:

@@ -83,5 +83,4 @@ class JointObjective:
         name, of_part = batch.plan
         result = self.parts[name].loss(embeddings, of_part)
         logs = {f"{name}/{key}": value for key, value in result.logs.items()}
-        logs[f"{name}/loss"] = result.loss.item()
-        return replace(result, logs=logs)
+        return replace(result, logs=logs, part=name)

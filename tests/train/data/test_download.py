@@ -1,7 +1,8 @@
-"""One download from GitHub, verified afterwards; a local server stands in for it."""
+"""Downloads from GitHub, verified afterwards; a local server stands in for it."""
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from train.data import download, sources
-from train.errors import UserError
+from train.data.semeval2022 import FOLDER, TRAIN_FILE, SemEvalFiles, read_groups, read_pairs
+from train.errors import DataMissingError, UserError
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -52,6 +54,38 @@ def test_unreachable_says_what_to_do(github: Path) -> None:
     with pytest.raises(UserError, match=r"could not be downloaded .*\n.*data\.pie="):
         sources.pie_file(None)
     assert not list(sources.cache_folder().rglob("*.csv"))
+
+
+def test_semeval_files_are_downloaded_one_by_one(github: Path, semeval_sample: SemEvalFiles) -> None:
+    assert semeval_sample.folder is not None
+    shutil.copytree(semeval_sample.folder, github / "H-TayyarMadabushi/SemEval_2022_Task2-idiomaticity/HEAD")
+    folder = sources.dataset_folder(FOLDER, None, "data.semeval2022", None, sample=False)
+    assert folder is None
+    files = SemEvalFiles(folder, sources.cache_folder())
+    assert read_pairs(files, "dev").gold == read_pairs(semeval_sample, "dev").gold
+    assert read_pairs(files, "eval").gold is None
+    assert read_groups(files(TRAIN_FILE)) == read_groups(semeval_sample(TRAIN_FILE))
+    shutil.rmtree(github / "H-TayyarMadabushi")
+    assert read_pairs(files, "dev").pairs == read_pairs(semeval_sample, "dev").pairs, "the copies serve"
+    with pytest.raises(DataMissingError, match=r"test\.csv could not be downloaded .*\n.*IDIOM_DATA="):
+        read_pairs(files, "test")
+
+
+def test_where_semeval_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own override, then `data.root`, then `IDIOM_DATA`, each with the folder of its name or being it."""
+    for name in ("mine", "root", "environment"):
+        (tmp_path / name / FOLDER).mkdir(parents=True)
+    monkeypatch.setenv("IDIOM_DATA", str(tmp_path / "environment"))
+
+    def found(named: str | None, root: str | None) -> Path | None:
+        return sources.dataset_folder(FOLDER, named, "data.semeval2022", root, sample=False)
+
+    assert found(str(tmp_path / "mine"), str(tmp_path / "root")) == tmp_path / "mine" / FOLDER
+    assert found(str(tmp_path / "mine" / FOLDER), None) == tmp_path / "mine" / FOLDER
+    assert found(None, str(tmp_path / "root")) == tmp_path / "root" / FOLDER
+    assert found(None, str(tmp_path)) == tmp_path / "environment" / FOLDER
+    with pytest.raises(UserError, match=r"data\.semeval2022=nowhere: there is no such folder"):
+        found("nowhere", None)
 
 
 def test_local_copies_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

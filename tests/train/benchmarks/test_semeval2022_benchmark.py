@@ -1,0 +1,151 @@
+"""SemEval-2022 Task 2B: scores by hand, submissions in the task's form, the published untrained figures."""
+
+from __future__ import annotations
+
+import csv
+import math
+
+import pytest
+import torch
+from scipy.stats import rankdata
+from torch import Tensor
+
+from train.benchmarks.semeval2022 import SemEvalBenchmark
+from train.data.semeval2022 import Gold, Pair, PairSplit, SemEvalFiles, read_pairs
+from train.encoder import Encoder
+from train.suite import Suite
+
+
+def split(gold: list[Gold] | None, num: int = 5, name: str = "dev") -> PairSplit:
+    """Pairs 0, 1, … of English, the last of Portuguese."""
+    pairs = [Pair(str(i), "EN" if i < num - 1 else "PT", "x", f"a{i}", f"b{i}") for i in range(num)]
+    form = tuple((pair.id, pair.language, s) for s in ("pre_train", "fine_tune") for pair in pairs)
+    return PairSplit(name, tuple(pairs), tuple(gold) if gold is not None else None, form, ())  # type: ignore[arg-type]
+
+
+def embedded(cosines: list[float]) -> Tensor:
+    """Rows of all first sentences, then all second ones; the second are not of length 1."""
+    first = torch.eye(2)[[0] * len(cosines)]
+    second = torch.tensor([[c, math.sqrt(1 - c * c)] for c in cosines]) * 3
+    return torch.cat([first, second])
+
+
+def spearman(a: list[float], b: list[float]) -> float:
+    """Pearson's correlation of the ranks, ties sharing theirs."""
+    x, y = ([r - (len(v) + 1) / 2 for r in rankdata(v)] for v in (a, b))
+    product = sum(i * j for i, j in zip(x, y, strict=True))
+    return float(product / math.sqrt(sum(i * i for i in x) * sum(j * j for j in y)))
+
+
+def test_scores_by_hand() -> None:
+    """Ranks 1 2 3 against 1 3 2: 1 - 6 * 2 / 24 = 0.5."""
+    gold = [Gold(str(i), True, similarity, None) for i, similarity in enumerate([0.1, 0.9, 0.5])]
+    result = SemEvalBenchmark([split(gold)]).score(embedded([0.2, 0.3, 0.7, 0.0, 0.0]))
+    assert result.scores == pytest.approx(
+        {
+            "semeval2022/dev/en/sts/spearman": 0.5,
+            "semeval2022/dev/en/all/spearman": 0.5,
+            "semeval2022/dev/all/sts/spearman": 0.5,
+            "semeval2022/dev/all/all/spearman": 0.5,
+        }
+    )
+
+
+def test_empty_gold_is_the_models_own_similarity_of_the_other_pair() -> None:
+    """Pair 0's gold is what the model gives for pair 3, pair 1's what it gives for itself."""
+    gold = [
+        Gold("0", False, None, "3"),
+        Gold("1", False, None, "1"),
+        Gold("2", False, 1.0, None),
+        Gold("4", True, 0.3, None),
+    ]
+    cosines = [0.8, 0.1, 0.5, 0.6, -0.2]
+    result = SemEvalBenchmark([split(gold)]).score(embedded(cosines))
+    predicted, golds = [0.8, 0.1, 0.5, -0.2], [0.6, 0.1, 1.0, 0.3]
+    assert result.scores == pytest.approx(
+        {
+            "semeval2022/dev/en/idiom/spearman": spearman(predicted[:3], golds[:3]),
+            "semeval2022/dev/en/all/spearman": spearman(predicted[:3], golds[:3]),
+            "semeval2022/dev/all/idiom/spearman": spearman(predicted[:3], golds[:3]),
+            "semeval2022/dev/all/all/spearman": spearman(predicted, golds),
+        }
+    )
+    assert [row["gold"] for row in result.per_query] == pytest.approx(golds, abs=1e-6)
+
+
+@pytest.mark.parametrize("constant", ["predictions", "gold", "one pair"])
+def test_where_there_is_no_correlation_there_is_no_key(constant: str) -> None:
+    gold = [Gold(str(i), False, 1.0 if constant == "gold" else i / 4, None) for i in range(4)]
+    cosines = [0.5] * 5 if constant == "predictions" else [0.1, 0.2, 0.3, 0.4, 0.5]
+    kept = gold[:1] if constant == "one pair" else gold
+    assert SemEvalBenchmark([split(kept)]).score(embedded(cosines)).scores == {}
+
+
+def test_without_gold_there_are_predictions_only() -> None:
+    result = SemEvalBenchmark([split(None, name="test")]).score(embedded([0.5] * 5))
+    assert result.scores == {}
+    assert result.per_query == []
+    assert result.predictions.keys() == {"semeval2022_test.csv"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "filled"),
+    [("pre_train", {"pre_train"}), ("fine_tune", {"fine_tune"}), ("both", {"pre_train", "fine_tune"})],
+)
+def test_which_rows_are_filled(setting: str, filled: set[str]) -> None:
+    result = SemEvalBenchmark([split(None)], setting).score(embedded([0.5, 0.25, 0.0, -0.5, 1.0]))
+    rows = list(csv.DictReader(result.predictions["semeval2022_dev.csv"].splitlines()))
+    assert {row["Setting"] for row in rows if row["Sim"]} == filled
+    got = [float(row["Sim"]) for row in rows if row["Sim"]][:5]
+    assert got == pytest.approx([0.5, 0.25, 0.0, -0.5, 1.0], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("eval", "SubTaskB/EvaluationData/eval.submission_format.csv"),
+        ("test", "SubTaskB/TestData/test_submission_format.csv"),
+    ],
+)
+def test_a_submission_is_the_tasks_own_form_filled(semeval_real: SemEvalFiles, name: str, form: str) -> None:
+    """Byte for byte, but for the numbers."""
+    benchmark = SemEvalBenchmark([read_pairs(semeval_real, name)])  # type: ignore[arg-type]
+    rows = torch.randn(len(benchmark.requests), 4, generator=torch.Generator().manual_seed(0))
+    text = benchmark.score(rows).predictions[f"semeval2022_{name}.csv"]
+    lines, given = text.split("\r\n"), semeval_real(form).read_bytes().decode().split("\r\n")
+    assert len(lines) == len(given)
+    for line, as_given in zip(lines, given, strict=True):
+        if line.rpartition(",")[0].endswith("fine_tune"):
+            assert as_given == line.rpartition(",")[0] + ","
+            assert -1 <= float(line.rpartition(",")[2]) <= 1
+        else:
+            assert line == as_given
+
+
+def test_halves_share_their_embeddings(semeval_sample: SemEvalFiles) -> None:
+    splits = [read_pairs(semeval_sample, name) for name in ("dev", "dev_a", "dev_b")]
+    assert len(SemEvalBenchmark(splits).requests) == 2 * len(splits[0].pairs)
+
+
+OWN = {"en": (0.7187, 0.0227, 0.8552), "pt": (0.5893, 0.2622, 0.6094), "all": (0.6482, 0.1103, 0.8175)}
+LAST2 = {"en": (0.763, 0.005, 0.851), "pt": (0.686, 0.274, 0.629), "all": (0.712, 0.099, 0.834)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("pooling", "max_length", "published"), [(None, None, OWN), ("last2", 128, LAST2)])
+def test_the_untrained_model_has_its_known_scores(
+    semeval_real: SemEvalFiles,
+    minilm_path: str,
+    pooling: str | None,
+    max_length: int | None,
+    published: dict[str, tuple[float, float, float]],
+) -> None:
+    """MiniLM, dev: all, idiom, STS; its own pooling, and the mean of the last two layers."""
+    encoder = Encoder.from_pretrained(
+        minilm_path, device="cpu", pooling=pooling, max_length=max_length, tokens_per_forward=512
+    )
+    scores = Suite([SemEvalBenchmark([read_pairs(semeval_real, "dev")])]).run(encoder).scores
+    for language, figures in published.items():
+        for subset, figure in zip(("all", "idiom", "sts"), figures, strict=True):
+            key = f"semeval2022/dev/{language}/{subset}/spearman"
+            assert scores[key] == pytest.approx(figure, abs=0.001), key

@@ -1,0 +1,133 @@
+"""The adaptive triplet objective: whole groups, every sentence once, the same number of steps every epoch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from idiomloss import AdaptiveTripletLoss
+from train.data.semeval2022 import TRAIN_FILE, Group, SemEvalFiles, read_groups
+from train.errors import UserError
+from train.objectives.adaptive_triplet import AdaptiveTripletObjective
+from train.objectives.steps import group_steps
+
+
+@pytest.fixture(scope="module")
+def groups(semeval_sample: SemEvalFiles) -> list[Group]:
+    return read_groups(semeval_sample(TRAIN_FILE))
+
+
+def build(
+    groups: list[Group], loss: AdaptiveTripletLoss | None = None, **changes: Any
+) -> AdaptiveTripletObjective:
+    return AdaptiveTripletObjective(
+        groups, loss or AdaptiveTripletLoss(), **({"batch_size": 16, "seed": 0} | changes)
+    )
+
+
+def flat(steps: list[list[list[int]]]) -> list[int]:
+    return [anchor for step in steps for shard in step for anchor in shard]
+
+
+def texts_of(built: AdaptiveTripletObjective, anchors: list[int]) -> list[str]:
+    return [request.text for request in built.batch(0, anchors).requests]
+
+
+@pytest.mark.parametrize("shuffled", [True, False])
+@pytest.mark.parametrize("shards", [1, 3])
+def test_groups_are_never_cut_and_every_sentence_comes_once(
+    groups: list[Group], shuffled: bool, shards: int
+) -> None:
+    built = build(groups, shuffled=shuffled)
+    usable = [group for group in groups if group.correct and group.incorrect]
+    assert built.num_skipped == len(groups) - len(usable) > 0
+    steps = built.plan(0, shards)
+    assert sorted(flat(steps)) == list(range(sum(len(group.texts) for group in usable)))
+    whole = {group.texts for group in usable}
+    for step in steps:
+        assert sum(len(shard) for shard in step) <= 16
+        for shard in step:
+            texts = texts_of(built, shard)
+            while texts:  # group by group
+                (found,) = [group for group in whole if tuple(texts[: len(group)]) == group]
+                whole.remove(found)
+                texts = texts[len(found) :]
+    assert not whole
+
+
+def test_file_order_is_the_files(groups: list[Group]) -> None:
+    built = build(groups, shuffled=False, only_usable=False)
+    assert texts_of(built, flat(built.plan(5, 1))) == [text for group in groups for text in group.texts]
+    assert built.plan(0, 2) == built.plan(7, 2)
+    assert built.num_skipped == 0
+
+
+def test_the_plan_is_a_function_of_seed_and_epoch(groups: list[Group]) -> None:
+    assert build(groups).plan(3, 1) == build(groups).plan(3, 1)
+    assert build(groups).plan(3, 1) != build(groups).plan(4, 1)
+    assert build(groups).plan(3, 1) != build(groups, seed=1).plan(3, 1)
+
+
+def test_every_epoch_has_as_many_steps() -> None:
+    """Greedy packing of shuffled groups gives now one step more, now one less: a run then breaks off."""
+    sizes = [3, 4, 5, 7, 2] * 30 + [13]
+    for size in (13, 16, 64):
+        plans = [group_steps(sizes, size, np.random.default_rng([0, epoch])) for epoch in range(20)]
+        assert len({len(plan) for plan in plans}) == 1
+        assert all(sorted(i for step in plan for i in step) == list(range(len(sizes))) for plan in plans)
+        assert all(sum(sizes[i] for i in step) <= size for plan in plans for step in plan)
+        assert len(plans[0]) <= 1.2 * sum(sizes) / size + 1
+
+
+def test_a_batch_that_cannot_hold_a_group_is_refused(groups: list[Group]) -> None:
+    with pytest.raises(
+        UserError, match=r"trainer\.batch_size=3 sentences a step cannot hold the group of ID"
+    ):
+        build(groups, batch_size=3)
+
+
+def test_groups_without_triplets_are_refused(groups: list[Group]) -> None:
+    with pytest.raises(UserError, match="none has both a correct and an incorrect paraphrase"):
+        build([group for group in groups if not group.incorrect])
+
+
+def test_the_loss_is_that_of_the_groups(groups: list[Group]) -> None:
+    """And where each label has a direction of its own, all that can be learnt is."""
+    built = build(groups, batch_size=64)
+    shard = built.plan(0, 1)[0][0]
+    batch = built.batch(0, shard)
+    rows = torch.randn(len(shard), 300, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    result = built.loss(rows, batch)
+    assert result.logs["triplets_possible"] >= result.logs["triplets_within"] > 0
+    assert result.logs["triplets_across"] > 0
+    assert not result.is_empty
+    learnt = torch.eye(300)[[int(label) for label in batch.plan.labels.labels]].requires_grad_()
+    result = built.loss(learnt, batch)
+    assert result.is_empty
+    assert result.loss.item() == 0
+
+
+def test_a_property_term_is_something_to_learn_from(groups: list[Group]) -> None:
+    """Also where no triplet is mined."""
+    for property_weight, is_empty in ((1.0, False), (0.0, True)):
+        never = AdaptiveTripletLoss(mining_margin=0.0, triplets="semihard", property_weight=property_weight)
+        built = build(groups, never)
+        batch = built.batch(0, built.plan(0, 1)[0][0])
+        result = built.loss(torch.randn(len(batch.requests), 8), batch)
+        assert result.is_empty == is_empty
+        assert (result.loss.item() == 0) == is_empty
+
+
+def test_plain_rows_are_the_paraphrases(groups: list[Group]) -> None:
+    built = build(groups)
+    anchors = built.plan(0, 1)[0][0]
+    batch = built.batch(0, anchors)
+    plain = [batch.requests[row] for row in batch.plain_rows]
+    sentences = {group.sentence for group in groups}
+    assert set(plain) <= set(built.plain_requests)
+    assert [r.text for r in batch.requests if r not in plain] == [
+        r.text for r in batch.requests if r.text in sentences
+    ]

@@ -1,0 +1,111 @@
+"""The joint objective: whose turn it is, that nobody's data is left out, and that it can be resumed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from train.objectives import Batch, ObjectiveLoss
+from train.objectives.joint import JointObjective
+from train.prompts import Request
+
+
+class Part:
+    """An objective of so many anchors, shuffled each epoch."""
+
+    def __init__(self, name: str, num: int, size: int) -> None:
+        self.name, self.num, self.size = name, num, size
+        self.files = [Path(name)]
+        self.modules = nn.Linear(1, 1)
+        self.plain_requests = [Request(f"{name} plain")]
+
+    def describe(self) -> str:
+        return f"{self.num} anchors"
+
+    def plan(self, epoch: int, shards: int) -> list[list[list[int]]]:
+        order = np.random.default_rng([self.num, epoch]).permutation(self.num).tolist()
+        steps = [order[i : i + self.size] for i in range(0, self.num, self.size)]
+        return [[part.tolist() for part in np.array_split(step, shards)] for step in steps]
+
+    def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:
+        return Batch([Request(f"{self.name} {a}") for a in anchors], [str(a) for a in anchors], epoch)
+
+    def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
+        assert all(request.text.startswith(self.name) for request in batch.requests)
+        return ObjectiveLoss(embeddings.sum(), {"count": float(batch.plan)}, is_empty=True)
+
+
+def build(seed: int = 0, a: float = 1.0, b: float = 1.0) -> JointObjective:
+    return JointObjective({"a": Part("a", 40, 4), "b": Part("b", 12, 4)}, {"a": a, "b": b}, seed)
+
+
+def anchors_of(joint: JointObjective, epochs: Sequence[int]) -> dict[str, list[list[str]]]:
+    """Part → its steps' anchors, in turn."""
+    steps: dict[str, list[list[str]]] = {"a": [], "b": []}
+    for epoch in epochs:
+        for step in joint.plan(epoch, 2):
+            batches = [joint.batch(epoch, shard) for shard in step]
+            (name,) = {batch.plan[0] for batch in batches}
+            steps[name].append([anchor for batch in batches for anchor in batch.anchors])
+    return steps
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [((1.0, 1.0), (10, 10)), ((2.0, 1.0), (10, 5)), ((10.0, 1.0), (30, 3)), ((1.0, 3.0), (10, 30))],
+)
+def test_proportions(shares: tuple[float, float], expected: tuple[int, int]) -> None:
+    """Part a has 10 steps, part b 3: whoever needs longest gives all its steps once."""
+    steps = anchors_of(build(0, *shares), [0])
+    assert (len(steps["a"]), len(steps["b"])) == expected
+
+
+def test_every_anchor_of_every_part_is_seen() -> None:
+    """And the smaller part goes on in the next epoch where it stopped, epoch after epoch of its own."""
+    steps = anchors_of(build(), [0, 1, 2])
+    assert sorted(int(a) for step in steps["a"][:10] for a in step) == list(range(40))
+    own_epochs = Counter(a for step in steps["b"] for a in step)
+    assert set(own_epochs.values()) == {10}  # 30 steps are ten epochs of three
+    assert sorted(own_epochs) == sorted(str(n) for n in range(12))
+
+
+def test_the_plan_is_a_function_of_seed_and_epoch() -> None:
+    """A resumed run asks for epoch 2 first."""
+    running = build()
+    plans = [running.plan(epoch, 1) for epoch in range(3)]
+    assert build().plan(2, 1) == plans[2]
+    assert running.plan(1, 1) == plans[1]
+    assert plans[0] != plans[1]
+    assert len({len(plan) for plan in plans}) == 1
+    assert build(seed=1).plan(0, 1) != plans[0]
+
+
+def test_parts_take_turns() -> None:
+    names = [build().batch(0, step[0]).plan[0] for step in build().plan(0, 1)]
+    assert names not in (sorted(names), sorted(names, reverse=True))
+
+
+def test_the_loss_and_its_logs_are_the_parts() -> None:
+    joint = build()
+    for step in joint.plan(1, 1)[:4]:
+        batch = joint.batch(1, step[0])
+        result = joint.loss(torch.ones(4, 2), batch)
+        name = batch.plan[0]
+        assert (result.loss.item(), result.part, result.logs) == (8.0, name, {f"{name}/count": 1.0})
+        assert result.is_empty
+
+
+def test_what_the_parts_bring_is_brought() -> None:
+    joint = build()
+    assert joint.files == [Path("a"), Path("b")]
+    assert {name for name, _ in joint.modules.named_parameters()} == {
+        *("a.weight", "a.bias", "b.weight", "b.bias")
+    }
+    assert len(joint.plain_requests) == 2
+    assert joint.describe() == "50% a: 40 anchors; 50% b: 12 anchors"
