@@ -70,3 +70,27 @@ def semeval_keys(splits: Iterable[str]) -> list[str]:
         for language in SEMEVAL_LANGUAGES
         for subset in SEMEVAL_SUBSETS
     ]
+
+
+# AdMIRe, SemEval-2025 Task 1 A.
+AdmireSplit = Literal["train", "dev"]
+AdmireMode = Literal["caption", "caption_span"]
+ADMIRE_METRICS = ("top1_accuracy", "rank_difference", "ndcg@5")
+ADMIRE_SENSES = ("idiomatic", "literal")
+
+
+def admire_key(split: str, mode: str, metric: str, sense: str | None = None) -> str:
+    """`admire/<split>/<mode>/<metric>[/<sense>]`; without a sense: over all items."""
+    key = f"admire/{split}/{mode}/{metric}"
+    return key if sense is None else f"{key}/{sense}"
+
+
+def admire_keys(splits: Iterable[str], modes: Sequence[str]) -> list[str]:
+    """Every key that the benchmark `admire` can give for these splits and modes."""
+    return [
+        admire_key(split, mode, metric, sense)
+        for split in splits
+        for mode in modes
+        for metric in ADMIRE_METRICS
+        for sense in (None, *ADMIRE_SENSES)
+    ]

@@ -72,6 +72,11 @@ def find_expression(text: str, expression: str) -> tuple[int, int] | None:
     return found.span() if found else None
 
 
+def plain_expression(expression: str) -> str:
+    """One spelling of an expression, to look it up by: case, hyphens and apostrophes make no difference."""
+    return " ".join(re.split(_GAP, re.sub(_APOSTROPHES, "'", expression.strip().lower())))
+
+
 @lru_cache(maxsize=100_000)
 def expression_pattern(expression: str) -> re.Pattern[str]:
     """What :func:`find_expression` looks for.
