@@ -112,3 +112,26 @@ def test_sample_and_a_root_exclude_each_other(tmp_path: Path) -> None:
 def test_several_problems_are_told_at_once() -> None:
     with pytest.raises(UserError, match="2 settings are wrong"):
         check(TrainSettings, composed("config", "seed=-1", "device=gpu"))
+
+
+@pytest.mark.parametrize(
+    ("split", "expected"),
+    [
+        ("null", {"idiolink": ["val"], "semeval2022": ["dev"], "admire": ["train"]}),
+        ("dev", {"idiolink": ["val"], "semeval2022": ["dev"], "admire": ["dev"]}),
+        ("train", {"idiolink": ["train"], "semeval2022": ["dev"], "admire": ["train"]}),
+        ("test", {"idiolink": ["test"], "semeval2022": ["test"], "admire": ["train"]}),
+        (
+            "[val+train,dev_a,own,dev]",
+            {"idiolink": ["val+train", "own"], "semeval2022": ["dev_a", "dev"], "admire": ["dev"]},
+        ),
+    ],
+)
+def test_a_split_goes_to_each_benchmark_that_has_it(split: str, expected: dict[str, list[str]]) -> None:
+    checked = check(EvaluateSettings, composed("evaluate", f"split={split}"))
+    assert {name: checked.splits(name) for name in expected} == expected
+
+
+def test_a_split_that_no_benchmark_has_is_named() -> None:
+    with pytest.raises(UserError, match="split=dev_a: none of the benchmarks admire has that split"):
+        check(EvaluateSettings, composed("evaluate", "benchmark=[admire]", "split=dev_a"))

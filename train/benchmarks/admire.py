@@ -104,11 +104,7 @@ def _item_request(item: Item, mode: AdmireMode) -> Request:
 
 def _names(item: Item, ranks: Sequence[int]) -> list[str]:
     """The item's images in the order of their ranks."""
-    return [candidate.name for _, candidate in sorted(zip(ranks, item.candidates, strict=True), key=_first)]
-
-
-def _first(pair: tuple[int, object]) -> int:
-    return pair[0]
+    return [item.candidates[i].name for i in sorted(range(len(ranks)), key=ranks.__getitem__)]
 
 
 def _table(split: ItemSplit, orders: Sequence[list[str]]) -> str:

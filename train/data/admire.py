@@ -1,4 +1,4 @@
-"""AdMIRe (SemEval-2025 Task 1, subtask A, English): sentences with a compound, five images with captions each.
+"""AdMIRe (SemEval-2025 Task 1, subtask A, English): sentences with a compound, and five images each.
 
 Pickard et al. 2025, arXiv 2503.15358; https://semeval2025-task1.github.io.
 """

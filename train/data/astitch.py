@@ -146,9 +146,7 @@ def read_usages(files: AStitchFiles, names: Sequence[UsageFile]) -> UsageCorpus:
             usage = Usage(f"{name}_{number}", phrase, sentence, span, _LABELS[label])
             earlier = usages.setdefault((plain_expression(phrase), sentence), usage)
             if earlier.is_idiomatic != usage.is_idiomatic:
-                problems.append(
-                    f"{where}, field 'label': the same sentence has the other label ({earlier.id})"
-                )
+                problems.append(f"{where}, field 'label': the sentence has the other one too ({earlier.id})")
         if problems:
             raise describe(problems, str(paths[-1]))
     if not usages:
