@@ -22,6 +22,14 @@ IDIOLINK_USAGES = ("literal", "idiomatic", "simplification", "sense")
 IDIOLINK_RELEVANT_USAGES = ("idiomatic", "simplification", "sense")  # of an idiomatic query
 
 
+_SMALLER_IS_BETTER = ("rank_difference", "median_rank")
+
+
+def smaller_is_better(key: str) -> bool:
+    """Whether a score counts errors or ranks; of all others the greater is the better."""
+    return any(part in _SMALLER_IS_BETTER for part in key.split("/"))
+
+
 def idiolink_key(split: str, mode: str, metric: str, slice_: str | None = None) -> str:
     """`idiolink/<split>/<mode>/<metric>[/<slice>]`; without a slice: over all queries."""
     key = f"idiolink/{split}/{mode}/{metric}"

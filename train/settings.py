@@ -36,6 +36,7 @@ from train.scorekeys import (
     admire_keys,
     idiolink_keys,
     semeval_keys,
+    smaller_is_better,
 )
 
 BenchmarkName = Literal["idiolink", "semeval2022", "admire"]
@@ -424,6 +425,11 @@ class TrainSettings(Common):
                     f"{_unknown_score(key, known)}. This run scores "
                     + "; ".join(f"{n} on {', '.join(self.splits(n))}" for n in self.benchmark.names)
                     + ": with split= set trainer.monitor= too"
+                )
+            if smaller_is_better(key):
+                raise ValueError(
+                    f"trainer.monitor={key}: the greatest is taken as the best, and of this score the "
+                    "smallest is; choose another, as top1_accuracy or ndcg@5"
                 )
         return self
 

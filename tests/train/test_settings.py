@@ -135,3 +135,10 @@ def test_a_split_goes_to_each_benchmark_that_has_it(split: str, expected: dict[s
 def test_a_split_that_no_benchmark_has_is_named() -> None:
     with pytest.raises(UserError, match="split=dev_a: none of the benchmarks admire has that split"):
         check(EvaluateSettings, composed("evaluate", "benchmark=[admire]", "split=dev_a"))
+
+
+def test_a_score_whose_smallest_is_best_picks_no_checkpoint() -> None:
+    key = "admire/train/caption/rank_difference"
+    with pytest.raises(UserError, match=f"trainer.monitor={key}: the greatest is taken as the best"):
+        check(TrainSettings, composed("config", f"trainer.monitor={key}"))
+    check(TrainSettings, composed("config", "trainer.monitor=admire/train/caption/ndcg@5/idiomatic"))
