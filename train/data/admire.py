@@ -151,7 +151,12 @@ def read_items(folder: Path, split: AdmireSplit, *, check_images: bool = False) 
             Candidate(name, _one_line(row[f"image{i}_caption"]), found)
             for i, (name, found) in enumerate(zip(names, paths, strict=True), 1)
         )
-        span = find_expression(sentence, compound) if compound else None
+        span: tuple[int, int] | None = None
+        if compound:
+            try:
+                span = find_expression(sentence, compound)
+            except ValueError as error:
+                problems.append(f"{where}, field 'compound': {error}")
         items.append(Item(f"{split}_{number}", compound, sentence, span, sense, candidates, ranks))
     if not problems and len({item.gold_ranks is None for item in items}) > 1:
         problems.append("field 'expected_order': is empty in some rows and not in others")

@@ -142,7 +142,11 @@ def read_usages(files: AStitchFiles, names: Sequence[UsageFile]) -> UsageCorpus:
             if empty or label not in _LABELS:
                 continue
             num_rows += 1
-            span = find_expression(sentence, phrase)
+            try:
+                span = find_expression(sentence, phrase)
+            except ValueError as error:
+                problems.append(f"{where}, field 'sentence2': {error}")
+                continue
             usage = Usage(f"{name}_{number}", phrase, sentence, span, _LABELS[label])
             earlier = usages.setdefault((plain_expression(phrase), sentence), usage)
             if earlier.is_idiomatic != usage.is_idiomatic:

@@ -74,7 +74,8 @@ def find_expression(text: str, expression: str) -> tuple[int, int] | None:
 
 def plain_expression(expression: str) -> str:
     """One spelling of an expression, to look it up by: case, hyphens and apostrophes make no difference."""
-    return " ".join(re.split(_GAP, re.sub(_APOSTROPHES, "'", expression.strip().lower())))
+    words = re.sub(f"[{_APOSTROPHES}]", "'", _plain(expression))
+    return " ".join(re.sub(f"[{_HYPHENS}]", " ", words).split())
 
 
 @lru_cache(maxsize=100_000)

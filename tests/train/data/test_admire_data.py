@@ -61,6 +61,7 @@ def test_dev_has_neither_sense_nor_gold(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
+        ({"compound": "?!"}, "field 'compound': '?!' holds no letter"),
         ({"sentence": " "}, "field 'sentence': is empty"),
         ({"image3_caption": ""}, "field 'image3_caption': is empty"),
         ({"image3_name": ""}, "field 'image3_name': is empty"),
@@ -82,7 +83,7 @@ def test_what_is_wrong_is_named(changes: dict[str, str], expected: str, tmp_path
         read_items(write(tmp_path, ROW | {"sentence": "Cold feet!"}, ROW | changes), "train")
     message = str(caught.value)
     assert "subtask_a_train.tsv" in message
-    assert "row 3 (compound cold feet)" in message
+    assert f"row 3 (compound {changes.get('compound', 'cold feet')})" in message
     assert expected in message
 
 

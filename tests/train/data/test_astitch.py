@@ -60,6 +60,7 @@ def test_what_is_wrong_with_sentences_is_named(tmp_path: Path) -> None:
         (["1", " ", "b"], "field 'sentence1': is empty"),
         (["1", "A b.", ""], "field 'sentence2': is empty"),
         (["1", *good[1:]], "field 'label': the sentence has the other one too"),
+        (["1", "A b.", "..."], r"field 'sentence2': '\.\.\.' holds no letter"),
         (["1", "A b."], "has another number of fields"),
     ):
         with pytest.raises(UserError, match=expected):
@@ -133,7 +134,11 @@ def test_the_sample_is_whole() -> None:
 def test_real_files(real_data: Path) -> None:
     files = AStitchFiles(real_data / "astitch", Path("unused"))
     corpus = read_usages(files, TRAIN)
-    assert (len(corpus.usages), corpus.num_without_span, corpus.num_repeated) == (3327, 4, 0)
+    assert (len(corpus.usages), corpus.num_without_span, corpus.num_repeated) == (
+        3327,
+        2,
+        0,
+    )  # gold miner, traffic controllers
     assert sum(u.is_idiomatic for u in corpus.usages) == 1762
     everything = read_usages(files, get_args(UsageFile))
     assert everything.num_repeated == 87  # the one-shot rows are among the few-shot ones
