@@ -4,6 +4,11 @@
 |---|---|---|
 | `AdaptiveTripletLoss` | mined triplets of relabelled groups | arXiv 2406.15175 |
 | `InfoNCELoss` | positives against soft, hard and in-batch negatives | arXiv 2605.22247; arXiv 1807.03748 |
+| `PairwiseHingeLoss` | the order of each pair of ranked candidates | AIMA, SemEval-2025 Task 1 (*) |
+| `ListwiseSoftmaxLoss` | a gold distribution over ranked candidates | Cao et al. 2007; AIMA (*) |
+| `Top1HingeLoss` | the best of ranked candidates against the others | AIMA (*) |
+
+(*) in their standard forms: what that paper's appendix A prints may differ.
 
 Knows no model, no config and no trainer, and imports nothing of `train`.
 """
@@ -11,6 +16,14 @@ Knows no model, no config and no trainer, and imports nothing of `train`.
 from idiomloss.candidates import CandidateMasks, candidate_masks, flatten_tuples
 from idiomloss.groups import GroupLabels, label_groups
 from idiomloss.infonce import InfoNCELoss, infonce_terms
+from idiomloss.ranking import (
+    ListwiseSoftmaxLoss,
+    PairwiseHingeLoss,
+    Top1HingeLoss,
+    listwise_softmax,
+    pairwise_hinge,
+    top1_hinge,
+)
 from idiomloss.similarity import cosine_similarity
 from idiomloss.triplet import AdaptiveTripletLoss, TripletResult, property_loss
 
@@ -19,11 +32,17 @@ __all__ = [
     "CandidateMasks",
     "GroupLabels",
     "InfoNCELoss",
+    "ListwiseSoftmaxLoss",
+    "PairwiseHingeLoss",
+    "Top1HingeLoss",
     "TripletResult",
     "candidate_masks",
     "cosine_similarity",
     "flatten_tuples",
     "infonce_terms",
     "label_groups",
+    "listwise_softmax",
+    "pairwise_hinge",
     "property_loss",
+    "top1_hinge",
 ]

@@ -10,9 +10,12 @@ from pathlib import Path
 
 from idiomloss import AdaptiveTripletLoss, InfoNCELoss
 from train.benchmarks import Benchmark
+from train.benchmarks.admire import AdmireBenchmark
 from train.benchmarks.idiolink import IdioLinkBenchmark
 from train.benchmarks.semeval2022 import SemEvalBenchmark
-from train.data import semeval2022
+from train.data import admire, astitch, semeval2022
+from train.data.admire import read_items
+from train.data.astitch import AStitchFiles
 from train.data.idiolink import Split, available_splits, check_disjoint, fold_splits, load_split
 from train.data.pie import PieCorpus, read_pie
 from train.data.semeval2022 import SemEvalFiles, read_groups, read_pairs
@@ -130,6 +133,7 @@ def build_benchmarks(
     builders: dict[str, Callable[[Common], Benchmark]] = {
         "idiolink": _idiolink_benchmark,
         "semeval2022": _semeval_benchmark,
+        "admire": _admire_benchmark,
     }
     benchmarks: list[Benchmark] = []
     missing: dict[str, str] = {}
@@ -171,6 +175,33 @@ def semeval_files(settings: Common) -> SemEvalFiles:
         semeval2022.FOLDER, data.semeval2022, "data.semeval2022", data.root, sample=data.sample
     )
     return SemEvalFiles(folder, cache_folder())
+
+
+def _admire_benchmark(settings: Common) -> Benchmark:
+    own = settings.benchmark.admire
+    assert own is not None
+    folder = admire_folder(settings)
+    return AdmireBenchmark([read_items(folder, name) for name in settings.admire_splits], own.modes)
+
+
+def admire_folder(settings: Common) -> Path:
+    """Where AdMIRe's tables and images are.
+
+    Raises:
+        DataMissingError: if no folder is named, or it is not there: it cannot be downloaded.
+    """
+    data = settings.data
+    folder = dataset_folder(admire.FOLDER, data.admire, "data.admire", data.root, sample=data.sample)
+    if folder is None:
+        raise admire.not_here()
+    return folder
+
+
+def astitch_files(settings: Common) -> AStitchFiles:
+    """Where the files of AStitchInLanguageModels are, or are downloaded to."""
+    data = settings.data
+    folder = dataset_folder(astitch.FOLDER, data.astitch, "data.astitch", data.root, sample=data.sample)
+    return AStitchFiles(folder, cache_folder())
 
 
 def build_objective(settings: TrainSettings) -> Objective:

@@ -17,6 +17,8 @@ _MAY_CHANGE = (
     "device",
     "data.root",
     "data.semeval2022",
+    "data.admire",
+    "data.astitch",
     "data.pie",
     "trainer.max_epochs",
     "trainer.max_steps",

@@ -22,6 +22,14 @@ IDIOLINK_USAGES = ("literal", "idiomatic", "simplification", "sense")
 IDIOLINK_RELEVANT_USAGES = ("idiomatic", "simplification", "sense")  # of an idiomatic query
 
 
+_SMALLER_IS_BETTER = ("rank_difference", "median_rank")
+
+
+def smaller_is_better(key: str) -> bool:
+    """Whether a score counts errors or ranks; of all others the greater is the better."""
+    return any(part in _SMALLER_IS_BETTER for part in key.split("/"))
+
+
 def idiolink_key(split: str, mode: str, metric: str, slice_: str | None = None) -> str:
     """`idiolink/<split>/<mode>/<metric>[/<slice>]`; without a slice: over all queries."""
     key = f"idiolink/{split}/{mode}/{metric}"
@@ -69,4 +77,28 @@ def semeval_keys(splits: Iterable[str]) -> list[str]:
         for split in splits
         for language in SEMEVAL_LANGUAGES
         for subset in SEMEVAL_SUBSETS
+    ]
+
+
+# AdMIRe, SemEval-2025 Task 1 A.
+AdmireSplit = Literal["train", "dev"]
+AdmireMode = Literal["caption", "caption_span"]
+ADMIRE_METRICS = ("top1_accuracy", "rank_difference", "ndcg@5")
+ADMIRE_SENSES = ("idiomatic", "literal")
+
+
+def admire_key(split: str, mode: str, metric: str, sense: str | None = None) -> str:
+    """`admire/<split>/<mode>/<metric>[/<sense>]`; without a sense: over all items."""
+    key = f"admire/{split}/{mode}/{metric}"
+    return key if sense is None else f"{key}/{sense}"
+
+
+def admire_keys(splits: Iterable[str], modes: Sequence[str]) -> list[str]:
+    """Every key that the benchmark `admire` can give for these splits and modes."""
+    return [
+        admire_key(split, mode, metric, sense)
+        for split in splits
+        for mode in modes
+        for metric in ADMIRE_METRICS
+        for sense in (None, *ADMIRE_SENSES)
     ]

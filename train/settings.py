@@ -25,17 +25,23 @@ from pydantic import (
 from train.errors import UserError
 from train.scorekeys import (
     CV_SPLIT,
+    AdmireMode,
+    AdmireSplit,
     Bm25Mode,
     MultivectorMode,
     QueryMode,
     SemEvalSplit,
     TrainDocumentMode,
     TrainQueryMode,
+    admire_keys,
     idiolink_keys,
     semeval_keys,
+    smaller_is_better,
 )
 
-BenchmarkName = Literal["idiolink", "semeval2022"]
+BenchmarkName = Literal["idiolink", "semeval2022", "admire"]
+_OWN_SPLITS = {"semeval2022": get_args(SemEvalSplit), "admire": get_args(AdmireSplit)}
+_IDIOLINK_SPLITS = ("train", "val", "test")  # that others may have too
 
 
 def _as_list(value: Any) -> Any:
@@ -82,6 +88,8 @@ class DataSettings(_Section):
     sample: bool
     root: str | None
     semeval2022: str | None
+    admire: str | None
+    astitch: str | None
     extra: Literal["pie"] | None
     pie: str | None
     fold: NonNegativeInt | None
@@ -89,7 +97,7 @@ class DataSettings(_Section):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        for name in ("root", "semeval2022"):
+        for name in ("root", "semeval2022", "admire", "astitch"):
             if self.sample and getattr(self, name) is not None:
                 raise ValueError(f"data=sample and data.{name} exclude each other: give one of them")
         return self
@@ -262,10 +270,16 @@ class SemEvalBenchmarkSettings(_Section):
     setting: Literal["pre_train", "fine_tune", "both"]
 
 
+class AdmireBenchmarkSettings(_Section):
+    split: Annotated[list[AdmireSplit], BeforeValidator(_as_list), Field(min_length=1)]
+    modes: Annotated[list[AdmireMode], BeforeValidator(_as_list), Field(min_length=1)]
+
+
 class BenchmarkSettings(_Section):
     # One that `benchmark=[...]` leaves out is not there.
     idiolink: IdioLinkBenchmarkSettings | None = None
     semeval2022: SemEvalBenchmarkSettings | None = None
+    admire: AdmireBenchmarkSettings | None = None
 
     @property
     def names(self) -> list[str]:
@@ -322,6 +336,11 @@ class Common(_Section):
         """The splits that SemEval-2022 Task 2B is scored on."""
         return [split for split in get_args(SemEvalSplit) if split in self.splits("semeval2022")]
 
+    @property
+    def admire_splits(self) -> list[AdmireSplit]:
+        """The splits that AdMIRe is scored on."""
+        return [split for split in get_args(AdmireSplit) if split in self.splits("admire")]
+
     def splits(self, benchmark: str) -> list[str]:
         """The splits that a benchmark is scored on: those of `split=` that it has, else its own.
 
@@ -331,11 +350,11 @@ class Common(_Section):
         if own is None:
             return []
         wanted = list(dict.fromkeys(self.split or []))
-        of_semeval = get_args(SemEvalSplit)
-        if benchmark == "semeval2022":
-            wanted = [split for split in wanted if split in of_semeval]
-        elif self.benchmark.semeval2022 is not None:
-            wanted = [split for split in wanted if split not in of_semeval or split == "test"]
+        if benchmark in _OWN_SPLITS:
+            wanted = [split for split in wanted if split in _OWN_SPLITS[benchmark]]
+        else:
+            others = {s for name in self.benchmark.names for s in _OWN_SPLITS.get(name, ())}
+            wanted = [split for split in wanted if split not in others or split in _IDIOLINK_SPLITS]
         return wanted or list(dict.fromkeys(own.split))
 
     def score_keys(self, benchmarks: Sequence[str] | None) -> list[str]:
@@ -349,6 +368,8 @@ class Common(_Section):
                 keys += idiolink_keys(self.splits(name), modes)
             elif name == "semeval2022":
                 keys += semeval_keys(self.splits(name))
+            elif (admire := self.benchmark.admire) is not None and name == "admire":
+                keys += admire_keys(self.splits(name), admire.modes)
         return keys
 
 
@@ -413,6 +434,11 @@ class TrainSettings(Common):
                     f"{_unknown_score(key, known)}. This run scores "
                     + "; ".join(f"{n} on {', '.join(self.splits(n))}" for n in self.benchmark.names)
                     + ": with split= set trainer.monitor= too"
+                )
+            if smaller_is_better(key):
+                raise ValueError(
+                    f"trainer.monitor={key}: the greatest is taken as the best, and of this score the "
+                    "smallest is; choose another, as top1_accuracy or ndcg@5"
                 )
         return self
 

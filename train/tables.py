@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from train.scorekeys import smaller_is_better
+
 SAMPLE_NOTE = "on the project's small SAMPLE data: says nothing about a model's quality"
 
 EXTERNAL_NOTE = "trained with EXTERNAL idiom data ({extra}): not the published protocol"
@@ -35,7 +37,8 @@ def print_comparison(before: Mapping[str, float], after: Mapping[str, float], ti
             table.add_row(key, "", f"{value:.4f}", "")
             continue
         difference = value - old
-        colour = "green" if difference > 0 else "red" if difference < 0 else ""
+        gain = -difference if smaller_is_better(key) else difference
+        colour = "green" if gain > 0 else "red" if gain < 0 else ""
         change = Text(f"{difference:+.4f}", style=colour)
         table.add_row(key, f"{old:.4f}", f"{value:.4f}", change)
     _console().print(table)

@@ -171,3 +171,33 @@ def test_what_is_wrong_with_the_joint_objective_is_named(override: str, expected
     with pytest.raises(UserError) as caught:
         check(TrainSettings, composed("config", "+experiment=joint", override))
     assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("split", "expected"),
+    [
+        ("null", {"idiolink": ["val"], "semeval2022": ["dev"], "admire": ["train"]}),
+        ("dev", {"idiolink": ["val"], "semeval2022": ["dev"], "admire": ["dev"]}),
+        ("train", {"idiolink": ["train"], "semeval2022": ["dev"], "admire": ["train"]}),
+        ("test", {"idiolink": ["test"], "semeval2022": ["test"], "admire": ["train"]}),
+        (
+            "[val+train,dev_a,own,dev]",
+            {"idiolink": ["val+train", "own"], "semeval2022": ["dev_a", "dev"], "admire": ["dev"]},
+        ),
+    ],
+)
+def test_a_split_goes_to_each_benchmark_that_has_it(split: str, expected: dict[str, list[str]]) -> None:
+    checked = check(EvaluateSettings, composed("evaluate", f"split={split}"))
+    assert {name: checked.splits(name) for name in expected} == expected
+
+
+def test_a_split_that_no_benchmark_has_is_named() -> None:
+    with pytest.raises(UserError, match="split=dev_a: none of the benchmarks admire has that split"):
+        check(EvaluateSettings, composed("evaluate", "benchmark=[admire]", "split=dev_a"))
+
+
+def test_a_score_whose_smallest_is_best_picks_no_checkpoint() -> None:
+    key = "admire/train/caption/rank_difference"
+    with pytest.raises(UserError, match=f"trainer.monitor={key}: the greatest is taken as the best"):
+        check(TrainSettings, composed("config", f"trainer.monitor={key}"))
+    check(TrainSettings, composed("config", "trainer.monitor=admire/train/caption/ndcg@5/idiomatic"))

@@ -72,6 +72,12 @@ def find_expression(text: str, expression: str) -> tuple[int, int] | None:
     return found.span() if found else None
 
 
+def plain_expression(expression: str) -> str:
+    """One spelling of an expression, to look it up by: case, hyphens and apostrophes make no difference."""
+    words = re.sub(f"[{_APOSTROPHES}]", "'", _plain(expression))
+    return " ".join(re.sub(f"[{_HYPHENS}]", " ", words).split())
+
+
 @lru_cache(maxsize=100_000)
 def expression_pattern(expression: str) -> re.Pattern[str]:
     """What :func:`find_expression` looks for.

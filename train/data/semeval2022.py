@@ -6,8 +6,6 @@ Tayyar Madabushi et al. 2022, arXiv 2204.10050; GitHub `H-TayyarMadabushi/SemEva
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 import math
 import re
 from collections.abc import Sequence
@@ -18,7 +16,7 @@ import numpy as np
 
 from train.data.download import github_file
 from train.data.idioms import find_expression
-from train.data.records import describe, read_text
+from train.data.records import describe, read_table
 from train.errors import UserError
 from train.scorekeys import SemEvalSplit
 
@@ -281,24 +279,4 @@ def _plain(expression: str) -> str:
 
 
 def _rows(path: Path, columns: Sequence[str]) -> list[tuple[int, dict[str, str]]]:
-    """Rows of a CSV file with their numbers (the header is row 1).
-
-    Raises:
-        UserError: if a column is missing or a row has too few or too many fields.
-    """
-    reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
-    missing = [c for c in columns if c not in (reader.fieldnames or ())]
-    if missing:
-        found = ", ".join(reader.fieldnames or ["none"])
-        raise UserError(f"{path}: the columns {', '.join(missing)} are missing (found: {found})")
-    rows, problems = [], []
-    for number, row in enumerate(reader, 2):
-        if None in row or any(row[c] is None for c in columns):
-            problems.append(
-                f"row {number} (ID {row.get('ID')}): has another number of fields than the header"
-            )
-        else:
-            rows.append((number, row))
-    if problems:
-        raise describe(problems, str(path))
-    return rows
+    return read_table(path, columns, named_by="ID")

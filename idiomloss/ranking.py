@@ -1,0 +1,171 @@
+"""Losses on the scores of a few candidates whose whole order is known: pairwise, listwise, the best alone."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from idiomloss.similarity import full_precision
+
+
+def pairwise_hinge(scores: Tensor, ranks: Tensor, margin: float = 1.0) -> Tensor:
+    """Every candidate is to score higher than each that ranks below it, by a margin.
+
+        L = mean over (i, j) with r_i < r_j of  max(0, m - (s_i - s_j))
+
+    with scores s, gold ranks r (0 = best) and margin m, in units of the scores.
+
+    Args:
+        scores: (B, N), any floating type; computed in float32 at least.
+        ranks: int (B, N), in each row an order of 0 … N - 1.
+        margin: m.
+
+    Returns:
+        (B,), one loss an item.
+
+    Raises:
+        ValueError: if the margin is negative, or a row of `ranks` is no order.
+    """
+    scores = _checked(scores, ranks, margin=margin)
+    difference = scores[:, :, None] - scores[:, None, :]  # (B, N, N)
+    above = (ranks[:, :, None] < ranks[:, None, :]).to(scores.dtype)
+    return ((margin - difference).clamp(min=0) * above).sum((1, 2)) / above.sum((1, 2))
+
+
+def listwise_softmax(scores: Tensor, ranks: Tensor, gold_temperature: float = 1.0) -> Tensor:
+    """Cross-entropy of the scores' softmax with a gold distribution that falls with the rank.
+
+        L = - sum over i of  P_i log softmax(s)_i,   P = softmax((N - 1 - r) / t)
+
+    with scores s, gold ranks r (0 = best) and temperature t. Its smallest value is the entropy of P, not 0.
+
+    Args:
+        scores: (B, N), any floating type; computed in float32 at least.
+        ranks: int (B, N), in each row an order of 0 … N - 1.
+        gold_temperature: t; the smaller, the more of P lies on the best candidate.
+
+    Returns:
+        (B,), one loss an item.
+
+    Raises:
+        ValueError: if the temperature is not positive, or a row of `ranks` is no order.
+
+    References:
+        Cao et al. 2007, "Learning to rank: from pairwise approach to listwise approach", the top-one
+        probabilities of ListNet.
+    """
+    if gold_temperature <= 0:
+        raise ValueError(f"gold_temperature must be positive, got {gold_temperature}")
+    scores = _checked(scores, ranks)
+    gains = (ranks.shape[1] - 1 - ranks).to(scores.dtype)
+    gold = functional.softmax(gains / gold_temperature, dim=1)
+    return -(gold * functional.log_softmax(scores, dim=1)).sum(1)
+
+
+def top1_hinge(scores: Tensor, ranks: Tensor, margin: float = 1.0) -> Tensor:
+    """The best candidate is to score higher than each other one, by a margin; their order is left open.
+
+        L = mean over j with r_j > 0 of  max(0, m - (s_best - s_j))
+
+    with scores s, gold ranks r (0 = best) and margin m, in units of the scores. The hinge bounds each term
+    from below: without it, pushing one candidate further and further away would pay for any other's place.
+
+    Args:
+        scores: (B, N), any floating type; computed in float32 at least.
+        ranks: int (B, N), in each row an order of 0 … N - 1.
+        margin: m.
+
+    Returns:
+        (B,), one loss an item.
+
+    Raises:
+        ValueError: if the margin is negative, or a row of `ranks` is no order.
+    """
+    scores = _checked(scores, ranks, margin=margin)
+    best = scores.gather(1, (ranks == 0).int().argmax(1, keepdim=True))  # (B, 1)
+    others = (ranks > 0).to(scores.dtype)
+    return ((margin - (best - scores)).clamp(min=0) * others).sum(1) / others.sum(1)
+
+
+class PairwiseHingeLoss(nn.Module):
+    """:func:`pairwise_hinge`, averaged over items.
+
+    Args:
+        margin: see there.
+
+    Example:
+        >>> import torch
+        >>> from idiomloss import PairwiseHingeLoss
+        >>> ranks = torch.tensor([[0, 1, 2, 3, 4], [2, 0, 1, 4, 3]])
+        >>> PairwiseHingeLoss(margin=1.0)(torch.randn(2, 5), ranks).shape
+        torch.Size([])
+    """
+
+    def __init__(self, margin: float = 1.0) -> None:
+        super().__init__()
+        self.margin = margin
+
+    def forward(self, scores: Tensor, ranks: Tensor) -> Tensor:
+        """A scalar from (B, N) and (B, N); zero, with a graph, where B is 0."""
+        return _mean(pairwise_hinge(scores, ranks, self.margin))
+
+    def extra_repr(self) -> str:
+        return f"margin={self.margin}"
+
+
+class ListwiseSoftmaxLoss(nn.Module):
+    """:func:`listwise_softmax`, averaged over items.
+
+    Args:
+        gold_temperature: see there.
+    """
+
+    def __init__(self, gold_temperature: float = 1.0) -> None:
+        super().__init__()
+        self.gold_temperature = gold_temperature
+
+    def forward(self, scores: Tensor, ranks: Tensor) -> Tensor:
+        """A scalar from (B, N) and (B, N); zero, with a graph, where B is 0."""
+        return _mean(listwise_softmax(scores, ranks, self.gold_temperature))
+
+    def extra_repr(self) -> str:
+        return f"gold_temperature={self.gold_temperature}"
+
+
+class Top1HingeLoss(nn.Module):
+    """:func:`top1_hinge`, averaged over items.
+
+    Args:
+        margin: see there.
+    """
+
+    def __init__(self, margin: float = 1.0) -> None:
+        super().__init__()
+        self.margin = margin
+
+    def forward(self, scores: Tensor, ranks: Tensor) -> Tensor:
+        """A scalar from (B, N) and (B, N); zero, with a graph, where B is 0."""
+        return _mean(top1_hinge(scores, ranks, self.margin))
+
+    def extra_repr(self) -> str:
+        return f"margin={self.margin}"
+
+
+def _mean(terms: Tensor) -> Tensor:
+    return terms.sum() / max(len(terms), 1)
+
+
+def _checked(scores: Tensor, ranks: Tensor, margin: float = 0.0) -> Tensor:
+    """The scores in full precision."""
+    if margin < 0:
+        raise ValueError(f"margin must not be negative, got {margin}")
+    if scores.ndim != 2 or scores.shape != ranks.shape or scores.shape[1] < 2:
+        raise ValueError(
+            f"expected scores and ranks (B, N) with N of at least 2, got {tuple(scores.shape)} and "
+            f"{tuple(ranks.shape)}"
+        )
+    order = torch.arange(ranks.shape[1], device=ranks.device)
+    if not (ranks.sort(1).values == order).all():
+        raise ValueError(f"ranks: each row must hold 0 to {ranks.shape[1] - 1} once, got {ranks.tolist()}")
+    return full_precision(scores)

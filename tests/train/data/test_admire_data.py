@@ -1,0 +1,154 @@
+"""AdMIRe's tables and images: what is read, where images are found, and what is wrong is named."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+
+from train.data.admire import read_items
+from train.data.sources import SAMPLE_ROOT
+from train.errors import UserError
+
+SAMPLE = SAMPLE_ROOT / "admire"
+NAMES = [f"{i}.png" for i in range(1, 6)]
+ROW = {
+    "compound": "cold feet",
+    "subset": "Train",
+    "sentence_type": "idiomatic",
+    "sentence": "He got cold feet.",
+    "expected_order": str(NAMES[::-1]),
+}
+for number, name in enumerate(NAMES, 1):
+    ROW |= {f"image{number}_name": name, f"image{number}_caption": f"Picture {number}."}
+HEADER = list(ROW)
+
+
+def write(folder: Path, *rows: dict[str, str], split: str = "train", header: list[str] = HEADER) -> Path:
+    path = folder / f"subtask_a_{split}.tsv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, header, delimiter="\t", extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+    return folder
+
+
+def test_an_item_as_it_is_used(tmp_path: Path) -> None:
+    row = ROW | {"sentence": 'She said: "No Cold-Feet now!"', "image2_caption": "A foot.\\n\\n It is  cold."}
+    row["expected_order"] = str(["3.png", "1.png", "2.png", "5.png", "4.png"])
+    (item,) = read_items(write(tmp_path, row), "train").items
+    assert (item.id, item.compound, item.sense) == ("train_2", "cold feet", "idiomatic")
+    assert item.span is not None
+    assert item.sentence[slice(*item.span)] == "Cold-Feet"
+    assert [c.name for c in item.candidates] == NAMES
+    assert item.candidates[1].caption == "A foot. It is cold."
+    assert item.gold_ranks == (1, 2, 0, 4, 3)
+    assert item.candidates[0].path is None  # nobody asked for images
+
+
+def test_dev_has_neither_sense_nor_gold(tmp_path: Path) -> None:
+    row = ROW | {"sentence_type": "", "expected_order": ""}
+    split = read_items(write(tmp_path, row, split="dev"), "dev")
+    assert not split.has_gold
+    assert (split.items[0].sense, split.items[0].gold_ranks) == (None, None)
+    with_gold = read_items(write(tmp_path, ROW, split="dev"), "dev")  # where the user has it
+    assert with_gold.has_gold
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"compound": "?!"}, "field 'compound': '?!' holds no letter"),
+        ({"sentence": " "}, "field 'sentence': is empty"),
+        ({"image3_caption": ""}, "field 'image3_caption': is empty"),
+        ({"image3_name": ""}, "field 'image3_name': is empty"),
+        ({"image3_name": "1.png"}, "an image is there twice"),
+        (
+            {"sentence_type": "figurative"},
+            "field 'sentence_type': 'figurative' is neither idiomatic nor literal",
+        ),
+        ({"sentence_type": ""}, "field 'sentence_type': '' is neither"),
+        ({"expected_order": ""}, "field 'expected_order': '' is no list of image names"),
+        ({"expected_order": "['1.png'"}, "is no list of image names"),
+        ({"expected_order": str(NAMES[:4])}, "is not an order of the item's images 1.png, 2.png"),
+        ({"expected_order": str([*NAMES[:4], "9.png"])}, "is not an order of the item's images"),
+        ({"expected_order": str([*NAMES[:4], "1.png"])}, "is not an order of the item's images"),
+    ],
+)
+def test_what_is_wrong_is_named(changes: dict[str, str], expected: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        read_items(write(tmp_path, ROW | {"sentence": "Cold feet!"}, ROW | changes), "train")
+    message = str(caught.value)
+    assert "subtask_a_train.tsv" in message
+    assert f"row 3 (compound {changes.get('compound', 'cold feet')})" in message
+    assert expected in message
+
+
+def test_what_is_wrong_with_a_table_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"row 3 \(compound cold feet\): is the same item as row 2"):
+        read_items(write(tmp_path, ROW, ROW), "train")
+    other = ROW | {"sentence": "Cold feet!", "expected_order": ""}
+    with pytest.raises(UserError, match="is empty in some rows and not in others"):
+        read_items(write(tmp_path, ROW, other, split="dev"), "dev")
+    with pytest.raises(UserError, match="the columns image5_caption are missing"):
+        read_items(write(tmp_path, ROW, header=HEADER[:-1]), "train")
+    with pytest.raises(UserError, match="there is no row"):
+        read_items(write(tmp_path), "train")
+    with pytest.raises(
+        UserError, match=r"subtask_a_train\.tsv: there is no such file, nor one in .*data\.admire="
+    ):
+        read_items(tmp_path / "elsewhere", "train")
+
+
+def test_a_compound_that_is_not_in_its_sentence_is_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        split = read_items(write(tmp_path, ROW, ROW | {"sentence": "His feet were cold."}), "train")
+    assert split.num_without_span == 1
+    assert [item.span is None for item in split.items] == [False, True]
+    assert "not found in 1 of 2 sentences (the first: 'cold feet' in 'His feet were cold.')" in caplog.text
+
+
+def test_images_are_found_in_each_layout(tmp_path: Path) -> None:
+    ours = read_items(SAMPLE, "train", check_images=True)
+    at = {c.name: c.path for item in ours.items for c in item.candidates}
+    assert all(path is not None and path.is_file() for path in at.values())
+    assert any(path is not None and path.parent.name == "lion_s share" for path in at.values())
+
+    shutil.copytree(
+        SAMPLE / "images" / "train", tmp_path / "train"
+    )  # as published: the table beside its images
+    shutil.copy(SAMPLE / "subtask_a_train.tsv", tmp_path / "train")
+    for path in (tmp_path / "train").glob("*/*.jpg"):
+        path.rename(path.with_suffix(".png"))
+    (tmp_path / "train" / "lion_s share").rename(tmp_path / "train" / "lion's share")
+    for folder in (tmp_path, tmp_path / "train"):
+        published = read_items(folder, "train", check_images=True)
+        assert all(c.path and c.path.name == c.name for item in published.items for c in item.candidates)
+
+
+def test_missing_images_matter_only_to_who_looks_for_them(tmp_path: Path) -> None:
+    folder = write(tmp_path, ROW)
+    for i in (1, 2, 4, 5):
+        path = folder / "images" / "train" / "cold feet" / f"{i}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert len(read_items(folder, "train").items) == 1
+    with pytest.raises(
+        UserError, match=r"row 2 .*field 'image3_name': there is no image 3\.png in .*cold feet"
+    ):
+        read_items(folder, "train", check_images=True)
+
+
+def test_real_tables(real_data: Path) -> None:
+    train = read_items(real_data / "admire", "train", check_images=True)
+    dev = read_items(real_data / "admire", "dev", check_images=True)
+    assert (len(train.items), len(dev.items)) == (50, 15)
+    assert [item.sense for item in train.items].count("idiomatic") == 29
+    assert (train.num_without_span, dev.num_without_span) == (0, 0)
+    assert (train.has_gold, dev.has_gold) == (True, False)
+    assert not any("\\n" in c.caption for item in train.items for c in item.candidates)

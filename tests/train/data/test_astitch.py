@@ -1,0 +1,150 @@
+"""AStitchInLanguageModels: sentences and meanings, where they come from, and what is wrong is named."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from train.data import astitch
+from train.data.admire import read_items
+from train.data.astitch import AStitchFiles, UsageFile, read_senses, read_usages
+from train.data.idioms import plain_expression
+from train.data.sources import SAMPLE_ROOT
+from train.errors import UserError
+
+TRAIN: list[UsageFile] = ["train_zero_shot"]
+SENSES = [
+    "Multiword Expression",
+    "Literal Meaning",
+    *(f"Non-Literal Meaning {i}" for i in (1, 2, 3)),
+    "Data Split",
+]
+
+
+def write(path: Path, *rows: list[str]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)
+    return path
+
+
+def usages(folder: Path, *rows: list[str], name: str = "train_zero_shot") -> AStitchFiles:
+    write(folder / "EN" / f"{name}.csv", ["label", "sentence1", "sentence2"], *rows)
+    return AStitchFiles(folder, folder / "cache")
+
+
+def test_labels_spans_and_repeated_rows(tmp_path: Path) -> None:
+    files = usages(
+        *(tmp_path, ["0", "He got cold feet.", "Cold-feet"], ["1", "Warm your feet.", "cold feet"]),
+        name="train_one_shot",
+    )
+    usages(tmp_path, ["1", "Her cold feet hurt.", "cold feet"], ["0", "He got cold feet.", "cold feet"])
+    corpus = read_usages(files, ["train_zero_shot", "train_one_shot"])
+    got = [(u.id, u.is_idiomatic, u.span and u.sentence[slice(*u.span)]) for u in corpus.usages]
+    assert got == [
+        ("train_zero_shot_2", False, "cold feet"),
+        ("train_zero_shot_3", True, "cold feet"),
+        ("train_one_shot_3", False, None),
+    ]
+    assert (corpus.num_without_span, corpus.num_repeated) == (1, 1)
+    assert [path.name for path in corpus.files] == ["train_zero_shot.csv", "train_one_shot.csv"]
+
+
+def test_what_is_wrong_with_sentences_is_named(tmp_path: Path) -> None:
+    good = ["0", "He got cold feet.", "cold feet"]
+    for bad, expected in (
+        (["2", "A b.", "b"], r"row 3 \(sentence2 b\), field 'label': '2' is neither 0 \(idiomatic\) nor 1"),
+        (["1", " ", "b"], "field 'sentence1': is empty"),
+        (["1", "A b.", ""], "field 'sentence2': is empty"),
+        (["1", *good[1:]], "field 'label': the sentence has the other one too"),
+        (["1", "A b.", "..."], r"field 'sentence2': '\.\.\.' holds no letter"),
+        (["1", "A b."], "has another number of fields"),
+    ):
+        with pytest.raises(UserError, match=expected):
+            read_usages(usages(tmp_path, good, bad), TRAIN)
+    with pytest.raises(UserError, match="there is no row"):
+        read_usages(usages(tmp_path), TRAIN)
+    with pytest.raises(UserError, match=r"EN/dev\.csv: there is no such file; .*data\.astitch="):
+        read_usages(usages(tmp_path, good), ["dev"])
+
+
+def test_meanings(tmp_path: Path) -> None:
+    path = write(
+        *(tmp_path / "senses.csv", SENSES, ["Dog’s Dinner", "meal ", "mess ", "None", "muddle", "train"]),
+        ["tea towel", "dish cloth", "None", "None", "None", "test"],
+    )
+    meanings = read_senses(path)
+    first = meanings[plain_expression("dog's dinner")]
+    assert (first.compound, first.literal, first.non_literal) == ("Dog’s Dinner", "meal", ("mess", "muddle"))
+    assert meanings["tea towel"].non_literal == ()
+
+
+def test_what_is_wrong_with_meanings_is_named(tmp_path: Path) -> None:
+    good = ["tea towel", "dish cloth", "None", "None", "None", "test"]
+    for bad, expected in (
+        (["Tea-towel", *good[1:]], r"row 3 \(Multiword Expression Tea-towel\).*is there twice"),
+        (["cold feet", "None", *good[2:]], "field 'Literal Meaning': is empty"),
+        (["", *good[1:]], "field 'Multiword Expression': is empty"),
+    ):
+        with pytest.raises(UserError, match=expected):
+            read_senses(write(tmp_path / "senses.csv", SENSES, good, bad))
+
+
+def test_a_copy_of_the_repository_serves(tmp_path: Path) -> None:
+    above = tmp_path / "Dataset" / "Task1" / "SubTaskA" / "EN" / "ContextExcluded_IdiomIncluded"
+    path = write(above / "dev.csv", ["label", "sentence1", "sentence2"], ["0", "Cold feet!", "cold feet"])
+    assert AStitchFiles(tmp_path, tmp_path).usages("dev") == path
+
+
+def test_downloads_are_asked_for_by_their_published_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def download(repo: str, path: str, folder: Path, *, otherwise: str) -> Path:
+        asked.append((repo, path, folder))
+        assert "data.astitch=" in otherwise
+        return folder / Path(path).name
+
+    monkeypatch.setattr(astitch, "github_file", download)
+    files = AStitchFiles(None, tmp_path)
+    assert files.usages("test") == tmp_path / "astitch" / "EN" / "test.csv"
+    assert files.senses() == tmp_path / "astitch" / "EN_Extended_Noun_Compound_Senses_Dataset.csv"
+    assert [repo for repo, _, _ in asked] == ["H-TayyarMadabushi/AStitchInLanguageModels"] * 2
+    assert [path for _, path, _ in asked] == [
+        "Dataset/Task1/SubTaskA/EN/ContextExcluded_IdiomIncluded/test.csv",
+        "Dataset/Extended_Noun_Compound_Senses_Dataset/EN_Extended_Noun_Compound_Senses_Dataset.csv",
+    ]
+
+
+def test_the_sample_is_whole() -> None:
+    files = AStitchFiles(SAMPLE_ROOT / "astitch", Path("unused"))
+    corpus = read_usages(files, get_args(UsageFile))
+    assert (len(corpus.usages), corpus.num_without_span) == (31, 1)
+    assert {u.is_idiomatic for u in corpus.usages} == {True, False}
+    items = read_items(SAMPLE_ROOT / "admire", "train").items
+    meanings = read_senses(files.senses())
+    with_meanings = [item for item in items if plain_expression(item.compound) in meanings]
+    assert 0 < len(with_meanings) < len(items)  # both kinds, as in the real data
+
+
+def test_real_files(real_data: Path) -> None:
+    files = AStitchFiles(real_data / "astitch", Path("unused"))
+    corpus = read_usages(files, TRAIN)
+    assert (len(corpus.usages), corpus.num_without_span, corpus.num_repeated) == (
+        3327,
+        2,
+        0,
+    )  # gold miner, traffic controllers
+    assert sum(u.is_idiomatic for u in corpus.usages) == 1762
+    everything = read_usages(files, get_args(UsageFile))
+    assert everything.num_repeated == 87  # the one-shot rows are among the few-shot ones
+    meanings = read_senses(files.senses())
+    assert len(meanings) == 223
+    assert sum(not m.non_literal for m in meanings.values()) == 80
+    compounds = {plain_expression(item.compound) for item in read_items(real_data / "admire", "train").items}
+    assert len(compounds & set(meanings)) == 24
+    assert len(compounds & {plain_expression(u.phrase) for u in everything.usages}) == 24

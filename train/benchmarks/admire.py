@@ -1,0 +1,116 @@
+"""AdMIRe: does the image that shows what the sentence means have the caption nearest to it?"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from train.benchmarks import BenchmarkResult
+from train.benchmarks.ordering import graded_ndcg, predicted_ranks, rank_difference, top1_accuracy
+from train.data.admire import NUM_IMAGES, Item, ItemSplit
+from train.prompts import Request
+from train.scorekeys import ADMIRE_SENSES, AdmireMode, admire_key
+
+
+class AdmireBenchmark:
+    """Ranks an item's five images by the cosine of their captions with its sentence.
+
+    What a text encoder can do without seeing an image. Scores are means over items, all and by sense, under
+    the keys of :mod:`train.scorekeys`. Of equal cosines the image that comes first in the table ranks first.
+
+    Args:
+        splits: from :func:`train.data.admire.read_items`; one without gold gives predictions only.
+        modes: what stands for the item: `caption` = its sentence, `caption_span` = its compound in the
+            sentence (the sentence, where the compound was not found there).
+
+    References:
+        Pickard et al. 2025, arXiv 2503.15358 (the task).
+    """
+
+    name = "admire"
+
+    def __init__(self, splits: Sequence[ItemSplit], modes: Sequence[AdmireMode]) -> None:
+        self.splits = list(splits)
+        self.modes = list(modes)
+        self.files: list[Path] = [path for split in splits for path in split.files]
+        self.requests: list[Request] = []
+        for split in self.splits:
+            for item in split.items:
+                self.requests += [_item_request(item, mode) for mode in self.modes]
+                self.requests += [Request(candidate.caption) for candidate in item.candidates]
+
+    def score(self, embeddings: Tensor) -> BenchmarkResult:
+        """Scores from embeddings (N, D), row i for `requests[i]`."""
+        result = BenchmarkResult({})
+        start = 0
+        for split in self.splits:
+            shape = (len(split.items), len(self.modes) + NUM_IMAGES, embeddings.shape[1])
+            of_split = embeddings[start : start + shape[0] * shape[1]].view(shape).double()
+            start += shape[0] * shape[1]
+            captions = of_split[:, len(self.modes) :]  # (Q, 5, D)
+            for number, mode in enumerate(self.modes):
+                cosine = functional.cosine_similarity(of_split[:, number, None], captions, dim=2)
+                add_order(split, mode, cosine, result)
+        return result
+
+
+def add_order(split: ItemSplit, mode: str, scores: Tensor, result: BenchmarkResult) -> None:
+    """Put the order by `scores` (Q, 5), for the items and images of the split, into the result."""
+    predicted = predicted_ranks(scores)
+    metrics: dict[str, Tensor] = {}
+    if split.has_gold:
+        gold = torch.tensor([item.gold_ranks for item in split.items])
+        metrics = {
+            "top1_accuracy": top1_accuracy(predicted, gold),
+            "rank_difference": rank_difference(predicted, gold),
+            "ndcg@5": graded_ndcg(predicted, gold),
+        }
+    for metric, values in metrics.items():
+        for sense in (None, *ADMIRE_SENSES):
+            members = torch.tensor([sense in (None, item.sense) for item in split.items])
+            if members.any():
+                result.scores[admire_key(split.name, mode, metric, sense)] = values[members].mean().item()
+
+    orders = [_names(item, ranks) for item, ranks in zip(split.items, predicted.tolist(), strict=True)]
+    columns = {metric: values.tolist() for metric, values in metrics.items()}
+    for i, (item, order) in enumerate(zip(split.items, orders, strict=True)):
+        result.per_query.append(
+            {
+                "split": split.name,
+                "mode": mode,
+                "id": item.id,
+                "compound": item.compound,
+                "sentence": item.sentence,
+                "sense": item.sense,
+                **{metric: values[i] for metric, values in columns.items()},
+                "order": order,
+                "gold": None if item.gold_ranks is None else _names(item, item.gold_ranks),
+            }
+        )
+    result.predictions[f"admire_{split.name}_{mode}.tsv"] = _table(split, orders)
+
+
+def _item_request(item: Item, mode: AdmireMode) -> Request:
+    if mode == "caption_span" and item.span is not None:
+        return Request(item.sentence, item.span, role="query", pooling="span")
+    return Request(item.sentence, role="query")
+
+
+def _names(item: Item, ranks: Sequence[int]) -> list[str]:
+    """The item's images in the order of their ranks."""
+    return [item.candidates[i].name for i in sorted(range(len(ranks)), key=ranks.__getitem__)]
+
+
+def _table(split: ItemSplit, orders: Sequence[list[str]]) -> str:
+    """Each item's order as the task's own tables give the gold one."""
+    file = io.StringIO(newline="")
+    writer = csv.writer(file, delimiter="\t", lineterminator="\n")
+    writer.writerow(["compound", "expected_order"])
+    writer.writerows([item.compound, str(order)] for item, order in zip(split.items, orders, strict=True))
+    return file.getvalue()

@@ -1,0 +1,219 @@
+"""AdMIRe (SemEval-2025 Task 1, subtask A, English): sentences with a compound, and five images each.
+
+Pickard et al. 2025, arXiv 2503.15358; https://semeval2025-task1.github.io.
+"""
+
+from __future__ import annotations
+
+import ast
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from train.data.idioms import find_expression
+from train.data.records import describe, read_table
+from train.errors import DataMissingError, UserError
+from train.scorekeys import AdmireSplit
+
+log = logging.getLogger(__name__)
+
+FOLDER = "admire"
+WEBSITE = "https://semeval2025-task1.github.io"
+NUM_IMAGES = 5
+Sense = Literal["idiomatic", "literal"]
+
+_COLUMNS = (
+    *("compound", "sentence_type", "sentence", "expected_order"),
+    *(f"image{i}_{what}" for i in range(1, NUM_IMAGES + 1) for what in ("name", "caption")),
+)
+_MUST_HAVE_GOLD = ("train",)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An image that may show what the sentence means.
+
+    Attributes:
+        name: as the table has it.
+        caption: machine-made; on one line.
+        path: the file, where images were asked for.
+    """
+
+    name: str
+    caption: str
+    path: Path | None
+
+
+@dataclass(frozen=True)
+class Item:
+    """A sentence with a compound, and the images to rank by how well they show its sense there.
+
+    Attributes:
+        id: split and row of the table.
+        span: offsets of the compound in the sentence; None where it was not found.
+        sense: None where it is not public.
+        candidates: five, in the order of the table.
+        gold_ranks: of each candidate, 0 = best; None where they are not public.
+    """
+
+    id: str
+    compound: str
+    sentence: str
+    span: tuple[int, int] | None
+    sense: Sense | None
+    candidates: tuple[Candidate, ...]
+    gold_ranks: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class ItemSplit:
+    """A split's items; all of them have gold, or none.
+
+    Attributes:
+        num_without_span: items whose compound was not found in the sentence.
+    """
+
+    name: AdmireSplit
+    items: tuple[Item, ...]
+    files: tuple[Path, ...]
+    num_without_span: int
+
+    @property
+    def has_gold(self) -> bool:
+        return self.items[0].gold_ranks is not None
+
+
+def not_here() -> DataMissingError:
+    """What to do where no folder is named: there is no plain address to download from."""
+    return DataMissingError(
+        "the AdMIRe data (SemEval-2025 Task 1, subtask A, English) is not here, and its public links are not "
+        "for programs\n"
+        f"  - fetch Training and Development Data from {WEBSITE}, unpack them into one folder (each table, "
+        "subtask_a_train.tsv and subtask_a_dev.tsv, there or in train/ and dev/), and name it: "
+        f"data.admire=<folder>, or IDIOM_DATA=<folder with {FOLDER}/>\n"
+        "  - no data at hand: data=sample runs on the small set that comes with the project"
+    )
+
+
+def read_items(folder: Path, split: AdmireSplit, *, check_images: bool = False) -> ItemSplit:
+    """A split's items.
+
+    The table is `subtask_a_<split>.tsv` in `folder` or in `<folder>/<split>`. An image `<stem>.png` of it is
+    `images/<split>/<compound>/<stem>.jpg` or `.png`, or lies as published, in `<split>/<compound>/` or
+    `<compound>/`; an apostrophe in a compound may be `_` in its folder's name.
+
+    Args:
+        check_images: find the images too; captions need none.
+
+    Raises:
+        UserError: naming file, row and field of what is wrong: an empty field, an unknown sense, an image
+            twice, a gold order that is not one of the item's five images, gold for some items only, an item
+            twice, a missing image.
+    """
+    path = _table(folder, split)
+    items: list[Item] = []
+    problems: list[str] = []
+    row_of: dict[tuple[str, str], int] = {}
+    for number, row in read_table(path, _COLUMNS, delimiter="\t", named_by="compound"):
+        where = f"row {number} (compound {row['compound']})"
+        empty = [f for f in _COLUMNS if f not in ("sentence_type", "expected_order") and not row[f].strip()]
+        problems += [f"{where}, field {f!r}: is empty" for f in empty]
+        compound, sentence = row["compound"].strip(), row["sentence"].strip()
+        first = row_of.setdefault((compound, sentence), number)
+        if first != number:
+            problems.append(f"{where}: is the same item as row {first}")
+        names = [row[f"image{i}_name"].strip() for i in range(1, NUM_IMAGES + 1)]
+        if len(set(names)) < NUM_IMAGES:
+            problems.append(f"{where}, fields 'image1_name' to 'image5_name': an image is there twice")
+        paths: Sequence[Path | None] = [None] * NUM_IMAGES
+        if check_images:
+            paths = [_image(folder, split, compound, name) for name in names]
+            problems += [
+                f"{where}, field 'image{i}_name': there is no image {name} in "
+                f"{folder / 'images' / split / _folder_name(compound)} or as published"
+                for i, (name, found) in enumerate(zip(names, paths, strict=True), 1)
+                if found is None and name
+            ]
+        sense: Sense | None = None
+        if (given := row["sentence_type"].strip()) in ("idiomatic", "literal"):
+            sense = "idiomatic" if given == "idiomatic" else "literal"
+        elif given or split in _MUST_HAVE_GOLD:
+            problems.append(f"{where}, field 'sentence_type': {given!r} is neither idiomatic nor literal")
+        ranks: tuple[int, ...] | None = None
+        if (order := row["expected_order"].strip()) or split in _MUST_HAVE_GOLD:
+            try:
+                ranks = _gold_ranks(order, names)
+            except ValueError as error:
+                problems.append(f"{where}, field 'expected_order': {error}")
+        candidates = tuple(
+            Candidate(name, _one_line(row[f"image{i}_caption"]), found)
+            for i, (name, found) in enumerate(zip(names, paths, strict=True), 1)
+        )
+        span: tuple[int, int] | None = None
+        if compound:
+            try:
+                span = find_expression(sentence, compound)
+            except ValueError as error:
+                problems.append(f"{where}, field 'compound': {error}")
+        items.append(Item(f"{split}_{number}", compound, sentence, span, sense, candidates, ranks))
+    if not problems and len({item.gold_ranks is None for item in items}) > 1:
+        problems.append("field 'expected_order': is empty in some rows and not in others")
+    if problems or not items:
+        raise describe(problems or ["there is no row"], str(path))
+    without = [item for item in items if item.span is None]
+    if without:
+        log.warning(
+            "%s: the compound was not found in %d of %d sentences (the first: %r in %r)",
+            *(path, len(without), len(items), without[0].compound, without[0].sentence),
+        )
+    return ItemSplit(split, tuple(items), (path,), len(without))
+
+
+def _table(folder: Path, split: str) -> Path:
+    name = f"subtask_a_{split}.tsv"
+    for path in (folder / name, folder / split / name):
+        if path.is_file():
+            return path
+    raise UserError(
+        f"{folder / name}: there is no such file, nor one in {folder / split}; {folder} is to be the folder "
+        f"with the tables of AdMIRe's subtask A (data.admire=, or {FOLDER}/ in IDIOM_DATA)"
+    )
+
+
+def _image(folder: Path, split: str, compound: str, name: str) -> Path | None:
+    if not name:
+        return None
+    for above in (folder / "images" / split, folder / split, folder):
+        for inside in dict.fromkeys((_folder_name(compound), compound)):
+            for file in dict.fromkeys((f"{Path(name).stem}.jpg", name)):
+                if (path := above / inside / file).is_file():
+                    return path
+    return None
+
+
+def _folder_name(compound: str) -> str:
+    return compound.replace("'", "_").replace("’", "_")
+
+
+def _one_line(caption: str) -> str:
+    """Captions hold line breaks as a backslash and an n."""
+    return " ".join(caption.replace("\\n", " ").split())
+
+
+def _gold_ranks(order: str, names: Sequence[str]) -> tuple[int, ...]:
+    """The rank of each image, 0 = best, from the table's list of names.
+
+    Raises:
+        ValueError: if it is none, or not of these images.
+    """
+    try:
+        listed = ast.literal_eval(order)
+    except (ValueError, SyntaxError):
+        listed = None
+    if not isinstance(listed, list):
+        raise ValueError(f"{order!r} is no list of image names")
+    if sorted(map(str, listed)) != sorted(names):
+        raise ValueError(f"{order} is not an order of the item's images {', '.join(names)}")
+    return tuple(listed.index(name) for name in names)
