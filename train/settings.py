@@ -26,16 +26,18 @@ from train.errors import UserError
 from train.scorekeys import (
     CV_SPLIT,
     Bm25Mode,
+    EpsilonLanguage,
     MultivectorMode,
     QueryMode,
     SemEvalSplit,
     TrainDocumentMode,
     TrainQueryMode,
+    epsilon_keys,
     idiolink_keys,
     semeval_keys,
 )
 
-BenchmarkName = Literal["idiolink", "semeval2022"]
+BenchmarkName = Literal["idiolink", "semeval2022", "epsilon"]
 
 
 def _as_list(value: Any) -> Any:
@@ -82,6 +84,7 @@ class DataSettings(_Section):
     sample: bool
     root: str | None
     semeval2022: str | None
+    ncimp: str | None
     extra: Literal["pie"] | None
     pie: str | None
     fold: NonNegativeInt | None
@@ -89,7 +92,7 @@ class DataSettings(_Section):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        for name in ("root", "semeval2022"):
+        for name in ("root", "semeval2022", "ncimp"):
             if self.sample and getattr(self, name) is not None:
                 raise ValueError(f"data=sample and data.{name} exclude each other: give one of them")
         return self
@@ -262,10 +265,25 @@ class SemEvalBenchmarkSettings(_Section):
     setting: Literal["pre_train", "fine_tune", "both"]
 
 
+class EpsilonBenchmarkSettings(_Section):
+    languages: Annotated[list[EpsilonLanguage], BeforeValidator(_as_list), Field(min_length=1)]
+    classes: Literal["type", "token"]
+    phrases: Literal["word", "compound"]
+    versions: Literal["same_word", "any_word"]
+    orders: PositiveInt
+
+    @model_validator(mode="after")
+    def _two_words_share_no_synonyms(self) -> Self:
+        if self.versions == "any_word" and self.phrases == "word":
+            raise ValueError("versions=any_word compares whole compounds: it needs phrases=compound")
+        return self
+
+
 class BenchmarkSettings(_Section):
     # One that `benchmark=[...]` leaves out is not there.
     idiolink: IdioLinkBenchmarkSettings | None = None
     semeval2022: SemEvalBenchmarkSettings | None = None
+    epsilon: EpsilonBenchmarkSettings | None = None
 
     @property
     def names(self) -> list[str]:
@@ -320,7 +338,7 @@ class Common(_Section):
         IdioLink may have any (a user's own data too), but for those that only another one has.
         """
         own = getattr(self.benchmark, benchmark)
-        if own is None:
+        if own is None or benchmark == "epsilon":  # it has no splits
             return []
         wanted = list(dict.fromkeys(self.split or []))
         of_semeval = get_args(SemEvalSplit)
@@ -329,6 +347,10 @@ class Common(_Section):
         elif self.benchmark.semeval2022 is not None:
             wanted = [split for split in wanted if split not in of_semeval or split == "test"]
         return wanted or list(dict.fromkeys(own.split))
+
+    def _scored_on(self, benchmark: str) -> str:
+        splits = ", ".join(self.splits(benchmark))
+        return f"{benchmark} on {splits}" if splits else benchmark
 
     def score_keys(self, benchmarks: Sequence[str] | None) -> list[str]:
         """Every score key that these settings can give."""
@@ -341,6 +363,9 @@ class Common(_Section):
                 keys += idiolink_keys(self.splits(name), modes)
             elif name == "semeval2022":
                 keys += semeval_keys(self.splits(name))
+            elif (epsilon := self.benchmark.epsilon) is not None and name == "epsilon":
+                languages = list(dict.fromkeys(epsilon.languages))
+                keys += epsilon_keys(languages, by_word=epsilon.versions == "same_word")
         return keys
 
 
@@ -402,7 +427,10 @@ class TrainSettings(Common):
             if key not in known:
                 raise ValueError(
                     f"{_unknown_score(key, known)}. This run scores "
-                    + "; ".join(f"{n} on {', '.join(self.splits(n))}" for n in self.benchmark.names)
+                    + "; ".join(
+                        " on ".join(filter(None, (n, ", ".join(self.splits(n)))))
+                        for n in self.benchmark.names
+                    )
                     + ": with split= set trainer.monitor= too"
                 )
         return self
@@ -412,6 +440,7 @@ class EvaluateSettings(Common):
     benchmarks: Benchmarks | None
     per_query: str | None
     predictions: str | None
+    plots: str | None
     output: str | None
 
     @model_validator(mode="after")

@@ -1,5 +1,7 @@
-"""JSON files into checked records, with messages that name file, record and field."""
+"""JSON and CSV files into checked records, with messages that name file, record and field."""
 
+import csv
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,6 +51,33 @@ def read_text(path: Path) -> str:
         raise UserError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def read_csv(path: Path, columns: Sequence[str], named_by: str) -> list[tuple[int, dict[str, str]]]:
+    """Rows of a CSV file with their numbers (the header is row 1).
+
+    Args:
+        named_by: the column that names a row in messages.
+
+    Raises:
+        UserError: if a column is missing or a row has too few or too many fields.
+    """
+    reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
+    missing = [c for c in columns if c not in (reader.fieldnames or ())]
+    if missing:
+        found = ", ".join(reader.fieldnames or ["none"])
+        raise UserError(f"{path}: the columns {', '.join(missing)} are missing (found: {found})")
+    rows, problems = [], []
+    for number, row in enumerate(reader, 2):
+        if None in row or any(value is None for value in row.values()):
+            problems.append(
+                f"row {number} ({named_by} {row.get(named_by)}): has another number of fields than the header"
+            )
+        else:
+            rows.append((number, row))
+    if problems:
+        raise describe(problems, str(path))
+    return rows
 
 
 def read_records(path: Path, kind: type[R]) -> list[R]:

@@ -5,8 +5,6 @@ Tayyar Madabushi et al. 2022, arXiv 2204.10050; GitHub `H-TayyarMadabushi/SemEva
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ import numpy as np
 
 from train.data.download import github_file
 from train.data.idioms import find_expression
-from train.data.records import describe, read_text
+from train.data.records import describe, read_csv
 from train.errors import UserError
 from train.scorekeys import SemEvalSplit
 
@@ -156,7 +154,7 @@ def read_groups(path: Path) -> list[Group]:
             language, another `sim`, an expression that is not in its sentence.
     """
     columns = ("ID", "MWE1", "Language", "sentence_1", "sentence_2", "sim")
-    rows = _rows(path, columns)
+    rows = read_csv(path, columns, "ID")
     problems: list[str] = []
     by_sentence: dict[str, list[dict[str, str]]] = {}
     for number, row in rows:
@@ -204,7 +202,7 @@ def read_pairs(files: SemEvalFiles, split: SemEvalSplit) -> PairSplit:
     path, form = files(_PAIRS[whole]), files(_FORMS[whole])
     gold_path = files(_GOLD[whole]) if whole in _PUBLIC_GOLD else files.optional(_GOLD[whole])
     pairs, problems = [], []
-    for number, row in _rows(path, ("ID", "Language", "MWE1", "sentence1", "sentence2")):
+    for number, row in read_csv(path, ("ID", "Language", "MWE1", "sentence1", "sentence2"), "ID"):
         where = f"row {number} (ID {row['ID']})"
         problems += [
             f"{where}, field {f!r}: is empty" for f in ("ID", "sentence1", "sentence2") if not row[f].strip()
@@ -219,7 +217,7 @@ def read_pairs(files: SemEvalFiles, split: SemEvalSplit) -> PairSplit:
     if problems:
         raise describe(problems, str(path))
     gold = _read_gold(gold_path, ids) if gold_path is not None else None
-    rows = _rows(form, ("ID", "Language", "Setting", "Sim"))
+    rows = read_csv(form, ("ID", "Language", "Setting", "Sim"), "ID")
     asked = tuple((row["ID"], row["Language"], row["Setting"]) for _, row in rows)
     if unknown := [id_ for id_, _, _ in asked if id_ not in ids]:
         raise describe([f"field 'ID': {id_} is not in {path.name}" for id_ in unknown], str(form))
@@ -232,7 +230,7 @@ def read_pairs(files: SemEvalFiles, split: SemEvalSplit) -> PairSplit:
 
 def _read_gold(path: Path, ids: set[str]) -> tuple[Gold, ...]:
     gold, problems = [], []
-    for number, row in _rows(path, ("ID", "DataID", "sim", "otherID")):
+    for number, row in read_csv(path, ("ID", "DataID", "sim", "otherID"), "ID"):
         where = f"row {number} (ID {row['ID']})"
         similarity: float | None = None
         if row["sim"]:
@@ -272,27 +270,3 @@ def _half(pairs: Sequence[Pair], gold: Sequence[Gold], split: SemEvalSplit) -> t
 
 def _plain(expression: str) -> str:
     return " ".join(re.split(r"[\s\-]+", expression.lower()))
-
-
-def _rows(path: Path, columns: Sequence[str]) -> list[tuple[int, dict[str, str]]]:
-    """Rows of a CSV file with their numbers (the header is row 1).
-
-    Raises:
-        UserError: if a column is missing or a row has too few or too many fields.
-    """
-    reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
-    missing = [c for c in columns if c not in (reader.fieldnames or ())]
-    if missing:
-        found = ", ".join(reader.fieldnames or ["none"])
-        raise UserError(f"{path}: the columns {', '.join(missing)} are missing (found: {found})")
-    rows, problems = [], []
-    for number, row in enumerate(reader, 2):
-        if None in row or any(row[c] is None for c in columns):
-            problems.append(
-                f"row {number} (ID {row.get('ID')}): has another number of fields than the header"
-            )
-        else:
-            rows.append((number, row))
-    if problems:
-        raise describe(problems, str(path))
-    return rows
