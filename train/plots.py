@@ -83,8 +83,6 @@ def violins(distributions: Distributions, path: Path) -> None:
             medianprops={"color": "black"},
         )
         boxes["boxes"][0].set_label(name)
-    if distributions.reference is not None:
-        axes.axhline(distributions.reference, color="0.5", linestyle=":")
     if everything:  # a few far values would flatten all others
         low, high = quantiles(everything, n=1000)[0], quantiles(everything, n=1000)[-1]
         margin = 0.05 * (high - low) or 1.0

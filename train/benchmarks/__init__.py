@@ -1,6 +1,6 @@
 """One module a benchmark: which embeddings it needs, and scores from them. Knows no model."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,15 +15,13 @@ class Distributions:
     """Values side by side, for a plot: groups, and in each the same series.
 
     Attributes:
-        caption: one line or more that says how to read it.
-        reference: a value to mark, if any.
+        caption: how to read it.
     """
 
     title: str
     y_label: str
-    groups: dict[str, dict[str, Sequence[float]]]
+    groups: Mapping[str, Mapping[str, Sequence[float]]]
     caption: str = ""
-    reference: float | None = None
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ _NO_DISTANCE = 1e-6
 
 
 class EpsilonBenchmark:
-    """Whether idiomatic compounds stay apart from their rewordings in context, beyond what rewordings do.
+    """Whether idiomatic compounds stay apart from rewordings in context, beyond what rewordings do.
 
     ε(a, b, c) = d(μ(ac), μ(bc)) / d(μ(a), μ(b)) − 1, with cosine distance d, the embedding μ, phrases a and
     b, and a context c. For a compound with synonyms a₁ … aₘ of one of its words b, and each of its sentences
@@ -101,13 +101,18 @@ class EpsilonBenchmark:
             names = [v.phrase if whole or v.synonym is None else v.synonym for v in versions]
             original = compound.name if whole else compound.words[words[0]]
             for before, after in compound.contexts:
+                in_context = [
+                    " ".join(filter(None, (before, phrase, after)))
+                    for phrase in (compound.name, *(version.phrase for version in versions))
+                ]
                 units.append(
                     _Unit(
-                        *(number, compound.name, class_, "" if mixed else words[0], names),
+                        *(number, compound.name, in_context[0]),
+                        *(class_, "" if mixed else words[0], names),
                         self._index(original),
                         [self._index(name) for name in names],
-                        self._index(" ".join(filter(None, (before, compound.name, after)))),
-                        [self._index(" ".join(filter(None, (before, v.phrase, after)))) for v in versions],
+                        self._index(in_context[0]),
+                        [self._index(sentence) for sentence in in_context[1:]],
                     )
                 )
         return units
@@ -169,7 +174,7 @@ class EpsilonBenchmark:
         result.notes.extend(notes)
         name = "epsilon" if language == "en" else f"epsilon_{language}"
         result.plots[name] = Distributions(
-            title, "ε = distance in context / distance alone − 1", groups, sentence, reference=0.0
+            title, "ε = distance in context / distance alone − 1", groups, sentence
         )
 
 
@@ -179,6 +184,7 @@ class _Unit:
 
     compound: int
     compound_name: str
+    sentence: str
     class_: str
     word: str
     phrases: list[str]
@@ -238,7 +244,7 @@ def _epsilon(in_context: Array, alone: Array) -> Array:
 class _Pairs:
     """The P pairs in the data's own order of synonyms; each field (P,)."""
 
-    names: list[tuple[str, str, str]]  # compound, version, next version
+    names: list[tuple[str, str, str, str]]  # compound, its sentence, version, next version
     idiomaticity: Array
     baseline: Array
     distances: Array  # (P, 4): d(a, b), d(a, a′), d(ac, bc), d(ac, a′c)
@@ -253,7 +259,7 @@ class _Pairs:
     @classmethod
     def of(cls, measured: Sequence[_Measured]) -> _Pairs:
         columns: list[list[Any]] = [[] for _ in range(6)]
-        names: list[tuple[str, str, str]] = []
+        names: list[tuple[str, str, str, str]] = []
         for m in measured:
             first, second = _neighbours(m.block.versions.shape[1])
             columns[0].append(m.idiomaticity[:, first].ravel())
@@ -266,7 +272,7 @@ class _Pairs:
             columns[4].append([u.word for u in units])
             columns[5].append([u.compound for u in units])
             names += [
-                (u.compound_name, u.phrases[i], u.phrases[j])
+                (u.compound_name, u.sentence, u.phrases[i], u.phrases[j])
                 for u in m.block.units
                 for i, j in zip(first, second, strict=True)
             ]
@@ -279,12 +285,13 @@ class _Pairs:
                 "compound": compound,
                 "class": str(class_),
                 "word": str(word) or None,
+                "sentence": sentence,
                 "version": version,
                 "next": following,
                 "idiomaticity": _number(idiomaticity),
                 "baseline": _number(baseline),
             }
-            for (compound, version, following), class_, word, idiomaticity, baseline in zip(
+            for (compound, sentence, version, following), class_, word, idiomaticity, baseline in zip(
                 *(self.names, self.class_, self.word, self.idiomaticity, self.baseline), strict=True
             )
         ]
@@ -389,15 +396,15 @@ def _reading(p_values: dict[str, float]) -> str:
         return ""
     apart = [class_ for class_ in EPSILON_CLASSES if p_values[class_] < SIGNIFICANT]
     if "C" in apart:
-        name, why = "anti-compositional", "even compositional compounds stay apart from their rewordings"
+        name, why = "anti-compositional", "even compositional compounds stay apart from rewordings"
     elif "NC" in apart:
         name, why = (
             "human-aligned",
-            "idiomatic compounds stay apart from their rewordings, others less",
+            "idiomatic compounds stay apart from rewordings, compositional do not",
         )
     elif apart:
-        name, why = "mixed", "partly compositional compounds alone stay apart from their rewordings"
+        name, why = "mixed", "partly compositional compounds alone stay apart from rewordings"
     else:
-        name, why = "compositionally-inclined", "compounds of no class stay apart from their rewordings"
+        name, why = "compositionally-inclined", "compounds of no class stay apart from rewordings"
     values = ", ".join(f"{class_} {p_values[class_]:.3f}" for class_ in EPSILON_CLASSES)
     return f"{name}: {why} (idiomaticity-ε above baseline-ε at p < {SIGNIFICANT}; p: {values})"

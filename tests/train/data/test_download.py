@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from train.data import download, sources
-from train.errors import UserError
+from train.data.ncimp import REPO, SCORES_FILE, NcimpFiles, read_ncimp
+from train.errors import DataMissingError, UserError
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -66,3 +68,14 @@ def test_local_copies_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert sources.pie_file(str(file.parent)) == file
     with pytest.raises(UserError, match=r"data\.pie: there is no file"):
         sources.pie_file(str(tmp_path))
+
+
+def test_ncimp_comes_file_by_file_names_with_spaces_too(github: Path, tmp_path: Path) -> None:
+    files = NcimpFiles(None, sources.cache_folder())
+    with pytest.raises(DataMissingError, match=r"could not be downloaded .*\n.*data\.ncimp="):
+        files(SCORES_FILE)
+    shutil.copytree(sources.SAMPLE_ROOT / "ncimp", github / REPO / "HEAD" / "dataset")
+    assert len(read_ncimp(files, "en").compounds) == 12
+    shutil.rmtree(github / REPO)
+    assert len(read_ncimp(files, "en").compounds) == 12, "the copies serve"
+    assert (tmp_path / "cache" / "ncimp" / SCORES_FILE).is_file()
