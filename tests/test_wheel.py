@@ -25,6 +25,7 @@ def test_installed_wheel_works_elsewhere(tmp_path: Path) -> None:
     for expected in (
         *("train/py.typed", "idiomloss/py.typed", "conf/config.yaml", "conf/experiment/idiolink_ft.yaml"),
         "train/data/sample/idiolink/train/indexes.json",
+        "train/data/sample/ncimp/human_compositionality scores.xlsx",
     ):
         assert expected in names
     assert not [name for name in names if name.startswith(("tests/", "checkpoints/"))]
