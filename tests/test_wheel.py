@@ -26,6 +26,7 @@ def test_installed_wheel_works_elsewhere(tmp_path: Path) -> None:
         *("train/py.typed", "idiomloss/py.typed", "conf/config.yaml", "conf/experiment/idiolink_ft.yaml"),
         "train/data/sample/idiolink/train/indexes.json",
         "train/data/sample/semeval2022_task2b/SubTaskB/EvaluationData/dev.gold.csv",
+        "train/data/sample/ncimp/human_compositionality scores.xlsx",
     ):
         assert expected in names
     assert not [name for name in names if name.startswith(("tests/", "checkpoints/"))]

@@ -11,12 +11,14 @@ from pathlib import Path
 from idiomloss import AdaptiveTripletLoss, InfoNCELoss
 from train.benchmarks import Benchmark
 from train.benchmarks.admire import AdmireBenchmark
+from train.benchmarks.epsilon import EpsilonBenchmark
 from train.benchmarks.idiolink import IdioLinkBenchmark
 from train.benchmarks.semeval2022 import SemEvalBenchmark
-from train.data import admire, astitch, semeval2022
+from train.data import admire, astitch, ncimp, semeval2022
 from train.data.admire import read_items
 from train.data.astitch import AStitchFiles
 from train.data.idiolink import Split, available_splits, check_disjoint, fold_splits, load_split
+from train.data.ncimp import NcimpFiles, read_ncimp
 from train.data.pie import PieCorpus, read_pie
 from train.data.semeval2022 import SemEvalFiles, read_groups, read_pairs
 from train.data.sources import cache_folder, dataset_folder, idiolink_root, pie_file
@@ -133,6 +135,7 @@ def build_benchmarks(
     builders: dict[str, Callable[[Common], Benchmark]] = {
         "idiolink": _idiolink_benchmark,
         "semeval2022": _semeval_benchmark,
+        "epsilon": _epsilon_benchmark,
         "admire": _admire_benchmark,
     }
     benchmarks: list[Benchmark] = []
@@ -166,6 +169,17 @@ def _semeval_benchmark(settings: Common) -> Benchmark:
     assert own is not None
     files = semeval_files(settings)
     return SemEvalBenchmark([read_pairs(files, name) for name in settings.semeval_splits], own.setting)
+
+
+def _epsilon_benchmark(settings: Common) -> Benchmark:
+    own, data = settings.benchmark.epsilon, settings.data
+    assert own is not None
+    folder = dataset_folder(ncimp.FOLDER, data.ncimp, "data.ncimp", data.root, sample=data.sample)
+    files = NcimpFiles(folder, cache_folder())
+    read = [read_ncimp(files, language) for language in dict.fromkeys(own.languages)]
+    for of_language in read:
+        log.info("%s", of_language.describe())
+    return EpsilonBenchmark(read, own.classes, own.phrases, own.versions, own.orders)
 
 
 def semeval_files(settings: Common) -> SemEvalFiles:

@@ -28,8 +28,8 @@ CONF = Path(__file__).resolve().parent.parent / "conf"
 
 _TRACEBACKS = "HYDRA_FULL_ERROR"
 _PATHS = (
-    *("run_dir", "data.root", "data.semeval2022", "data.admire", "data.astitch", "data.pie"),
-    *("model.path", "output", "per_query", "predictions"),
+    *("run_dir", "data.root", "data.semeval2022", "data.ncimp", "data.admire", "data.astitch", "data.pie"),
+    *("model.path", "output", "per_query", "predictions", "plots"),
 )
 
 

@@ -27,7 +27,7 @@ from train.device import Placement, place
 from train.errors import UserError
 from train.interrupts import Interrupted
 from train.loop import train_loop
-from train.plots import learning_curve
+from train.plots import learning_curve, violins
 from train.resume import check_same_data, holds_a_run
 from train.runfolder import RunFolder, fingerprints, write_json, write_jsonl, write_text
 from train.selection import check_monitor, monitor_name, monitored
@@ -238,6 +238,7 @@ def _report(
                 "data": "; ".join([", ".join(suite_names), *notes]),
                 "not_scored": (run.recorded() or {}).get("not_scored", {}),
                 "trained_on": trained_on,
+                "notes": best.notes,
                 "files": (run.recorded() or {}).get("data", {}),
                 "num_texts": best.num_texts,
                 "seconds": round(best.seconds, 3),
@@ -259,6 +260,10 @@ def _report(
         f"{experiment}, seed {settings.seed}",
         run.path / "plots" / "learning_curve.png",
     )
+    for name, distributions in best.plots.items():
+        violins(distributions, run.path / "plots" / f"{name}.png")
+    for note in best.notes:
+        log.info("%s", note)
     title = f"untrained → best checkpoint (step {state.best_step})"
     print_comparison(baseline, best.scores, ", ".join([title, *notes]))
     before, after = (monitored(scores, settings.trainer) for scores in (baseline, best.scores))

@@ -28,18 +28,20 @@ from train.scorekeys import (
     AdmireMode,
     AdmireSplit,
     Bm25Mode,
+    EpsilonLanguage,
     MultivectorMode,
     QueryMode,
     SemEvalSplit,
     TrainDocumentMode,
     TrainQueryMode,
     admire_keys,
+    epsilon_keys,
     idiolink_keys,
     semeval_keys,
     smaller_is_better,
 )
 
-BenchmarkName = Literal["idiolink", "semeval2022", "admire"]
+BenchmarkName = Literal["idiolink", "semeval2022", "epsilon", "admire"]
 _OWN_SPLITS = {"semeval2022": get_args(SemEvalSplit), "admire": get_args(AdmireSplit)}
 _IDIOLINK_SPLITS = ("train", "val", "test")  # that others may have too
 
@@ -90,6 +92,7 @@ class DataSettings(_Section):
     semeval2022: str | None
     admire: str | None
     astitch: str | None
+    ncimp: str | None
     extra: Literal["pie"] | None
     pie: str | None
     fold: NonNegativeInt | None
@@ -97,7 +100,7 @@ class DataSettings(_Section):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        for name in ("root", "semeval2022", "admire", "astitch"):
+        for name in ("root", "semeval2022", "ncimp", "admire", "astitch"):
             if self.sample and getattr(self, name) is not None:
                 raise ValueError(f"data=sample and data.{name} exclude each other: give one of them")
         return self
@@ -275,10 +278,25 @@ class AdmireBenchmarkSettings(_Section):
     modes: Annotated[list[AdmireMode], BeforeValidator(_as_list), Field(min_length=1)]
 
 
+class EpsilonBenchmarkSettings(_Section):
+    languages: Annotated[list[EpsilonLanguage], BeforeValidator(_as_list), Field(min_length=1)]
+    classes: Literal["type", "token"]
+    phrases: Literal["word", "compound"]
+    versions: Literal["same_word", "any_word"]
+    orders: PositiveInt
+
+    @model_validator(mode="after")
+    def _two_words_share_no_synonyms(self) -> Self:
+        if self.versions == "any_word" and self.phrases == "word":
+            raise ValueError("versions=any_word compares whole compounds: it needs phrases=compound")
+        return self
+
+
 class BenchmarkSettings(_Section):
     # One that `benchmark=[...]` leaves out is not there.
     idiolink: IdioLinkBenchmarkSettings | None = None
     semeval2022: SemEvalBenchmarkSettings | None = None
+    epsilon: EpsilonBenchmarkSettings | None = None
     admire: AdmireBenchmarkSettings | None = None
 
     @property
@@ -347,7 +365,7 @@ class Common(_Section):
         IdioLink may have any (a user's own data too), but for those that only another one has.
         """
         own = getattr(self.benchmark, benchmark)
-        if own is None:
+        if own is None or benchmark == "epsilon":  # it has no splits
             return []
         wanted = list(dict.fromkeys(self.split or []))
         if benchmark in _OWN_SPLITS:
@@ -356,6 +374,10 @@ class Common(_Section):
             others = {s for name in self.benchmark.names for s in _OWN_SPLITS.get(name, ())}
             wanted = [split for split in wanted if split not in others or split in _IDIOLINK_SPLITS]
         return wanted or list(dict.fromkeys(own.split))
+
+    def _scored_on(self, benchmark: str) -> str:
+        splits = ", ".join(self.splits(benchmark))
+        return f"{benchmark} on {splits}" if splits else benchmark
 
     def score_keys(self, benchmarks: Sequence[str] | None) -> list[str]:
         """Every score key that these settings can give."""
@@ -368,6 +390,9 @@ class Common(_Section):
                 keys += idiolink_keys(self.splits(name), modes)
             elif name == "semeval2022":
                 keys += semeval_keys(self.splits(name))
+            elif (epsilon := self.benchmark.epsilon) is not None and name == "epsilon":
+                languages = list(dict.fromkeys(epsilon.languages))
+                keys += epsilon_keys(languages, by_word=epsilon.versions == "same_word")
             elif (admire := self.benchmark.admire) is not None and name == "admire":
                 keys += admire_keys(self.splits(name), admire.modes)
         return keys
@@ -432,7 +457,7 @@ class TrainSettings(Common):
             if key not in known:
                 raise ValueError(
                     f"{_unknown_score(key, known)}. This run scores "
-                    + "; ".join(f"{n} on {', '.join(self.splits(n))}" for n in self.benchmark.names)
+                    + "; ".join(self._scored_on(name) for name in self.benchmark.names)
                     + ": with split= set trainer.monitor= too"
                 )
             if smaller_is_better(key):
@@ -447,6 +472,7 @@ class EvaluateSettings(Common):
     benchmarks: Benchmarks | None
     per_query: str | None
     predictions: str | None
+    plots: str | None
     output: str | None
 
     @model_validator(mode="after")

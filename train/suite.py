@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from train.benchmarks import Benchmark
+from train.benchmarks import Benchmark, Distributions
 from train.encoder import Encoder
 from train.errors import UserError
 from train.progress import progress_bar
@@ -26,6 +26,8 @@ class Scorecard:
         scores: flat key → number, see :mod:`train.scorekeys`.
         per_query: benchmark → one record a query and mode.
         predictions: file name → text, in the form in which a task takes them.
+        plots: name → what to draw.
+        notes: how to read the scores, a sentence each.
         seconds: wall time, and of it the encoder's.
         num_texts: distinct texts that were embedded.
     """
@@ -33,6 +35,8 @@ class Scorecard:
     scores: dict[str, float]
     per_query: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     predictions: dict[str, str] = field(default_factory=dict)
+    plots: dict[str, Distributions] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
     encoder_seconds: float = 0.0
     num_texts: int = 0
@@ -80,6 +84,8 @@ class Suite:
         scores: dict[str, float] = {}
         per_query: dict[str, list[dict[str, Any]]] = {}
         predictions: dict[str, str] = {}
+        plots: dict[str, Distributions] = {}
+        notes: list[str] = []
         at = 0
         for benchmark in chosen:
             result = benchmark.score(embeddings[at : at + len(benchmark.requests)])
@@ -87,10 +93,14 @@ class Suite:
             scores |= result.scores
             per_query[benchmark.name] = result.per_query
             predictions |= result.predictions
+            plots |= result.plots
+            notes += result.notes
         return Scorecard(
             scores,
             per_query,
             predictions,
+            plots,
+            notes,
             seconds=time.perf_counter() - start,
             encoder_seconds=embedded - start,
             num_texts=num_texts,

@@ -30,11 +30,11 @@ def zero_shot(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, f
     Raises:
         UserError: for everything that the user can mend.
     """
-    for option in ("output", "per_query", "predictions"):
+    for option in ("output", "per_query", "predictions", "plots"):
         named = getattr(settings, option)
         if named is not None:
             path = Path(named).expanduser()
-            _check_writable(option, path / "any" if option == "predictions" else path)
+            _check_writable(option, path / "any" if option in ("predictions", "plots") else path)
     placement = place(settings.device, settings.precision)
     log.info(placement.reason)
     benchmarks, not_scored = build_benchmarks(settings, settings.benchmarks)
@@ -51,6 +51,8 @@ def zero_shot(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, f
     )
     title = f"{settings.model.path} {SAMPLE_NOTE}" if settings.data.sample else settings.model.path
     print_scores(card.scores, title)
+    for note in card.notes:
+        log.info("%s", note)
     files = [*naming, *(path for benchmark in suite.benchmarks for path in benchmark.files)]
     try:
         if settings.output is not None:
@@ -58,6 +60,7 @@ def zero_shot(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, f
                 "model": settings.model.path,
                 "data": SAMPLE_NOTE if settings.data.sample else ", ".join(b.name for b in benchmarks),
                 "not_scored": not_scored,
+                "notes": card.notes,
                 "files": fingerprints(files),
                 "device": placement.device,
                 "precision": placement.precision,
@@ -77,6 +80,11 @@ def zero_shot(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, f
         if settings.predictions is not None:
             for name, text in card.predictions.items():
                 write_text(Path(settings.predictions).expanduser() / name, text)
+        if settings.plots is not None:
+            from train.plots import violins  # matplotlib takes a second to start
+
+            for name, distributions in card.plots.items():
+                violins(distributions, Path(settings.plots).expanduser() / f"{name}.png")
     except OSError as error:
         raise UserError(f"could not write {error.filename}: {error.strerror}") from None
     return card.scores

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.tiny_runs import composed
+from train.benchmarks.epsilon import EpsilonBenchmark
 from train.benchmarks.idiolink import IdioLinkBenchmark
 from train.build import build_benchmarks, build_objective, resolve_model_path
 from train.errors import UserError
@@ -152,6 +153,16 @@ def test_scorers_and_diagnosis_reach_the_benchmark() -> None:
     assert isinstance(built, IdioLinkBenchmark)
     assert (built.multivector_modes, built.window_words) == (["span_late", "span_window"], 5)
     assert list(built._knowledge) == ["val"]
+
+
+def test_options_of_epsilon_reach_it() -> None:
+    options = ("phrases=compound", "versions=any_word", "classes=token", "orders=7", "languages=[en,pt]")
+    ((built,), _) = build_benchmarks(settings(*(f"benchmark.epsilon.{o}" for o in options)), ["epsilon"])
+    assert isinstance(built, EpsilonBenchmark)
+    assert (built.classes, built.orders) == ("token", 7)
+    texts = {request.text for request in built.requests}
+    assert {"crimson herring", "porta destrancada"} <= texts
+    assert "crimson" not in texts
 
 
 def test_package_paths() -> None:

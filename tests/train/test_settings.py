@@ -59,6 +59,8 @@ def test_evaluation_config_is_sound() -> None:
         ("data.extra=pie", "data.extra=pie adds sentences that serve as anchors"),
         ("objective.positive_weights={idiomatic:0.0,simplification:0.0,sense:0.0}", "all weights 0"),
         ("trainer.keep_checkpoints=0", "trainer.keep_checkpoints"),
+        ("benchmark.epsilon.versions=any_word", "it needs phrases=compound"),
+        ("benchmark.epsilon.languages=[gl]", "benchmark.epsilon.languages"),
     ],
 )
 def test_what_is_wrong_is_named(override: str, expected: str) -> None:

@@ -1,6 +1,6 @@
 """One module a benchmark: which embeddings it needs, and scores from them. Knows no model."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,6 +11,20 @@ from train.prompts import Request
 
 
 @dataclass(frozen=True)
+class Distributions:
+    """Values side by side, for a plot: groups, and in each the same series.
+
+    Attributes:
+        caption: how to read it.
+    """
+
+    title: str
+    y_label: str
+    groups: Mapping[str, Mapping[str, Sequence[float]]]
+    caption: str = ""
+
+
+@dataclass(frozen=True)
 class BenchmarkResult:
     """What a benchmark gives for one checkpoint.
 
@@ -18,11 +32,15 @@ class BenchmarkResult:
         scores: flat key → number.
         per_query: one record a query (or item) and mode, for who wants to look closer.
         predictions: file name → text, in the form in which a task takes them.
+        plots: name → what to draw.
+        notes: how to read the scores, a sentence each.
     """
 
     scores: dict[str, float]
     per_query: list[dict[str, Any]] = field(default_factory=list)
     predictions: dict[str, str] = field(default_factory=dict)
+    plots: dict[str, Distributions] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
 
 class Benchmark(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import logging
+import urllib.parse
 import urllib.request
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def github_file(repo: str, path: str, folder: Path, *, otherwise: str) -> Path:
         if hashlib.sha256(target.read_bytes()).hexdigest() != recorded.read_text(encoding="utf-8").strip():
             raise UserError(f"{target} differs from what was downloaded: delete it to download it again")
         return target
-    url = f"{GITHUB_FILES}/{repo}/HEAD/{path}"
+    url = f"{GITHUB_FILES}/{repo}/HEAD/{urllib.parse.quote(path)}"
     log.info("downloading %s to %s", url, target)
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer:

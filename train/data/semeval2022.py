@@ -156,7 +156,7 @@ def read_groups(path: Path) -> list[Group]:
             language, another `sim`, an expression that is not in its sentence.
     """
     columns = ("ID", "MWE1", "Language", "sentence_1", "sentence_2", "sim")
-    rows = _rows(path, columns)
+    rows = read_table(path, columns, named_by="ID")
     problems: list[str] = []
     by_sentence: dict[str, list[dict[str, str]]] = {}
     for number, row in rows:
@@ -204,7 +204,7 @@ def read_pairs(files: SemEvalFiles, split: SemEvalSplit) -> PairSplit:
     path, form = files(_PAIRS[whole]), files(_FORMS[whole])
     gold_path = files(_GOLD[whole]) if whole in _PUBLIC_GOLD else files.optional(_GOLD[whole])
     pairs, problems = [], []
-    for number, row in _rows(path, ("ID", "Language", "MWE1", "sentence1", "sentence2")):
+    for number, row in read_table(path, ("ID", "Language", "MWE1", "sentence1", "sentence2"), named_by="ID"):
         where = f"row {number} (ID {row['ID']})"
         problems += [
             f"{where}, field {f!r}: is empty" for f in ("ID", "sentence1", "sentence2") if not row[f].strip()
@@ -219,7 +219,7 @@ def read_pairs(files: SemEvalFiles, split: SemEvalSplit) -> PairSplit:
     if problems:
         raise describe(problems, str(path))
     gold = _read_gold(gold_path, ids) if gold_path is not None else None
-    rows = _rows(form, ("ID", "Language", "Setting", "Sim"))
+    rows = read_table(form, ("ID", "Language", "Setting", "Sim"), named_by="ID")
     asked = tuple((row["ID"], row["Language"], row["Setting"]) for _, row in rows)
     if unknown := [id_ for id_, _, _ in asked if id_ not in ids]:
         raise describe([f"field 'ID': {id_} is not in {path.name}" for id_ in unknown], str(form))
@@ -233,7 +233,7 @@ def read_pairs(files: SemEvalFiles, split: SemEvalSplit) -> PairSplit:
 def _read_gold(path: Path, ids: set[str]) -> tuple[Gold, ...]:
     gold, problems = [], []
     seen: set[str] = set()
-    for number, row in _rows(path, ("ID", "DataID", "sim", "otherID")):
+    for number, row in read_table(path, ("ID", "DataID", "sim", "otherID"), named_by="ID"):
         where = f"row {number} (ID {row['ID']})"
         similarity: float | None = None
         if row["sim"]:
@@ -276,7 +276,3 @@ def _half(pairs: Sequence[Pair], gold: Sequence[Gold], split: SemEvalSplit) -> t
 
 def _plain(expression: str) -> str:
     return " ".join(re.split(r"[\s\-]+", expression.lower()))
-
-
-def _rows(path: Path, columns: Sequence[str]) -> list[tuple[int, dict[str, str]]]:
-    return read_table(path, columns, named_by="ID")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from train.data import download, sources
+from train.data.ncimp import REPO, SCORES_FILE, NcimpFiles, read_ncimp
 from train.data.semeval2022 import FOLDER, TRAIN_FILE, SemEvalFiles, read_groups, read_pairs
 from train.errors import DataMissingError, UserError
 
@@ -100,3 +101,14 @@ def test_local_copies_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert sources.pie_file(str(file.parent)) == file
     with pytest.raises(UserError, match=r"data\.pie: there is no file"):
         sources.pie_file(str(tmp_path))
+
+
+def test_ncimp_comes_file_by_file_names_with_spaces_too(github: Path, tmp_path: Path) -> None:
+    files = NcimpFiles(None, sources.cache_folder())
+    with pytest.raises(DataMissingError, match=r"could not be downloaded .*\n.*data\.ncimp="):
+        files(SCORES_FILE)
+    shutil.copytree(sources.SAMPLE_ROOT / "ncimp", github / REPO / "HEAD" / "dataset")
+    assert len(read_ncimp(files, "en").compounds) == 12
+    shutil.rmtree(github / REPO)
+    assert len(read_ncimp(files, "en").compounds) == 12, "the copies serve"
+    assert (tmp_path / "cache" / "ncimp" / SCORES_FILE).is_file()

@@ -24,6 +24,7 @@ class Part:
         self.files = [Path(name)]
         self.modules = nn.Linear(1, 1)
         self.plain_requests = [Request(f"{name} plain")]
+        self.idiom_sentences = [("an idiom", f"{name} with an idiom")]
 
     def describe(self) -> str:
         return f"{self.num} anchors"

@@ -1,0 +1,219 @@
+"""NCIMP: what is read, what is left out and counted, and what is refused with file, row and field."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from openpyxl import Workbook, load_workbook
+
+from train.data.ncimp import SCORES_FILE, Compound, Ncimp, NcimpFiles, Version, read_ncimp
+from train.data.sources import SAMPLE_ROOT
+from train.errors import UserError
+
+Row = dict[str, str]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of the sample, to break."""
+    return Path(shutil.copytree(SAMPLE_ROOT / "ncimp", tmp_path / "ncimp"))
+
+
+def english(folder: Path) -> Ncimp:
+    return read_ncimp(NcimpFiles(folder, folder / "cache"), "en")
+
+
+def edit(path: Path, compound: str, change: Callable[[Row], None]) -> None:
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        if row["compound"] == compound:
+            change(row)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def set_synonym(row: Row, column: str, sentence: str) -> None:
+    """The last two tokens are the compound."""
+    row[column] = sentence
+    row[f"{column}_tag"] = str([False] * (len(sentence.split()) - 2) + [True, True])
+
+
+def compound(read: Ncimp, name: str) -> Compound:
+    return next(c for c in read.compounds if c.name == name)
+
+
+def test_a_compound_with_its_versions_and_sentences(folder: Path) -> None:
+    trail = compound(english(folder), "paper trail")
+    assert (trail.class_type, trail.class_token) == ("PC", "NC")
+    assert trail.words == {"modifier": "paper", "head": "trail"}
+    assert trail.versions["modifier"] == (
+        Version("document", "document trail"),
+        Version("sheet", "sheet trail"),
+        Version("page", "page trail"),
+    )
+    assert [v.phrase for v in trail.versions["head"]] == ["paper track", "paper path", "paper trace"]
+    # The third sentence has "paper trails": the singular takes its place.
+    assert trail.contexts[2] == ("several", "ended at the same bank .")
+
+
+def test_portuguese_has_one_version_a_word(folder: Path) -> None:
+    read = read_ncimp(NcimpFiles(folder, folder), "pt")
+    door = read.compounds[0]
+    assert door.versions == {
+        "modifier": (Version(None, "porta destrancada"),),
+        "head": (Version(None, "entrada aberta"),),
+    }
+
+
+def test_what_is_left_out_is_counted(folder: Path) -> None:
+    def own_word_case_twice_and_nan(row: Row) -> None:
+        set_synonym(row, "modifier synonym", "This is a Scarlet herring")
+        set_synonym(row, "modifier synonym alt1", "This is a Red herring")
+        set_synonym(row, "modifier synonym alt2", "This is a scarlet herring")
+        set_synonym(row, "modifier synonym alt3", "This is nan herring")
+        set_synonym(row, "modifier synonym alt4", "This is nan ruby herring")
+
+    edit(folder / "EN" / "neutral.csv", "red herring", own_word_case_twice_and_nan)
+    read = english(folder)
+    assert [v.synonym for v in compound(read, "red herring").versions["modifier"]] == ["scarlet", "ruby"]
+    words = read.describe()
+    assert "synonyms left out that are the word itself: 1" in words
+    assert "cells whose synonym is missing (nan): 1" in words
+    assert "cells with 'nan' for an article: 1" in words
+
+
+def test_a_synonym_of_two_words(folder: Path) -> None:
+    def two_words(row: Row) -> None:
+        row["modifier synonym"] = "This is a deep red herring"
+        row["modifier synonym_tag"] = str([False] * 3 + [True] * 3)
+
+    edit(folder / "EN" / "neutral.csv", "red herring", two_words)
+    read = english(folder)
+    assert compound(read, "red herring").versions["modifier"][0] == Version("deep red", "deep red herring")
+    assert "synonyms of two words: 1" in read.describe()
+
+
+def test_no_human_score_and_no_singular(folder: Path) -> None:
+    book = load_workbook(folder / SCORES_FILE)
+    sheet = book.worksheets[0]
+    for row in sheet.iter_rows(min_row=2):
+        if row[3].value == "car park":
+            row[3].value = "Car Park"  # case does not matter
+        elif row[3].value == "rain cloud":
+            row[3].value = "something else"
+    book.save(folder / SCORES_FILE)
+
+    def plural(row: Row) -> None:
+        row["original sentence"] = row["original sentence"].replace("kitchen knife", "kitchen knives")
+
+    edit(folder / "EN" / "naturalistics_examplesent2.csv", "kitchen knife", plural)
+    read = english(folder)
+    assert (read.unscored, read.inflected) == (["rain cloud"], ["kitchen knife"])
+    assert len(read.compounds) == 10
+    assert compound(read, "car park").class_type == "C"
+    assert "left out 1 without a human score (rain cloud)" in read.describe()
+    assert "2 of 33 sentences have it inflected" in read.describe()
+
+
+def test_the_same_sentence_twice_is_one(folder: Path) -> None:
+    first: Row = {}
+    edit(folder / "EN" / "naturalistics_examplesent1.csv", "car park", first.update)
+    edit(folder / "EN" / "naturalistics_examplesent2.csv", "car park", lambda row: row.update(first))
+    read = english(folder)
+    assert len(compound(read, "car park").contexts) == 2
+    assert "twice: 1" in read.describe()
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        (
+            "neutral.csv",
+            {"modifier synonym_tag": "[True]"},
+            r"row 2 \(compound car park\), field 'modifier synonym_tag': has 1 marks for the 5 tokens",
+        ),
+        ("neutral.csv", {"head synonym_tag": "True"}, "is not a list of True and False"),
+        (
+            "neutral.csv",
+            {"head synonym_tag": "[False, False, False, False, False]"},
+            "does not mark one run of tokens",
+        ),
+        (
+            "neutral.csv",
+            {"head synonym": "This is a bus stop"},
+            r"field 'head synonym': 'bus stop' is not a synonym of 'park' with the modifier 'car'",
+        ),
+        ("neutral.csv", {"compound noun head": "parking"}, r"field 'compound': is not .* \(car parking\)"),
+        ("neutral.csv", {"compound": "red herring"}, r"field 'compound': row 2 has it too"),
+        ("neutral.csv", {"compound": ""}, "row 2, field 'compound': is empty"),
+        (
+            "naturalistics_examplesent3.csv",
+            {"original sentence_tag": "[]"},
+            r"row 2 \(compound car park\), field 'original sentence_tag'",
+        ),
+        ("naturalistics_examplesent3.csv", {"compound": "bike park"}, "car park of neutral.csv has no row"),
+    ],
+)
+def test_bad_rows_are_named(folder: Path, file: str, change: Row, message: str) -> None:
+    path = folder / "EN" / file
+    edit(path, "car park", lambda row: row.update(change))
+    with pytest.raises(UserError, match=message) as caught:
+        english(folder)
+    assert str(path) in str(caught.value)
+
+
+def test_bad_scores_are_named(folder: Path) -> None:
+    path = folder / SCORES_FILE
+    book = load_workbook(path)
+    sheet = book.worksheets[0]
+    sheet["E2"], sheet["F3"] = "X", "NC"
+    book.save(path)
+    with pytest.raises(UserError) as caught:
+        english(folder)
+    assert "row 2 (compound car park), field 'ClassType': 'X' is not one of C, PC, NC" in str(caught.value)
+    assert "another row of the compound has other classes" in str(caught.value)
+    Workbook().save(path)
+    with pytest.raises(UserError, match="the columns language, compound, ClassType, ClassToken are missing"):
+        english(folder)
+    path.write_text("not a spreadsheet", encoding="utf-8")
+    with pytest.raises(UserError, match="cannot be read as an Excel file"):
+        english(folder)
+
+
+def test_missing_files_columns_and_the_repositorys_own_layout(folder: Path, tmp_path: Path) -> None:
+    above = tmp_path / "clone"
+    shutil.copytree(folder, above / "dataset")
+    (above / "dataset" / SCORES_FILE).rename(above / "dataset" / SCORES_FILE.replace(" ", "_"))
+    assert len(english(above).compounds) == 12
+    path = folder / "EN" / "naturalistics_examplesent2.csv"
+    path.write_text("compound,sentence\n", encoding="utf-8")
+    with pytest.raises(UserError, match="the columns original sentence, original sentence_tag are missing"):
+        english(folder)
+    path.unlink()
+    with pytest.raises(UserError, match=r"naturalistics_examplesent2\.csv: there is no such file"):
+        english(folder)
+
+
+def test_the_real_data(real_data: Path) -> None:
+    files = NcimpFiles(real_data / "ncimp", real_data)
+    read = read_ncimp(files, "en")
+    assert Counter(c.class_type for c in read.compounds) == {"C": 97, "PC": 89, "NC": 89}
+    assert sum(len(c.contexts) for c in read.compounds) == 825
+    assert read.unscored == ["dust storm", "small fry"]
+    assert (read.num_inflected, read.num_scored_sentences) == (157, 837)
+    assert compound(read, "blood bath").versions["modifier"][0] == Version(
+        "sanguine fluid", "sanguine fluid bath"
+    )
+    routine = compound(read, "number crunching").versions["modifier"]
+    assert [v.synonym for v in routine] == ["figure", "act", "routine", "turn"]
+    portuguese = read_ncimp(files, "pt")
+    assert len(portuguese.compounds) == 116
+    assert {len(c.versions["head"]) for c in portuguese.compounds} == {1}
