@@ -26,6 +26,7 @@ from train.objectives import Objective
 from train.objectives.adaptive_triplet import AdaptiveTripletObjective
 from train.objectives.idiolink import IdioLinkObjective
 from train.objectives.joint import JointObjective
+from train.retention import Distillation, Retention, check_plain_rows, weights_digest
 from train.scorekeys import CV_SPLIT
 from train.settings import (
     AdaptiveTripletSettings,
@@ -97,6 +98,27 @@ def idiom_expressions(
             "text file with one a line"
         )
     return read_expressions(path), [path]
+
+
+def build_retention(
+    settings: TrainSettings, placement: Placement, objective: Objective, checkpoint: Path | None
+) -> Retention:
+    """The encoder to train, as the base model or the checkpoint has it, and the remedies around it."""
+    own = settings.retain
+    if not own.is_on:
+        return Retention(build_encoder(settings.model, placement, checkpoint))
+    encoder = build_encoder(settings.model, placement)  # the base model, also where a run goes on
+    base = weights_digest(encoder)
+    distillation = None
+    if own.distillation:
+        check_plain_rows(objective)
+        distillation = Distillation(encoder, objective.plain_requests, own.distillation)
+    if checkpoint is not None and not own.moves_back:
+        encoder = build_encoder(settings.model, placement, checkpoint)
+    retention = Retention(encoder, interpolation=own.interpolation, distillation=distillation, base=base)
+    if checkpoint is not None and own.moves_back:
+        retention.load(checkpoint)
+    return retention
 
 
 def resolve_model_path(path: str) -> str:

@@ -248,6 +248,39 @@ class TrainerSettings(_Section):
         return self
 
 
+class LoraSettings(_Section):
+    rank: PositiveInt | None
+    alpha: PositiveFloat | None
+    dropout: Annotated[float, Field(ge=0, lt=1)]
+    target_modules: Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)] | None
+
+
+class RetainSettings(_Section):
+    interpolation: Ratio
+    distillation: NonNegativeFloat
+    lora: LoraSettings
+
+    @model_validator(mode="after")
+    def _adapters_are_saved_as_they_are(self) -> Self:
+        if self.lora.rank is not None and self.interpolation != 1.0:
+            raise ValueError(
+                f"lora.rank={self.lora.rank} and interpolation={self.interpolation} exclude each other: the "
+                "adapters in best/ would not be those of its model; how much adapters may change is "
+                "lora.rank's and lora.alpha's to say"
+            )
+        return self
+
+    @property
+    def moves_back(self) -> bool:
+        """Whether the model that is scored and saved has other weights than those that are trained."""
+        return self.interpolation != 1.0 or self.lora.rank is not None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is any remedy."""
+        return self.moves_back or self.distillation > 0
+
+
 class IdioLinkBenchmarkSettings(_Section):
     split: Splits
     query_modes: list[QueryMode]
@@ -347,6 +380,7 @@ class Common(_Section):
 class TrainSettings(Common):
     objective: ObjectiveSettings
     trainer: TrainerSettings
+    retain: RetainSettings
     eval: EvalSettings
     seed: NonNegativeInt
     run_dir: str | None
