@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from idiomloss import AdaptiveTripletLoss, InfoNCELoss
+from train.adapters import Adapters
 from train.benchmarks import Benchmark
 from train.benchmarks.idiolink import IdioLinkBenchmark
 from train.benchmarks.semeval2022 import SemEvalBenchmark
@@ -26,7 +27,7 @@ from train.objectives import Objective
 from train.objectives.adaptive_triplet import AdaptiveTripletObjective
 from train.objectives.idiolink import IdioLinkObjective
 from train.objectives.joint import JointObjective
-from train.retention import Distillation, Retention, check_plain_rows, weights_digest
+from train.retention import Distillation, Retention, weights_digest
 from train.scorekeys import CV_SPLIT
 from train.settings import (
     AdaptiveTripletSettings,
@@ -111,11 +112,27 @@ def build_retention(
     base = weights_digest(encoder)
     distillation = None
     if own.distillation:
-        check_plain_rows(objective)
         distillation = Distillation(encoder, objective.plain_requests, own.distillation)
     if checkpoint is not None and not own.moves_back:
         encoder = build_encoder(settings.model, placement, checkpoint)
-    retention = Retention(encoder, interpolation=own.interpolation, distillation=distillation, base=base)
+    adapters = None
+    if own.lora.rank is not None:
+        adapters = Adapters(
+            encoder,
+            rank=own.lora.rank,
+            alpha=own.lora.alpha or 2 * own.lora.rank,
+            dropout=own.lora.dropout,
+            target_modules=own.lora.target_modules,
+            seed=settings.seed,
+            base_model=settings.model.path,
+        )
+    retention = Retention(
+        encoder,
+        interpolation=own.interpolation,
+        adapters=adapters,
+        distillation=distillation,
+        base=base,
+    )
     if checkpoint is not None and own.moves_back:
         retention.load(checkpoint)
     return retention

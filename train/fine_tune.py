@@ -29,6 +29,7 @@ from train.interrupts import Interrupted
 from train.loop import train_loop
 from train.plots import learning_curve
 from train.resume import check_same_base, check_same_data, holds_a_run
+from train.retention import check_remedies
 from train.runfolder import RunFolder, fingerprints, write_json, write_jsonl, write_text
 from train.selection import check_monitor, monitor_name, monitored
 from train.settings import TrainSettings
@@ -137,6 +138,7 @@ def _run(
     settings: TrainSettings, run: RunFolder, placement: Placement, checkpoint: Path | None
 ) -> TrainerState:
     objective = build_objective(settings)
+    check_remedies(settings.retain, objective)
     benchmarks, not_scored = build_benchmarks(settings)
     check_monitor(settings.trainer, not_scored)
     suite = Suite(benchmarks)

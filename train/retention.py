@@ -13,13 +13,16 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from idiomloss import distillation_loss
+from train.adapters import Adapters, check_peft
 from train.encoder import Encoder
 from train.errors import UserError
 from train.objectives import Batch, Objective, ObjectiveLoss
 from train.progress import progress_bar
 from train.prompts import Request
+from train.settings import RetainSettings
 
 TRAINED = "trained.safetensors"  # in a checkpoint: the trained weights, where its model has others
+ADAPTER = "adapter"  # in a checkpoint and in best/: the adapters, in peft's own format
 
 
 class Retention:
@@ -29,9 +32,12 @@ class Retention:
 
         W = W_base + a (W_tuned - W_base), in float32
 
+    and with adapters they are the base model's with the adapters merged in.
+
     Args:
         encoder: with the base model's weights where there is a remedy; :meth:`load` gives it others.
         interpolation: a.
+        adapters: of the encoder, where they are what is trained; not with an interpolation.
         distillation: the term that is added to the objective's loss.
         base: digest of the base model's weights, for the run's record.
 
@@ -44,12 +50,14 @@ class Retention:
         encoder: Encoder,
         *,
         interpolation: float = 1.0,
+        adapters: Adapters | None = None,
         distillation: Distillation | None = None,
         base: str | None = None,
     ) -> None:
         self.encoder = encoder
         self.base = base
         self._interpolation = interpolation
+        self._adapters = adapters
         self._distillation = distillation
         self._base_weights: dict[str, Tensor] = {}
         if interpolation != 1.0:  # in the main memory: needed at evaluations alone
@@ -73,28 +81,40 @@ class Retention:
     @contextmanager
     def published(self) -> Iterator[None]:
         """In here the encoder has the published weights; after it, those that are trained, untouched."""
-        trained = {name: p.data for name, p in self._trained() if name in self._base_weights}
+        if self._adapters is not None:
+            with self._adapters.merged():
+                yield
+            return
+        trained = {name: p.data for name, p in self._trained()} if self._base_weights else {}
         try:
             with torch.no_grad():
                 for name, p in self._trained():
-                    if name in self._base_weights:
-                        base = self._base_weights[name].to(p.device).float()
-                        p.data = (base + self._interpolation * (p.float() - base)).to(p.dtype)
+                    if name in trained:
+                        p.data = self._interpolated(name, p)
             yield
         finally:
             for name, p in self._trained():
                 if name in trained:
-                    p.data = trained[name]
+                    p.data = trained[name]  # the same tensor, not the sum taken back
+
+    def _interpolated(self, name: str, p: Tensor) -> Tensor:
+        base = self._base_weights[name].to(p.device).float()
+        return (base + self._interpolation * (p.float() - base)).to(p.dtype)
 
     def save(self, folder: Path) -> None:
         """Write the published model, and beside it what training goes on from where that is not the same."""
         with self.published():
             self.encoder.save(folder)
-        if self._base_weights:
+        if self._adapters is not None:
+            self._adapters.save(folder / ADAPTER)
+        elif self._base_weights:
             save_file({name: p.detach().contiguous() for name, p in self._trained()}, folder / TRAINED)
 
     def load(self, checkpoint: Path) -> None:
-        """Give the encoder the trained weights that :meth:`save` wrote."""
+        """Give the encoder, which has the base model's weights, the trained ones that :meth:`save` wrote."""
+        if self._adapters is not None:
+            self._adapters.load(checkpoint / ADAPTER)
+            return
         tensors = load_file(checkpoint / TRAINED)
         with torch.no_grad():
             for name, p in self._trained():
@@ -132,14 +152,17 @@ class Distillation:
         return distillation_loss(embeddings[rows], theirs)
 
 
-def check_plain_rows(objective: Objective) -> None:
-    """Whether distillation has anything to hold.
+def check_remedies(retain: RetainSettings, objective: Objective) -> None:
+    """Whether the remedies can work, before anything is computed.
 
     Raises:
-        UserError: if no batch of the first epoch embeds a sentence without an idiom as a whole.
+        UserError: if a package is missing, or no batch of the first epoch embeds a sentence without an
+            idiom as a whole, which distillation would hold.
     """
+    if retain.lora.rank is not None:
+        check_peft()
     shards = (anchors for step in objective.plan(0, 1) for anchors in step)
-    if not any(objective.batch(0, anchors).plain_rows for anchors in shards):
+    if retain.distillation and not any(objective.batch(0, anchors).plain_rows for anchors in shards):
         raise UserError(
             "retain.distillation: no batch of this objective embeds a sentence without an idiom as a whole, "
             "so there is nothing to hold to the base model: set objective.document_mode=sentence, or "

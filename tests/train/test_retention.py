@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from peft import PeftModel
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from transformers import AutoTokenizer, LlamaConfig, LlamaModel
 
 from tests.tiny_runs import assert_same_run, at_loss, composed, metrics, resume, train, weights
+from train.adapters import Adapters
 from train.build import build_benchmarks
 from train.checkpoint import verify
 from train.encoder import Encoder
@@ -26,7 +33,11 @@ from train.suite import Suite
 
 INTERPOLATION = ["retain.interpolation=0.7"]
 DISTILLATION = ["retain.distillation=0.5"]
-REMEDIES = [INTERPOLATION, DISTILLATION, [*INTERPOLATION, *DISTILLATION]]
+LORA = ["retain.lora.rank=4", "retain.lora.dropout=0.1"]
+REMEDIES = [
+    *(INTERPOLATION, DISTILLATION, [*INTERPOLATION, *DISTILLATION]),
+    *(LORA, [*LORA, *DISTILLATION]),
+]
 
 
 def disturbed(encoder: Encoder, scale: float = 0.1) -> dict[str, torch.Tensor]:
@@ -39,7 +50,7 @@ def disturbed(encoder: Encoder, scale: float = 0.1) -> dict[str, torch.Tensor]:
     return {name: p.detach().clone() for name, p in encoder.named_parameters()}
 
 
-def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+def same(a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
@@ -144,6 +155,128 @@ def test_distillation_without_plain_sentences_is_an_error(tmp_path: Path, option
         train(tmp_path / "run", [*options, *DISTILLATION, "objective.document_mode=span"])
 
 
+# ------------------------------------------------------------------ adapters
+
+
+def adapted(encoder: Encoder, **options: Any) -> tuple[Retention, Adapters]:
+    own = {"rank": 4, "alpha": 8.0, "dropout": 0.0, "target_modules": None, "seed": 1, "base_model": "tiny"}
+    adapters = Adapters(encoder, **(own | options))
+    return Retention(encoder, adapters=adapters), adapters
+
+
+@pytest.fixture
+def decoder(tmp_path: Path, minilm_path: str) -> Path:
+    """A two-layer Llama with random weights, its last token's state as the embedding."""
+    tokenizer = AutoTokenizer.from_pretrained(minilm_path)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
+        pad_token_id=0,
+    )
+    LlamaModel(config).save_pretrained(tmp_path / "llama")
+    tokenizer.save_pretrained(tmp_path / "llama")
+    transformer = Transformer(str(tmp_path / "llama"), max_seq_length=64)
+    model = SentenceTransformer(modules=[transformer, Pooling(32, pooling_mode="lasttoken")], device="cpu")
+    model.save_pretrained(str(tmp_path / "decoder"), create_model_card=False)
+    return tmp_path / "decoder"
+
+
+TEXTS = ["He broke the ice.", "Rain fell on the quiet town.", "A dog barked."]
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's own
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def test_adapters_alone_are_trained_and_merged_they_make_the_same_model(
+    tmp_path: Path, request: pytest.FixtureRequest, kind: str
+) -> None:
+    """Two steps; the merged model loads as a plain one, and peft puts the adapters onto the base model."""
+    path: Path = request.getfixturevalue("tiny_path" if kind == "encoder" else "decoder")
+    encoder = Encoder.from_pretrained(path, device="cpu")
+    untrained, base = encoder.encode(TEXTS), {n: p.clone() for n, p in encoder.named_parameters()}
+    retention, adapters = adapted(encoder)
+    assert torch.equal(encoder.encode(TEXTS), untrained)
+    trained = [p for p in encoder.parameters() if p.requires_grad]
+    assert len(trained) == 2 * 2 * (6 if kind == "encoder" else 7)  # A and B, two layers, each linear layer
+    optimizer = torch.optim.SGD(trained, lr=30.0)
+    for _ in range(2):  # at the first step B is zero, so A has no gradient
+        encoder([Request(text) for text in TEXTS])[:, :7].sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    tuned = encoder.encode(TEXTS)
+    assert (tuned - untrained).abs().max() > 0.01
+
+    before = {name: p.detach().clone() for name, p in encoder.named_parameters()}
+    retention.save(tmp_path / "step")
+    assert same(dict(encoder.named_parameters()), before)
+    assert torch.equal(encoder.encode(TEXTS), tuned)
+    unchanged = {name.replace(".base_layer", ""): p for name, p in before.items() if "lora_" not in name}
+    assert same(unchanged, base)
+
+    plain = SentenceTransformer(str(tmp_path / "step"), device="cpu")
+    assert [name for name, _ in plain.named_parameters()] == [n.removeprefix("model.") for n in base]
+    torch.testing.assert_close(plain.encode(TEXTS, convert_to_tensor=True), tuned, rtol=1e-4, atol=1e-5)
+    with adapters.merged():
+        assert torch.equal(plain.encode(TEXTS, convert_to_tensor=True), encoder.encode(TEXTS))
+
+    by_peft: Any = SentenceTransformer(str(path), device="cpu")
+    PeftModel.from_pretrained(by_peft[0].auto_model, str(tmp_path / "step" / "adapter"))
+    torch.testing.assert_close(by_peft.encode(TEXTS, convert_to_tensor=True), tuned, rtol=1e-4, atol=1e-5)
+
+    again, _ = adapted(Encoder.from_pretrained(path, device="cpu"), seed=2)
+    again.load(tmp_path / "step")
+    assert same(dict(again.encoder.named_parameters()), before)
+
+
+def test_merged_weights_are_the_formula(tiny: Encoder) -> None:
+    """W + (alpha / rank) B A, entry by entry; and after an error all is as it was."""
+    _, adapters = adapted(tiny, rank=2, alpha=6.0, target_modules=["query"])
+    disturbed(tiny)
+    found = dict(tiny.named_parameters())
+    (query,) = (name for name in found if "layer.1" in name and name.endswith("query.base_layer.weight"))
+    w, a, b = (
+        found[query.replace("base_layer.weight", end)].detach().clone()
+        for end in ("base_layer.weight", "lora_A.default.weight", "lora_B.default.weight")
+    )
+    with adapters.merged():
+        merged = dict(tiny.named_parameters())[query.replace(".base_layer", "")]
+        for i, j in ((0, 0), (3, 17), (31, 31)):
+            expected = w[i, j] + 3.0 * (b[i, 0] * a[0, j] + b[i, 1] * a[1, j])
+            assert merged[i, j].item() == pytest.approx(expected.item(), rel=1e-5)
+    with pytest.raises(RuntimeError), adapters.merged():
+        raise RuntimeError("while it is scored")
+    assert torch.equal(dict(tiny.named_parameters())[query], w)
+
+
+def test_the_same_seed_draws_the_same_adapters(tiny_path: Path) -> None:
+    drawn = []
+    for seed in (1, 1, 2):
+        encoder = Encoder.from_pretrained(tiny_path, device="cpu")
+        adapted(encoder, seed=seed)
+        drawn.append(dict(encoder.named_parameters()))
+    assert same(drawn[0], drawn[1])
+    assert not same(drawn[0], drawn[2])
+
+
+def test_a_module_that_is_not_there_is_named(tiny: Encoder) -> None:
+    with pytest.raises(UserError, match=r"no module 'q_proj'; its linear layers' names end in dense, key"):
+        adapted(tiny, target_modules=["query", "q_proj"])
+
+
+def test_without_peft_a_run_says_so_at_once(
+    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n, *a: None if n == "peft" else real(n, *a))
+    with pytest.raises(UserError, match="which is not installed: pip install peft"):
+        train(tmp_path / "run", [*options, *LORA])
+    assert not (tmp_path / "run" / "baseline.json").exists()
+
+
 # ------------------------------------------------------------------ whole runs
 
 
@@ -191,6 +324,7 @@ def test_scores_are_of_the_model_that_is_saved(tmp_path: Path, options: list[str
     best = json.loads((run / "scores.json").read_text())["meta"]["checkpoint"]
     assert same(weights(run / "best"), weights(run / best))
     assert not (run / "best" / "trained.safetensors").exists()
+    assert (run / "best" / "adapter" / "adapter_model.safetensors").exists() == (remedy[0] == LORA[0])
     assert SentenceTransformer(str(run / "best"), device="cpu").encode(["Rain fell."]).shape == (1, 32)
 
 
