@@ -102,13 +102,22 @@ def idiom_expressions(
 
 
 def build_retention(
-    settings: TrainSettings, placement: Placement, objective: Objective, checkpoint: Path | None
+    settings: TrainSettings,
+    placement: Placement,
+    objective: Objective,
+    checkpoint: Path | None,
+    expressions: Sequence[str] = (),
 ) -> Retention:
-    """The encoder to train, as the base model or the checkpoint has it, and the remedies around it."""
+    """The encoder to train, as the base model or the checkpoint has it, and the remedies around it.
+
+    Args:
+        expressions: to get idiom tokens; the base model then is the one with these tokens, untrained.
+    """
     own = settings.retain
     if not own.is_on:
-        return Retention(build_encoder(settings.model, placement, checkpoint))
-    encoder = build_encoder(settings.model, placement)  # the base model, also where a run goes on
+        return Retention(build_encoder(settings.model, placement, checkpoint, expressions=expressions))
+    # The base model, also where a run goes on.
+    encoder = build_encoder(settings.model, placement, expressions=expressions)
     base = weights_digest(encoder)
     distillation = None
     if own.distillation:

@@ -393,6 +393,15 @@ class TrainSettings(Common):
         return own if isinstance(own, IdioLinkObjectiveSettings) else None
 
     @model_validator(mode="after")
+    def _new_tokens_are_trained(self) -> Self:
+        if self.retain.lora.rank is not None and self.model.idiom_tokens is not None:
+            raise ValueError(
+                "retain.lora.rank and model.idiom_tokens exclude each other: adapters leave the word embeddings "
+                "as they are, so that the new tokens would learn nothing"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _whole_runs_of_idioms(self) -> Self:
         own = self.idiolink_objective
         idioms = own.idioms_per_batch if own else None

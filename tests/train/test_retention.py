@@ -37,6 +37,7 @@ LORA = ["retain.lora.rank=4", "retain.lora.dropout=0.1"]
 REMEDIES = [
     *(INTERPOLATION, DISTILLATION, [*INTERPOLATION, *DISTILLATION]),
     *(LORA, [*LORA, *DISTILLATION]),
+    [*INTERPOLATION, *DISTILLATION, "model.idiom_tokens=train"],
 ]
 
 
@@ -372,6 +373,7 @@ def test_another_base_model_is_refused_at_resume(tmp_path: Path, options: list[s
         (["retain.distillation=-1"], "retain.distillation"),
         (["retain.lora.rank=0"], "retain.lora.rank: must be greater than 0"),
         (["retain.lora.rank=4", *INTERPOLATION], "lora.rank=4 and interpolation=0.7 exclude each other"),
+        (["retain.lora.rank=4", "model.idiom_tokens=train"], "the new tokens would learn nothing"),
     ],
 )
 def test_wrong_settings_are_named(options: list[str], wrong: list[str], says: str) -> None:
