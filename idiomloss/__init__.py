@@ -4,6 +4,7 @@
 |---|---|---|
 | `AdaptiveTripletLoss` | mined triplets of relabelled groups | arXiv 2406.15175 |
 | `InfoNCELoss` | positives against soft, hard and in-batch negatives | arXiv 2605.22247; arXiv 1807.03748 |
+| `distillation_loss` | embeddings held to another model's | after arXiv 2004.09813 |
 | `PairwiseHingeLoss` | the order of each pair of ranked candidates | AIMA, SemEval-2025 Task 1 (*) |
 | `ListwiseSoftmaxLoss` | a gold distribution over ranked candidates | Cao et al. 2007; AIMA (*) |
 | `Top1HingeLoss` | the best of ranked candidates against the others | AIMA (*) |
@@ -14,6 +15,7 @@ Knows no model, no config and no trainer, and imports nothing of `train`.
 """
 
 from idiomloss.candidates import CandidateMasks, candidate_masks, flatten_tuples
+from idiomloss.distillation import distillation_loss
 from idiomloss.groups import GroupLabels, label_groups
 from idiomloss.infonce import InfoNCELoss, infonce_terms
 from idiomloss.ranking import (
@@ -24,7 +26,7 @@ from idiomloss.ranking import (
     pairwise_hinge,
     top1_hinge,
 )
-from idiomloss.similarity import cosine_similarity
+from idiomloss.similarity import cosine_similarity, paired_cosine_similarity
 from idiomloss.triplet import AdaptiveTripletLoss, TripletResult, property_loss
 
 __all__ = [
@@ -38,10 +40,12 @@ __all__ = [
     "TripletResult",
     "candidate_masks",
     "cosine_similarity",
+    "distillation_loss",
     "flatten_tuples",
     "infonce_terms",
     "label_groups",
     "listwise_softmax",
+    "paired_cosine_similarity",
     "pairwise_hinge",
     "property_loss",
     "top1_hinge",

@@ -32,3 +32,24 @@ def cosine_similarity(a: Tensor, b: Tensor) -> Tensor:
     with torch.autocast(device_type=a.device.type, enabled=False):
         a, b = full_precision(a), full_precision(b)
         return functional.normalize(a, dim=-1) @ functional.normalize(b, dim=-1).T
+
+
+def paired_cosine_similarity(a: Tensor, b: Tensor) -> Tensor:
+    """Cosine similarity of row i of `a` with row i of `b`.
+
+    Args:
+        a, b: embeddings, both (N, D), any floating type.
+
+    Returns:
+        Similarities in [-1, 1], shape (N,), float32 (float64 if both are).
+
+    Raises:
+        ValueError: if the shapes are not the same (N, D).
+    """
+    if a.ndim != 2 or a.shape != b.shape:
+        raise ValueError(
+            f"expected two tensors of one shape (N, D), got {tuple(a.shape)} and {tuple(b.shape)}"
+        )
+    with torch.autocast(device_type=a.device.type, enabled=False):
+        a, b = full_precision(a), full_precision(b)
+        return (functional.normalize(a, dim=-1) * functional.normalize(b, dim=-1)).sum(-1)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from idiomloss import AdaptiveTripletLoss, InfoNCELoss
+from train.adapters import Adapters
 from train.benchmarks import Benchmark
 from train.benchmarks.admire import AdmireBenchmark
 from train.benchmarks.epsilon import EpsilonBenchmark
@@ -31,6 +32,7 @@ from train.objectives import Objective
 from train.objectives.adaptive_triplet import AdaptiveTripletObjective
 from train.objectives.idiolink import IdioLinkObjective
 from train.objectives.joint import JointObjective
+from train.retention import Distillation, Retention, weights_digest
 from train.scorekeys import CV_SPLIT
 from train.settings import (
     AdaptiveTripletSettings,
@@ -102,6 +104,52 @@ def idiom_expressions(
             "text file with one a line"
         )
     return read_expressions(path), [path]
+
+
+def build_retention(
+    settings: TrainSettings,
+    placement: Placement,
+    objective: Objective,
+    checkpoint: Path | None,
+    expressions: Sequence[str] = (),
+) -> Retention:
+    """The encoder to train, as the base model or the checkpoint has it, and the remedies around it.
+
+    Args:
+        expressions: to get idiom tokens; the base model then is the one with these tokens, untrained.
+    """
+    own = settings.retain
+    if not own.is_on:
+        return Retention(build_encoder(settings.model, placement, checkpoint, expressions=expressions))
+    # The base model, also where a run goes on.
+    encoder = build_encoder(settings.model, placement, expressions=expressions)
+    base = weights_digest(encoder)
+    distillation = None
+    if own.distillation:
+        distillation = Distillation(encoder, objective.plain_requests, own.distillation)
+    if checkpoint is not None and not own.moves_back:
+        encoder = build_encoder(settings.model, placement, checkpoint)
+    adapters = None
+    if own.lora.rank is not None:
+        adapters = Adapters(
+            encoder,
+            rank=own.lora.rank,
+            alpha=own.lora.alpha or 2 * own.lora.rank,
+            dropout=own.lora.dropout,
+            target_modules=own.lora.target_modules,
+            seed=settings.seed,
+            base_model=settings.model.path,
+        )
+    retention = Retention(
+        encoder,
+        interpolation=own.interpolation,
+        adapters=adapters,
+        distillation=distillation,
+        base=base,
+    )
+    if checkpoint is not None and own.moves_back:
+        retention.load(checkpoint)
+    return retention
 
 
 def resolve_model_path(path: str) -> str:

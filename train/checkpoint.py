@@ -16,8 +16,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from train.data.sources import fingerprint
-from train.encoder import Encoder
 from train.errors import UserError
+from train.retention import TRAINED, Retention
 from train.runfolder import write_json
 
 log = logging.getLogger(__name__)
@@ -26,6 +26,7 @@ _CHECKSUMS = "checksums.json"
 _NOT_OF_THE_MODEL = (
     "optimizer.safetensors",
     "objective.safetensors",
+    TRAINED,
     "state.json",
     "scores.json",
     _CHECKSUMS,
@@ -65,7 +66,7 @@ class TrainerState:
 
 def save_checkpoint(
     run: Path,
-    encoder: Encoder,
+    retention: Retention,
     modules: nn.Module,
     optimizer: torch.optim.Optimizer,
     state: TrainerState,
@@ -83,7 +84,7 @@ def save_checkpoint(
     partial, old = run / f".step_{state.step}", run / f".step_{state.step}_old"
     try:
         shutil.rmtree(partial, ignore_errors=True)
-        encoder.save(partial)
+        retention.save(partial)
         own = modules.state_dict()
         if own:
             save_file(own, partial / "objective.safetensors")
@@ -115,8 +116,8 @@ def save_checkpoint(
 def load_training_state(
     checkpoint: Path, modules: nn.Module, optimizer: torch.optim.Optimizer
 ) -> TrainerState:
-    """Put the optimizer and the objective's modules back as they were. The encoder is loaded by
-    `Encoder.from_pretrained(checkpoint)`.
+    """Put the optimizer and the objective's modules back as they were. The encoder comes with its weights,
+    from :func:`~train.build.build_retention`.
     """
     own = checkpoint / "objective.safetensors"
     if own.is_file():

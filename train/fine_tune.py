@@ -13,7 +13,7 @@ from typing import Any
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 
-from train.build import build_benchmarks, build_encoder, build_objective, idiom_expressions
+from train.build import build_benchmarks, build_encoder, build_objective, build_retention, idiom_expressions
 from train.card import model_card
 from train.checkpoint import (
     TrainerState,
@@ -28,7 +28,8 @@ from train.errors import UserError
 from train.interrupts import Interrupted
 from train.loop import train_loop
 from train.plots import learning_curve, violins
-from train.resume import check_same_data, holds_a_run
+from train.resume import check_same_base, check_same_data, holds_a_run
+from train.retention import check_remedies
 from train.runfolder import RunFolder, fingerprints, write_json, write_jsonl, write_text
 from train.selection import check_monitor, monitor_name, monitored
 from train.settings import TrainSettings
@@ -137,6 +138,7 @@ def _run(
     settings: TrainSettings, run: RunFolder, placement: Placement, checkpoint: Path | None
 ) -> TrainerState:
     objective = build_objective(settings)
+    check_remedies(settings.retain, objective)
     benchmarks, not_scored = build_benchmarks(settings)
     check_monitor(settings.trainer, not_scored)
     suite = Suite(benchmarks)
@@ -159,7 +161,12 @@ def _run(
     log.info("objective %s: %s", settings.objective.name, objective.describe())
 
     baseline = _baseline(settings, run, suite, placement)
-    encoder = build_encoder(settings.model, placement, checkpoint, expressions=expressions)
+    retention = build_retention(settings, placement, objective, checkpoint, expressions)
+    encoder = retention.encoder
+    if retention.base is not None:
+        if checkpoint is not None:
+            check_same_base(record.get("base_weights"), retention.base)
+        run.update(base_weights=retention.base)
     if encoder.idiom_tokens is not None:
         for line in encoder.idiom_tokens.describe(objective.idiom_sentences):
             log.info(line)
@@ -167,7 +174,7 @@ def _run(
     if own and any(mode.startswith("masked_") for mode in (*own.query_mode, *own.document_mode)):
         encoder.check_mask(own.mask)
     state = train_loop(
-        encoder,
+        retention,
         objective,
         suite,
         accelerator,

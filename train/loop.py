@@ -20,11 +20,11 @@ from train.checkpoint import (
     save_checkpoint,
     write_best,
 )
-from train.encoder import Encoder
 from train.errors import UserError
 from train.interrupts import Interrupted, stop_requests
 from train.objectives import Batch, Objective
 from train.progress import progress_bar
+from train.retention import Retention
 from train.runfolder import RunFolder, write_json
 from train.schedule import num_warmup_steps, schedule, seed_everything
 from train.selection import monitor_name, monitored, out_of_patience, update_best
@@ -37,7 +37,7 @@ _MAX_SKIPPED = 20  # steps in a row whose gradient overflowed, under fp16
 
 
 def train_loop(
-    encoder: Encoder,
+    retention: Retention,
     objective: Objective,
     suite: Suite,
     accelerator: Accelerator,
@@ -52,7 +52,8 @@ def train_loop(
     """Train until the epochs, the steps or the patience run out; every checkpoint is scored.
 
     Args:
-        checkpoint: to go on from, the folder that `encoder` was loaded from.
+        retention: the encoder, and what keeps it near the model that it was.
+        checkpoint: to go on from, the folder that the encoder's weights are from.
         card: the model card of `best/`.
 
     Returns:
@@ -62,6 +63,7 @@ def train_loop(
         UserError: if the loss or its gradient is not finite, or a checkpoint cannot be saved.
         Interrupted: at SIGINT or SIGTERM, once the step that was going on is saved.
     """
+    encoder = retention.encoder
     parameters = [p for p in (*encoder.parameters(), *objective.modules.parameters()) if p.requires_grad]
     optimizer = accelerator.prepare_optimizer(
         torch.optim.AdamW(parameters, lr=trainer.learning_rate, weight_decay=trainer.weight_decay)
@@ -92,16 +94,17 @@ def train_loop(
     def score_and_save(*, last: bool) -> None:
         nonlocal num_texts, since
         seconds = time.perf_counter() - since
-        scorecard = suite.run(encoder, only=evaluation.benchmarks)
-        improved = update_best(state, scorecard.scores, trainer)
-        if evaluation.benchmarks is not None and (last or out_of_patience(state, trainer)):
-            scorecard = suite.run(encoder)  # the last is scored in full
+        with retention.published():
+            scorecard = suite.run(encoder, only=evaluation.benchmarks)
+            improved = update_best(state, scorecard.scores, trainer)
+            if evaluation.benchmarks is not None and (last or out_of_patience(state, trainer)):
+                scorecard = suite.run(encoder)  # the last is scored in full
         mean_loss = state.loss_sum / max(state.num_losses, 1)
         state.loss_sum, state.num_losses = 0.0, 0
         state.scored_step = state.step
         # Before the checkpoint: a run that is killed in between drops the line when it goes on.
         run.log_metrics({"step": state.step, "epoch": state.epoch, "scores": scorecard.scores})
-        saved = save_checkpoint(run.path, encoder, objective.modules, optimizer, state, scorecard.scores)
+        saved = save_checkpoint(run.path, retention, objective.modules, optimizer, state, scorecard.scores)
         if improved:
             write_best(run.path, saved, card)
         prune(run.path, trainer.keep_checkpoints, state.best_step)
@@ -135,10 +138,10 @@ def train_loop(
                 batches.append(batch)
                 with accelerator.autocast():
                     embeddings = encoder(batch.requests, on_progress=text_counts.append)
-                result = objective.loss(embeddings, batch)
+                share = len(anchors) / num_anchors
+                result = retention.hold(objective.loss(embeddings, batch), embeddings, batch, share)
                 if not math.isfinite(result.loss.item()):
                     raise not_finite("loss", result.loss.item(), [batch], state, run)
-                share = len(anchors) / num_anchors
                 accelerator.backward(result.loss * share)
                 step_loss += result.loss.item() * share
                 is_empty, part = is_empty and result.is_empty, result.part
@@ -190,7 +193,7 @@ def train_loop(
                 score_and_save(last=state.step == total)
             if stop_requested() and state.step < total:
                 if not due:
-                    save_checkpoint(run.path, encoder, objective.modules, optimizer, state, None)
+                    save_checkpoint(run.path, retention, objective.modules, optimizer, state, None)
                 raise Interrupted(f"stopped after step {state.step}, which is saved")
         if state.scored_step != state.step:  # resumed with nothing left to train
             score_and_save(last=True)

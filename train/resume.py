@@ -136,6 +136,24 @@ def check_same_data(recorded: Mapping[str, str], now: Mapping[str, str]) -> None
         )
 
 
+def check_same_base(recorded: str | None, now: str) -> None:
+    """A remedy against forgetting goes by the base model, which is loaded again when a run goes on.
+
+    Args:
+        recorded: digest of its weights, from `run.json`; None where the run did not get as far.
+        now: the same, of what was just loaded.
+
+    Raises:
+        UserError: if they differ.
+    """
+    if recorded not in (None, now):
+        raise UserError(
+            "the base model (model.path) has other weights than when the run was started, and retain.* goes "
+            "by them: bring it back (on the Hub, model.revision names a commit), or start a new run without "
+            "resume="
+        )
+
+
 def _group_differences(group: str, ours: Any, theirs: Any, overrides: Sequence[str]) -> list[str]:
     """Where a chosen group (`model=…`) says otherwise than the run; options overridden apart count there."""
     apart = {override.partition("=")[0] for override in overrides}

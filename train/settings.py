@@ -259,6 +259,39 @@ class TrainerSettings(_Section):
         return self
 
 
+class LoraSettings(_Section):
+    rank: PositiveInt | None
+    alpha: PositiveFloat | None
+    dropout: Annotated[float, Field(ge=0, lt=1)]
+    target_modules: Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)] | None
+
+
+class RetainSettings(_Section):
+    interpolation: Ratio
+    distillation: NonNegativeFloat
+    lora: LoraSettings
+
+    @model_validator(mode="after")
+    def _adapters_are_saved_as_they_are(self) -> Self:
+        if self.lora.rank is not None and self.interpolation != 1.0:
+            raise ValueError(
+                f"lora.rank={self.lora.rank} and interpolation={self.interpolation} exclude each other: the "
+                "adapters in best/ would not be those of its model; how much adapters may change is "
+                "lora.rank's and lora.alpha's to say"
+            )
+        return self
+
+    @property
+    def moves_back(self) -> bool:
+        """Whether the model that is scored and saved has other weights than those that are trained."""
+        return self.interpolation != 1.0 or self.lora.rank is not None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is any remedy."""
+        return self.moves_back or self.distillation > 0
+
+
 class IdioLinkBenchmarkSettings(_Section):
     split: Splits
     query_modes: list[QueryMode]
@@ -401,6 +434,7 @@ class Common(_Section):
 class TrainSettings(Common):
     objective: ObjectiveSettings
     trainer: TrainerSettings
+    retain: RetainSettings
     eval: EvalSettings
     seed: NonNegativeInt
     run_dir: str | None
@@ -411,6 +445,15 @@ class TrainSettings(Common):
         """The objective `idiolink`, alone or as a part of a joint one."""
         own = self.objective.idiolink if isinstance(self.objective, JointSettings) else self.objective
         return own if isinstance(own, IdioLinkObjectiveSettings) else None
+
+    @model_validator(mode="after")
+    def _new_tokens_are_trained(self) -> Self:
+        if self.retain.lora.rank is not None and self.model.idiom_tokens is not None:
+            raise ValueError(
+                "retain.lora.rank and model.idiom_tokens exclude each other: adapters leave the words' vectors "
+                "as they are, so that the new tokens would learn nothing"
+            )
+        return self
 
     @model_validator(mode="after")
     def _whole_runs_of_idioms(self) -> Self:

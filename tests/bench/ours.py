@@ -14,6 +14,7 @@ from tests.bench.workload import Workload, without_dropout
 from train.build import build_benchmarks, build_encoder, build_objective
 from train.device import place
 from train.loop import train_loop
+from train.retention import Retention
 from train.runfolder import RunFolder
 from train.suite import Suite
 
@@ -43,7 +44,7 @@ def run(workload: Workload) -> Measured:
         run_folder.start({}, experiment="bench")
         start = time.perf_counter()
         train_loop(
-            encoder,
+            Retention(encoder),
             objective,
             suite,
             accelerator,
