@@ -450,7 +450,7 @@ class TrainSettings(Common):
     def _new_tokens_are_trained(self) -> Self:
         if self.retain.lora.rank is not None and self.model.idiom_tokens is not None:
             raise ValueError(
-                "retain.lora.rank and model.idiom_tokens exclude each other: adapters leave the words' vectors "
+                "retain.lora.rank and model.idiom_tokens exclude each other: adapters leave words' vectors "
                 "as they are, so that the new tokens would learn nothing"
             )
         return self

@@ -44,7 +44,10 @@ def test_evaluation_config_is_sound() -> None:
         ("device=gpu", "device: must be one of 'auto', 'cpu', 'cuda' or 'mps', got 'gpu'"),
         ("seed=-1", "seed"),
         ("eval.every=0", "eval.every"),
-        ("eval.benchmarks=[idiolnk]", "must be one of 'idiolink', 'semeval2022', 'epsilon' or 'admire', got 'idiolnk'"),
+        (
+            "eval.benchmarks=[idiolnk]",
+            "must be one of 'idiolink', 'semeval2022', 'epsilon' or 'admire', got 'idiolnk'",
+        ),
         ("trainer.monitor=idiolink/val/sentence/ndcg10", "the nearest it has: idiolink/val/sentence/ndcg@10"),
         ("split=test", "trainer.monitor: this run has no score 'idiolink/val/sentence/ndcg@10'"),
         ("eval.benchmarks=[]", "eval.benchmarks"),
