@@ -158,7 +158,11 @@ def test_the_real_model_on_real_data_killed_three_times(
     options = [
         *(*DRAWN, f"data.root={data}", "device=cpu", "trainer.batch_size=8"),
         *("trainer.max_steps=2", "eval.every=1", "trainer.monitor=idiolink/val/sentence/ndcg@10"),
-        *("benchmark.idiolink.query_modes=[sentence]", "benchmark.idiolink.bm25_modes=[]"),
+        *(
+            "benchmark=[idiolink]",
+            "benchmark.idiolink.query_modes=[sentence]",
+            "benchmark.idiolink.bm25_modes=[]",
+        ),
         "benchmark.idiolink.split=val",
     ]
     outcome = attempts(Attempt(str(tmp_path / "whole"), options))
