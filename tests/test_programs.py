@@ -160,7 +160,7 @@ def test_cross_validation_scores_each_folds_own_idioms(tmp_path: Path, tiny_path
     done = run(
         *("train", "-m", "+experiment=idiolink_ft", "+debug=smoke", "+protocol=cross_validation"),
         *("data.fold=0,1", "data.folds=3", f"model={tiny_path}", f"hydra.sweep.dir={tmp_path}"),
-        *("benchmark.idiolink.query_modes=[sentence,span]", "eval.per_query=true"),
+        *("benchmark=[idiolink]", "benchmark.idiolink.query_modes=[sentence,span]", "eval.per_query=true"),
     )
     assert done.returncode == 0, done.stderr
     scored = []
