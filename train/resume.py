@@ -17,6 +17,7 @@ _MAY_CHANGE = (
     "device",
     "data.root",
     "data.semeval2022",
+    "data.ncimp",
     "data.admire",
     "data.astitch",
     "data.pie",

@@ -206,3 +206,34 @@ def test_a_score_whose_smallest_is_best_picks_no_checkpoint() -> None:
     with pytest.raises(UserError, match=f"trainer.monitor={key}: the greatest is taken as the best"):
         check(TrainSettings, composed("config", f"trainer.monitor={key}"))
     check(TrainSettings, composed("config", "trainer.monitor=admire/train/caption/ndcg@5/idiomatic"))
+
+
+@pytest.mark.parametrize(
+    ("experiment", "chosen", "monitor"),
+    [
+        ("joint", "idiolink", "idiolink/val/span/ndcg@10"),
+        ("joint", "semeval2022", "semeval2022/dev_a/en/idiom/spearman"),
+        ("adaptive_triplet", "idiolink", "idiolink/val/span/ndcg@10"),
+        ("idiolink_ft", "semeval2022", "semeval2022/dev/all/all/spearman"),
+    ],
+)
+def test_what_an_experiment_says_of_a_benchmark_that_is_left_out_does_not_count(
+    experiment: str, chosen: str, monitor: str
+) -> None:
+    own = (f"+experiment={experiment}", f"benchmark=[{chosen}]")
+    left_out = "idiolink" if chosen == "semeval2022" else "semeval2022"
+    checked = check(TrainSettings, composed("config", *own, f"trainer.monitor={monitor}"))
+    assert checked.benchmark.names == [chosen]
+    assert checked.splits(left_out) == []
+    with pytest.raises(UserError, match=rf"no score '{left_out}/.*This run scores {chosen} on"):
+        check(TrainSettings, composed("config", *own, f"trainer.monitor={left_out}/val/span/ndcg@10"))
+
+
+def test_a_benchmark_that_does_not_exist_is_not_taken_for_one_that_is_left_out() -> None:
+    with pytest.raises(UserError, match=r"benchmark\.semeval: there is no such option"):
+        check(EvaluateSettings, composed("evaluate", "+benchmark.semeval.split=dev"))
+
+
+def test_some_benchmark_must_be_chosen() -> None:
+    with pytest.raises(UserError, match=r"benchmark: choose one or more: benchmark=\[idiolink, "):
+        check(TrainSettings, composed("config", "+experiment=joint", "benchmark=[]"))

@@ -1,0 +1,14 @@
+"""From settings to objects: the one place where both are known."""
+
+from train.build.benchmarks import build_benchmarks
+from train.build.encoder import build_encoder, build_retention, idiom_expressions, resolve_model_path
+from train.build.objectives import build_objective
+
+__all__ = [
+    "build_benchmarks",
+    "build_encoder",
+    "build_objective",
+    "build_retention",
+    "idiom_expressions",
+    "resolve_model_path",
+]

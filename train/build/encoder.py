@@ -1,0 +1,137 @@
+"""The encoder, and what is trained of it."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from train.adapters import Adapters
+from train.device import Placement
+from train.encoder import Encoder
+from train.errors import UserError
+from train.idiom_tokens import read_expressions
+from train.objectives import Objective
+from train.retention import Distillation, Retention, weights_digest
+from train.settings import ModelSettings, TrainSettings
+
+
+def build_encoder(
+    model: ModelSettings,
+    placement: Placement,
+    saved: Path | None = None,
+    *,
+    expressions: Iterable[str] = (),
+) -> Encoder:
+    """The encoder, on its device, weights in float32; those of the checkpoint `saved`, if given.
+
+    Args:
+        expressions: to get idiom tokens; a saved checkpoint has its own.
+    """
+    encoder = Encoder.from_pretrained(
+        saved or resolve_model_path(model.path),
+        revision=None if saved else model.revision,
+        device=placement.device,
+        max_length=model.max_length,
+        pooling=None if saved else model.pooling,  # a saved model carries its pooling
+        query_prompt=model.query_prompt,
+        document_prompt=model.document_prompt,
+        instruction_prompt=model.instruction_prompt,
+        trust_remote_code=model.trust_remote_code,
+        tokens_per_forward=model.tokens_per_forward or placement.tokens_per_forward,
+        # Before it has its tokens there may be nothing to replace expressions by.
+        replace_expressions=model.replace_expressions if model.idiom_tokens is None else None,
+    )
+    if saved is None and (wanted := list(expressions)):
+        encoder.add_idiom_tokens(wanted)
+    if encoder.idiom_tokens is not None and model.replace_expressions is not None:
+        encoder.idiom_tokens.replace = model.replace_expressions
+    return encoder
+
+
+def idiom_expressions(
+    model: ModelSettings, objective: Objective | None = None
+) -> tuple[list[str], list[Path]]:
+    """The expressions that are to get idiom tokens, and the file that names them, if one does.
+
+    Raises:
+        UserError: if the file cannot be read or names none, or the training data names none.
+    """
+    named = model.idiom_tokens
+    if isinstance(named, list):
+        return named, []
+    if named == "train":
+        assert objective is not None  # settings of an evaluation refuse it
+        own = list(dict.fromkeys(expression for expression, _ in objective.idiom_sentences))
+        if not own:
+            raise UserError("model.idiom_tokens=train: the training data names no expression")
+        return own, []
+    if named is None:
+        return [], []
+    path = Path(named).expanduser()
+    if not path.is_file():
+        raise UserError(
+            f"model.idiom_tokens={named}: there is no such file; give train, a list of expressions, or a "
+            "text file with one a line"
+        )
+    return read_expressions(path), [path]
+
+
+def build_retention(
+    settings: TrainSettings,
+    placement: Placement,
+    objective: Objective,
+    checkpoint: Path | None,
+    expressions: Sequence[str] = (),
+) -> Retention:
+    """The encoder to train, as the base model or the checkpoint has it, and the remedies around it.
+
+    Args:
+        expressions: to get idiom tokens; the base model then is the one with these tokens, untrained.
+    """
+    own = settings.retain
+    if not own.is_on:
+        return Retention(build_encoder(settings.model, placement, checkpoint, expressions=expressions))
+    # The base model, also where a run goes on.
+    encoder = build_encoder(settings.model, placement, expressions=expressions)
+    base = weights_digest(encoder)
+    distillation = None
+    if own.distillation:
+        distillation = Distillation(encoder, objective.plain_requests, own.distillation)
+    if checkpoint is not None and not own.moves_back:
+        encoder = build_encoder(settings.model, placement, checkpoint)
+    adapters = None
+    if own.lora.rank is not None:
+        adapters = Adapters(
+            encoder,
+            rank=own.lora.rank,
+            alpha=own.lora.alpha or 2 * own.lora.rank,
+            dropout=own.lora.dropout,
+            target_modules=own.lora.target_modules,
+            seed=settings.seed,
+            base_model=settings.model.path,
+        )
+    retention = Retention(
+        encoder,
+        interpolation=own.interpolation,
+        adapters=adapters,
+        distillation=distillation,
+        base=base,
+    )
+    if checkpoint is not None and own.moves_back:
+        retention.load(checkpoint)
+    return retention
+
+
+def resolve_model_path(path: str) -> str:
+    """`package:<name>/<folder>` as the folder in that installed package; anything else as it is."""
+    if not path.startswith("package:"):
+        return path
+    package, _, inside = path.removeprefix("package:").partition("/")
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise UserError(
+            f"model {path}: the package {package} is not installed: "
+            f"pip install {package.replace('_', '-')}, or name another model with model=<folder or Hub id>"
+        )
+    return str(Path(spec.origin).parent / inside)

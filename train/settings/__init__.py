@@ -1,0 +1,26 @@
+"""The configuration, checked: types, ranges, and what must fit together. Imports nothing heavy.
+
+Default values and what each option means stand in `conf/`, nowhere else; here is what is allowed.
+"""
+
+from train.settings.common import Common
+from train.settings.evaluation import EvaluateSettings
+from train.settings.messages import check
+from train.settings.model import ModelSettings
+from train.settings.objectives import AdaptiveTripletSettings, IdioLinkObjectiveSettings, JointSettings
+from train.settings.trainer import EvalSettings, RetainSettings, TrainerSettings
+from train.settings.training import TrainSettings
+
+__all__ = [
+    "AdaptiveTripletSettings",
+    "Common",
+    "EvalSettings",
+    "EvaluateSettings",
+    "IdioLinkObjectiveSettings",
+    "JointSettings",
+    "ModelSettings",
+    "RetainSettings",
+    "TrainSettings",
+    "TrainerSettings",
+    "check",
+]

@@ -1,0 +1,31 @@
+"""All settings of an evaluation, and what must fit together in them."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import model_validator
+
+from train.settings.benchmarks import BenchmarkNames
+from train.settings.common import Common
+
+
+class EvaluateSettings(Common):
+    benchmarks: BenchmarkNames | None
+    per_query: str | None
+    predictions: str | None
+    plots: str | None
+    output: str | None
+
+    @model_validator(mode="after")
+    def _named_are_there(self) -> Self:
+        self.check_named("benchmarks", self.benchmarks)
+        return self
+
+    @model_validator(mode="after")
+    def _nothing_is_trained(self) -> Self:
+        if self.model.idiom_tokens == "train":
+            raise ValueError("model.idiom_tokens=train: there is no training data here; list the expressions")
+        if self.data.extra is not None:
+            raise ValueError(f"data.extra={self.data.extra} is training data: leave it out")
+        return self

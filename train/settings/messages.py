@@ -1,0 +1,50 @@
+"""A composed configuration as settings, or what is wrong with it in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from train.errors import UserError
+from train.settings.evaluation import EvaluateSettings
+from train.settings.training import TrainSettings
+
+
+def check(kind: type[TrainSettings] | type[EvaluateSettings], config: dict[str, Any]) -> Any:
+    """The composed configuration as settings.
+
+    Raises:
+        UserError: naming each option that is wrong, what it got, and what it takes.
+    """
+    try:
+        return kind.model_validate(config)
+    except ValidationError as error:
+        lines = []
+        for e in error.errors():
+            # Union branches ("list[...]", "literal[...]") are pydantic's, not options of ours.
+            path = [str(part) for part in e["loc"] if _is_option(part)]
+            if path[:1] == ["objective"]:
+                del path[1:2]  # as which objective it was checked
+            option = ".".join(path)
+            if e["type"] == "missing":
+                text = "is missing"
+            elif e["type"] == "extra_forbidden":
+                text = "there is no such option"
+            elif e["type"] == "value_error":
+                text = str(e["ctx"]["error"])
+            elif e["type"] == "union_tag_invalid":
+                text = f"name must be one of {e['ctx']['expected_tags']}, got {e['ctx']['tag']!r}"
+            elif e["type"] == "literal_error":
+                text = f"must be one of {e['ctx']['expected']}, got {e['input']!r}"
+            else:
+                text = f"{e['msg'].replace('Input should', 'must')}, got {e['input']!r}"
+            line = f"  {option}: {text}" if option else f"  {text}"
+            if line not in lines:
+                lines.append(line)
+        plural = "s are" if len(lines) > 1 else " is"
+        raise UserError(f"{len(lines)} setting{plural} wrong:\n" + "\n".join(lines)) from None
+
+
+def _is_option(part: int | str) -> bool:
+    return isinstance(part, str) and part.replace("_", "").isalnum()
