@@ -63,6 +63,7 @@ def idiolink_objective(settings: TrainSettings, own: IdioLinkObjectiveSettings) 
         candidates_from_batch=own.tuples == "batch",
         idioms_per_batch=own.idioms_per_batch,
         positive_weights=None if set(weights.values()) == {1.0} else weights,
+        plain_usages=own.plain_usages,
         drop_last=own.drop_last,
         extra_files=extra_files,
         note=note,

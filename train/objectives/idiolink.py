@@ -54,6 +54,7 @@ class IdioLinkObjective:
         false_negatives: what becomes of those with the anchor's own idiom and meaning.
         idioms_per_batch: make steps of that many idioms with equally many anchors; None = shuffled.
         positive_weights: weight of a positive by its usage.
+        plain_usages: documents without the idiom, by usage: those of `plain_requests`.
         drop_last: leave out the last batch of an epoch where it is not full.
         extra_files: files beside the split's that were read (released tuples, external data).
         note: what is to be said of the data beside the counts.
@@ -80,6 +81,7 @@ class IdioLinkObjective:
         candidates_from_batch: bool = False,
         idioms_per_batch: int | None = None,
         positive_weights: Mapping[str, float] | None = None,
+        plain_usages: Sequence[str] = ("simplification", "sense"),
         drop_last: bool = False,
         extra_files: Sequence[Path] = (),
         note: str = "",
@@ -128,7 +130,7 @@ class IdioLinkObjective:
             id_: (idioms[r.idiom], int(r.meaning == "idiomatic")) for id_, r in self._records.items()
         }
         self._numbers = {id_: i for i, id_ in enumerate(self._records)}
-        without = [r for r in self._records.values() if r.usage in ("simplification", "sense")]
+        without = [r for r in self._records.values() if r.usage in plain_usages]
         self.plain_requests: list[Request] = [document_request(record) for record in without]
         self._plain = set(self.plain_requests)
 

@@ -50,6 +50,7 @@ class IdioLinkObjectiveSettings(Section):
     idioms_per_batch: PositiveInt | None
     drop_last: bool
     positive_weights: PositiveWeights
+    plain_usages: list[Literal["literal", "idiomatic", "simplification", "sense"]]
     loss: InfoNCESettings
 
     @model_validator(mode="after")
