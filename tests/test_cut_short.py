@@ -78,7 +78,8 @@ def test_killed_twice_then_out_of_space_it_still_ends_as_uninterrupted(
             "trainer.patience=null",
             "eval.every=20",
         ),
-        *("benchmark.idiolink.bm25_modes=[]", "benchmark.idiolink.query_modes=[sentence,span]"),
+        *("benchmark=[idiolink]", "benchmark.idiolink.bm25_modes=[]"),
+        "benchmark.idiolink.query_modes=[sentence,span]",
     ]
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     done = run("train", *options, f"run_dir={whole}")
