@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,8 @@ class TrainerState:
         num_without_improvement: evaluations since then.
         scored_step: the step that was scored last.
         grad_scale: of the gradient scaler, under fp16.
-        num_empty: steps in a row, up to now, in which nothing was found to learn from.
+        num_empty: part of a joint objective ("" for one that has none) → its steps in a row, up to now, in
+            which nothing was found to learn from.
         loss_sum: of the steps since the last evaluation, and how many they are.
     """
 
@@ -59,7 +60,7 @@ class TrainerState:
     num_without_improvement: int = 0
     scored_step: int | None = None
     grad_scale: float | None = None
-    num_empty: int = 0
+    num_empty: dict[str, int] = field(default_factory=dict)
     loss_sum: float = 0.0
     num_losses: int = 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -13,7 +13,6 @@ from accelerate import Accelerator
 
 from train.checkpoint import (
     TrainerState,
-    latest_checkpoint,
     load_training_state,
     prune,
     restore_best,
@@ -21,11 +20,12 @@ from train.checkpoint import (
     write_best,
 )
 from train.errors import UserError
+from train.failures import not_finite, nothing_mined
 from train.interrupts import Interrupted, stop_requests
 from train.objectives import Batch, Objective
 from train.progress import progress_bar
 from train.retention import Retention
-from train.runfolder import RunFolder, write_json
+from train.runfolder import RunFolder
 from train.schedule import num_warmup_steps, schedule, seed_everything
 from train.selection import monitor_name, monitored, out_of_patience, update_best
 from train.settings import EvalSettings, TrainerSettings
@@ -126,7 +126,7 @@ def train_loop(
             text_counts: list[int] = []
             batches: list[Batch] = []
             logs: dict[str, float] = {}
-            is_empty, part = True, None
+            is_empty, part = True, ""
             learning_rate = trainer.learning_rate * schedule(trainer, state.step, warmup, total)
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate
@@ -144,12 +144,12 @@ def train_loop(
                     raise not_finite("loss", result.loss.item(), [batch], state, run)
                 accelerator.backward(result.loss * share)
                 step_loss += result.loss.item() * share
-                is_empty, part = is_empty and result.is_empty, result.part
+                is_empty, part = is_empty and result.is_empty, result.part or ""
                 for name, value in result.logs.items():
                     logs[name] = logs.get(name, 0.0) + value
-            state.num_empty = state.num_empty + 1 if is_empty else 0
-            if state.num_empty >= trainer.max_empty_steps:
-                raise nothing_mined(state, run)
+            state.num_empty[part] = state.num_empty.get(part, 0) + 1 if is_empty else 0
+            if state.num_empty[part] >= trainer.max_empty_steps:
+                raise nothing_mined(state, part, run)
             limit = trainer.clip_norm if trainer.clip_norm is not None else math.inf
             norm = float(accelerator.clip_grad_norm_(parameters, limit))
             if math.isfinite(norm):
@@ -221,38 +221,3 @@ def remaining_steps(
             if out_of_patience(state, trainer):  # in the middle of an epoch too, as after a resume
                 return
             yield step
-
-
-def nothing_mined(state: TrainerState, run: RunFolder) -> UserError:
-    """The error for a loss that was zero for lack of anything to learn from, many steps in a row."""
-    last = latest_checkpoint(run.path)
-    return UserError(
-        f"no triplet was mined in {state.num_empty} steps in a row, up to step {state.step + 1}: the loss "
-        "and its gradient are zero.\n"
-        "  - all triplets keep the margin: the run has learnt what this loss can teach; end it with "
-        "trainer.max_steps, or raise objective.loss.mining_margin\n"
-        "  - objective.loss.triplets or .scope leaves none: choose others\n"
-        "  - patience with it: trainer.max_empty_steps\n"
-        f"  {f'The last checkpoint is {last}' if last else 'No checkpoint was saved before it'}."
-    )
-
-
-def not_finite(
-    what: str, value: float, batches: Sequence[Batch], state: TrainerState, run: RunFolder
-) -> UserError:
-    """The error for a loss or gradient that is NaN or infinite, with what it came of in a file."""
-    path: Path = run.path / "nonfinite_batch.json"
-    anchors = [anchor for batch in batches for anchor in batch.anchors]
-    texts = [request.text for batch in batches for request in batch.requests]
-    where = {"step": state.step + 1, "epoch": state.epoch}
-    write_json(path, {**where, what: str(value), "anchors": anchors, "texts": texts})
-    last = latest_checkpoint(run.path)
-    saved = f"the last checkpoint is {last}" if last else "no checkpoint was saved before it"
-    shown = ", ".join(anchors[:5]) + (", …" if len(anchors) > 5 else "")
-    return UserError(
-        f"the {what} is {value} at step {state.step + 1} (epoch {state.epoch + 1}), in the batch of "
-        f"{len(anchors)} anchors {shown}\n"
-        f"  The whole batch is in {path}; {saved}.\n"
-        "  Usual causes: too high a trainer.learning_rate, too low an objective.loss.temperature, "
-        "precision=fp16 (try bf16 or fp32)."
-    )

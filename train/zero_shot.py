@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from train.benchmarks import Benchmark
 from train.build import build_benchmarks, build_encoder, idiom_expressions
 from train.device import place
 from train.errors import UserError
@@ -38,6 +40,8 @@ def zero_shot(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, f
     placement = place(settings.device, settings.precision)
     log.info(placement.reason)
     benchmarks, not_scored = build_benchmarks(settings, settings.benchmarks)
+    if settings.predictions is None:
+        _check_something_is_scored(settings, benchmarks)
     suite = Suite(benchmarks)
     expressions, naming = idiom_expressions(settings.model)
     encoder = build_encoder(settings.model, placement, expressions=expressions)
@@ -50,7 +54,8 @@ def zero_shot(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, f
         *(card.num_texts, card.seconds, 100 * card.encoder_seconds / card.seconds),
     )
     title = f"{settings.model.path} {SAMPLE_NOTE}" if settings.data.sample else settings.model.path
-    print_scores(card.scores, title)
+    if card.scores:
+        print_scores(card.scores, title)
     for note in card.notes:
         log.info("%s", note)
     files = [*naming, *(path for benchmark in suite.benchmarks for path in benchmark.files)]
@@ -88,6 +93,15 @@ def zero_shot(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, f
     except OSError as error:
         raise UserError(f"could not write {error.filename}: {error.strerror}") from None
     return card.scores
+
+
+def _check_something_is_scored(settings: EvaluateSettings, benchmarks: Sequence[Benchmark]) -> None:
+    if all(b.without_gold and set(settings.splits(b.name)) <= set(b.without_gold) for b in benchmarks):
+        named = "; ".join(f"{b.name} has no gold on {', '.join(b.without_gold)}" for b in benchmarks)
+        raise UserError(
+            f"there are no scores: {named}. Give predictions=<folder> to have predictions written, in the "
+            "form in which the task takes them, or another split="
+        )
 
 
 def _check_writable(option: str, path: Path) -> None:

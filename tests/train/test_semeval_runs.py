@@ -127,6 +127,24 @@ def test_steps_without_a_mined_triplet_end_the_run_with_a_message(
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "finished"
 
 
+def test_in_a_joint_run_each_part_counts_its_own_empty_steps(
+    tmp_path: Path, joint_options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps of the other part, which learn, do not begin the count anew; nor does an interrupt."""
+    own = [*joint_options, "benchmark=[idiolink]", "trainer.max_empty_steps=2", "trainer.clip_norm=null"]
+    own += [option.replace("objective.", "objective.adaptive_triplet.") for option in NOTHING_MINED]
+    at_loss(monkeypatch, 1, terminate, AdaptiveTripletObjective)
+    with pytest.raises(Interrupted):
+        train(tmp_path / "run", own)
+    monkeypatch.undo()
+    with pytest.raises(UserError, match="in 2 steps of adaptive_triplet in a row") as caught:
+        resume(tmp_path / "run")
+    assert "raise objective.adaptive_triplet.loss.mining_margin" in str(caught.value)
+    # Logged are the steps before the one that ended it: one of the triplets, and whatever came between.
+    steps = [line for line in metrics(tmp_path / "run") if "loss" in line]
+    assert len([line for line in steps if "adaptive_triplet/loss" in line]) == 1
+
+
 def test_predictions_are_written(tmp_path: Path, triplet_options: list[str]) -> None:
     splits = "benchmark.semeval2022.split=[dev,eval]"
     train(tmp_path / "run", [*triplet_options, "eval.predictions=true", "trainer.max_steps=1", splits])
@@ -158,6 +176,28 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample_root: Path) 
     monkeypatch.setenv("IDIOM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("IDIOM_DATA", str(tmp_path / "data"))
     return tmp_path / "data"
+
+
+def test_splits_without_gold_give_predictions_or_an_error(
+    tmp_path: Path, tiny_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = ("evaluate", "data=sample", "device=cpu", "model=pretrained", f"model.path={tiny_path}")
+    caplog.set_level("INFO")
+
+    def scores(*options: str) -> dict[str, float]:
+        config = composed(*own, *options)
+        return zero_shot(check(EvaluateSettings, config), config)
+
+    with pytest.raises(UserError, match=r"no scores: semeval2022 has no gold on eval.*predictions=<folder>"):
+        scores("benchmarks=[semeval2022]", "split=eval")
+    assert scores("benchmarks=[semeval2022]", "split=eval", f"predictions={tmp_path}") == {}
+    assert "semeval2022 has no gold on eval: predictions, no scores" in caplog.text
+    assert (tmp_path / "semeval2022_eval.csv").is_file()
+    assert not capsys.readouterr().out
+    # Beside what has gold it is said, and is no error.
+    caplog.clear()
+    assert scores("benchmarks=[semeval2022]", "split=[dev,eval]")
+    assert "semeval2022 has no gold on eval" in caplog.text
 
 
 def without_data(options: list[str]) -> list[str]:

@@ -20,6 +20,7 @@ class Probe:
     """A benchmark whose score is the sum of its embeddings."""
 
     files: Sequence[Path] = ()
+    without_gold: Sequence[str] = ()
 
     def __init__(self, name: str, texts: list[str]) -> None:
         self.name = name

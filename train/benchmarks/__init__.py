@@ -61,6 +61,11 @@ class Benchmark(Protocol):
         """The data files that were read, for the run's record."""
         ...
 
+    @property
+    def without_gold(self) -> Sequence[str]:
+        """Splits that give predictions, but no scores."""
+        ...
+
     def score(self, embeddings: Tensor) -> BenchmarkResult:
         """Scores from embeddings (N, D), row i for `requests[i]`."""
         ...

@@ -39,6 +39,7 @@ class AdmireBenchmark:
         self.splits = list(splits)
         self.modes = list(modes)
         self.files: list[Path] = [path for split in splits for path in split.files]
+        self.without_gold = [split.name for split in splits if not split.has_gold]
         self.requests: list[Request] = []
         for split in self.splits:
             for item in split.items:

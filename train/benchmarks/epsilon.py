@@ -56,6 +56,7 @@ class EpsilonBenchmark:
     """
 
     name = "epsilon"
+    without_gold: Sequence[str] = ()
 
     def __init__(
         self,

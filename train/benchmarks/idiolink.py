@@ -58,6 +58,7 @@ class IdioLinkBenchmark:
     """
 
     name = "idiolink"
+    without_gold: Sequence[str] = ()
 
     def __init__(
         self,

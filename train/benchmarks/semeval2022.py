@@ -40,6 +40,7 @@ class SemEvalBenchmark:
         self.splits = list(splits)
         self.setting = setting
         self.files: list[Path] = list(dict.fromkeys(path for split in splits for path in split.files))
+        self.without_gold = [split.name for split in splits if split.gold is None]
         self.requests: list[Request] = []
         self._start: dict[tuple[str, ...], int] = {}  # halves of dev share their pairs
         for split in self.splits:

@@ -47,6 +47,10 @@ def build_benchmarks(
                 raise
             missing[name] = str(error)
             log.warning("benchmark %s is NOT SCORED: %s", name, error)
+    for benchmark in benchmarks:
+        if benchmark.without_gold:
+            splits = ", ".join(benchmark.without_gold)
+            log.warning("%s has no gold on %s: predictions, no scores", benchmark.name, splits)
     if not benchmarks:
         raise UserError("no benchmark could be scored:\n" + "\n".join(missing.values()))
     return benchmarks, missing
