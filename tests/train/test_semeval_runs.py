@@ -99,16 +99,20 @@ def test_killed_runs_go_on_bit_for_bit(
 
 
 def test_accumulation_cuts_between_groups(tmp_path: Path, triplet_options: list[str]) -> None:
-    train(tmp_path / "run", [*triplet_options, "trainer.accumulation=2", "trainer.max_steps=1"])
+    own = [*triplet_options, "objective.loss.scope=all", "trainer.max_steps=1"]
+    train(tmp_path / "run", [*own, "trainer.accumulation=2"])
     (line,) = [line for line in metrics(tmp_path / "run") if "loss" in line]
-    train(tmp_path / "whole", [*triplet_options, "trainer.max_steps=1"])
+    train(tmp_path / "whole", own)
     (whole,) = [line for line in metrics(tmp_path / "whole") if "loss" in line]
     assert line["triplets_possible"] == whole["triplets_possible"]
     assert line["triplets_within"] <= line["triplets_possible"]
     assert line["triplets_across"] < whole["triplets_across"]  # negatives are those of the micro-step
 
 
-NOTHING_MINED = ["objective.loss.mining_margin=0.0", "objective.loss.triplets=semihard"]
+NOTHING_MINED = [
+    *("objective.loss.mining_margin=0.0", "objective.loss.triplets=semihard"),
+    "objective.loss.property_weight=0",  # which would be a loss in every step
+]
 
 
 def test_steps_without_a_mined_triplet_end_the_run_with_a_message(
