@@ -24,7 +24,7 @@ from train.scorekeys import ADMIRE_SENSES, ExpertsMode
 
 FOLDER = "experts"  # in a checkpoint and in best/
 _WEIGHTS, _OPTIONS = "experts.safetensors", "experts.json"
-Sense = Literal["idiomatic", "literal"]
+
 
 
 class Towers(Protocol):
