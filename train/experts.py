@@ -26,7 +26,6 @@ FOLDER = "experts"  # in a checkpoint and in best/
 _WEIGHTS, _OPTIONS = "experts.safetensors", "experts.json"
 
 
-
 class Towers(Protocol):
     """Texts and images in one space, as CLIP has them; its parameters are those that are trained."""
 
@@ -183,8 +182,8 @@ class Experts(nn.Module):
 
     References:
         Rasouli et al. 2025, AIMA at SemEval-2025 Task 1, sections 3 and 6. The starting point at plain cosine
-        (`cosine`), the hidden layer (`head`) and the map of the sense vector are ours; there the sense encoder
-        is a model of its own, here it is the one encoder that is trained.
+        (`cosine`), the hidden layer (`head`) and the map of the sense vector are ours; there the sense
+        encoder is a model of its own, here it is the one encoder that is trained.
     """
 
     def __init__(self, options: ExpertsOptions, towers: Towers | None = None) -> None:
@@ -193,7 +192,9 @@ class Experts(nn.Module):
             raise UserError("objective.captions=false needs objective.clip.path: without captions and images "
                             "there is nothing to rank by")  # fmt: skip
         self.options = options
-        self.towers = [towers] if towers is not None else []  # in a list: no submodule, but for what is trained
+        self.towers = (
+            [towers] if towers is not None else []
+        )  # in a list: no submodule, but for what is trained
         self.trained_towers = towers.module if towers is not None else nn.Module()
         width = options.width
         self.sense_map = nn.Linear(width, width)
@@ -206,9 +207,7 @@ class Experts(nn.Module):
         sentence: list[float | None] = [share] * len(candidates)
         of_sense: list[float | None] = [None if towers is not None else 0.0] * len(candidates)
         if options.sense_encoder:
-            self.idiomatic = Expert(
-                [width, text_width, *candidates], 2, [of_sense, sentence], options
-            )
+            self.idiomatic = Expert([width, text_width, *candidates], 2, [of_sense, sentence], options)
         else:
             self.idiomatic = Expert([text_width, *candidates], 1, [sentence], options)
         self.literal: Expert | None = None
@@ -275,7 +274,9 @@ class Experts(nn.Module):
         """Write `experts/` into a model's folder: weights as safetensors, options as JSON."""
         own = folder / FOLDER
         own.mkdir(parents=True, exist_ok=True)
-        save_file({name: t.detach().cpu().contiguous() for name, t in self.state_dict().items()}, own / _WEIGHTS)
+        save_file(
+            {name: t.detach().cpu().contiguous() for name, t in self.state_dict().items()}, own / _WEIGHTS
+        )
         clip = None
         if self.towers:
             clip = {"path": self.towers[0].path, "trained_layers": self.towers[0].trained_layers}

@@ -21,8 +21,8 @@ from train.scorekeys import GOLD_SENSE, MAJORITY, AStitchSplit, admire_key
 class ExpertsBenchmark:
     """Ranks items' images by the expert of the predicted sense, and scores the prediction of senses.
 
-    `experts_text` or `experts_image` is the whole system. With `_gold_sense` after it, items go to their expert
-    by the gold sense: its slice `/idiomatic` is the idiomatic expert alone, `/literal` the literal one.
+    `experts_text` or `experts_image` is the whole system. With `_gold_sense` after it, items go to their
+    expert by the gold sense: its slice `/idiomatic` is the idiomatic expert alone, `/literal` the literal one.
     `majority` beside a sense accuracy is what always giving the split's most frequent sense would have.
 
     It holds the very module that is trained, so that it always scores the experts as they are.
@@ -103,7 +103,9 @@ class ExpertsBenchmark:
         return result
 
 
-def sense_metrics(predicted: Tensor, gold: Tensor) -> dict[Literal["sense_accuracy", "sense_macro_f1"], float]:
+def sense_metrics(
+    predicted: Tensor, gold: Tensor
+) -> dict[Literal["sense_accuracy", "sense_macro_f1"], float]:
     """Accuracy, and the mean of both classes' F1, from int (N,) and (N,), 0 or 1.
 
     A class that is neither predicted nor there has F1 0.

@@ -17,7 +17,7 @@ import numpy as np
 from train.data.idioms import find_expression, plain_expression
 from train.data.records import describe, read_table
 from train.errors import DataMissingError, UserError
-from train.scorekeys import ADMIRE_CV_SPLIT, AdmireSplit
+from train.scorekeys import AdmireSplit
 
 log = logging.getLogger(__name__)
 
@@ -193,12 +193,12 @@ def fold_items(split: ItemSplit, fold: int, folds: int) -> tuple[ItemSplit, Item
         )
     order = np.random.default_rng(0).permutation(len(compounds)).tolist()
     held_out = {compounds[i] for i in order[fold::folds]}
-    parts: list[ItemSplit] = []
-    for name, scored in ((split.name, False), (ADMIRE_CV_SPLIT, True)):
-        items = tuple(i for i in split.items if (plain_expression(i.compound) in held_out) == scored)
-        without = sum(item.span is None for item in items)
-        parts.append(replace(split, name=name, items=items, num_without_span=without))
-    return parts[0], parts[1]
+
+    def part(*, is_scored: bool) -> ItemSplit:
+        items = tuple(i for i in split.items if (plain_expression(i.compound) in held_out) == is_scored)
+        return replace(split, items=items, num_without_span=sum(item.span is None for item in items))
+
+    return part(is_scored=False), replace(part(is_scored=True), name="train_cv")
 
 
 def first_words(caption: str, number: int) -> str:

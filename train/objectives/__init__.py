@@ -71,7 +71,7 @@ class Objective(Protocol):
 
         The loop optimises it, checkpoints hold it, and resuming restores it. A part of it that
         :class:`Publishes` is also written to where users find it. Scores that need it come of a benchmark
-        that holds the same module: :func:`train.build.build_own_benchmarks` makes it.
+        that holds the same module: :func:`train.build.own_benchmarks` makes it.
         """
         ...
 

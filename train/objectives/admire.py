@@ -87,7 +87,9 @@ class AdmireObjective:
     ) -> None:
         without = [item.id for item in items if item.sense is None or item.gold_ranks is None]
         if without or not items:
-            raise UserError(f"AdMIRe's experts: items without sense or gold order: {', '.join(without) or 'all'}")
+            raise UserError(
+                f"AdMIRe's experts: items without sense or gold order: {', '.join(without) or 'all'}"
+            )
         self.modules: nn.Module = experts
         self._experts = experts
         self._items = list(items)
@@ -230,7 +232,9 @@ def meaning_loss(
     cosine = cosine_similarity(vectors[usable], meanings) / temperature
     right, own = correct[usable], (correct | wrong)[usable]
     infinite = torch.finfo(cosine.dtype).min
-    terms = cosine.masked_fill(~own, infinite).logsumexp(1) - cosine.masked_fill(~right, infinite).logsumexp(1)
+    terms = cosine.masked_fill(~own, infinite).logsumexp(1) - cosine.masked_fill(~right, infinite).logsumexp(
+        1
+    )
     return terms.mean(), int(usable.sum())
 
 
