@@ -22,7 +22,7 @@ class ExpertsBenchmark:
     """Ranks items' images by the expert of the predicted sense, and scores the prediction of senses.
 
     `experts_text` or `experts_image` is the whole system. With `_gold_sense` after it, items go to their
-    expert by the gold sense: its slice `/idiomatic` is the idiomatic expert alone, `/literal` the literal one.
+    expert by the gold sense: the slice `/idiomatic` is the idiomatic expert alone, `/literal` the literal.
     `majority` beside a sense accuracy is what always giving the split's most frequent sense would have.
 
     It holds the very module that is trained, so that it always scores the experts as they are.
