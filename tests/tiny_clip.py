@@ -15,9 +15,9 @@ def save_tiny_clip(folder: Path) -> Path:
     vocab = {piece: i for i, piece in enumerate([*characters, *(f"{c}</w>" for c in characters)])}
     vocab |= {"<|startoftext|>": len(vocab), "<|endoftext|>": len(vocab) + 1}
     CLIPTokenizer(vocab=vocab, merges=[]).save_pretrained(folder)
-    CLIPImageProcessor(
-        size={"shortest_edge": 16}, crop_size={"height": 16, "width": 16}
-    ).save_pretrained(folder)
+    CLIPImageProcessor(size={"shortest_edge": 16}, crop_size={"height": 16, "width": 16}).save_pretrained(
+        folder
+    )
     torch.manual_seed(0)
     shared = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "projection_dim": 16}
     config = CLIPConfig(

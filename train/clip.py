@@ -33,7 +33,7 @@ class ClipTowers:
         self, model: CLIPModel, tokenizer: Any, image_processor: Any, *, path: str, trained_layers: int = 2
     ) -> None:
         self._model: Any = model
-        self._model.eval().requires_grad_(False)
+        self._model.eval().requires_grad_(False)  # type: ignore[no-untyped-call]
         self._tokenizer = tokenizer
         self._image_processor = image_processor
         self._images: dict[Path, Tensor] = {}

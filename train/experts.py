@@ -215,6 +215,11 @@ class Experts(nn.Module):
             self.literal = Expert([text_width, *candidates], 1, [sentence], options)
 
     @property
+    def pretrained(self) -> nn.Module:
+        """The towers' part of what is trained."""
+        return self.trained_towers
+
+    @property
     def mode(self) -> ExpertsMode:
         """What its scores are called."""
         return "experts_image" if self.towers else "experts_text"

@@ -25,7 +25,7 @@ from train.errors import UserError
 from train.failures import not_finite, nothing_mined
 from train.frozen import FrozenEncoder
 from train.interrupts import Interrupted, stop_requests
-from train.objectives import Batch, Objective
+from train.objectives import Batch, Objective, PartlyPretrained
 from train.progress import progress_bar
 from train.retention import Retention
 from train.runfolder import RunFolder
@@ -211,12 +211,19 @@ def train_loop(
 def parameter_groups(
     encoder: nn.Module, modules: nn.Module, trainer: TrainerSettings
 ) -> list[dict[str, Any]]:
-    """What is trained, the encoder's and then the objective's own; `share` is of the learning rate."""
+    """What is trained: the encoder's, then the objective's own; `share` is of the learning rate.
+
+    What an objective starts from nothing has its own learning rate, what it brings along the encoder's.
+    """
     own = trainer.modules_learning_rate
     share = 1.0 if own is None else own / trainer.learning_rate
+    parts = [module.pretrained for module in modules.modules() if isinstance(module, PartlyPretrained)]
+    known = [p for module in (encoder, *parts) for p in module.parameters()]
+    ids = {id(p) for p in known}
+    new = [p for p in modules.parameters() if id(p) not in ids]
     groups = [
-        {"params": [p for p in module.parameters() if p.requires_grad], "share": of_rate}
-        for module, of_rate in ((encoder, 1.0), (modules, share))
+        {"params": [p for p in of_group if p.requires_grad], "share": of_rate}
+        for of_group, of_rate in ((known, 1.0), (new, share))
     ]
     return [group for group in groups if group["params"]]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,11 @@ from tests.tiny_runs import composed, metrics, train
 from train.clip import ClipTowers
 from train.data.admire import read_items
 from train.data.sources import SAMPLE_ROOT
+from train.encoder import Encoder
 from train.errors import UserError
 from train.experts import FOLDER, Experts, ExpertsOptions, load_experts
-from train.settings import EvaluateSettings, check
+from train.loop import parameter_groups
+from train.settings import EvaluateSettings, TrainSettings, check
 from train.zero_shot import zero_shot
 
 
@@ -35,7 +38,7 @@ def test_the_last_two_text_layers_alone_are_trained(towers: ClipTowers) -> None:
     trained = {name for name, p in model.named_parameters() if p.requires_grad}
     assert {name.split("layers.")[1].split(".")[0] for name in trained} == {"1", "2"}
     assert all(name.startswith("text_model.encoder.layers.") for name in trained)
-    towers.texts(["a dog", "a cat"]).sum().backward()
+    towers.texts(["a dog", "a cat"]).sum().backward()  # type: ignore[no-untyped-call]
     assert all(p.grad is not None for p in towers.module.parameters())
 
 
@@ -45,7 +48,9 @@ def test_features_are_the_models_own(towers: ClipTowers, clip_path: Path) -> Non
     together = towers.texts(["a dog", long, "a dog"])
     assert torch.equal(together[0], together[2])
     torch.testing.assert_close(towers.texts(["a dog"])[0], together[0], atol=1e-6, rtol=0)
-    paths = [c.path for c in read_items(SAMPLE_ROOT / "admire", "train", check_images=True).items[0].candidates]
+    paths = [
+        c.path for c in read_items(SAMPLE_ROOT / "admire", "train", check_images=True).items[0].candidates
+    ]
     found = [path for path in paths if path is not None]
     features = towers.images(found)
     assert not features.requires_grad
@@ -58,11 +63,13 @@ def test_features_are_the_models_own(towers: ClipTowers, clip_path: Path) -> Non
     assert torch.equal(towers.images([found[3]])[0], features[3])
 
 
-def test_what_is_no_clip_is_said(tmp_path: Path, tiny_path: Path, towers: ClipTowers, clip_path: Path) -> None:
+def test_what_is_no_clip_is_said(
+    tmp_path: Path, tiny_path: Path, towers: ClipTowers, clip_path: Path
+) -> None:
     for path in (tmp_path, tiny_path):
         with pytest.raises(UserError, match=r"objective\.clip\.path=.*could not be loaded as a CLIP model"):
             ClipTowers.from_pretrained(str(path))
-    with pytest.raises(UserError, match="text tower of .* has 3"):
+    with pytest.raises(UserError, match=r"text tower of .* has 3"):
         ClipTowers.from_pretrained(str(clip_path), trained_layers=4)
     (tmp_path / "a.jpg").write_bytes(b"no image")
     with pytest.raises(UserError, match=r"a\.jpg: is no image"):
@@ -87,6 +94,17 @@ def test_experts_with_images_save_what_was_trained_of_clip(towers: ClipTowers, t
         assert torch.equal(ours, theirs)
 
 
+def test_clip_is_trained_at_the_encoders_learning_rate(towers: ClipTowers, tiny: Encoder) -> None:
+    settings = check(TrainSettings, composed("config", "+experiment=admire_experts"))
+    experts = Experts(ExpertsOptions(width=32), towers)
+    first, second = parameter_groups(tiny.requires_grad_(False), experts, settings.trainer)
+    assert [id(p) for p in first["params"]] == [id(p) for p in towers.module.parameters()]
+    assert first["share"] == 1.0
+    assert second["share"] == pytest.approx(1e-3 / 3e-6)
+    both = len(first["params"]) + len(second["params"])
+    assert both == len(list(experts.parameters()))
+
+
 def test_runs_with_images(tmp_path: Path, tiny_path: Path, clip_path: Path) -> None:
     """The loss falls, the image tower stays, and the reloaded model has the scores of the run."""
     options = [
@@ -103,8 +121,6 @@ def test_runs_with_images(tmp_path: Path, tiny_path: Path, clip_path: Path) -> N
         *("benchmarks=[admire]", "split=train"),
     )
     scores = zero_shot(check(EvaluateSettings, config), config)
-    import json
-
     ran = json.loads((tmp_path / "run" / "scores.json").read_text())["scores"]
     own = {key: value for key, value in ran.items() if "experts_image" in key}
     assert own

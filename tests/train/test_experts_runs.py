@@ -25,11 +25,11 @@ CV = ["+protocol=cross_validation_admire", "data.fold=0"]
 
 @pytest.fixture
 def experts_options(tiny_path: Path) -> list[str]:
-    """Two epochs of three steps on the sample's items that fold 0 of 5 leaves."""
+    """Two epochs of three steps on the sample's items that fold 0 of 5 leaves; the encoder is trained too."""
     return [
         *("+experiment=admire_experts", *CV, "data=sample", "benchmark=[admire]", "device=cpu"),
         *("model=pretrained", f"model.path={tiny_path}", "trainer.batch_size=2", "trainer.max_epochs=2"),
-        *("trainer.learning_rate=1e-3", "objective.usages_per_item=2"),
+        *("trainer.learning_rate=1e-3", "objective.usages_per_item=2", "trainer.freeze_encoder=false"),
     ]
 
 
@@ -94,9 +94,7 @@ def test_resumed_bit_for_bit(
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def test_a_frozen_encoder_stays_as_it_is(
-    tmp_path: Path, experts_options: list[str], tiny_path: Path
-) -> None:
+def test_a_frozen_encoder_stays_as_it_is(tmp_path: Path, experts_options: list[str], tiny_path: Path) -> None:
     train(tmp_path / "run", [*experts_options, "trainer.freeze_encoder=true"])
     before, after = load_file(tiny_path / "model.safetensors"), weights(tmp_path / "run" / "best")
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -123,9 +121,9 @@ def test_all_items_and_the_ablations(tmp_path: Path, experts_options: list[str])
     assert "held out" not in json.loads((tmp_path / "run" / "scores.json").read_text())["meta"]["trained_on"]
     names = load_file(tmp_path / "run" / "best" / FOLDER / "experts.safetensors")
     assert not [name for name in names if name.startswith("literal")]
-    assert evaluated(tmp_path / "run", "split=train")[
-        "admire/train/experts_text/ndcg@5"
-    ] == pytest.approx(scores["admire/train/experts_text/ndcg@5"])
+    assert evaluated(tmp_path / "run", "split=train")["admire/train/experts_text/ndcg@5"] == pytest.approx(
+        scores["admire/train/experts_text/ndcg@5"]
+    )
 
 
 @pytest.mark.parametrize(

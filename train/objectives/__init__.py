@@ -53,6 +53,16 @@ class Publishes(Protocol):
         ...
 
 
+@runtime_checkable
+class PartlyPretrained(Protocol):
+    """A module of an objective of which a part was trained before, as the encoder was."""
+
+    @property
+    def pretrained(self) -> nn.Module:
+        """That part, which is trained at the encoder's learning rate."""
+        ...
+
+
 class Objective(Protocol):
     """A training objective.
 
