@@ -51,6 +51,7 @@ class ExpertsBenchmark:
             *(path for split in splits for path in split.files),
             *(path for _, corpus in usages for path in corpus.files),
         ]
+        self.without_gold = [split.name for split in splits if not split.has_gold]
         self.requests: list[Request] = [
             *(r for split in splits for item in split.items for r in experts.item_requests(item)),
             *(experts.sense_request(u.phrase, u.sentence) for _, corpus in usages for u in corpus.usages),
