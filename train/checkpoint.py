@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from train.data.sources import fingerprint
 from train.errors import UserError
+from train.objectives import Publishes
 from train.retention import TRAINED, Retention
 from train.runfolder import write_json
 
@@ -89,6 +90,9 @@ def save_checkpoint(
         own = modules.state_dict()
         if own:
             save_file(own, partial / "objective.safetensors")
+        for module in modules.modules():  # those of each part of a joint objective
+            if isinstance(module, Publishes):
+                module.publish(partial)
         save_file(_flatten(optimizer), partial / "optimizer.safetensors")
         write_json(partial / "state.json", asdict(state))
         if scores is not None:

@@ -94,6 +94,7 @@ def register_resolvers() -> None:
     resolvers: dict[str, Callable[..., Any]] = {
         "run_folder": _run_folder,
         "experiments": lambda: " | ".join(config_names("experiment")),
+        "experts_mode": lambda clip: "experts_text" if clip is None else "experts_image",
         "models": lambda: " | ".join(n for n in config_names("model") if n != "pretrained"),
     }
     for name, resolver in resolvers.items():

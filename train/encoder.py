@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -238,18 +238,26 @@ class Encoder(nn.Module):
         assert dimension is not None
         return dimension
 
-    def check_mask(self, mask: str) -> None:
-        """Whether a text in brackets that is to hide words is read as one token.
+    def check_special(self, text: str, kind: Literal["mask", "separator"]) -> None:
+        """Whether a text in brackets that an objective puts among words is read as one token.
+
+        Args:
+            kind: what it is for, and so the name of the objective's option.
 
         Raises:
-            UserError: if it looks like another model's mask token; plain words may stand for a span.
+            UserError: if it looks like another model's token; plain words may stand there.
         """
-        in_brackets = mask[0] + mask[-1] in ("[]", "<>")
-        if in_brackets and mask not in self._tokenizer.all_special_tokens:
-            own = self._tokenizer.mask_token
+        in_brackets = text[0] + text[-1] in ("[]", "<>")
+        if in_brackets and text not in self._tokenizer.all_special_tokens:
+            own = self._tokenizer.mask_token if kind == "mask" else self._tokenizer.sep_token
+            instead = "something" if kind == "mask" else ":"
             raise UserError(
-                f"objective.mask={mask!r} is no token of this model: "
-                + (f"its own is objective.mask='{own}'" if own else "it has none; use words, as 'something'")
+                f"objective.{kind}={text!r} is no token of this model: "
+                + (
+                    f"its own is objective.{kind}='{own}'"
+                    if own
+                    else f"it has none; use words, as '{instead}'"
+                )
             )
 
     @property

@@ -13,7 +13,15 @@ from typing import Any
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 
-from train.build import build_benchmarks, build_encoder, build_objective, build_retention, idiom_expressions
+from train.build import (
+    build_benchmarks,
+    build_encoder,
+    build_objective,
+    build_retention,
+    idiom_expressions,
+    own_benchmarks,
+    saved_modules,
+)
 from train.card import model_card
 from train.checkpoint import (
     TrainerState,
@@ -31,7 +39,7 @@ from train.plots import learning_curve, violins
 from train.resume import check_same_base, check_same_data, holds_a_run
 from train.retention import check_remedies
 from train.runfolder import RunFolder, fingerprints, write_json, write_jsonl, write_text
-from train.selection import check_monitor, monitor_name, monitored
+from train.selection import check_monitor, monitor_name, monitored_if_any
 from train.settings import TrainSettings
 from train.suite import Scorecard, Suite
 from train.tables import EXTERNAL_NOTE, SAMPLE_NOTE, print_comparison
@@ -141,7 +149,7 @@ def _run(
     check_remedies(settings.retain, objective)
     benchmarks, not_scored = build_benchmarks(settings)
     check_monitor(settings.trainer, not_scored)
-    suite = Suite(benchmarks)
+    untrained, suite = Suite(benchmarks), Suite([*benchmarks, *own_benchmarks(settings, objective.modules)])
     expressions, naming = idiom_expressions(settings.model, objective)
     files = [*objective.files, *naming, *(path for b in suite.benchmarks for path in b.files)]
     record = run.recorded() or {}
@@ -160,9 +168,10 @@ def _run(
         raise UserError("several processes are not supported: start one with python -m train")
     log.info("objective %s: %s", settings.objective.name, objective.describe())
 
-    baseline = _baseline(settings, run, suite, placement)
+    baseline = _baseline(settings, run, untrained, placement)
     retention = build_retention(settings, placement, objective, checkpoint, expressions)
     encoder = retention.encoder
+    objective.modules.to(placement.device)
     if retention.base is not None:
         if checkpoint is not None:
             check_same_base(record.get("base_weights"), retention.base)
@@ -172,7 +181,9 @@ def _run(
             log.info(line)
     own = settings.idiolink_objective
     if own and any(mode.startswith("masked_") for mode in (*own.query_mode, *own.document_mode)):
-        encoder.check_mask(own.mask)
+        encoder.check_special(own.mask, "mask")
+    if settings.admire_objective is not None:
+        encoder.check_special(settings.admire_objective.separator, "separator")
     state = train_loop(
         retention,
         objective,
@@ -192,7 +203,9 @@ def _run(
         checkpoint=checkpoint,
     )
     # What is reported is what was saved: the folder, loaded as a user loads it.
-    best = suite.run(build_encoder(settings.model, placement, run.path / "best"))
+    saved = run.path / "best"
+    own_suite = own_benchmarks(settings, saved_modules(saved, placement))
+    best = Suite([*benchmarks, *own_suite]).run(build_encoder(settings.model, placement, saved))
     names = [benchmark.name for benchmark in benchmarks]
     _report(settings, record["experiment"], run, state, best, baseline, objective.describe(), names)
     return state
@@ -210,9 +223,10 @@ def _baseline(
         except ValueError:
             log.warning("%s is damaged: scoring the untrained model again", path)
     scorecard = suite.run(build_encoder(settings.model, placement))
+    score = monitored_if_any(scorecard.scores, settings.trainer)
     log.info(
-        "untrained: %s %.4f (%d texts scored in %.1f s)",
-        *(monitor_name(settings.trainer), monitored(scorecard.scores, settings.trainer)),
+        "untrained: %s %s (%d texts scored in %.1f s)",
+        *(monitor_name(settings.trainer), "none" if score is None else f"{score:.4f}"),
         *(scorecard.num_texts, scorecard.seconds),
     )
     write_json(path, scorecard.scores)
@@ -273,6 +287,8 @@ def _report(
         log.info("%s", note)
     title = f"untrained → best checkpoint (step {state.best_step})"
     print_comparison(baseline, best.scores, ", ".join([title, *notes]))
-    before, after = (monitored(scores, settings.trainer) for scores in (baseline, best.scores))
+    before, after = (monitored_if_any(scores, settings.trainer) for scores in (baseline, best.scores))
+    if before is None or after is None:  # what is scored is there since training alone
+        return
     verdict = "beats" if after > before else "does NOT beat"
     log.info("the best trained checkpoint %s the untrained model: %.4f, was %.4f", verdict, after, before)

@@ -7,9 +7,11 @@ import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate import Accelerator
+from torch import nn
 
 from train.checkpoint import (
     TrainerState,
@@ -21,8 +23,9 @@ from train.checkpoint import (
 )
 from train.errors import UserError
 from train.failures import not_finite, nothing_mined
+from train.frozen import FrozenEncoder
 from train.interrupts import Interrupted, stop_requests
-from train.objectives import Batch, Objective
+from train.objectives import Batch, Objective, PartlyPretrained
 from train.progress import progress_bar
 from train.retention import Retention
 from train.runfolder import RunFolder
@@ -64,9 +67,11 @@ def train_loop(
         Interrupted: at SIGINT or SIGTERM, once the step that was going on is saved.
     """
     encoder = retention.encoder
-    parameters = [p for p in (*encoder.parameters(), *objective.modules.parameters()) if p.requires_grad]
+    embed = FrozenEncoder(encoder) if trainer.freeze_encoder else encoder
+    groups = parameter_groups(encoder, objective.modules, trainer)
+    parameters = [p for group in groups for p in group["params"]]
     optimizer = accelerator.prepare_optimizer(
-        torch.optim.AdamW(parameters, lr=trainer.learning_rate, weight_decay=trainer.weight_decay)
+        torch.optim.AdamW(groups, lr=trainer.learning_rate, weight_decay=trainer.weight_decay)
     )
     state = load_training_state(checkpoint, objective.modules, optimizer) if checkpoint else TrainerState()
     scaler: torch.amp.GradScaler | None = accelerator.scaler
@@ -129,15 +134,16 @@ def train_loop(
             is_empty, part = True, ""
             learning_rate = trainer.learning_rate * schedule(trainer, state.step, warmup, total)
             for group in optimizer.param_groups:
-                group["lr"] = learning_rate
-            encoder.train()
+                group["lr"] = learning_rate * group["share"]
+            encoder.train(not trainer.freeze_encoder)
+            objective.modules.train()
             num_anchors = sum(len(anchors) for anchors in shards)
             for micro, anchors in enumerate(shards):
                 seed_everything(seed, state.step, micro)
                 batch = objective.batch(state.epoch, anchors)
                 batches.append(batch)
                 with accelerator.autocast():
-                    embeddings = encoder(batch.requests, on_progress=text_counts.append)
+                    embeddings = embed(batch.requests, on_progress=text_counts.append)
                 share = len(anchors) / num_anchors
                 result = retention.hold(objective.loss(embeddings, batch), embeddings, batch, share)
                 if not math.isfinite(result.loss.item()):
@@ -200,6 +206,26 @@ def train_loop(
     if out_of_patience(state, trainer):
         log.info("no improvement in %d evaluations: stopped", state.num_without_improvement)
     return state
+
+
+def parameter_groups(
+    encoder: nn.Module, modules: nn.Module, trainer: TrainerSettings
+) -> list[dict[str, Any]]:
+    """What is trained: the encoder's, then the objective's own; `share` is of the learning rate.
+
+    What an objective starts from nothing has its own learning rate, what it brings along the encoder's.
+    """
+    own = trainer.modules_learning_rate
+    share = 1.0 if own is None else own / trainer.learning_rate
+    parts = [module.pretrained for module in modules.modules() if isinstance(module, PartlyPretrained)]
+    known = [p for module in (encoder, *parts) for p in module.parameters()]
+    ids = {id(p) for p in known}
+    new = [p for p in modules.parameters() if id(p) not in ids]
+    groups = [
+        {"params": [p for p in of_group if p.requires_grad], "share": of_rate}
+        for of_group, of_rate in ((known, 1.0), (new, share))
+    ]
+    return [group for group in groups if group["params"]]
 
 
 def is_due(every: str | int, step: int, *, epoch_ends: bool) -> bool:

@@ -81,10 +81,17 @@ def semeval_keys(splits: Iterable[str]) -> list[str]:
 
 
 # AdMIRe, SemEval-2025 Task 1 A.
-AdmireSplit = Literal["train", "dev"]
+ADMIRE_CV_SPLIT = "train_cv"  # the items of train whose compounds a fold holds out
+AdmireSplit = Literal["train", "dev", "train_cv"]
 AdmireMode = Literal["caption", "caption_span"]
+ExpertsMode = Literal["experts_text", "experts_image"]
 ADMIRE_METRICS = ("top1_accuracy", "rank_difference", "ndcg@5")
 ADMIRE_SENSES = ("idiomatic", "literal")
+SENSE_METRICS = ("sense_accuracy", "sense_macro_f1")
+# Sentences of AStitchInLanguageModels, of which only the sense is known.
+AStitchSplit = Literal["astitch_dev", "astitch_test"]
+MAJORITY = "majority"  # the mode of a classifier that always gives the split's most frequent sense
+GOLD_SENSE = "gold_sense"  # appended to an experts mode: items go to their expert by the gold sense
 
 
 def admire_key(split: str, mode: str, metric: str, sense: str | None = None) -> str:
@@ -102,6 +109,18 @@ def admire_keys(splits: Iterable[str], modes: Sequence[str]) -> list[str]:
         for metric in ADMIRE_METRICS
         for sense in (None, *ADMIRE_SENSES)
     ]
+
+
+def experts_keys(splits: Iterable[str], mode: ExpertsMode) -> list[str]:
+    """Every key that AdMIRe's experts can give for these splits, of either dataset."""
+    keys = []
+    for split in splits:
+        if split in get_args(AStitchSplit):
+            keys += [admire_key(split, m, metric) for m in (mode, MAJORITY) for metric in SENSE_METRICS]
+        else:
+            keys += admire_keys([split], [mode, f"{mode}_{GOLD_SENSE}"])
+            keys += [admire_key(split, m, "sense_accuracy") for m in (mode, MAJORITY)]
+    return keys
 
 
 # ε-compositionality, on compounds that are compositional, partly, not (as people see them).

@@ -39,6 +39,11 @@ def monitored(scores: dict[str, float], trainer: TrainerSettings) -> float:
     return sum(scores[key] for key in trainer.monitor) / len(trainer.monitor)
 
 
+def monitored_if_any(scores: dict[str, float], trainer: TrainerSettings) -> float | None:
+    """The monitored score, or None where an untrained model has none: that of experts, say."""
+    return monitored(scores, trainer) if all(key in scores for key in trainer.monitor) else None
+
+
 def update_best(state: TrainerState, scores: dict[str, float], trainer: TrainerSettings) -> bool:
     """Whether this is the best checkpoint so far; keeps the count for patience."""
     score = monitored(scores, trainer)

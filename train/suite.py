@@ -47,6 +47,7 @@ class Suite:
 
     Args:
         benchmarks: each states its requests; equal requests of several benchmarks are embedded once.
+            Several may have one name (that of a dataset), under which their results stand together.
     """
 
     def __init__(self, benchmarks: Sequence[Benchmark]) -> None:
@@ -91,7 +92,7 @@ class Suite:
             result = benchmark.score(embeddings[at : at + len(benchmark.requests)])
             at += len(benchmark.requests)
             scores |= result.scores
-            per_query[benchmark.name] = result.per_query
+            per_query.setdefault(benchmark.name, []).extend(result.per_query)
             predictions |= result.predictions
             plots |= result.plots
             notes += result.notes

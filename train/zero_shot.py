@@ -12,7 +12,14 @@ from typing import Any
 import torch
 
 from train.benchmarks import Benchmark
-from train.build import build_benchmarks, build_encoder, idiom_expressions
+from train.build import (
+    build_benchmarks,
+    build_encoder,
+    idiom_expressions,
+    own_benchmarks,
+    resolve_model_path,
+    saved_modules,
+)
 from train.device import place
 from train.errors import UserError
 from train.runfolder import code_version, fingerprints, package_versions, write_json, write_jsonl, write_text
@@ -42,6 +49,9 @@ def zero_shot(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, f
     benchmarks, not_scored = build_benchmarks(settings, settings.benchmarks)
     if settings.predictions is None:
         _check_something_is_scored(settings, benchmarks)
+    own = saved_modules(Path(resolve_model_path(settings.model.path)).expanduser(), placement)
+    if own is not None and any(benchmark.name == "admire" for benchmark in benchmarks):
+        benchmarks = [*benchmarks, *own_benchmarks(settings, own)]
     suite = Suite(benchmarks)
     expressions, naming = idiom_expressions(settings.model)
     encoder = build_encoder(settings.model, placement, expressions=expressions)

@@ -243,7 +243,7 @@ def test_pickled_weights_are_never_opened(tiny_path: Path, tmp_path: Path) -> No
 
 
 def test_a_mask_of_another_model_is_refused(tiny: Encoder) -> None:
-    tiny.check_mask("[MASK]")
-    tiny.check_mask("something")
+    tiny.check_special("[MASK]", "mask")
+    tiny.check_special("something", "mask")
     with pytest.raises(UserError, match=r"its own is objective\.mask='\[MASK\]'"):
-        tiny.check_mask("<mask>")
+        tiny.check_special("<mask>", "mask")

@@ -2,6 +2,7 @@
 
 from train.build.benchmarks import build_benchmarks
 from train.build.encoder import build_encoder, build_retention, idiom_expressions, resolve_model_path
+from train.build.experts import own_benchmarks, saved_modules
 from train.build.objectives import build_objective
 
 __all__ = [
@@ -10,5 +11,7 @@ __all__ = [
     "build_objective",
     "build_retention",
     "idiom_expressions",
+    "own_benchmarks",
     "resolve_model_path",
+    "saved_modules",
 ]

@@ -11,8 +11,7 @@ from train.benchmarks.admire import AdmireBenchmark
 from train.benchmarks.epsilon import EpsilonBenchmark
 from train.benchmarks.idiolink import IdioLinkBenchmark
 from train.benchmarks.semeval2022 import SemEvalBenchmark
-from train.build.data import admire_folder, idiolink_split, ncimp_files, semeval_files
-from train.data.admire import read_items
+from train.build.data import admire_split, idiolink_split, ncimp_files, semeval_files
 from train.data.ncimp import read_ncimp
 from train.data.semeval2022 import read_pairs
 from train.data.sources import idiolink_root
@@ -89,9 +88,8 @@ def _epsilon_benchmark(settings: Common) -> Benchmark:
 def _admire_benchmark(settings: Common) -> Benchmark:
     own = settings.benchmark.admire
     assert own is not None
-    folder = admire_folder(settings)
     wanted = settings.splits("admire")
-    splits = [read_items(folder, name) for name in get_args(AdmireSplit) if name in wanted]
+    splits = [admire_split(settings, name) for name in get_args(AdmireSplit) if name in wanted]
     return AdmireBenchmark(splits, own.modes)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from train.data import admire, astitch, ncimp, semeval2022
+from train.data.admire import ItemSplit, fold_items, read_items
 from train.data.astitch import AStitchFiles
 from train.data.idiolink import Split, fold_splits, load_split
 from train.data.ncimp import NcimpFiles
 from train.data.semeval2022 import SemEvalFiles
 from train.data.sources import cache_folder, dataset_folder
 from train.errors import UserError
-from train.scorekeys import CV_SPLIT
+from train.scorekeys import ADMIRE_CV_SPLIT, CV_SPLIT, AdmireSplit
 from train.settings import Common
 
 
@@ -49,6 +50,19 @@ def astitch_files(settings: Common) -> AStitchFiles:
     data = settings.data
     folder = dataset_folder(astitch.FOLDER, data.astitch, "data.astitch", data.root, sample=data.sample)
     return AStitchFiles(folder, cache_folder())
+
+
+def admire_split(
+    settings: Common, name: AdmireSplit, *, training: bool = False, check_images: bool = False
+) -> ItemSplit:
+    """AdMIRe's items of a split on disk, or of one side of a fold."""
+    folder = admire_folder(settings)
+    if name != ADMIRE_CV_SPLIT:
+        return read_items(folder, name, check_images=check_images)
+    assert settings.data.fold is not None  # the settings see to it
+    everything = read_items(folder, "train", check_images=check_images)
+    of_training, scored = fold_items(everything, settings.data.fold, settings.data.folds)
+    return of_training if training else scored
 
 
 def idiolink_split(settings: Common, root: Path, name: str, *, training: bool = False) -> Split:

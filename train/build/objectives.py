@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from idiomloss import AdaptiveTripletLoss
 from train.build.data import semeval_files
+from train.build.experts import admire_objective
 from train.build.idiolink_objective import idiolink_objective
 from train.data import semeval2022
 from train.data.semeval2022 import read_groups
 from train.objectives import Objective
 from train.objectives.adaptive_triplet import AdaptiveTripletObjective
 from train.objectives.joint import JointObjective
-from train.settings import AdaptiveTripletSettings, IdioLinkObjectiveSettings, TrainSettings
+from train.settings import (
+    AdaptiveTripletSettings,
+    AdmireObjectiveSettings,
+    IdioLinkObjectiveSettings,
+    TrainSettings,
+)
 
 
 def build_objective(settings: TrainSettings) -> Objective:
@@ -20,6 +26,8 @@ def build_objective(settings: TrainSettings) -> Objective:
         return idiolink_objective(settings, own)
     if isinstance(own, AdaptiveTripletSettings):
         return _triplet_objective(settings, own)
+    if isinstance(own, AdmireObjectiveSettings):
+        return admire_objective(settings, own)
     parts = {
         "idiolink": lambda: idiolink_objective(settings, own.idiolink),
         "adaptive_triplet": lambda: _triplet_objective(settings, own.adaptive_triplet),

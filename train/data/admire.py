@@ -8,11 +8,13 @@ from __future__ import annotations
 import ast
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from train.data.idioms import find_expression
+import numpy as np
+
+from train.data.idioms import find_expression, plain_expression
 from train.data.records import describe, read_table
 from train.errors import DataMissingError, UserError
 from train.scorekeys import AdmireSplit
@@ -169,6 +171,39 @@ def read_items(folder: Path, split: AdmireSplit, *, check_images: bool = False) 
             *(path, len(without), len(items), without[0].compound, without[0].sentence),
         )
     return ItemSplit(split, tuple(items), (path,), len(without))
+
+
+def fold_items(split: ItemSplit, fold: int, folds: int) -> tuple[ItemSplit, ItemSplit]:
+    """Cross-validation over compounds: what fold number `fold` trains on, and what it scores.
+
+    Compounds, sorted by name, are shuffled with a fixed seed and dealt out, so that a fold is the same in
+    every run; all items of a compound go together.
+
+    Returns:
+        The training items, of the split's own name, and the held-out ones, named `train_cv`.
+
+    Raises:
+        UserError: if there is no such fold.
+    """
+    compounds = sorted({plain_expression(item.compound) for item in split.items})
+    if not 0 <= fold < folds <= len(compounds):
+        raise UserError(
+            f"data.fold={fold} of data.folds={folds}: AdMIRe's {split.name} has {len(compounds)} compounds; "
+            "folds go from 0, and there are at most as many as compounds"
+        )
+    order = np.random.default_rng(0).permutation(len(compounds)).tolist()
+    held_out = {compounds[i] for i in order[fold::folds]}
+
+    def part(*, is_scored: bool) -> ItemSplit:
+        items = tuple(i for i in split.items if (plain_expression(i.compound) in held_out) == is_scored)
+        return replace(split, items=items, num_without_span=sum(item.span is None for item in items))
+
+    return part(is_scored=False), replace(part(is_scored=True), name="train_cv")
+
+
+def first_words(caption: str, number: int) -> str:
+    """The caption's first `number` words."""
+    return " ".join(caption.split()[:number])
 
 
 def _table(folder: Path, split: str) -> Path:

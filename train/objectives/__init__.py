@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -44,6 +44,25 @@ class ObjectiveLoss:
     part: str | None = None
 
 
+@runtime_checkable
+class Publishes(Protocol):
+    """A module of an objective that is of use beside the trained encoder (heads, experts)."""
+
+    def publish(self, folder: Path) -> None:
+        """Write it into a model's folder, in a subfolder of its own, as safetensors and JSON."""
+        ...
+
+
+@runtime_checkable
+class PartlyPretrained(Protocol):
+    """A module of an objective of which a part was trained before, as the encoder was."""
+
+    @property
+    def pretrained(self) -> nn.Module:
+        """That part, which is trained at the encoder's learning rate."""
+        ...
+
+
 class Objective(Protocol):
     """A training objective.
 
@@ -58,7 +77,12 @@ class Objective(Protocol):
 
     @property
     def modules(self) -> nn.Module:
-        """What is trained beside the encoder; an empty module where there is nothing."""
+        """What is trained beside the encoder; an empty module where there is nothing.
+
+        The loop optimises it, checkpoints hold it, and resuming restores it. A part of it that
+        :class:`Publishes` is also written to where users find it. Scores that need it come of a benchmark
+        that holds the same module: :func:`train.build.own_benchmarks` makes it.
+        """
         ...
 
     @property

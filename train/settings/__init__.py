@@ -7,12 +7,18 @@ from train.settings.common import Common
 from train.settings.evaluation import EvaluateSettings
 from train.settings.messages import check
 from train.settings.model import ModelSettings
-from train.settings.objectives import AdaptiveTripletSettings, IdioLinkObjectiveSettings, JointSettings
+from train.settings.objectives import (
+    AdaptiveTripletSettings,
+    AdmireObjectiveSettings,
+    IdioLinkObjectiveSettings,
+    JointSettings,
+)
 from train.settings.trainer import EvalSettings, RetainSettings, TrainerSettings
 from train.settings.training import TrainSettings
 
 __all__ = [
     "AdaptiveTripletSettings",
+    "AdmireObjectiveSettings",
     "Common",
     "EvalSettings",
     "EvaluateSettings",

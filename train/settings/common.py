@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from train.scorekeys import CV_SPLIT
+from train.scorekeys import ADMIRE_CV_SPLIT, CV_SPLIT
 from train.settings.base import Names, Section
 from train.settings.benchmarks import BenchmarkSettings
 from train.settings.data import DataSettings
@@ -15,7 +15,8 @@ from train.settings.model import ModelSettings
 
 ABOUT_FOLDS = (
     "cross-validation needs data.fold=<number>, split=cv and, in training, objective.split=cv together: "
-    "add, after +experiment=, +protocol=cross_validation data.fold=0,1,2,3 (with -m)"
+    "add, after +experiment=, +protocol=cross_validation data.fold=0,1,2,3 (with -m). Over AdMIRe's "
+    "compounds both splits are train_cv: +protocol=cross_validation_admire data.fold=0,1,2,3,4"
 )
 
 
@@ -38,9 +39,15 @@ class Common(Section):
 
     @model_validator(mode="after")
     def _a_fold_is_scored(self) -> Self:
-        if (self.data.fold is not None) != (CV_SPLIT in self.splits("idiolink")):
+        if (self.data.fold is not None) != bool(self.scored_folds):
             raise ValueError(ABOUT_FOLDS)
         return self
+
+    @property
+    def scored_folds(self) -> list[str]:
+        """Those of the splits to score that are a fold's."""
+        both = (("idiolink", CV_SPLIT), ("admire", ADMIRE_CV_SPLIT))
+        return [split for name, split in both if split in self.splits(name)]
 
     def check_named(self, option: str, benchmarks: Sequence[str] | None) -> None:
         """Raises ValueError for a name that `benchmark=[...]` leaves out."""

@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from train.scorekeys import TrainDocumentMode, TrainQueryMode
+from train.scorekeys import ExpertsMode, TrainDocumentMode, TrainQueryMode
 from train.settings.base import Section, as_list
 
 
@@ -133,6 +133,62 @@ class JointSettings(Section):
         return self
 
 
+class ClipSettings(Section):
+    path: str | None
+    revision: str | None
+    trained_layers: NonNegativeInt
+
+
+class ExpertsLossSettings(Section):
+    rank: Literal["pairwise", "listwise", "top1"]
+    margin: NonNegativeFloat
+    gold_temperature: PositiveFloat
+    rank_weight: NonNegativeFloat
+    sense_weight: NonNegativeFloat
+    meaning_weight: NonNegativeFloat
+    temperature: PositiveFloat
+
+    @model_validator(mode="after")
+    def _some_term_counts(self) -> Self:
+        if not self.rank_weight + self.sense_weight + self.meaning_weight:
+            raise ValueError("with rank_weight, sense_weight and meaning_weight all 0 there is no loss")
+        return self
+
+
+AStitchFile = Literal["train_zero_shot", "train_one_shot", "train_few_shot"]
+
+
+class AdmireObjectiveSettings(Section):
+    name: Literal["admire"]
+    split: Literal["train", "train_cv"]
+    astitch: Annotated[list[AStitchFile], BeforeValidator(as_list), Field(min_length=1)]
+    usages_per_item: PositiveInt
+    head: Literal["linear", "hidden"]
+    hidden: PositiveInt
+    cosine: PositiveFloat | None
+    captions: bool
+    literal: Literal["trained", "cosine"]
+    sense_encoder: bool
+    caption_words: PositiveInt
+    separator: Annotated[str, Field(min_length=1)]
+    clip: ClipSettings
+    loss: ExpertsLossSettings
+
+    @property
+    def mode(self) -> ExpertsMode:
+        """What the experts' scores are called."""
+        return "experts_text" if self.clip.path is None else "experts_image"
+
+    @model_validator(mode="after")
+    def _something_is_seen(self) -> Self:
+        if self.clip.path is None and not self.captions:
+            raise ValueError(
+                "captions=false leaves nothing to rank by without images: name a CLIP model, clip.path="
+            )
+        return self
+
+
 ObjectiveSettings = Annotated[
-    IdioLinkObjectiveSettings | AdaptiveTripletSettings | JointSettings, Field(discriminator="name")
+    IdioLinkObjectiveSettings | AdaptiveTripletSettings | AdmireObjectiveSettings | JointSettings,
+    Field(discriminator="name"),
 ]

@@ -16,6 +16,8 @@ class TrainerSettings(Section):
     max_epochs: PositiveInt
     max_steps: PositiveInt | None
     learning_rate: PositiveFloat
+    modules_learning_rate: PositiveFloat | None
+    freeze_encoder: bool
     weight_decay: NonNegativeFloat
     schedule: Literal["linear", "cosine", "constant"]
     warmup_ratio: Ratio

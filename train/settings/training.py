@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from typing import Self
+from typing import Self, get_args
 
 from pydantic import NonNegativeInt, model_validator
 
-from train.scorekeys import CV_SPLIT, smaller_is_better
+from train.scorekeys import ADMIRE_CV_SPLIT, CV_SPLIT, AStitchSplit, experts_keys, smaller_is_better
 from train.settings.common import ABOUT_FOLDS, Common
-from train.settings.objectives import IdioLinkObjectiveSettings, JointSettings, ObjectiveSettings
+from train.settings.objectives import (
+    AdmireObjectiveSettings,
+    IdioLinkObjectiveSettings,
+    JointSettings,
+    ObjectiveSettings,
+)
 from train.settings.trainer import EvalSettings, RetainSettings, TrainerSettings
 
 
@@ -28,6 +33,33 @@ class TrainSettings(Common):
         """The objective `idiolink`, alone or as a part of a joint one."""
         own = self.objective.idiolink if isinstance(self.objective, JointSettings) else self.objective
         return own if isinstance(own, IdioLinkObjectiveSettings) else None
+
+    @property
+    def admire_objective(self) -> AdmireObjectiveSettings | None:
+        """The objective `admire`."""
+        return self.objective if isinstance(self.objective, AdmireObjectiveSettings) else None
+
+    def score_keys(self, benchmarks: Sequence[str] | None) -> list[str]:
+        """Every score key that these settings can give, those of what is trained beside the encoder too."""
+        keys, own = super().score_keys(benchmarks), self.admire_objective
+        is_scored = "admire" in self.benchmark.names and (benchmarks is None or "admire" in benchmarks)
+        if own is not None and is_scored:
+            keys += experts_keys([*self.splits("admire"), *get_args(AStitchSplit)], own.mode)
+        return keys
+
+    @model_validator(mode="after")
+    def _something_is_trained(self) -> Self:
+        if self.trainer.freeze_encoder and self.admire_objective is None:
+            raise ValueError(
+                f"trainer.freeze_encoder=true: the objective {self.objective.name} trains nothing beside the "
+                "encoder"
+            )
+        if self.trainer.freeze_encoder and (self.retain.is_on or self.model.idiom_tokens is not None):
+            raise ValueError(
+                "trainer.freeze_encoder=true leaves the encoder as it is: retain.* and model.idiom_tokens "
+                "have nothing to do there; leave them out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _new_tokens_are_trained(self) -> Self:
@@ -68,10 +100,14 @@ class TrainSettings(Common):
 
     @model_validator(mode="after")
     def _a_fold_is_trained_and_scored(self) -> Self:
-        wanted, own = self.data.fold is not None, self.idiolink_objective
-        if (own is not None and own.split == CV_SPLIT) != wanted:
+        own = self.idiolink_objective
+        trained = own or self.admire_objective
+        is_fold = trained is not None and trained.split in (CV_SPLIT, ADMIRE_CV_SPLIT)
+        if is_fold != (self.data.fold is not None) or (
+            trained is not None and is_fold and self.scored_folds != [trained.split]
+        ):
             raise ValueError(ABOUT_FOLDS)
-        if own and wanted and own.tuples == "released":
+        if own and is_fold and own.tuples == "released":
             raise ValueError("objective.tuples=released are of the train split, not of a fold's idioms")
         return self
 

@@ -1,0 +1,146 @@
+"""CLIP beside the encoder: what is trained, images once, and experts with images end to end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from tests.tiny_clip import save_tiny_clip
+from tests.tiny_runs import composed, metrics, train
+from train.clip import ClipTowers
+from train.data.admire import read_items
+from train.data.sources import SAMPLE_ROOT
+from train.encoder import Encoder
+from train.errors import UserError
+from train.experts import FOLDER, Experts, ExpertsOptions, load_experts
+from train.loop import parameter_groups
+from train.settings import EvaluateSettings, TrainSettings, check
+from train.zero_shot import zero_shot
+
+
+@pytest.fixture(scope="module")
+def clip_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny_clip(tmp_path_factory.mktemp("clip"))
+
+
+@pytest.fixture
+def towers(clip_path: Path) -> ClipTowers:
+    return ClipTowers.from_pretrained(str(clip_path))
+
+
+def test_the_last_two_text_layers_alone_are_trained(towers: ClipTowers) -> None:
+    model = towers._model
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    assert {name.split("layers.")[1].split(".")[0] for name in trained} == {"1", "2"}
+    assert all(name.startswith("text_model.encoder.layers.") for name in trained)
+    towers.texts(["a dog", "a cat"]).sum().backward()  # type: ignore[no-untyped-call]
+    assert all(p.grad is not None for p in towers.module.parameters())
+
+
+def test_features_are_the_models_own(towers: ClipTowers, clip_path: Path) -> None:
+    """Texts in any company, twice or longer than the positions; images by the model's own processor."""
+    long = "word " * 60
+    together = towers.texts(["a dog", long, "a dog"])
+    assert torch.equal(together[0], together[2])
+    torch.testing.assert_close(towers.texts(["a dog"])[0], together[0], atol=1e-6, rtol=0)
+    paths = [
+        c.path for c in read_items(SAMPLE_ROOT / "admire", "train", check_images=True).items[0].candidates
+    ]
+    found = [path for path in paths if path is not None]
+    features = towers.images(found)
+    assert not features.requires_grad
+    from transformers import CLIPImageProcessor
+
+    with Image.open(found[3]) as image:
+        pixels = CLIPImageProcessor.from_pretrained(clip_path)(image.convert("RGB"), return_tensors="pt")
+    alone = towers._model.get_image_features(**pixels).pooler_output[0]
+    torch.testing.assert_close(features[3], alone, atol=1e-6, rtol=0)
+    assert torch.equal(towers.images([found[3]])[0], features[3])
+
+
+def test_what_is_no_clip_is_said(
+    tmp_path: Path, tiny_path: Path, towers: ClipTowers, clip_path: Path
+) -> None:
+    for path in (tmp_path, tiny_path):
+        with pytest.raises(UserError, match=r"objective\.clip\.path=.*could not be loaded as a CLIP model"):
+            ClipTowers.from_pretrained(str(path))
+    with pytest.raises(UserError, match=r"text tower of .* has 3"):
+        ClipTowers.from_pretrained(str(clip_path), trained_layers=4)
+    (tmp_path / "a.jpg").write_bytes(b"no image")
+    with pytest.raises(UserError, match=r"a\.jpg: is no image"):
+        towers.images([tmp_path / "a.jpg"])
+
+
+def test_experts_with_images_save_what_was_trained_of_clip(towers: ClipTowers, tmp_path: Path) -> None:
+    """The frozen parts are not in the file; reloaded, scores are the same to the last bit."""
+    torch.manual_seed(0)
+    experts = Experts(ExpertsOptions(width=8), towers)
+    with torch.no_grad():
+        for p in towers.module.parameters():
+            p.add_(0.1 * torch.randn_like(p))
+    experts.publish(tmp_path)
+    names = load_file(tmp_path / FOLDER / "experts.safetensors")
+    assert {n.split(".")[1] for n in names if n.startswith("trained_towers")} == {"0", "1"}
+    again = load_experts(tmp_path, lambda path, n: ClipTowers.from_pretrained(path, trained_layers=n))
+    items = read_items(SAMPLE_ROOT / "admire", "train", check_images=True).items
+    embeddings = torch.randn(len(items), 1, 8)
+    assert len(experts.item_requests(items[0])) == 1
+    for ours, theirs in zip(experts(items, embeddings), again(items, embeddings), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_clip_is_trained_at_the_encoders_learning_rate(towers: ClipTowers, tiny: Encoder) -> None:
+    settings = check(TrainSettings, composed("config", "+experiment=admire_experts"))
+    experts = Experts(ExpertsOptions(width=32), towers)
+    first, second = parameter_groups(tiny.requires_grad_(False), experts, settings.trainer)
+    assert [id(p) for p in first["params"]] == [id(p) for p in towers.module.parameters()]
+    assert first["share"] == 1.0
+    assert second["share"] == pytest.approx(1e-3 / 3e-6)
+    both = len(first["params"]) + len(second["params"])
+    assert both == len(list(experts.parameters()))
+
+
+def test_runs_with_images(tmp_path: Path, tiny_path: Path, clip_path: Path) -> None:
+    """The loss falls, the image tower stays, and the reloaded model has the scores of the run."""
+    options = [
+        *("+experiment=admire_experts", "data=sample", "benchmark=[admire]", "device=cpu"),
+        *("model=pretrained", f"model.path={tiny_path}", f"objective.clip.path={clip_path}"),
+        *("trainer.max_epochs=12", "trainer.learning_rate=1e-4", "trainer.modules_learning_rate=3e-3"),
+        *("objective.usages_per_item=2", "objective.head=hidden", "trainer.batch_size=8"),
+    ]
+    train(tmp_path / "run", options)
+    losses = [line["rank_loss"] for line in metrics(tmp_path / "run") if "loss" in line]
+    assert losses[-1] < 0.8 * losses[0]
+    config = composed(
+        *("evaluate", "data=sample", "device=cpu", "model=pretrained", f"model.path={tmp_path / 'run/best'}"),
+        *("benchmarks=[admire]", "split=train"),
+    )
+    scores = zero_shot(check(EvaluateSettings, config), config)
+    ran = json.loads((tmp_path / "run" / "scores.json").read_text())["scores"]
+    own = {key: value for key, value in ran.items() if "experts_image" in key}
+    assert own
+    assert {key: scores[key] for key in own} == pytest.approx(own)
+
+
+def test_ablation_without_captions(tmp_path: Path, tiny_path: Path, clip_path: Path) -> None:
+    """The literal expert is then plain cosine of the sentence with the image."""
+    options = [
+        *("+experiment=admire_experts", "data=sample", "benchmark=[admire]", "device=cpu"),
+        *("model=pretrained", f"model.path={tiny_path}", f"objective.clip.path={clip_path}"),
+        *("trainer.max_steps=1", "objective.captions=false", "objective.literal=cosine"),
+    ]
+    train(tmp_path / "run", options)
+    best = tmp_path / "run" / "best"
+    experts = load_experts(best, lambda path, n: ClipTowers.from_pretrained(path, trained_layers=n)).eval()
+    items = read_items(SAMPLE_ROOT / "admire", "train", check_images=True).items[:2]
+    scores = experts(items, torch.randn(2, 1, 32))
+    (towers,) = experts.towers
+    for item, row in zip(items, scores.by_expert[1], strict=True):
+        sentence = towers.texts([item.sentence])
+        images = towers.images([c.path for c in item.candidates if c.path is not None])
+        torch.testing.assert_close(row, torch.cosine_similarity(sentence, images), atol=1e-6, rtol=0)

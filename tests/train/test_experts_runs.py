@@ -1,0 +1,160 @@
+"""Runs of AdMIRe's experts on the sample: what they leave, resumed, reloaded, with and without CLIP."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.tiny_runs import assert_same_run, at_loss, composed, metrics, resume, train, weights
+from train.errors import UserError
+from train.experts import FOLDER, Experts
+from train.interrupts import Interrupted
+from train.objectives.admire import AdmireObjective
+from train.scorekeys import experts_keys
+from train.settings import EvaluateSettings, TrainSettings, check
+from train.zero_shot import zero_shot
+
+CV = ["+protocol=cross_validation_admire", "data.fold=0"]
+
+
+@pytest.fixture
+def experts_options(tiny_path: Path) -> list[str]:
+    """Two epochs of three steps on the sample's items that fold 0 of 5 leaves; the encoder is trained too."""
+    return [
+        *("+experiment=admire_experts", *CV, "data=sample", "benchmark=[admire]", "device=cpu"),
+        *("model=pretrained", f"model.path={tiny_path}", "trainer.batch_size=2", "trainer.max_epochs=2"),
+        *("trainer.learning_rate=1e-3", "objective.usages_per_item=2", "trainer.freeze_encoder=false"),
+    ]
+
+
+def scores_of(folder: Path) -> dict[str, float]:
+    scores: dict[str, float] = json.loads((folder / "scores.json").read_text())["scores"]
+    return scores
+
+
+def evaluated(run: Path, *options: str) -> dict[str, float]:
+    config = composed(
+        *("evaluate", "data=sample", "device=cpu", "model=pretrained", f"model.path={run / 'best'}"),
+        *("benchmarks=[admire]", *options),
+    )
+    return zero_shot(check(EvaluateSettings, config), config)
+
+
+FOLD = ["split=train_cv", "data.fold=0", "data.folds=5"]
+
+
+def test_what_a_run_leaves_and_reloads(tmp_path: Path, experts_options: list[str]) -> None:
+    """The experts lie in best/ as safetensors and JSON, and score as they did in the run."""
+    train(tmp_path / "run", experts_options)
+    card = json.loads((tmp_path / "run" / "scores.json").read_text())
+    held_out = experts_keys(["train_cv", "astitch_dev", "astitch_test"], "experts_text")
+    given = {key for key in card["scores"] if "/caption" not in key}
+    assert given <= set(held_out)
+    assert "admire/train_cv/experts_text/rank_difference" in given
+    assert not [key for key in card["baseline"] if "experts" in key]
+    assert "admire/train_cv/caption/ndcg@5" in card["baseline"]
+    saved = tmp_path / "run" / "best" / FOLDER
+    assert sorted(path.name for path in saved.iterdir()) == ["experts.json", "experts.safetensors"]
+    reloaded = evaluated(tmp_path / "run", *FOLD)
+    assert {key: reloaded[key] for key in given} == pytest.approx({key: card["scores"][key] for key in given})
+    records = [
+        json.loads(line)
+        for line in (tmp_path / "run" / "per_query" / "admire.jsonl").read_text().splitlines()
+    ]
+    assert {record["mode"] for record in records} == {
+        *("caption", "caption_span", "experts_text", "experts_text_gold_sense")
+    }
+    (saved / "experts.safetensors").write_bytes(b"")
+    with pytest.raises(UserError, match="the experts saved there cannot be loaded"):
+        evaluated(tmp_path / "run", *FOLD)
+
+
+def test_resumed_bit_for_bit(
+    tmp_path: Path, experts_options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In mid-epoch: encoder, experts and both optimizer groups go on where they were."""
+    train(tmp_path / "whole", experts_options)
+    lines = [line for line in metrics(tmp_path / "whole") if "loss" in line]
+    assert len(lines) == 6
+    at_loss(monkeypatch, 2, lambda: os.kill(os.getpid(), signal.SIGTERM), AdmireObjective)
+    with pytest.raises(Interrupted):
+        train(tmp_path / "cut", experts_options)
+    monkeypatch.undo()
+    resume(tmp_path / "cut")
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+    ours, theirs = (
+        load_file(tmp_path / run / "best" / FOLDER / "experts.safetensors") for run in ("whole", "cut")
+    )
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_a_frozen_encoder_stays_as_it_is(tmp_path: Path, experts_options: list[str], tiny_path: Path) -> None:
+    train(tmp_path / "run", [*experts_options, "trainer.freeze_encoder=true"])
+    before, after = load_file(tiny_path / "model.safetensors"), weights(tmp_path / "run" / "best")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    drawn = metrics(tmp_path / "run")
+    assert drawn[0]["loss"] != drawn[1]["loss"]
+
+
+def test_the_losses_of_the_parts_fall(tmp_path: Path, experts_options: list[str]) -> None:
+    """On so few items the experts learn them by heart."""
+    longer = ["trainer.max_epochs=30", "trainer.modules_learning_rate=1e-2", "objective.head=hidden"]
+    train(tmp_path / "run", [*experts_options, *longer, "trainer.freeze_encoder=true"])
+    lines = [line for line in metrics(tmp_path / "run") if "loss" in line]
+    for part in ("rank_loss", "sense_loss", "meaning_loss"):
+        first, last = (sum(line[part] for line in some) for some in (lines[:9], lines[-9:]))
+        assert last < 0.8 * first, part
+
+
+def test_all_items_and_the_ablations(tmp_path: Path, experts_options: list[str]) -> None:
+    own = [o for o in experts_options if o not in CV]
+    ablations = ["objective.sense_encoder=false", "objective.literal=cosine", "objective.cosine=10.0"]
+    train(tmp_path / "run", [*own, *ablations, "objective.loss.rank=listwise", "trainer.accumulation=2"])
+    scores = scores_of(tmp_path / "run")
+    assert "admire/train/experts_text/sense_accuracy" in scores
+    assert "held out" not in json.loads((tmp_path / "run" / "scores.json").read_text())["meta"]["trained_on"]
+    names = load_file(tmp_path / "run" / "best" / FOLDER / "experts.safetensors")
+    assert not [name for name in names if name.startswith("literal")]
+    assert evaluated(tmp_path / "run", "split=train")["admire/train/experts_text/ndcg@5"] == pytest.approx(
+        scores["admire/train/experts_text/ndcg@5"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (["data.fold=0"], "cross-validation_admire|cross_validation_admire"),
+        (["objective.split=train_cv"], "cross_validation_admire"),
+        (["objective.captions=false"], "leaves nothing to rank by"),
+        (["trainer.freeze_encoder=true", "retain.distillation=1.0"], "leaves the encoder as it is"),
+        (["benchmark=[idiolink]"], "this run has no score 'admire/train/experts_text/ndcg@5'"),
+    ],
+)
+def test_settings_that_do_not_fit(wrong: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        check(TrainSettings, composed("config", "+experiment=admire_experts", *wrong))
+
+
+def test_only_experts_can_leave_the_encoder_alone() -> None:
+    with pytest.raises(UserError, match="trains nothing beside the encoder"):
+        check(TrainSettings, composed("config", "+experiment=idiolink_ft", "trainer.freeze_encoder=true"))
+
+
+def test_a_fold_that_is_not_there(tmp_path: Path, experts_options: list[str]) -> None:
+    with pytest.raises(UserError, match=r"data\.fold=5 of data\.folds=5: AdMIRe's train has 8 compounds"):
+        train(tmp_path / "run", [*experts_options, "data.fold=5"])
+
+
+def test_the_separator_is_the_models_own(tmp_path: Path, experts_options: list[str]) -> None:
+    with pytest.raises(UserError, match=r"objective\.separator='</s>' is no token .* its own is .*\[SEP\]"):
+        train(tmp_path / "run", [*experts_options, "objective.separator='</s>'"])
+
+
+def test_experts_are_of_the_module_that_is_trained() -> None:
+    assert hasattr(Experts, "publish")

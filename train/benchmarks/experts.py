@@ -1,0 +1,120 @@
+"""AdMIRe by trained experts: the whole system, each expert alone, and the sense classifier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from train.benchmarks import BenchmarkResult
+from train.benchmarks.admire import add_order
+from train.data.admire import ItemSplit
+from train.data.astitch import UsageCorpus
+from train.experts import Experts
+from train.prompts import Request
+from train.scorekeys import GOLD_SENSE, MAJORITY, AStitchSplit, admire_key
+
+
+class ExpertsBenchmark:
+    """Ranks items' images by the expert of the predicted sense, and scores the prediction of senses.
+
+    `experts_text` or `experts_image` is the whole system. With `_gold_sense` after it, items go to their
+    expert by the gold sense: the slice `/idiomatic` is the idiomatic expert alone, `/literal` the literal.
+    `majority` beside a sense accuracy is what always giving the split's most frequent sense would have.
+
+    It holds the very module that is trained, so that it always scores the experts as they are.
+
+    Args:
+        experts: turned to evaluation mode while they score, and back.
+        splits: of items, as :class:`train.benchmarks.admire.AdmireBenchmark` takes them.
+        usages: sentences of AStitchInLanguageModels whose sense is to be told, by split.
+
+    References:
+        Rasouli et al. 2025, AIMA at SemEval-2025 Task 1: tables 1 and 2.
+    """
+
+    name = "admire"
+
+    def __init__(
+        self,
+        experts: Experts,
+        splits: Sequence[ItemSplit],
+        usages: Sequence[tuple[AStitchSplit, UsageCorpus]] = (),
+    ) -> None:
+        self.experts = experts
+        self.splits = list(splits)
+        self.usages = list(usages)
+        self.files: list[Path] = [
+            *(path for split in splits for path in split.files),
+            *(path for _, corpus in usages for path in corpus.files),
+        ]
+        self.without_gold = [split.name for split in splits if not split.has_gold]
+        self.requests: list[Request] = [
+            *(r for split in splits for item in split.items for r in experts.item_requests(item)),
+            *(experts.sense_request(u.phrase, u.sentence) for _, corpus in usages for u in corpus.usages),
+        ]
+
+    def score(self, embeddings: Tensor) -> BenchmarkResult:
+        """Scores from embeddings (N, D), row i for `requests[i]`."""
+        was_training = self.experts.training
+        self.experts.eval()
+        try:
+            with torch.no_grad():
+                return self._score(embeddings)
+        finally:
+            self.experts.train(was_training)
+
+    def _score(self, embeddings: Tensor) -> BenchmarkResult:
+        result = BenchmarkResult({})
+        mode, at = self.experts.mode, 0
+        for split in self.splits:
+            width = len(self.experts.item_requests(split.items[0]))
+            end = at + width * len(split.items)
+            of_split = embeddings[at:end].view(len(split.items), width, -1)
+            at = end
+            scores = self.experts(split.items, of_split)
+            predicted = scores.sense.argmax(1)
+            before = len(result.per_query)
+            add_order(split, mode, scores.routed(predicted).double().cpu(), result)
+            names = ["idiomatic" if p == 0 else "literal" for p in predicted.tolist()]
+            for record, name in zip(result.per_query[before:], names, strict=True):
+                record["predicted_sense"] = name
+            if any(item.sense is None for item in split.items):
+                continue
+            gold = torch.tensor([int(item.sense == "literal") for item in split.items])
+            add_order(
+                *(split, f"{mode}_{GOLD_SENSE}"),
+                *(scores.routed(gold.to(predicted.device)).double().cpu(), result),
+            )
+            accuracy = (predicted.cpu() == gold).double().mean().item()
+            result.scores[admire_key(split.name, mode, "sense_accuracy")] = accuracy
+            majority = (gold == gold.mode().values).double().mean().item()
+            result.scores[admire_key(split.name, MAJORITY, "sense_accuracy")] = majority
+        for name, corpus in self.usages:
+            end = at + len(corpus.usages)
+            predicted = self.experts.sense(embeddings[at:end])[1].argmax(1).cpu()
+            at = end
+            gold = torch.tensor([int(not usage.is_idiomatic) for usage in corpus.usages])
+            for who, told in ((mode, predicted), (MAJORITY, gold.mode().values.expand(len(gold)))):
+                for metric, value in sense_metrics(told, gold).items():
+                    result.scores[admire_key(name, who, metric)] = value
+        return result
+
+
+def sense_metrics(
+    predicted: Tensor, gold: Tensor
+) -> dict[Literal["sense_accuracy", "sense_macro_f1"], float]:
+    """Accuracy, and the mean of both classes' F1, from int (N,) and (N,), 0 or 1.
+
+    A class that is neither predicted nor there has F1 0.
+    """
+    f1 = []
+    for sense in (0, 1):
+        both = ((predicted == sense) & (gold == sense)).sum().item()
+        either = (predicted == sense).sum().item() + (gold == sense).sum().item()
+        f1.append(2 * both / either if either else 0.0)
+    accuracy = (predicted == gold).double().mean().item()
+    return {"sense_accuracy": accuracy, "sense_macro_f1": sum(f1) / 2}

@@ -1,0 +1,130 @@
+"""AdMIRe's experts: the objective that trains them, the benchmark that scores them, and saved ones."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import get_args
+
+import torch
+from torch import nn
+
+from idiomloss import ListwiseSoftmaxLoss, PairwiseHingeLoss, Top1HingeLoss
+from train.benchmarks import Benchmark
+from train.benchmarks.experts import ExpertsBenchmark
+from train.build.data import admire_folder, admire_split, astitch_files
+from train.build.encoder import build_encoder
+from train.data.admire import read_items
+from train.data.astitch import UsageCorpus, read_senses, read_usages
+from train.data.idioms import plain_expression
+from train.device import Placement, place
+from train.errors import DataMissingError, UserError
+from train.experts import Experts, ExpertsOptions, Towers, has_experts, load_experts
+from train.objectives.admire import AdmireObjective
+from train.scorekeys import ADMIRE_CV_SPLIT, AdmireSplit, AStitchSplit
+from train.settings import AdmireObjectiveSettings, Common, TrainSettings
+
+log = logging.getLogger(__name__)
+
+
+def admire_objective(settings: TrainSettings, own: AdmireObjectiveSettings) -> AdmireObjective:
+    """The experts with their data; a fold's compounds are removed from all of it."""
+    training = admire_split(settings, own.split, training=True, check_images=own.clip.path is not None)
+    files = astitch_files(settings)
+    corpus = read_usages(files, own.astitch)
+    usages, note = list(corpus.usages), ""
+    senses = files.senses()
+    meanings = read_senses(senses)
+    if own.split == ADMIRE_CV_SPLIT:
+        trained = {plain_expression(item.compound) for item in training.items}
+        everything = read_items(admire_folder(settings), "train").items
+        held_out = {plain_expression(item.compound) for item in everything} - trained
+        usages = [usage for usage in usages if plain_expression(usage.phrase) not in held_out]
+        meanings = {compound: of for compound, of in meanings.items() if compound not in held_out}
+        note = (
+            f"held out: {len(held_out)} compounds of fold {settings.data.fold} of {settings.data.folds}, "
+            f"and {len(corpus.usages) - len(usages)} sentences of AStitch with them"
+        )
+    if not usages:
+        raise UserError("objective.astitch: no sentence is left to learn senses from")
+    loss = own.loss
+    losses: dict[str, nn.Module] = {
+        "pairwise": PairwiseHingeLoss(loss.margin),
+        "listwise": ListwiseSoftmaxLoss(loss.gold_temperature),
+        "top1": Top1HingeLoss(loss.margin),
+    }
+    torch.manual_seed(settings.seed)  # of the experts' first weights
+    options = ExpertsOptions(
+        width=build_encoder(settings.model, place("cpu", "fp32")).dimension,
+        hidden=own.hidden,
+        head=own.head,
+        cosine=own.cosine,
+        captions=own.captions,
+        literal=own.literal,
+        sense_encoder=own.sense_encoder,
+        caption_words=own.caption_words,
+        separator=own.separator,
+    )
+    towers = None
+    if own.clip.path is not None:
+        from train.clip import ClipTowers
+
+        towers = ClipTowers.from_pretrained(
+            own.clip.path, revision=own.clip.revision, trained_layers=own.clip.trained_layers
+        )
+    return AdmireObjective(
+        Experts(options, towers),
+        training.items,
+        usages,
+        meanings,
+        losses[loss.rank],
+        batch_size=settings.trainer.batch_size,
+        seed=settings.seed,
+        usages_per_item=own.usages_per_item,
+        temperature=loss.temperature,
+        weights=(loss.rank_weight, loss.sense_weight, loss.meaning_weight),
+        files=[*training.files, *corpus.files, senses],
+        note=note,
+    )
+
+
+def own_benchmarks(settings: Common, modules: nn.Module | None) -> list[Benchmark]:
+    """The benchmarks that score what an objective trains beside the encoder, by the module itself.
+
+    Empty where there is nothing to score, or its dataset is not scored.
+    """
+    if not isinstance(modules, Experts) or settings.benchmark.admire is None:
+        return []
+    with_images = bool(modules.towers)
+    splits = [
+        admire_split(settings, name, check_images=with_images)
+        for name in get_args(AdmireSplit)
+        if name in settings.splits("admire")
+    ]
+    usages: list[tuple[AStitchSplit, UsageCorpus]] = []
+    try:
+        files = astitch_files(settings)
+        usages = [
+            ("astitch_dev", read_usages(files, ["dev"])),
+            ("astitch_test", read_usages(files, ["test"])),
+        ]
+    except DataMissingError as error:
+        log.warning("the sense classifier is NOT SCORED on AStitchInLanguageModels: %s", error)
+    return [ExpertsBenchmark(modules, splits, usages)]
+
+
+def saved_modules(folder: Path, placement: Placement) -> nn.Module | None:
+    """What an objective left in a model's folder beside the encoder, or None.
+
+    Raises:
+        UserError: if it is damaged.
+    """
+    if not has_experts(folder):
+        return None
+
+    def towers(path: str, trained_layers: int) -> Towers:
+        from train.clip import ClipTowers
+
+        return ClipTowers.from_pretrained(path, trained_layers=trained_layers)
+
+    return load_experts(folder, towers).to(placement.device)

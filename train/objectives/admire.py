@@ -1,0 +1,245 @@
+"""AdMIRe's experts: their ranking loss, the sense classifier's, and the sense vectors' pull to meanings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from idiomloss import cosine_similarity
+from train.data.admire import Item
+from train.data.astitch import Meanings, Usage
+from train.data.idioms import plain_expression
+from train.errors import UserError
+from train.experts import Experts
+from train.objectives import Batch, ObjectiveLoss
+from train.objectives.steps import shuffled_steps
+from train.prompts import Request
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Rows of a batch: items × their requests, usages, meanings.
+
+    Attributes:
+        senses: int (Q + U,), 0 = idiomatic, of items, then usages.
+        correct, wrong: bool (Q + U, M), which meanings are the right ones, and which the others of the
+            compound; both all false where it has none.
+    """
+
+    items: list[Item]
+    num_usages: int
+    senses: Tensor
+    correct: Tensor
+    wrong: Tensor
+
+
+class AdmireObjective:
+    """Trains the experts and the encoder on AdMIRe's items and, for the sense, AStitch's sentences.
+
+        L = a · rank(scores of the expert of the gold sense) + b · cross-entropy(sense)
+            + c · meaning,   meaning = -log( sum over the sense's meanings of e^{cos/t}
+                                            / sum over all the compound's meanings of e^{cos/t} )
+
+    The rank term is the mean over items; the sense term over items and usages; the meaning term, with cosines
+    of the sense vector with the encoder's embeddings of what the compound means, over those of them
+    whose compound has meanings of both senses. An anchor is an item; with each come some sentences of
+    AStitch (*usages*), which take turns over the epochs.
+
+    Args:
+        experts: what is trained, beside the encoder.
+        items: with sense and gold order.
+        usages: none of a compound that is to be unseen.
+        meanings: by compound, as :func:`train.data.idioms.plain_expression` spells it.
+        rank_loss: scores (B, 5), gold ranks (B, 5) → scalar.
+        batch_size: items an optimizer step.
+        usages_per_item: sentences of AStitch that come with an item.
+        temperature: t.
+        weights: a, b and c.
+        seed: of orders.
+        files: that were read.
+        note: for the log: what was left out.
+
+    Raises:
+        UserError: if an item has no sense or no gold order, or there is none.
+    """
+
+    def __init__(
+        self,
+        experts: Experts,
+        items: Sequence[Item],
+        usages: Sequence[Usage],
+        meanings: Mapping[str, Meanings],
+        rank_loss: Callable[[Tensor, Tensor], Tensor],
+        *,
+        batch_size: int,
+        seed: int,
+        usages_per_item: int = 8,
+        temperature: float = 0.05,
+        weights: tuple[float, float, float] = (1.0, 1.0, 1.0),
+        files: Sequence[Path] = (),
+        note: str = "",
+    ) -> None:
+        without = [item.id for item in items if item.sense is None or item.gold_ranks is None]
+        if without or not items:
+            raise UserError(
+                f"AdMIRe's experts: items without sense or gold order: {', '.join(without) or 'all'}"
+            )
+        self.modules: nn.Module = experts
+        self._experts = experts
+        self._items = list(items)
+        self._usages = list(usages)
+        self._meanings = meanings
+        self._rank_loss = rank_loss
+        self.batch_size = batch_size
+        self.seed = seed
+        self._usages_per_item = min(usages_per_item, len(usages))
+        self._temperature = temperature
+        self._weights = weights
+        self.files = list(files)
+        self._note = note
+        self.idiom_sentences = [
+            *((item.compound, item.sentence) for item in items),
+            *((usage.phrase, usage.sentence) for usage in usages),
+        ]
+        self.plain_requests: list[Request] = [r for item in items for r in experts.item_requests(item)[2:]]
+        self._orders: dict[int, list[int]] = {}
+        self.num_without_meanings = sum(not self._both(item.compound) for item in items)
+
+    def describe(self) -> str:
+        """One line for the log."""
+        compounds = len({plain_expression(item.compound) for item in self._items})
+        without = sum(not self._both(usage.phrase) for usage in self._usages)
+        return (
+            f"{len(self._items)} items of {compounds} compounds, {len(self._usages)} sentences of "
+            f"{len({plain_expression(usage.phrase) for usage in self._usages})} compounds for the sense; "
+            f"without meanings of both senses {self.num_without_meanings} items and {without} sentences"
+            + (f"; {self._note}" if self._note else "")
+        )
+
+    def plan(self, epoch: int, shards: int) -> list[list[list[int]]]:
+        """The epoch's steps: all items in an order drawn from seed and epoch, then cut."""
+        rng = np.random.default_rng([self.seed, epoch, 0])
+        steps = shuffled_steps(range(len(self._items)), self.batch_size, rng)
+        return [[part.tolist() for part in np.array_split(step, shards) if len(part)] for step in steps]
+
+    def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:
+        """Requests of these items, of their usages, and of the meanings of all their compounds."""
+        items = [self._items[i] for i in anchors]
+        usages = [usage for i in anchors for usage in self._with(epoch, i)]
+        of_items = [self._experts.item_requests(item) for item in items]
+        requests = [request for of_item in of_items for request in of_item]
+        width = len(of_items[0])
+        plain = [i * width + j for i in range(len(items)) for j in range(2, width)]
+        requests += [self._experts.sense_request(usage.phrase, usage.sentence) for usage in usages]
+        texts: dict[str, int] = {}
+        right: list[list[int]] = []
+        wrong: list[list[int]] = []
+        for phrase, is_idiomatic in (
+            *((item.compound, item.sense == "idiomatic") for item in items),
+            *((usage.phrase, usage.is_idiomatic) for usage in usages),
+        ):
+            own = self._both(phrase)
+            idiomatic = [texts.setdefault(m, len(texts)) for m in (own.non_literal if own else ())]
+            literal = [texts.setdefault(m, len(texts)) for m in ([own.literal] if own else ())]
+            right.append(idiomatic if is_idiomatic else literal)
+            wrong.append(literal if is_idiomatic else idiomatic)
+        requests += [Request(text) for text in texts]
+        senses = [int(item.sense == "literal") for item in items]
+        senses += [int(not usage.is_idiomatic) for usage in usages]
+        plan = _Plan(
+            items, len(usages), torch.tensor(senses), _mask(right, len(texts)), _mask(wrong, len(texts))
+        )
+        return Batch(requests, [item.id for item in items], plan, plain_rows=plain)
+
+    def _with(self, epoch: int, item: int) -> list[Usage]:
+        """The usages that come with an item in this epoch: each one once before any comes again."""
+        number = self._usages_per_item
+        start = (epoch * len(self._items) + item) * number
+        chosen = []
+        for turn in range(start, start + number):
+            round_, place = divmod(turn, len(self._usages))
+            if round_ not in self._orders:
+                rng = np.random.default_rng([self.seed, round_, 3])
+                self._orders = {
+                    **{r: order for r, order in self._orders.items() if r == round_ - 1},
+                    round_: rng.permutation(len(self._usages)).tolist(),
+                }
+            chosen.append(self._usages[self._orders[round_][place]])
+        return chosen
+
+    def _both(self, compound: str) -> Meanings | None:
+        """The compound's meanings, where it has some of both senses."""
+        own = self._meanings.get(plain_expression(compound))
+        return own if own is not None and own.non_literal else None
+
+    def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
+        """The weighted sum of the three terms."""
+        plan: _Plan = batch.plan
+        device = embeddings.device
+        embeddings = embeddings.float()
+        num_items = len(plan.items)
+        num_texts = len(batch.requests) - plan.num_usages - plan.correct.shape[1]
+        of_items = embeddings[:num_texts].view(num_items, -1, embeddings.shape[1])
+        scores = self._experts(plan.items, of_items)
+        vectors, logits = self._experts.sense(embeddings[num_texts : num_texts + plan.num_usages])
+        vectors, logits = torch.cat([scores.vectors, vectors]), torch.cat([scores.sense, logits])
+        senses = plan.senses.to(device)
+
+        ranks = torch.tensor([item.gold_ranks for item in plan.items], device=device)
+        rank = self._rank_loss(scores.routed(senses[:num_items]), ranks)
+        sense = functional.cross_entropy(logits, senses)
+        meanings = embeddings[num_texts + plan.num_usages :]
+        meaning, num_with = meaning_loss(
+            vectors, meanings, plan.correct.to(device), plan.wrong.to(device), self._temperature
+        )
+        total = sum(w * t for w, t in zip(self._weights, (rank, sense, meaning), strict=True))
+        assert isinstance(total, Tensor)
+        right = (logits.argmax(1) == senses).float().mean().item()
+        share = num_items / self.batch_size  # logs of micro-steps are added up
+        logs = {
+            "rank_loss": share * rank.item(),
+            "sense_loss": share * sense.item(),
+            "meaning_loss": share * meaning.item(),
+            "sense_accuracy": share * right,
+            "with_meanings": float(num_with),
+        }
+        return ObjectiveLoss(total, logs)
+
+
+def meaning_loss(
+    vectors: Tensor, meanings: Tensor, correct: Tensor, wrong: Tensor, temperature: float
+) -> tuple[Tensor, int]:
+    """-log of the share of the correct meanings among a compound's own, by e^{cosine / temperature}.
+
+    Args:
+        vectors: sense vectors (N, D).
+        meanings: embeddings (M, D).
+        correct, wrong: bool (N, M); rows without a correct and a wrong one are skipped.
+        temperature: in units of the cosine.
+
+    Returns:
+        The mean over rows that are not skipped (zero, with a graph, if there are none), and their number.
+    """
+    usable = correct.any(1) & wrong.any(1)
+    if not usable.any():
+        return vectors.sum() * 0.0, 0
+    cosine = cosine_similarity(vectors[usable], meanings) / temperature
+    right, own = correct[usable], (correct | wrong)[usable]
+    infinite = torch.finfo(cosine.dtype).min
+    terms = cosine.masked_fill(~own, infinite).logsumexp(1) - cosine.masked_fill(~right, infinite).logsumexp(
+        1
+    )
+    return terms.mean(), int(usable.sum())
+
+
+def _mask(members: Sequence[Sequence[int]], width: int) -> Tensor:
+    mask = torch.zeros(len(members), width, dtype=torch.bool)
+    for row, of_row in enumerate(members):
+        mask[row, of_row] = True
+    return mask

@@ -1,0 +1,138 @@
+"""Two ways of scoring the same items, compared item by item: `python -m train.paired <run folder>…`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import wilcoxon
+
+from train.errors import UserError
+from train.scorekeys import ADMIRE_METRICS
+
+_RESAMPLES = 10_000
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Ours against theirs in one metric.
+
+    Attributes:
+        ours, theirs: means over items.
+        low, high: 95% interval of the mean difference, by resampling items (seeded).
+        greater, equal, smaller: items where ours is greater, equal or smaller.
+        p_value: two-sided Wilcoxon signed-rank test; 1 where no item differs.
+    """
+
+    num_items: int
+    ours: float
+    theirs: float
+    low: float
+    high: float
+    greater: int
+    equal: int
+    smaller: int
+    p_value: float
+
+
+def compare(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
+    """Compare values of the same items, in the same order.
+
+    Args:
+        ours, theirs: (Q,), one value an item.
+    """
+    a, b = np.asarray(ours, dtype=float), np.asarray(theirs, dtype=float)
+    difference = a - b
+    rng = np.random.default_rng(0)
+    resampled = difference[rng.integers(0, len(a), (_RESAMPLES, len(a)))].mean(1)
+    low, high = np.quantile(resampled, (0.025, 0.975)).tolist()
+    p_value = float(wilcoxon(difference).pvalue) if difference.any() else 1.0
+    greater, equal, smaller = (int((np.sign(difference) == sign).sum()) for sign in (1, 0, -1))
+    means = float(a.mean()), float(b.mean())
+    return Comparison(len(a), *means, low, high, greater, equal, smaller, p_value)
+
+
+def by_item(
+    runs: Sequence[Sequence[Mapping[str, Any]]], mode: str, metric: str, split: str
+) -> dict[str, float]:
+    """Item → its metric in this mode, the mean over the runs that scored it (seeds, say).
+
+    Args:
+        runs: of each run the records of its `per_query/admire.jsonl`.
+    """
+    values: dict[str, list[float]] = defaultdict(list)
+    for records in runs:
+        for record in records:
+            if record["mode"] == mode and record["split"] == split and metric in record:
+                values[record["id"]].append(record[metric])
+    return {item: sum(of_item) / len(of_item) for item, of_item in values.items()}
+
+
+def read_runs(folders: Sequence[Path]) -> list[list[dict[str, Any]]]:
+    """Records of each run, of the folders themselves or the runs of a sweep in them.
+
+    Raises:
+        UserError: if a folder has none.
+    """
+    runs = []
+    for folder in folders:
+        files = sorted(
+            path for above in (folder, *folder.glob("*")) for path in above.glob("per_query/admire.jsonl")
+        )
+        if not files:
+            raise UserError(f"{folder}: no run with per_query/admire.jsonl (eval.per_query=true writes it)")
+        runs += [[json.loads(line) for line in path.read_text("utf-8").splitlines()] for path in files]
+    return runs
+
+
+def table(runs: Sequence[Sequence[Mapping[str, Any]]], ours: str, theirs: str, split: str) -> str:
+    """A line a metric: means over items, ± over runs, the difference with its interval, and the test.
+
+    Raises:
+        UserError: if no item was scored in both modes.
+    """
+    lines = []
+    for metric in ADMIRE_METRICS:
+        a, b = (by_item(runs, mode, metric, split) for mode in (ours, theirs))
+        if not a or a.keys() != b.keys():
+            raise UserError(f"no items of the split {split} with scores by both {ours} and {theirs}")
+        items = list(a)
+        result = compare([a[i] for i in items], [b[i] for i in items])
+        spread = [
+            float(np.std([np.mean(list(by_item([run], mode, metric, split).values())) for run in runs]))
+            for mode in (ours, theirs)
+        ]
+        lines.append(
+            f"{metric}: {ours} {result.ours:.4f} ± {spread[0]:.4f}, {theirs} {result.theirs:.4f} ± "
+            f"{spread[1]:.4f} (std over {len(runs)} runs); difference {result.ours - result.theirs:+.4f} "
+            f"[{result.low:+.4f}, {result.high:+.4f}], greater in {result.greater}, equal in {result.equal}, "
+            f"smaller in {result.smaller} of {result.num_items} items, Wilcoxon p = {result.p_value:.4f}"
+        )
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command line; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m train.paired", description=__doc__)
+    parser.add_argument("folders", nargs="+", type=Path, help="run folders, or sweeps of them")
+    parser.add_argument("--ours", default="experts_text", help="a mode of AdMIRe's scores")
+    parser.add_argument("--theirs", default="caption", help="the mode to compare it with")
+    parser.add_argument("--split", default="train_cv")
+    given = parser.parse_args(arguments)
+    try:
+        print(table(read_runs(given.folders), given.ours, given.theirs, given.split))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
