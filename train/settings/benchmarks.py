@@ -5,6 +5,7 @@ A new benchmark is a class here, and a field of :class:`BenchmarkSettings`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
@@ -26,7 +27,7 @@ from train.scorekeys import (
 from train.settings.base import Names, Section, as_list
 
 
-class BenchmarkSection(Section):
+class BenchmarkSection(Section, ABC):
     """What the settings need to know of any benchmark.
 
     Attributes:
@@ -42,9 +43,9 @@ class BenchmarkSection(Section):
         """Scored unless `split=` names another one that it has."""
         return list(dict.fromkeys(getattr(self, "split", ())))
 
+    @abstractmethod
     def score_keys(self, splits: Sequence[str]) -> list[str]:
         """Every score that it can give on these splits."""
-        raise NotImplementedError
 
 
 class IdioLinkBenchmarkSettings(BenchmarkSection):
