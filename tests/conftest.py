@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
-import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Normalize, Transformer
+from sentence_transformers.base.modules import Normalize
 from sentence_transformers.sentence_transformer.modules import Pooling
-from transformers import AutoTokenizer, BertConfig, BertModel
+from transformers import AutoTokenizer, BertModel
 
+from tests.tiny_models import tiny_transformer
 from tests.tiny_runs import DRAWN, KEY
 from train.build import resolve_model_path
 from train.data.semeval2022 import FOLDER, SemEvalFiles
@@ -55,18 +55,7 @@ def tiny_path(tmp_path_factory: pytest.TempPathFactory, minilm_path: str) -> Pat
     """A two-layer BERT with random weights and MiniLM's tokenizer, as a sentence-transformers folder."""
     folder = tmp_path_factory.mktemp("tiny")
     tokenizer = AutoTokenizer.from_pretrained(minilm_path)
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=64,
-    )
-    BertModel(config).save_pretrained(folder / "bert")
-    tokenizer.save_pretrained(folder / "bert")
-    transformer = Transformer(str(folder / "bert"), max_seq_length=64)
+    transformer = tiny_transformer(folder / "bert", BertModel, tokenizer)
     model = SentenceTransformer(modules=[transformer, Pooling(32), Normalize()], device="cpu")
     model.save_pretrained(str(folder / "model"), create_model_card=False)
     return folder / "model"

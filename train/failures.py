@@ -42,7 +42,7 @@ def nothing_mined(state: TrainerState, part: str, run: RunFolder) -> UserError:
     loss = f"objective.{part}.loss" if part else "objective.loss"
     return UserError(
         f"no triplet was mined in {state.num_empty[part]} steps {f'of {part} ' if part else ''}in a "
-        f"row, up to step {state.step + 1}: the loss and its gradient are zero.\n"
+        f"row, up to step {state.step + 1}: the objective's loss and its gradient are zero.\n"
         "  - all triplets keep the margin: the run has learnt what this loss can teach; end it with "
         f"trainer.max_steps, or raise {loss}.mining_margin\n"
         f"  - {loss}.triplets or .scope leaves none: choose others\n"

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Normalize, Transformer
+from sentence_transformers.base.modules import Normalize
 from sentence_transformers.sentence_transformer.modules import Pooling
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+from transformers import BertModel, PreTrainedTokenizerFast
 
+from tests.tiny_models import tiny_transformer
 from tests.tiny_runs import assert_same_run, at_loss, composed, resume, train
 from train.build import build_objective, idiom_expressions
 from train.data.idiolink import load_split
@@ -299,18 +300,10 @@ def other(request: pytest.FixtureRequest, tmp_path: Path) -> Encoder:
     wrapped = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=request.param(), pad_token="<pad>", unk_token="<unk>", model_max_length=64
     )
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(wrapped) + 5,  # rows that no token has, as many models have them
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=64,
+    # Rows that no token has, as many models have them.
+    transformer = tiny_transformer(
+        tmp_path / "bert", BertModel, wrapped, size=16, num_layers=1, num_free_rows=5
     )
-    BertModel(config).save_pretrained(tmp_path / "bert")
-    wrapped.save_pretrained(tmp_path / "bert")
-    transformer = Transformer(str(tmp_path / "bert"), max_seq_length=64)
     model = SentenceTransformer(modules=[transformer, Pooling(16), Normalize()], device="cpu")
     return Encoder(model)
 

@@ -14,10 +14,10 @@ import torch
 from peft import PeftModel
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
-from transformers import AutoTokenizer, LlamaConfig, LlamaModel
+from transformers import AutoTokenizer, LlamaModel
 
+from tests.tiny_models import tiny_transformer
 from tests.tiny_runs import assert_same_run, at_loss, composed, metrics, resume, train, weights
 from train.adapters import Adapters
 from train.build import build_benchmarks
@@ -169,19 +169,7 @@ def adapted(encoder: Encoder, **options: Any) -> tuple[Retention, Adapters]:
 def decoder(tmp_path: Path, minilm_path: str) -> Path:
     """A two-layer Llama with random weights, its last token's state as the embedding."""
     tokenizer = AutoTokenizer.from_pretrained(minilm_path)
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=64,
-        pad_token_id=0,
-    )
-    LlamaModel(config).save_pretrained(tmp_path / "llama")
-    tokenizer.save_pretrained(tmp_path / "llama")
-    transformer = Transformer(str(tmp_path / "llama"), max_seq_length=64)
+    transformer = tiny_transformer(tmp_path / "llama", LlamaModel, tokenizer)
     model = SentenceTransformer(modules=[transformer, Pooling(32, pooling_mode="lasttoken")], device="cpu")
     model.save_pretrained(str(tmp_path / "decoder"), create_model_card=False)
     return tmp_path / "decoder"

@@ -1,0 +1,41 @@
+"""Models as small as they can be, with random weights: the same ones every time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers.base.modules import Transformer
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+def tiny_transformer(
+    folder: Path,
+    kind: type[PreTrainedModel],
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    size: int = 32,
+    num_layers: int = 2,
+    num_free_rows: int = 0,
+) -> Transformer:
+    """A transformer of up to 64 tokens, its files in `folder`.
+
+    Args:
+        num_free_rows: of the embedding matrix, that no token has.
+    """
+    assert kind.config_class is not None
+    torch.manual_seed(0)
+    own: dict[str, Any] = {
+        "vocab_size": len(tokenizer) + num_free_rows,
+        "hidden_size": size,
+        "num_hidden_layers": num_layers,
+        "num_attention_heads": 2,
+        "intermediate_size": 2 * size,
+        "max_position_embeddings": 64,
+        "pad_token_id": 0,
+    }
+    kind(kind.config_class(**own)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    transformer: Transformer = Transformer(str(folder), max_seq_length=64)
+    return transformer
