@@ -113,7 +113,7 @@ def table(runs: Sequence[Sequence[Mapping[str, Any]]], ours: str, theirs: str, s
             f"{metric}: {ours} {result.ours:.4f} ± {spread[0]:.4f}, {theirs} {result.theirs:.4f} ± "
             f"{spread[1]:.4f} (std over {len(runs)} runs); difference {result.ours - result.theirs:+.4f} "
             f"[{result.low:+.4f}, {result.high:+.4f}], greater in {result.greater}, equal in {result.equal}, "
-            f"smaller in {result.smaller} of {result.num_items} items, Wilcoxon p = {result.p_value:.4f}"
+            f"smaller in {result.smaller} of {result.num_items} items, Wilcoxon p = {result.p_value:.2g}"
         )
     return "\n".join(lines)
 

@@ -110,8 +110,8 @@ def test_runs_with_images(tmp_path: Path, tiny_path: Path, clip_path: Path) -> N
     options = [
         *("+experiment=admire_experts", "data=sample", "benchmark=[admire]", "device=cpu"),
         *("model=pretrained", f"model.path={tiny_path}", f"objective.clip.path={clip_path}"),
-        *("trainer.max_epochs=12", "trainer.learning_rate=1e-4", "trainer.modules_learning_rate=3e-3"),
-        *("objective.usages_per_item=2", "objective.head=hidden", "trainer.batch_size=8"),
+        *("trainer.max_epochs=12", "trainer.learning_rate=1e-4", "trainer.modules_learning_rate=1e-2"),
+        *("objective.usages_per_item=2", "objective.cosine=null", "trainer.batch_size=8"),
     ]
     train(tmp_path / "run", options)
     losses = [line["rank_loss"] for line in metrics(tmp_path / "run") if "loss" in line]
