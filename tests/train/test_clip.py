@@ -144,3 +144,29 @@ def test_ablation_without_captions(tmp_path: Path, tiny_path: Path, clip_path: P
         sentence = towers.texts([item.sentence])
         images = towers.images([c.path for c in item.candidates if c.path is not None])
         torch.testing.assert_close(row, torch.cosine_similarity(sentence, images), atol=1e-6, rtol=0)
+
+
+@pytest.mark.slow
+def test_runs_on_the_real_images(
+    tmp_path: Path, tiny_path: Path, clip_path: Path, real_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fold is held out, the ranking loss falls, and the reloaded model has the scores of the run."""
+    monkeypatch.setenv("IDIOM_DATA", str(real_data))
+    fold = ["data.fold=1", "data.folds=5"]
+    options = [
+        *("+experiment=admire_experts", "+protocol=cross_validation_admire", *fold, "benchmark=[admire]"),
+        *("model=pretrained", f"model.path={tiny_path}", f"objective.clip.path={clip_path}", "device=cpu"),
+        *("trainer.max_epochs=15", "trainer.modules_learning_rate=3e-3", "objective.cosine=null"),
+    ]
+    train(tmp_path / "run", options)
+    losses = [line["rank_loss"] for line in metrics(tmp_path / "run") if "loss" in line]
+    assert len(losses) == 150
+    assert sum(losses[-20:]) < 0.8 * sum(losses[:20])
+    config = composed(
+        *("evaluate", "device=cpu", "model=pretrained", f"model.path={tmp_path / 'run/best'}", *fold),
+        *("benchmarks=[admire]", "split=train_cv"),
+    )
+    scores = zero_shot(check(EvaluateSettings, config), config)
+    ran = json.loads((tmp_path / "run" / "scores.json").read_text())["scores"]
+    own = {key: value for key, value in ran.items() if "experts_image" in key}
+    assert {key: scores[key] for key in own} == pytest.approx(own)
