@@ -88,14 +88,21 @@ class Suite:
         plots: dict[str, Distributions] = {}
         notes: list[str] = []
         at = 0
-        for benchmark in chosen:
+        lengths = [sum(map(len, {request.text for request in b.requests})) for b in chosen]
+        times = []
+        for benchmark, length in zip(chosen, lengths, strict=True):
+            began = time.perf_counter()
             result = benchmark.score(embeddings[at : at + len(benchmark.requests)])
             at += len(benchmark.requests)
+            # One pass embeds the texts of all: its time is shared out by their length.
+            seconds = time.perf_counter() - began + (embedded - start) * length / max(sum(lengths), 1)
+            times.append(f"{benchmark.name} {seconds:.1f} s")
             scores |= result.scores
             per_query.setdefault(benchmark.name, []).extend(result.per_query)
             predictions |= result.predictions
             plots |= result.plots
             notes += result.notes
+        log.info("scored %d texts: %s", num_texts, ", ".join(times))
         return Scorecard(
             scores,
             per_query,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -42,6 +43,14 @@ def test_each_benchmark_gets_its_own_rows_and_no_text_is_embedded_twice(tiny: En
     assert b.got is not None
     torch.testing.assert_close(a.got, tiny.encode(["one", "two"]))
     torch.testing.assert_close(b.got, tiny.encode(["two", "three", "one"]))
+
+
+def test_each_benchmarks_time_is_in_the_log(tiny: Encoder, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        scorecard = Suite([Probe("a", ["one", "two"]), Probe("b", ["two", "three"])]).run(tiny)
+    found = re.search(r"scored 3 texts: a ([\d.]+) s, b ([\d.]+) s", caplog.text)
+    assert found is not None
+    assert abs(float(found[1]) + float(found[2]) - scorecard.seconds) < 0.2
 
 
 def test_a_subset_can_be_chosen(tiny: Encoder) -> None:
