@@ -139,7 +139,7 @@ def test_evaluating_best_gives_the_runs_scores(tmp_path: Path) -> None:
 def test_a_failed_job_does_not_end_the_sweep(tmp_path: Path, tiny_path: Path) -> None:
     done = run(
         *("train", "-m", "+experiment=idiolink_ft", "+debug=smoke", f"model={tiny_path}", "device=cuda,cpu"),
-        f"hydra.sweep.dir={tmp_path}",
+        *("benchmark=[idiolink]", f"hydra.sweep.dir={tmp_path}"),
         environment={"CUDA_VISIBLE_DEVICES": ""},
     )
     assert_explained(done, "job 0: device=cuda is not available")
@@ -150,7 +150,7 @@ def test_a_failed_job_does_not_end_the_sweep(tmp_path: Path, tiny_path: Path) ->
 def test_sweep_gives_each_job_a_folder(tmp_path: Path, tiny_path: Path) -> None:
     done = run(
         *("train", "-m", "+experiment=idiolink_ft", "+debug=smoke", f"model={tiny_path}", "seed=1,2"),
-        f"hydra.sweep.dir={tmp_path}",
+        *("benchmark=[idiolink]", f"hydra.sweep.dir={tmp_path}"),
     )
     assert done.returncode == 0, done.stderr
     for job, seed in (("0", 1), ("1", 2)):
