@@ -5,11 +5,14 @@ Imports nothing heavy: `--help` and wrong options answer without waiting for tor
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
 import shutil
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,10 +25,12 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from train.errors import UserError
+from train.processes import has_peers, rank_of_launch
 from train.resume import find_run, holds_a_run
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 
+_AFTER_THE_FIRST = 5  # seconds: whose error came first, or is all processes' own, is said alone
 _TRACEBACKS = "HYDRA_FULL_ERROR"
 _PATHS = (
     *("run_dir", "data.root", "data.semeval2022", "data.ncimp", "data.admire", "data.astitch", "data.pie"),
@@ -39,7 +44,7 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
     The task gets plain, resolved containers. A :class:`UserError`, or one of Hydra's, becomes a message
     and exit status 2; an interrupt 130; anything unexpected a short message, the traceback in a file,
     and 1. In a sweep a job that fails says so and the next one starts; the sweep's status is the first
-    failure's.
+    failure's. Of several processes of one launch the main one has the run folder, and talks.
     """
     wants_traceback = os.environ.get(_TRACEBACKS) == "1"
     os.environ[_TRACEBACKS] = "1"  # makes Hydra raise instead of printing a traceback of its own
@@ -63,6 +68,8 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
 
     try:
         sys.argv[1:] = rewrite_arguments(sys.argv[1:], config_names("model"))
+        if rank_of_launch():
+            sys.argv[1:] += _aside()
         hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(run)()
         for failure in failures:
             raise failure
@@ -145,7 +152,7 @@ def rewrite_arguments(arguments: Sequence[str], models: Sequence[str]) -> list[s
             )
         if key == "resume":
             continue
-        if key == "run_dir" and folder is None:
+        if key == "run_dir" and folder is None and not rank_of_launch():
             _check_new_folder(value)
         plain = value.strip("'\"")
         parts = plain.split(",") if sweep else [plain]
@@ -162,6 +169,16 @@ def rewrite_arguments(arguments: Sequence[str], models: Sequence[str]) -> list[s
         else:
             rewritten += ["model=pretrained", "model.path=" + ",".join(_quoted(p) for p in paths)]
     return rewritten
+
+
+def _aside() -> list[str]:
+    """Where Hydra keeps its record in processes that are not the main one: nowhere."""
+    folder = tempfile.mkdtemp(prefix="idiomtune-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return [
+        *(f"hydra.run.dir='{folder}'", f"hydra.sweep.dir='{folder}'"),
+        *("hydra.output_subdir=null", "hydra/job_logging=follower"),
+    ]
 
 
 def _quoted(value: str) -> str:
@@ -188,8 +205,6 @@ _run_folder_of_process: str | None = None
 
 def _run_folder(*, _root_: DictConfig) -> str:
     """The run to resume, `run_dir=`, or `checkpoints/<experiment>/<date_time>_<short overrides>`."""
-    import time
-
     global _run_folder_of_process
     named = _root_.get("resume") or _root_.get("run_dir")
     if named:
@@ -246,5 +261,12 @@ def _unexpected(error: Exception) -> str:
 
 
 def _exit(message: str, status: int) -> None:
-    print(f"error: {message}", file=sys.stderr, flush=True)
+    who = ""
+    if has_peers():
+        who = f"process {rank_of_launch()}: "
+        if "another process" in message or rank_of_launch():
+            time.sleep(_AFTER_THE_FIRST)  # the launcher ends the others once one has ended
+    print(f"error: {who}{message}", file=sys.stderr, flush=True)
+    if has_peers():
+        os._exit(status)  # without waiting for processes that wait for this one
     sys.exit(status)

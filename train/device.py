@@ -1,11 +1,20 @@
-"""Device and precision: decided here, once, with the reason."""
+"""Device, precision and processes: decided here, once, with the reason."""
 
+from __future__ import annotations
+
+import atexit
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Literal
 
 import torch
+import torch.distributed as dist
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from accelerate.utils import DistributedType, InitProcessGroupKwargs
 
 from train.errors import UserError
+from train.processes import Processes
 
 Precision = Literal["fp32", "bf16", "fp16"]
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -74,3 +83,35 @@ def place(device: str, precision: str) -> Placement:
         chosen = precision  # type: ignore[assignment]
         why += f"; precision {precision}: as asked"
     return Placement(device, chosen, why)
+
+
+_SUPPORTED = ("NO", "MULTI_CPU", "MULTI_GPU")
+_PATIENCE = timedelta(hours=2)  # of a process that waits for another, say while that downloads or scores
+
+
+def start_processes(placement: Placement) -> tuple[Accelerator, Processes]:
+    """This process' place among those of the launch, and accelerate's view of device and precision.
+
+    Raises:
+        UserError: if the launch asks for a way of distributing that is not supported.
+    """
+    # In a sweep one process makes several runs; accelerate keeps the first one's choices for ever.
+    AcceleratorState._reset_state(reset_partial_state=not dist.is_initialized())
+    accelerator = Accelerator(
+        mixed_precision="no" if placement.precision == "fp32" else placement.precision,
+        cpu=placement.device == "cpu",
+        kwargs_handlers=[InitProcessGroupKwargs(timeout=_PATIENCE)],
+    )
+    if accelerator.distributed_type not in [DistributedType(name) for name in _SUPPORTED]:
+        raise UserError(
+            f"this launch asks for {accelerator.distributed_type.value}, which is not supported: "
+            "every process holds the whole model (accelerate config: MULTI_GPU, MULTI_CPU or NO)"
+        )
+    if dist.is_initialized():
+        atexit.register(_leave)
+    return accelerator, Processes(accelerator.process_index, accelerator.num_processes)
+
+
+def _leave() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()

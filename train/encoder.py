@@ -19,6 +19,7 @@ from train.loading import load_model, quiet
 from train.prompts import Prompts, Request, Role, find_span
 
 _MAX_CACHED_TEXTS = 200_000
+_MIN_TOKENS_PER_FORWARD = 512  # shorter passes are not worth a process of their own
 _MAX_SPAN_ELEMENTS = 2**26  # numbers in memory while spans are pooled: 256 MB in float32
 
 
@@ -27,6 +28,27 @@ class _Tokens(NamedTuple):
 
     input_ids: list[int]
     offsets: list[tuple[int, int]]
+
+
+class Pass(NamedTuple):
+    """One pass of the transformer, and what is pooled of it.
+
+    Attributes:
+        texts: the token ids of each text, the longest first.
+        rows: the texts that are embedded as a whole.
+        spans: (text, positions of its tokens), pooled each.
+        requests: the request that each embedding is of: first the `rows`', then the `spans`'.
+    """
+
+    texts: list[list[int]]
+    rows: list[int]
+    spans: list[tuple[int, list[int]]]
+    requests: list[int]
+
+    @property
+    def size(self) -> int:
+        """Tokens, padding included."""
+        return len(self.texts) * len(self.texts[0])
 
 
 class Encoder(nn.Module):
@@ -260,6 +282,22 @@ class Encoder(nn.Module):
                 )
             )
 
+    def checkpoint_activations(self) -> None:
+        """Keep no activations within a layer in training: they are computed again for the gradient.
+
+        Raises:
+            UserError: if this architecture cannot.
+        """
+        first: Any = self.model[0]
+        own = first.auto_model
+        try:
+            # The reentrant form needs inputs with a gradient, which token ids have not.
+            own.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        except (AttributeError, ValueError) as error:
+            raise UserError(
+                f"trainer.activation_checkpointing=true: {type(own).__name__} cannot ({error})"
+            ) from None
+
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
@@ -281,6 +319,25 @@ class Encoder(nn.Module):
         """
         if not requests:
             return torch.zeros(0, self.dimension, device=self.device)
+        pieces, order = [], []
+        for one in self.passes(requests):
+            pieces.append(self.embed(one))
+            order += one.requests
+            if on_progress is not None:
+                on_progress(len(one.texts))
+        back = torch.empty(len(order), dtype=torch.long)
+        back[torch.tensor(order)] = torch.arange(len(order))
+        return torch.cat(pieces)[back.to(self.device)]
+
+    def passes(self, requests: Sequence[Request], *, at_least: int = 1) -> list[Pass]:
+        """The forward passes that embed all requests, each distinct text in one of them, longest first.
+
+        Args:
+            at_least: cut into so many, if the texts give passes that are worth it (512 tokens).
+
+        Raises:
+            UserError: if a span is missing, outside its text, or beyond the maximum length.
+        """
         rendered = [self.prompts.render(request) for request in requests]
         if self.idiom_tokens is not None:
             rendered = [self.idiom_tokens.replaced(text, span) for text, span in rendered]
@@ -290,9 +347,13 @@ class Encoder(nn.Module):
         for i, (text, _) in enumerate(rendered):
             wanted[text].append(i)
 
-        pieces, order = [], []
         texts.sort(key=lambda text: len(tokens[text].input_ids), reverse=True)
-        for chunk in self._chunks(texts, tokens):
+        budget = self.tokens_per_forward
+        if at_least > 1:
+            share = -(-sum(len(tokens[text].input_ids) for text in texts) // at_least)
+            budget = min(budget, max(share, _MIN_TOKENS_PER_FORWARD))
+        passes = []
+        for chunk in _chunks(texts, tokens, budget):
             rows, spans, of_sentences, of_spans = [], [], [], []
             for row, text in enumerate(chunk):
                 for i in wanted[text]:
@@ -303,14 +364,14 @@ class Encoder(nn.Module):
                         where = _tokens_of_span(tokens[text], rendered[i][1], requests[i])
                         spans.append((row, where))
                         of_spans.append(i)
-            batch = [tokens[text].input_ids for text in chunk]
-            pieces.append(self._forward_chunk(batch, rows, spans))
-            order += of_sentences + of_spans
-            if on_progress is not None:
-                on_progress(len(chunk))
-        back = torch.empty(len(order), dtype=torch.long)
-        back[torch.tensor(order)] = torch.arange(len(order))
-        return torch.cat(pieces)[back.to(self.device)]
+            passes.append(
+                Pass([tokens[text].input_ids for text in chunk], rows, spans, of_sentences + of_spans)
+            )
+        return passes
+
+    def embed(self, one: Pass) -> Tensor:
+        """(n, D), a row for each of the pass' `requests`."""
+        return self._forward_chunk(one.texts, one.rows, one.spans)
 
     def _forward_chunk(
         self,
@@ -386,15 +447,16 @@ class Encoder(nn.Module):
                 self._cache[text] = _Tokens(ids, offsets)
         return [self._cache[text] for text in texts]
 
-    def _chunks(self, texts: list[str], tokens: dict[str, _Tokens]) -> list[list[str]]:
-        """Texts, longest first, cut where the padded size would pass `tokens_per_forward`."""
-        chunks: list[list[str]] = []
-        for text in texts:
-            longest = len(tokens[chunks[-1][0]].input_ids) if chunks else 0
-            if not chunks or (len(chunks[-1]) + 1) * longest > self.tokens_per_forward:
-                chunks.append([])
-            chunks[-1].append(text)
-        return chunks
+
+def _chunks(texts: list[str], tokens: dict[str, _Tokens], budget: int) -> list[list[str]]:
+    """Texts, longest first, cut where the padded size would pass the budget."""
+    chunks: list[list[str]] = []
+    for text in texts:
+        longest = len(tokens[chunks[-1][0]].input_ids) if chunks else 0
+        if not chunks or (len(chunks[-1]) + 1) * longest > budget:
+            chunks.append([])
+        chunks[-1].append(text)
+    return chunks
 
 
 def _first(prompts: Mapping[str, str | None], *names: str) -> str:

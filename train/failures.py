@@ -19,7 +19,8 @@ def not_finite(
     anchors = [anchor for batch in batches for anchor in batch.anchors]
     texts = [request.text for batch in batches for request in batch.requests]
     where = {"step": state.step + 1, "epoch": state.epoch}
-    write_json(path, {**where, what: str(value), "anchors": anchors, "texts": texts})
+    if run.writes:
+        write_json(path, {**where, what: str(value), "anchors": anchors, "texts": texts})
     last = latest_checkpoint(run.path)
     saved = f"the last checkpoint is {last}" if last else "no checkpoint was saved before it"
     shown = ", ".join(anchors[:5]) + (", …" if len(anchors) > 5 else "")

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState
 
 from train.build import (
     build_benchmarks,
@@ -31,11 +30,12 @@ from train.checkpoint import (
     read_state,
     verify,
 )
-from train.device import Placement, place
+from train.device import Placement, place, start_processes
 from train.errors import UserError
 from train.interrupts import Interrupted
 from train.loop import train_loop
 from train.plots import learning_curve, violins
+from train.processes import Processes, is_lost_peer
 from train.resume import check_same_base, check_same_data, holds_a_run
 from train.retention import check_remedies
 from train.runfolder import RunFolder, fingerprints, write_json, write_jsonl, write_text
@@ -54,7 +54,8 @@ def fine_tune(settings: TrainSettings, config: dict[str, Any], experiment: str, 
         settings: the checked configuration.
         config: the same as plain containers, for the record.
         experiment: its name, for the record.
-        folder: the run folder; with `settings.resume` it already holds the run to go on with.
+        folder: the run folder; with `settings.resume` it already holds the run to go on with. Of several
+            processes that of the main one counts.
 
     Returns:
         The monitored score of the best checkpoint.
@@ -63,25 +64,39 @@ def fine_tune(settings: TrainSettings, config: dict[str, Any], experiment: str, 
         UserError: for everything that the user can mend; `run.json` then says `failed`.
         KeyboardInterrupt: at SIGINT or SIGTERM; `run.json` then says `interrupted`.
     """
+    placement = place(settings.device, settings.precision)
+    accelerator, processes = start_processes(placement)
+    folder = processes.from_main(lambda: folder)
     try:
-        run = RunFolder(folder)
-        with run.locked():
-            if settings.resume is None and holds_a_run(folder):
-                raise UserError(
-                    f"the run folder {folder} already holds a run: go on with it by resume={folder}, or "
-                    "name another with run_dir="
-                )
-            placement = place(settings.device, settings.precision)
-            log.info(placement.reason)
-            checkpoint = _start(settings, config, experiment, run, placement)
+        run = RunFolder(folder, writes=processes.is_main)
+        with contextlib.ExitStack() as held:
+
+            def start() -> tuple[Path | None, dict[str, Any]]:
+                held.enter_context(run.locked())
+                if settings.resume is None and holds_a_run(folder):
+                    raise UserError(
+                        f"the run folder {folder} already holds a run: go on with it by resume={folder}, or "
+                        "name another with run_dir="
+                    )
+                log.info(placement.reason)
+                checkpoint = _start(settings, config, experiment, run, placement)
+                return checkpoint, run.recorded() or {}
+
+            checkpoint, record = processes.from_main(start)
             with _recorded_end(run):
-                state = _run(settings, run, placement, checkpoint)
+                state = _run(settings, run, record, placement, accelerator, processes, checkpoint)
             run.end("finished", best_step=state.best_step, steps=state.step)
     except OSError as error:
         last = latest_checkpoint(folder)
         raise UserError(
             f"a file could not be read or written: {_first_reason(error)}. "
             + (f"The last checkpoint that is whole: {last}" if last else "No checkpoint is saved yet")
+        ) from error
+    except RuntimeError as error:
+        if processes.count == 1 or not is_lost_peer(error):
+            raise
+        raise UserError(
+            f"another process of this launch ended; see its message. Go on with resume={folder}"
         ) from error
     assert state.best_score is not None
     return state.best_score
@@ -143,33 +158,33 @@ def _start(
 
 
 def _run(
-    settings: TrainSettings, run: RunFolder, placement: Placement, checkpoint: Path | None
+    settings: TrainSettings,
+    run: RunFolder,
+    record: dict[str, Any],
+    placement: Placement,
+    accelerator: Accelerator,
+    processes: Processes,
+    checkpoint: Path | None,
 ) -> TrainerState:
-    objective = build_objective(settings)
-    check_remedies(settings.retain, objective)
-    benchmarks, not_scored = build_benchmarks(settings)
+    with accelerator.local_main_process_first():  # what must be downloaded is downloaded once
+        objective = build_objective(settings)
+        check_remedies(settings.retain, objective)
+        benchmarks, not_scored = build_benchmarks(settings)
     check_monitor(settings.trainer, not_scored)
-    untrained, suite = Suite(benchmarks), Suite([*benchmarks, *own_benchmarks(settings, objective.modules)])
+    untrained = Suite(benchmarks, processes)
+    suite = Suite([*benchmarks, *own_benchmarks(settings, objective.modules)], processes)
     expressions, naming = idiom_expressions(settings.model, objective)
     files = [*objective.files, *naming, *(path for b in suite.benchmarks for path in b.files)]
-    record = run.recorded() or {}
     data = fingerprints(files)
     if checkpoint is not None:
         check_same_data(record.get("data", {}), data)
     run.update(data=data, sample=settings.data.sample, not_scored=not_scored)
-
-    # In a sweep one process makes several runs; accelerate keeps the first one's choices for ever.
-    AcceleratorState._reset_state(reset_partial_state=True)
-    accelerator = Accelerator(
-        mixed_precision="no" if placement.precision == "fp32" else placement.precision,
-        cpu=placement.device == "cpu",
-    )
-    if accelerator.num_processes > 1:
-        raise UserError("several processes are not supported: start one with python -m train")
     log.info("objective %s: %s", settings.objective.name, objective.describe())
+    if processes.count > 1:
+        log.info("%d processes share each step's texts; the batch is the same as in one", processes.count)
 
-    baseline = _baseline(settings, run, untrained, placement)
-    retention = build_retention(settings, placement, objective, checkpoint, expressions)
+    baseline = _baseline(settings, run, untrained, placement, accelerator, processes)
+    retention = build_retention(settings, placement, objective, checkpoint, expressions, processes)
     encoder = retention.encoder
     objective.modules.to(placement.device)
     if retention.base is not None:
@@ -189,6 +204,7 @@ def _run(
         objective,
         suite,
         accelerator,
+        processes,
         run,
         settings.trainer,
         settings.eval,
@@ -205,31 +221,50 @@ def _run(
     # What is reported is what was saved: the folder, loaded as a user loads it.
     saved = run.path / "best"
     own_suite = own_benchmarks(settings, saved_modules(saved, placement))
-    best = Suite([*benchmarks, *own_suite]).run(build_encoder(settings.model, placement, saved))
+    best = Suite([*benchmarks, *own_suite], processes).run(build_encoder(settings.model, placement, saved))
     names = [benchmark.name for benchmark in benchmarks]
-    _report(settings, record["experiment"], run, state, best, baseline, objective.describe(), names)
+    processes.from_main(
+        lambda: _report(
+            settings, record["experiment"], run, state, best, baseline, objective.describe(), names
+        )
+    )
     return state
 
 
 def _baseline(
-    settings: TrainSettings, run: RunFolder, suite: Suite, placement: Placement
+    settings: TrainSettings,
+    run: RunFolder,
+    suite: Suite,
+    placement: Placement,
+    accelerator: Accelerator,
+    processes: Processes,
 ) -> dict[str, float]:
     """Scores of the untrained model; kept in `baseline.json` for when the run is resumed."""
     path = run.path / "baseline.json"
-    if path.is_file():
+
+    def read() -> dict[str, float] | None:
+        if not path.is_file():
+            return None
         try:
             scores: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))
             return scores
         except ValueError:
             log.warning("%s is damaged: scoring the untrained model again", path)
-    scorecard = suite.run(build_encoder(settings.model, placement))
+            return None
+
+    known = processes.from_main(read)
+    if known is not None:
+        return known
+    with accelerator.local_main_process_first():
+        encoder = build_encoder(settings.model, placement)
+    scorecard = suite.run(encoder)
     score = monitored_if_any(scorecard.scores, settings.trainer)
     log.info(
         "untrained: %s %s (%d texts scored in %.1f s)",
         *(monitor_name(settings.trainer), "none" if score is None else f"{score:.4f}"),
         *(scorecard.num_texts, scorecard.seconds),
     )
-    write_json(path, scorecard.scores)
+    processes.from_main(lambda: write_json(path, scorecard.scores))
     return scorecard.scores
 
 

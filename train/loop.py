@@ -21,15 +21,17 @@ from train.checkpoint import (
     save_checkpoint,
     write_best,
 )
+from train.embedding import TrainedEmbeddings
 from train.errors import UserError
 from train.failures import not_finite, nothing_mined
-from train.frozen import FrozenEncoder
+from train.frozen import FrozenEmbeddings
 from train.interrupts import Interrupted, stop_requests
 from train.objectives import Batch, Objective, PartlyPretrained
+from train.processes import Processes
 from train.progress import progress_bar
 from train.retention import Retention
 from train.runfolder import RunFolder
-from train.schedule import num_warmup_steps, schedule, seed_everything
+from train.schedule import num_warmup_steps, schedule
 from train.selection import monitor_name, monitored, out_of_patience, update_best
 from train.settings import EvalSettings, TrainerSettings
 from train.suite import Suite
@@ -44,6 +46,7 @@ def train_loop(
     objective: Objective,
     suite: Suite,
     accelerator: Accelerator,
+    processes: Processes,
     run: RunFolder,
     trainer: TrainerSettings,
     evaluation: EvalSettings,
@@ -56,6 +59,7 @@ def train_loop(
 
     Args:
         retention: the encoder, and what keeps it near the model that it was.
+        processes: all of them run this loop; the main one writes.
         checkpoint: to go on from, the folder that the encoder's weights are from.
         card: the model card of `best/`.
 
@@ -67,7 +71,12 @@ def train_loop(
         Interrupted: at SIGINT or SIGTERM, once the step that was going on is saved.
     """
     encoder = retention.encoder
-    embed = FrozenEncoder(encoder) if trainer.freeze_encoder else encoder
+    embed: TrainedEmbeddings | FrozenEmbeddings
+    if trainer.freeze_encoder:
+        embed = FrozenEmbeddings(encoder, accelerator, processes)
+    else:
+        caching = trainer.gradient_caching
+        embed = TrainedEmbeddings(encoder, accelerator, processes, seed=seed, caching=caching)
     groups = parameter_groups(encoder, objective.modules, trainer)
     parameters = [p for group in groups for p in group["params"]]
     optimizer = accelerator.prepare_optimizer(
@@ -89,7 +98,10 @@ def train_loop(
 
     if state.step >= total:
         log.info("nothing is left to train: step %d of %d", state.step, total)
-    if checkpoint:  # the run may have been killed once this was saved, before the rest was done
+    if trainer.activation_checkpointing:
+        encoder.checkpoint_activations()
+    processes.same_parameters(encoder, objective.modules)
+    if checkpoint and processes.is_main:  # the run may have been killed once this was saved, before the rest
         if state.best_step is not None:
             restore_best(run.path, state.best_step, card)
         prune(run.path, trainer.keep_checkpoints, state.best_step)
@@ -107,12 +119,18 @@ def train_loop(
         mean_loss = state.loss_sum / max(state.num_losses, 1)
         state.loss_sum, state.num_losses = 0.0, 0
         state.scored_step = state.step
-        # Before the checkpoint: a run that is killed in between drops the line when it goes on.
-        run.log_metrics({"step": state.step, "epoch": state.epoch, "scores": scorecard.scores})
-        saved = save_checkpoint(run.path, retention, objective.modules, optimizer, state, scorecard.scores)
-        if improved:
-            write_best(run.path, saved, card)
-        prune(run.path, trainer.keep_checkpoints, state.best_step)
+
+        def save() -> None:
+            # Before the checkpoint: a run that is killed in between drops the line when it goes on.
+            run.log_metrics({"step": state.step, "epoch": state.epoch, "scores": scorecard.scores})
+            saved = save_checkpoint(
+                run.path, retention, objective.modules, optimizer, state, scorecard.scores
+            )
+            if improved:
+                write_best(run.path, saved, card)
+            prune(run.path, trainer.keep_checkpoints, state.best_step)
+
+        processes.from_main(save)
         log.info(
             "epoch %.4g, step %d: loss %.4f, %s %.4f%s; %.0f texts/s, scored in %.1f s",
             *(state.epoch + state.step_in_epoch / steps_per_epoch, state.step),
@@ -139,16 +157,14 @@ def train_loop(
             objective.modules.train()
             num_anchors = sum(len(anchors) for anchors in shards)
             for micro, anchors in enumerate(shards):
-                seed_everything(seed, state.step, micro)
                 batch = objective.batch(state.epoch, anchors)
                 batches.append(batch)
-                with accelerator.autocast():
-                    embeddings = embed(batch.requests, on_progress=text_counts.append)
+                embeddings = embed(batch.requests, state.step, micro, on_progress=text_counts.append)
                 share = len(anchors) / num_anchors
                 result = retention.hold(objective.loss(embeddings, batch), embeddings, batch, share)
                 if not math.isfinite(result.loss.item()):
                     raise not_finite("loss", result.loss.item(), [batch], state, run)
-                accelerator.backward(result.loss * share)
+                embed.backward(result.loss * share)
                 step_loss += result.loss.item() * share
                 is_empty, part = is_empty and result.is_empty, result.part or ""
                 for name, value in result.logs.items():
@@ -156,6 +172,8 @@ def train_loop(
             state.num_empty[part] = state.num_empty.get(part, 0) + 1 if is_empty else 0
             if state.num_empty[part] >= trainer.max_empty_steps:
                 raise nothing_mined(state, part, run)
+            processes.sum_gradients(encoder.parameters())
+            processes.sum_gradients(objective.modules.parameters(), divide=True)
             limit = trainer.clip_norm if trainer.clip_norm is not None else math.inf
             norm = float(accelerator.clip_grad_norm_(parameters, limit))
             if math.isfinite(norm):
@@ -197,9 +215,10 @@ def train_loop(
             due = is_due(evaluation.every, state.step, epoch_ends=epoch_ends)
             if due or state.step == total:
                 score_and_save(last=state.step == total)
-            if stop_requested() and state.step < total:
+            if processes.any(stop_requested()) and state.step < total:
                 if not due:
-                    save_checkpoint(run.path, retention, objective.modules, optimizer, state, None)
+                    own = run.path, retention, objective.modules, optimizer, state
+                    processes.from_main(lambda: save_checkpoint(*own, None))  # noqa: B023  at once
                 raise Interrupted(f"stopped after step {state.step}, which is saved")
         if state.scored_step != state.step:  # resumed with nothing left to train
             score_and_save(last=True)

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from train.processes import rank_of_launch
+
 _shown: Progress | None = None  # one for all bars: two would write over each other
 
 
@@ -19,7 +21,7 @@ def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
     A bar opened while another is shown stands below it.
     """
     global _shown
-    if not sys.stderr.isatty() and _shown is None:
+    if rank_of_launch() or (not sys.stderr.isatty() and _shown is None):
         yield lambda _: None
         return
     outermost = _shown is None

@@ -14,9 +14,11 @@ from torch import Tensor
 
 from idiomloss import distillation_loss
 from train.adapters import Adapters, check_peft
+from train.embedding import embed_all
 from train.encoder import Encoder
 from train.errors import UserError
 from train.objectives import Batch, Objective, ObjectiveLoss
+from train.processes import Processes
 from train.progress import progress_bar
 from train.prompts import Request
 from train.settings import RetainSettings
@@ -131,17 +133,20 @@ class Distillation:
         base: the base model, which embeds all sentences now: once, in evaluation mode, in float32.
         requests: every sentence that a batch's plain rows can name.
         weight: of the term beside the objective's loss.
+        processes: that share the sentences.
     """
 
-    def __init__(self, base: Encoder, requests: Sequence[Request], weight: float) -> None:
+    def __init__(
+        self, base: Encoder, requests: Sequence[Request], weight: float, processes: Processes | None = None
+    ) -> None:
         self.weight = weight
         distinct = list(dict.fromkeys(requests))
         self._numbers = {request: number for number, request in enumerate(distinct)}
         num_texts = len({base.prompts.render(request)[0] for request in distinct})
         was_training = base.training
         base.eval()
-        with torch.no_grad(), progress_bar("embedding by the base model", num_texts) as advance:
-            self._embeddings = base(distinct, on_progress=advance).float()
+        with progress_bar("embedding by the base model", num_texts) as advance:
+            self._embeddings = embed_all(base, distinct, processes or Processes(), advance).float()
         base.train(was_training)
 
     def term(self, embeddings: Tensor, batch: Batch) -> Tensor:

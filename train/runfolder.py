@@ -36,11 +36,14 @@ class RunFolder:
 
     Args:
         path: created if need be.
+        writes: whether this is the process that writes; in others, all that would write does nothing.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, writes: bool = True) -> None:
         self.path = path
-        path.mkdir(parents=True, exist_ok=True)
+        self.writes = writes
+        if writes:
+            path.mkdir(parents=True, exist_ok=True)
         self._run: dict[str, Any] = {}
 
     def start(self, config: dict[str, Any], **facts: Any) -> None:
@@ -110,10 +113,13 @@ class RunFolder:
             yield
 
     def _write_run(self) -> None:
-        write_json(self.path / "run.json", self._run)
+        if self.writes:
+            write_json(self.path / "run.json", self._run)
 
     def log_metrics(self, record: dict[str, Any]) -> None:
         """Append one line to `metrics.jsonl`."""
+        if not self.writes:
+            return
         path = self.path / "metrics.jsonl"
         with _named_in_errors(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record, allow_nan=False) + "\n")

@@ -27,7 +27,7 @@ def schedule(trainer: TrainerSettings, step: int, warmup: int, total: int) -> fl
     return 1.0 - done if trainer.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
 
 
-def seed_everything(seed: int, step: int, micro_step: int) -> None:
-    """Make what a micro-step draws (dropout) a function of seed and step, whatever came before."""
-    number = int(np.random.SeedSequence([seed, step, micro_step]).generate_state(1)[0])
+def seed_everything(*numbers: int) -> None:
+    """Make what is drawn next (dropout) a function of seed, step and so on, whatever came before."""
+    number = int(np.random.SeedSequence(list(numbers)).generate_state(1)[0])
     torch.manual_seed(number)

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
+from torch import Tensor
 
 from train.benchmarks import Benchmark, Distributions
+from train.embedding import embed_all
 from train.encoder import Encoder
 from train.errors import UserError
+from train.processes import Processes
 from train.progress import progress_bar
 
 log = logging.getLogger(__name__)
@@ -48,10 +50,12 @@ class Suite:
     Args:
         benchmarks: each states its requests; equal requests of several benchmarks are embedded once.
             Several may have one name (that of a dataset), under which their results stand together.
+        processes: that share the texts; the main one scores, and all have the scorecard.
     """
 
-    def __init__(self, benchmarks: Sequence[Benchmark]) -> None:
+    def __init__(self, benchmarks: Sequence[Benchmark], processes: Processes | None = None) -> None:
         self.benchmarks = list(benchmarks)
+        self._processes = processes or Processes()
 
     def run(self, encoder: Encoder, only: Sequence[str] | None = None) -> Scorecard:
         """Score `encoder` as it stands (in evaluation mode, in float32, without gradient).
@@ -70,11 +74,16 @@ class Suite:
         was_training = encoder.training
         encoder.eval()
         try:
-            with torch.no_grad(), progress_bar("scoring", num_texts) as advance:
-                embeddings = encoder(requests, on_progress=advance)
+            with progress_bar("scoring", num_texts) as advance:
+                embeddings = embed_all(encoder, requests, self._processes, advance)
         finally:
             encoder.train(was_training)
         embeddings = embeddings.float().cpu()
+        return self._processes.from_main(lambda: self._score(chosen, embeddings, start, num_texts))
+
+    def _score(
+        self, chosen: Sequence[Benchmark], embeddings: Tensor, start: float, num_texts: int
+    ) -> Scorecard:
         embedded = time.perf_counter()
         if not embeddings.isfinite().all():
             raise UserError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,11 @@ from train.build import (
     resolve_model_path,
     saved_modules,
 )
-from train.device import place
+from train.device import Placement, place, start_processes
 from train.errors import UserError
 from train.runfolder import code_version, fingerprints, package_versions, write_json, write_jsonl, write_text
 from train.settings import EvaluateSettings
-from train.suite import Suite
+from train.suite import Scorecard, Suite
 from train.tables import SAMPLE_NOTE, print_scores
 
 log = logging.getLogger(__name__)
@@ -46,15 +46,18 @@ def zero_shot(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, f
             _check_writable(option, path / "any" if option in ("predictions", "plots") else path)
     placement = place(settings.device, settings.precision)
     log.info(placement.reason)
-    benchmarks, not_scored = build_benchmarks(settings, settings.benchmarks)
+    accelerator, processes = start_processes(placement)
+    with accelerator.local_main_process_first():  # what must be downloaded is downloaded once
+        benchmarks, not_scored = build_benchmarks(settings, settings.benchmarks)
     if settings.predictions is None:
         _check_something_is_scored(settings, benchmarks)
     own = saved_modules(Path(resolve_model_path(settings.model.path)).expanduser(), placement)
     if own is not None and any(benchmark.name == "admire" for benchmark in benchmarks):
         benchmarks = [*benchmarks, *own_benchmarks(settings, own)]
-    suite = Suite(benchmarks)
+    suite = Suite(benchmarks, processes)
     expressions, naming = idiom_expressions(settings.model)
-    encoder = build_encoder(settings.model, placement, expressions=expressions)
+    with accelerator.local_main_process_first():
+        encoder = build_encoder(settings.model, placement, expressions=expressions)
     dtype = placement.autocast_dtype
     lower = torch.autocast(placement.device, dtype) if dtype else contextlib.nullcontext()
     with lower:
@@ -63,17 +66,35 @@ def zero_shot(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, f
         "%d texts in %.1f s, %.0f%% of it the model's",
         *(card.num_texts, card.seconds, 100 * card.encoder_seconds / card.seconds),
     )
+    files = [*naming, *(path for benchmark in suite.benchmarks for path in benchmark.files)]
+    if processes.is_main:
+        _show(settings, card)
+        _write(settings, config, card, placement, not_scored, [b.name for b in benchmarks], files)
+    return card.scores
+
+
+def _show(settings: EvaluateSettings, card: Scorecard) -> None:
     title = f"{settings.model.path} {SAMPLE_NOTE}" if settings.data.sample else settings.model.path
     if card.scores:
         print_scores(card.scores, title)
     for note in card.notes:
         log.info("%s", note)
-    files = [*naming, *(path for benchmark in suite.benchmarks for path in benchmark.files)]
+
+
+def _write(
+    settings: EvaluateSettings,
+    config: dict[str, Any],
+    card: Scorecard,
+    placement: Placement,
+    not_scored: Mapping[str, str],
+    names: Sequence[str],
+    files: Sequence[Path],
+) -> None:
     try:
         if settings.output is not None:
             meta = {
                 "model": settings.model.path,
-                "data": SAMPLE_NOTE if settings.data.sample else ", ".join(b.name for b in benchmarks),
+                "data": SAMPLE_NOTE if settings.data.sample else ", ".join(names),
                 "not_scored": not_scored,
                 "notes": card.notes,
                 "files": fingerprints(files),
@@ -102,7 +123,6 @@ def zero_shot(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, f
                 violins(distributions, Path(settings.plots).expanduser() / f"{name}.png")
     except OSError as error:
         raise UserError(f"could not write {error.filename}: {error.strerror}") from None
-    return card.scores
 
 
 def _check_something_is_scored(settings: EvaluateSettings, benchmarks: Sequence[Benchmark]) -> None:

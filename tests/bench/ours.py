@@ -6,13 +6,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState
-
 from tests.bench.measure import Measured
 from tests.bench.workload import Workload, without_dropout
 from train.build import build_benchmarks, build_encoder, build_objective
-from train.device import place
+from train.device import place, start_processes
 from train.loop import train_loop
 from train.retention import Retention
 from train.runfolder import RunFolder
@@ -25,11 +22,11 @@ def run(workload: Workload) -> Measured:
     objective = build_objective(settings)
     benchmarks, _ = build_benchmarks(settings, ["idiolink"])
     suite = Suite(benchmarks)
-    encoder = build_encoder(settings.model, place(settings.device, settings.precision))
+    placement = place(settings.device, settings.precision)
+    encoder = build_encoder(settings.model, placement)
     if not workload.dropout:
         without_dropout(encoder.model)
-    AcceleratorState._reset_state(reset_partial_state=True)
-    accelerator = Accelerator(mixed_precision="no", cpu=True)
+    accelerator, processes = start_processes(placement)
     scored: list[float] = []
     suite_run = suite.run
 
@@ -48,6 +45,7 @@ def run(workload: Workload) -> Measured:
             objective,
             suite,
             accelerator,
+            processes,
             run_folder,
             settings.trainer,
             settings.eval,

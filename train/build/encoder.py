@@ -12,6 +12,7 @@ from train.encoder import Encoder
 from train.errors import UserError
 from train.idiom_tokens import read_expressions
 from train.objectives import Objective
+from train.processes import Processes
 from train.retention import Distillation, Retention, weights_digest
 from train.settings import ModelSettings, TrainSettings
 
@@ -83,11 +84,13 @@ def build_retention(
     objective: Objective,
     checkpoint: Path | None,
     expressions: Sequence[str] = (),
+    processes: Processes | None = None,
 ) -> Retention:
     """The encoder to train, as the base model or the checkpoint has it, and the remedies around it.
 
     Args:
         expressions: to get idiom tokens; the base model then is the one with these tokens, untrained.
+        processes: that share what the base model is to embed.
     """
     own = settings.retain
     if not own.is_on:
@@ -97,7 +100,7 @@ def build_retention(
     base = weights_digest(encoder)
     distillation = None
     if own.distillation:
-        distillation = Distillation(encoder, objective.plain_requests, own.distillation)
+        distillation = Distillation(encoder, objective.plain_requests, own.distillation, processes)
     if checkpoint is not None and not own.moves_back:
         encoder = build_encoder(settings.model, placement, checkpoint)
     adapters = None

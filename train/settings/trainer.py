@@ -23,6 +23,8 @@ class TrainerSettings(Section):
     warmup_ratio: Ratio
     warmup_steps: NonNegativeInt | None
     clip_norm: PositiveFloat | None
+    gradient_caching: bool
+    activation_checkpointing: bool
     monitor: Names
     patience: PositiveInt | None
     min_delta: NonNegativeFloat

@@ -1,0 +1,120 @@
+"""Several processes of one launch on this machine, without a launcher and without importing all anew.
+
+`python -m tests.launches` imports torch and all the rest once (seconds) and forks the processes of each launch,
+which talk to each other by gloo. Each runs a function `module:name` with the same arguments.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+_LIMIT = 120.0  # seconds of a launch
+
+
+class Launches:
+    """The forking process, seen from a test."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.launches"],
+            cwd=ROOT,
+            # One thread: a process that computes with more of them cannot be forked.
+            env={**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        self._process.stdout.readline()  # all is imported
+
+    def __call__(self, count: int, function: str, **arguments: Any) -> list[tuple[int, str]]:
+        """Exit status and output of each process, by number; a negative status is a signal's."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([count, function, arguments]) + "\n")
+        self._process.stdin.flush()
+        return [(status, said) for status, said in json.loads(self._process.stdout.readline())]
+
+    def close(self) -> None:
+        self._process.communicate(timeout=60)
+
+
+def serve() -> None:
+    import torch
+
+    import tests.tiny_runs  # noqa: F401  imported here, so that no child has to
+
+    torch.set_num_threads(1)
+    answers = os.fdopen(os.dup(1), "w")
+    with open(os.devnull, "w") as nowhere:  # noqa: PTH123
+        os.dup2(nowhere.fileno(), 1)
+    print("ready", file=answers, flush=True)
+    for line in sys.stdin:
+        answers.write(json.dumps(_launch(*json.loads(line))) + "\n")
+        answers.flush()
+
+
+def _launch(count: int, function: str, arguments: dict[str, Any]) -> list[tuple[int, str]]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    children, outputs = [], []
+    for rank in range(count):
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.dup2(writing, 2)
+            place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
+            os.environ |= {name: str(value) for name, value in place.items()}
+            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            os._exit(_run(function, arguments))
+        os.close(writing)
+        children.append(child)
+        outputs.append(reading)
+    statuses: dict[int, int] = {}
+    deadline = time.monotonic() + _LIMIT
+    while len(statuses) < count:
+        for child in set(children) - statuses.keys():
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                statuses[child] = os.waitstatus_to_exitcode(status)
+                if statuses[child] != 0:  # as a launcher does: one has failed, so all are to end
+                    deadline = min(deadline, time.monotonic() + 20)
+        if time.monotonic() > deadline:
+            for child in set(children) - statuses.keys():
+                os.kill(child, signal.SIGKILL)
+        time.sleep(0.02)
+    said = []
+    for reading in outputs:
+        with os.fdopen(reading, errors="replace") as output:
+            said.append(output.read())
+    return [(statuses[child], text) for child, text in zip(children, said, strict=True)]
+
+
+def _run(function: str, arguments: dict[str, Any]) -> int:
+    import logging
+
+    logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
+    module, _, name = function.partition(":")
+    try:
+        getattr(importlib.import_module(module), name)(**arguments)
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    serve()
