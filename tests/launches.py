@@ -1,6 +1,6 @@
 """Several processes of one launch on this machine, without a launcher and without importing all anew.
 
-`python -m tests.launches` imports torch and all the rest once (seconds) and forks the processes of each launch,
+`python -m tests.launches` imports torch and all the rest once (seconds) and forks the processes of a launch,
 which talk to each other by gloo. Each runs a function `module:name` with the same arguments.
 """
 
@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from pathlib import Path
@@ -71,17 +72,16 @@ def _launch(count: int, function: str, arguments: dict[str, Any]) -> list[tuple[
         port = free.getsockname()[1]
     children, outputs = [], []
     for rank in range(count):
-        reading, writing = os.pipe()
+        output = tempfile.TemporaryFile()  # noqa: SIM115  a pipe would fill up
         child = os.fork()
         if child == 0:
-            os.dup2(writing, 2)
+            os.dup2(output.fileno(), 2)
             place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
             os.environ |= {name: str(value) for name, value in place.items()}
             os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
             os._exit(_run(function, arguments))
-        os.close(writing)
         children.append(child)
-        outputs.append(reading)
+        outputs.append(output)
     statuses: dict[int, int] = {}
     deadline = time.monotonic() + _LIMIT
     while len(statuses) < count:
@@ -96,9 +96,10 @@ def _launch(count: int, function: str, arguments: dict[str, Any]) -> list[tuple[
                 os.kill(child, signal.SIGKILL)
         time.sleep(0.02)
     said = []
-    for reading in outputs:
-        with os.fdopen(reading, errors="replace") as output:
-            said.append(output.read())
+    for output in outputs:
+        with output:
+            output.seek(0)
+            said.append(output.read().decode(errors="replace"))
     return [(statuses[child], text) for child, text in zip(children, said, strict=True)]
 
 

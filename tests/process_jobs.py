@@ -1,0 +1,84 @@
+"""What the processes of a launch do in tests; see :mod:`tests.launches`."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from tests.tiny_runs import composed, resume, train
+from train.build import build_encoder, build_objective
+from train.device import place, start_processes
+from train.embedding import TrainedEmbeddings
+from train.errors import UserError
+from train.loop import parameter_groups
+from train.settings import TrainSettings, check
+from train.suite import Suite
+
+
+def gradients(options: list[str], output: str, *, caching: bool = False) -> None:
+    """Gradients of each step of an epoch, with dropout, of the weights as they are, in a file."""
+    settings = check(TrainSettings, composed("config", *options))
+    placement = place("cpu", "fp32")
+    accelerator, processes = start_processes(placement)
+    objective = build_objective(settings)
+    encoder = build_encoder(settings.model, placement)
+    encoder.train()
+    torch.manual_seed(processes.rank)  # what comes before a step must not matter
+    embed = TrainedEmbeddings(encoder, accelerator, processes, seed=1, caching=caching)
+    parameter_groups(encoder, objective.modules, settings.trainer)
+    named = {**dict(encoder.named_parameters()), **dict(objective.modules.named_parameters())}
+    kept: dict[str, torch.Tensor] = {}
+    for step, shards in enumerate(objective.plan(0, 2)):
+        logs: dict[str, float] = {}
+        for micro, anchors in enumerate(shards):
+            batch = objective.batch(0, anchors)
+            result = objective.loss(embed(batch.requests, step, micro), batch)
+            embed.backward(result.loss / len(shards))
+            logs = {name: logs.get(name, 0.0) + value for name, value in result.logs.items()}
+        processes.sum_gradients(encoder.parameters())
+        processes.sum_gradients(objective.modules.parameters(), divide=True)
+        for name, p in named.items():
+            if p.grad is not None:
+                kept[f"{step}.{name}"] = p.grad.clone()
+            p.grad = None
+        kept |= {f"{step}.log.{name}": torch.tensor(value) for name, value in logs.items()}
+    if processes.is_main:
+        save_file(kept, output)
+
+
+def whole_run(
+    folder: str,
+    options: list[str],
+    *,
+    go_on: bool = False,
+    die: list[int] | None = None,
+    fail: bool = False,
+) -> None:
+    """A run, or its continuation.
+
+    Args:
+        die: process and evaluation at which that process is killed.
+        fail: process 1 meets an error of its own when it first scores.
+    """
+    rank = int(os.environ["RANK"])
+    real, calls = Suite.run, 0
+
+    def watched(suite: Suite, *arguments: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if die == [rank, calls]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if fail and rank == 1:
+            raise UserError("this process has run into something")
+        return real(suite, *arguments, **named)
+
+    Suite.run = watched  # type: ignore[assignment,method-assign]
+    if go_on:
+        resume(Path(folder), *options)
+    else:
+        train(Path(folder) if rank == 0 else Path("not_the_main_one"), options)
