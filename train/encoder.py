@@ -292,7 +292,10 @@ class Encoder(nn.Module):
         own = first.auto_model
         try:
             # The reentrant form needs inputs with a gradient, which token ids have not.
-            own.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            # transformers renames it in 5.x; the old name goes in 6.
+            old = "gradient_checkpointing_enable"
+            enable = getattr(own, "activation_checkpointing_enable", None) or getattr(own, old)
+            enable({"use_reentrant": False})
         except (AttributeError, ValueError) as error:
             raise UserError(
                 f"trainer.activation_checkpointing=true: {type(own).__name__} cannot ({error})"
