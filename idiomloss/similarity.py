@@ -30,8 +30,7 @@ def cosine_similarity(a: Tensor, b: Tensor) -> Tensor:
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
         raise ValueError(f"expected (B, D) and (N, D), got {tuple(a.shape)} and {tuple(b.shape)}")
     with torch.autocast(device_type=a.device.type, enabled=False):
-        a, b = full_precision(a), full_precision(b)
-        return functional.normalize(a, dim=-1) @ functional.normalize(b, dim=-1).T
+        return unit_vectors(a) @ unit_vectors(b).T
 
 
 def paired_cosine_similarity(a: Tensor, b: Tensor) -> Tensor:
@@ -51,5 +50,12 @@ def paired_cosine_similarity(a: Tensor, b: Tensor) -> Tensor:
             f"expected two tensors of one shape (N, D), got {tuple(a.shape)} and {tuple(b.shape)}"
         )
     with torch.autocast(device_type=a.device.type, enabled=False):
-        a, b = full_precision(a), full_precision(b)
-        return (functional.normalize(a, dim=-1) * functional.normalize(b, dim=-1)).sum(-1)
+        return (unit_vectors(a) * unit_vectors(b)).sum(-1)
+
+
+def unit_vectors(embeddings: Tensor) -> Tensor:
+    """Embeddings of length 1 (a zero vector stays one), in float32 at least; the same shape.
+
+    For many products with the same embeddings; of two such, cosine similarity is the dot product.
+    """
+    return functional.normalize(full_precision(embeddings), dim=-1)

@@ -263,6 +263,8 @@ def _unexpected(error: Exception) -> str:
 def _exit(message: str, status: int) -> None:
     who = ""
     if has_peers():
+        if rank_of_launch() and status == 130:  # the main process says it
+            os._exit(status)
         who = f"process {rank_of_launch()}: "
         if "another process" in message or rank_of_launch():
             time.sleep(_AFTER_THE_FIRST)  # the launcher ends the others once one has ended

@@ -18,8 +18,8 @@ def tokenise(text: str) -> list[str]:
     return _TOKEN.findall(text.lower())
 
 
-def bm25(queries: Sequence[str], documents: Sequence[str], *, k1: float = 0.9, b: float = 0.4) -> Tensor:
-    """Okapi BM25 of every query with every document.
+class BM25:
+    """Okapi BM25 of queries with every document of a corpus.
 
     score(q, d) = sum over the query's words w (with repetition) of
     idf(w) · tf · (k1 + 1) / (tf + k1 · (1 − b + b · |d| / mean |d|)), with
@@ -27,33 +27,36 @@ def bm25(queries: Sequence[str], documents: Sequence[str], *, k1: float = 0.9, b
     vocabulary, as `rank_bm25.BM25Okapi` has it (other forms of idf miss the published figures).
 
     Args:
-        queries: Q texts.
         documents: N texts.
         k1: saturation of the term frequency.
         b: strength of the length normalisation.
 
-    Returns:
-        (Q, N), float64.
-
     References:
         Hashiloni et al. 2026, arXiv 2605.22247, BM25 baseline (k1 = 0.9, b = 0.4).
     """
-    counts = [Counter(tokenise(document)) for document in documents]
-    vocabulary = {word: i for i, word in enumerate(dict.fromkeys(w for c in counts for w in c))}
-    lengths = np.array([c.total() for c in counts], dtype=np.float64)
-    norm = k1 * (1 - b + b * lengths / max(lengths.mean(), 1e-12))  # (N,)
 
-    document_frequency = Counter(word for c in counts for word in c)
-    idf = {w: math.log((len(counts) - n + 0.5) / (n + 0.5)) for w, n in document_frequency.items()}
-    floor = 0.25 * sum(idf.values()) / max(len(idf), 1)
-    weights = np.array([idf[w] if idf[w] >= 0 else floor for w in vocabulary])
+    def __init__(self, documents: Sequence[str], *, k1: float = 0.9, b: float = 0.4) -> None:
+        counts = [Counter(tokenise(document)) for document in documents]
+        vocabulary = {word: i for i, word in enumerate(dict.fromkeys(w for c in counts for w in c))}
+        lengths = np.array([c.total() for c in counts], dtype=np.float64)
+        norm = k1 * (1 - b + b * lengths / max(lengths.mean(), 1e-12))  # (N,)
 
-    by_word = _count_matrix(counts, vocabulary)  # (N, V), term frequencies
-    rows, columns = by_word.nonzero()
-    tf = by_word.data
-    by_word.data = weights[columns] * tf * (k1 + 1) / (tf + norm[rows])
-    asked = [Counter(tokenise(query)) for query in queries]
-    return torch.from_numpy((_count_matrix(asked, vocabulary) @ by_word.T).toarray())
+        document_frequency = Counter(word for c in counts for word in c)
+        idf = {w: math.log((len(counts) - n + 0.5) / (n + 0.5)) for w, n in document_frequency.items()}
+        floor = 0.25 * sum(idf.values()) / max(len(idf), 1)
+        weights = np.array([idf[w] if idf[w] >= 0 else floor for w in vocabulary])
+
+        by_word = _count_matrix(counts, vocabulary)  # (N, V), term frequencies
+        rows, columns = by_word.nonzero()
+        tf = by_word.data
+        by_word.data = weights[columns] * tf * (k1 + 1) / (tf + norm[rows])
+        self._vocabulary = vocabulary
+        self._by_word = by_word.T
+
+    def scores(self, queries: Sequence[str]) -> Tensor:
+        """(Q, N), float64."""
+        asked = [Counter(tokenise(query)) for query in queries]
+        return torch.from_numpy((_count_matrix(asked, self._vocabulary) @ self._by_word).toarray())
 
 
 def _count_matrix(counts: Sequence[Counter[str]], vocabulary: dict[str, int]) -> csr_array:

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from idiomloss import cosine_similarity
+from idiomloss.similarity import unit_vectors
 from train.benchmarks import BenchmarkResult
-from train.benchmarks.bm25 import bm25
+from train.benchmarks.bm25 import BM25
 from train.benchmarks.multivector import mean_of_best, windows, words_within
-from train.benchmarks.retrieval import ndcg, r_precision, rank, recall_at_r, relevance_by_rank
+from train.benchmarks.retrieval import ndcg, r_precision, rank_in_parts, recall_at_r
 from train.benchmarks.senses import Knowledge, rank_scores
 from train.data.idiolink import (
     Document,
-    Query,
     Split,
     document_request,
-    is_relevant,
     query_request,
 )
 from train.prompts import Request, Role
@@ -33,6 +31,7 @@ from train.scorekeys import (
     idiolink_key,
 )
 
+_NDCG = 10
 _TOP_SAVED = 10  # documents saved a query in the per-query results
 
 
@@ -88,7 +87,7 @@ class IdioLinkBenchmark:
                 self._ask_pieces(split, several, "documents", split.documents)
             if diagnosis:
                 self._ask(split, "knowledge", self._knowledge[split.name].requests)
-        self._relevant = {split.name: _relevance(split) for split in self.splits}
+        self._relevance = {split.name: Relevance(split) for split in self.splits}
         self._lexical: dict[tuple[str, str], Tensor] = {}
 
     def _ask(self, split: Split, what: str, requests: Sequence[Request]) -> None:
@@ -120,35 +119,44 @@ class IdioLinkBenchmark:
             documents = embeddings[self._place[split.name, "documents"]]
             for mode in self.query_modes:
                 queries = embeddings[self._place[split.name, mode]]
-                self._score_mode(split, mode, cosine_similarity(queries, documents), result)
+                self._score_mode(split, mode, self._rank(split, _cosines(queries, documents)), result)
             for several in self.multivector_modes:
                 asked, held = (split.name, f"{several} queries"), (split.name, f"{several} documents")
                 similarity = mean_of_best(
                     *(embeddings[self._place[asked]], self._owner[asked]),
                     *(embeddings[self._place[held]], self._owner[held]),
                 )
-                self._score_mode(split, several, similarity, result)
+                self._score_mode(split, several, self._rank(split, similarity.__getitem__), result)
                 key = idiolink_key(split.name, several, VECTORS_PER_DOCUMENT)
                 result.scores[key] = len(self._owner[held]) / len(split.documents)
             for lexical in self.bm25_modes:
-                self._score_mode(split, lexical, self._bm25(split, lexical), result)
+                self._score_mode(split, lexical, self._ranked_by_words(split, lexical), result)
             if self._knowledge:
                 asked_for = embeddings[self._place[split.name, "knowledge"]]
                 result.scores.update(self._knowledge[split.name].score(asked_for))
         return result
 
-    def _bm25(self, split: Split, mode: str) -> Tensor:
+    def _rank(self, split: Split, similarity: Callable[[slice], Tensor]) -> Tensor:
+        """Int (Q, K): as deep as the metrics look."""
+        documents = len(split.documents)
+        depth = documents if self._knowledge else max(self._relevance[split.name].most, _NDCG, _TOP_SAVED)
+        return rank_in_parts(similarity, len(split.queries), documents, depth)
+
+    def _ranked_by_words(self, split: Split, mode: str) -> Tensor:
         # Depends on no model: computed at the first checkpoint, kept for the rest.
         if (split.name, mode) not in self._lexical:
             queries = [q.span if mode == "bm25_span" else q.sentence for q in split.queries]
-            scores = bm25(queries, [d.sentence for d in split.documents])
-            self._lexical[split.name, mode] = scores
+            bm25 = BM25([d.sentence for d in split.documents])
+            self._lexical[split.name, mode] = self._rank(split, lambda some: bm25.scores(queries[some]))
         return self._lexical[split.name, mode]
 
-    def _score_mode(self, split: Split, mode: str, similarity: Tensor, result: BenchmarkResult) -> None:
-        ranking = rank(similarity).cpu()
-        hits = relevance_by_rank(ranking, self._relevant[split.name])
-        metrics = {"r_precision": r_precision(hits), "ndcg@10": ndcg(hits, 10)}
+    def _score_mode(self, split: Split, mode: str, ranking: Tensor, result: BenchmarkResult) -> None:
+        relevance = self._relevance[split.name]
+        hits = relevance.hits(ranking)
+        metrics = {
+            "r_precision": r_precision(hits, relevance.number),
+            "ndcg@10": ndcg(hits, relevance.number, _NDCG),
+        }
 
         idiomatic = torch.tensor([q.usage == "idiomatic" for q in split.queries])
         gold = torch.tensor([q.is_gold for q in split.queries])
@@ -167,10 +175,9 @@ class IdioLinkBenchmark:
 
         recalls = {}
         for usage in IDIOLINK_RELEVANT_USAGES:
-            of_usage = torch.tensor([d.usage == usage for d in split.documents])
-            of_kind = hits & of_usage[ranking]
-            recalls[usage] = recall_at_r(hits, of_kind)
-            values = recalls[usage][idiomatic & of_kind.any(1)]
+            of_usage, number = relevance.of_usage(usage)
+            recalls[usage] = recall_at_r(hits & of_usage[ranking], relevance.number, number)
+            values = recalls[usage][idiomatic & (number > 0)]
             if len(values):
                 key = idiolink_key(split.name, mode, "recall_at_r", usage)
                 result.scores[key] = values.mean().item()
@@ -179,17 +186,43 @@ class IdioLinkBenchmark:
         result.per_query.extend(_per_query(split, mode, ranking, hits, metrics, recalls))
 
 
-def _relevance(split: Split) -> Tensor:
-    """Bool (Q, N)."""
-    by_class: dict[tuple[str, str], Tensor] = {}
+def _cosines(queries: Tensor, documents: Tensor) -> Callable[[slice], Tensor]:
+    units = unit_vectors(documents)  # once, for all parts
+    return lambda some: unit_vectors(queries[some]) @ units.T
 
-    def row(query: Query) -> Tensor:
-        key = query.idiom, query.meaning
-        if key not in by_class:
-            by_class[key] = torch.tensor([is_relevant(query, d) for d in split.documents])
-        return by_class[key]
 
-    return torch.stack([row(query) for query in split.queries])
+class Relevance:
+    """Which documents of a split are relevant to which query: those of its idiom in its meaning.
+
+    Attributes:
+        number: int (Q,), R.
+        most: the greatest R.
+    """
+
+    def __init__(self, split: Split) -> None:
+        classes: dict[tuple[str, str], int] = {}
+        self._documents = torch.tensor([classes.setdefault(_class(d), len(classes)) for d in split.documents])
+        self._queries = torch.tensor([classes.setdefault(_class(q), len(classes)) for q in split.queries])
+        self._usages = [document.usage for document in split.documents]
+        self._num_classes = len(classes)
+        self.number = self._count(self._documents)
+        self.most = int(self.number.max())
+
+    def hits(self, ranking: Tensor) -> Tensor:
+        """Bool (Q, K): whether the document at each rank is relevant."""
+        return self._documents[ranking] == self._queries[:, None]
+
+    def of_usage(self, usage: str) -> tuple[Tensor, Tensor]:
+        """Bool (N,), whether a document is of that usage, and int (Q,), how many of these are relevant."""
+        chosen = torch.tensor([own == usage for own in self._usages])
+        return chosen, self._count(self._documents[chosen])
+
+    def _count(self, documents: Tensor) -> Tensor:
+        return torch.bincount(documents, minlength=self._num_classes)[self._queries]
+
+
+def _class(record: Document) -> tuple[str, str]:
+    return record.idiom, record.meaning
 
 
 def _per_query(

@@ -1,67 +1,92 @@
-"""Binary retrieval metrics on a matrix of similarities. Ties are broken by corpus order."""
+"""Binary retrieval metrics on rankings. Ties are broken by corpus order."""
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+_PAIRS_AT_ONCE = 16_000_000  # similarities in memory, 64 MB in float32
 
-def rank(similarity: Tensor) -> Tensor:
+
+def rank(similarity: Tensor, depth: int | None = None) -> Tensor:
     """Corpus positions, best first, for each query.
 
     Args:
         similarity: (Q, N).
+        depth: only the first so many.
 
     Returns:
-        int (Q, N). Of equal similarities the document that comes first in the corpus ranks first
-        (trec_eval would put the one with the greater id first).
+        int (Q, min(depth, N)). Of equal similarities the document that comes first in the corpus ranks
+        first (trec_eval would put the one with the greater id first).
     """
-    return similarity.argsort(dim=1, descending=True, stable=True)
+    if depth is None or depth >= similarity.shape[1]:
+        return similarity.argsort(dim=1, descending=True, stable=True)
+    last = similarity.topk(depth, dim=1).values[:, -1:]
+    chosen = similarity >= last
+    unclear = chosen.sum(1) != depth  # several documents share the last one's similarity (or are NaN)
+    ranking = torch.empty(len(similarity), depth, dtype=torch.long, device=similarity.device)
+    clear = similarity[~unclear]
+    positions = chosen[~unclear].nonzero()[:, 1].view(-1, depth)  # in the corpus' order
+    order = clear.gather(1, positions).argsort(dim=1, descending=True, stable=True)
+    ranking[~unclear] = positions.gather(1, order)
+    ranking[unclear] = similarity[unclear].argsort(dim=1, descending=True, stable=True)[:, :depth]
+    return ranking
 
 
-def relevance_by_rank(ranking: Tensor, relevant: Tensor) -> Tensor:
-    """Bool (Q, N): whether the document at each rank is relevant.
+def rank_in_parts(
+    similarity: Callable[[slice], Tensor], num_queries: int, num_documents: int, depth: int
+) -> Tensor:
+    """As :func:`rank`, for a few queries at a time: memory does not grow with queries times documents.
 
     Args:
-        ranking: int (Q, N), from :func:`rank`.
-        relevant: bool (Q, N) by corpus position.
+        similarity: of some queries with all documents, (some, N).
+
+    Returns:
+        int (Q, min(depth, N)), on the CPU.
     """
-    return relevant.gather(1, ranking)
+    some = max(_PAIRS_AT_ONCE // max(num_documents, 1), 1)
+    parts = [
+        rank(similarity(slice(start, start + some)), depth).cpu() for start in range(0, num_queries, some)
+    ]
+    return torch.cat(parts)
 
 
-def r_precision(hits: Tensor) -> Tensor:
+def r_precision(hits: Tensor, num_relevant: Tensor) -> Tensor:
     """Share of relevant documents among the first R, R = the query's number of relevant documents.
 
     Args:
-        hits: bool (Q, N) by rank.
+        hits: bool (Q, K) by rank, K at least the greatest R.
+        num_relevant: int (Q,), R.
 
     Returns:
         (Q,), float64; 0 for a query without relevant documents.
     """
-    num_relevant = hits.sum(1)
-    within = torch.arange(hits.shape[1], device=hits.device)[None] < num_relevant[:, None]
-    return (hits & within).sum(1).double() / num_relevant.clamp(min=1)
+    return recall_at_r(hits, num_relevant, num_relevant.clamp(min=1))
 
 
-def recall_at_r(hits: Tensor, of_kind: Tensor) -> Tensor:
+def recall_at_r(of_kind: Tensor, num_relevant: Tensor, num_of_kind: Tensor) -> Tensor:
     """Share of one kind's relevant documents that stand within the first R of all.
 
     Args:
-        hits: bool (Q, N) by rank, over all relevant documents (their number is R).
-        of_kind: bool (Q, N) by rank: relevant and of the kind in question.
+        of_kind: bool (Q, K) by rank, K at least the greatest R: relevant and of the kind in question.
+        num_relevant: int (Q,), R: relevant documents of all kinds.
+        num_of_kind: int (Q,), those of the kind.
 
     Returns:
         (Q,), float64; NaN for a query without relevant documents of that kind.
     """
-    within = torch.arange(hits.shape[1], device=hits.device)[None] < hits.sum(1)[:, None]
-    return (of_kind & within).sum(1).double() / of_kind.sum(1)
+    within = torch.arange(of_kind.shape[1], device=of_kind.device)[None] < num_relevant[:, None]
+    return (of_kind & within).sum(1).double() / num_of_kind
 
 
-def ndcg(hits: Tensor, k: int) -> Tensor:
+def ndcg(hits: Tensor, num_relevant: Tensor, k: int) -> Tensor:
     """Normalised discounted cumulative gain of the first k, gain 1 for a relevant document.
 
     DCG = sum over ranks i = 1..k of hit_i / log2(i + 1), divided by that of an ideal ranking.
 
     Args:
-        hits: bool (Q, N) by rank.
+        hits: bool (Q, K) by rank, K at least k or the whole corpus.
+        num_relevant: int (Q,).
         k: cut-off.
 
     Returns:
@@ -71,4 +96,4 @@ def ndcg(hits: Tensor, k: int) -> Tensor:
     discounts = 1.0 / torch.arange(2, k + 2, device=hits.device, dtype=torch.float64).log2()
     dcg = hits[:, :k].double() @ discounts
     ideal = torch.cat([discounts.new_zeros(1), discounts.cumsum(0)])
-    return dcg / ideal[hits.sum(1).clamp(max=k)].clamp(min=discounts[0])
+    return dcg / ideal[num_relevant.clamp(max=k)].clamp(min=discounts[0])

@@ -9,7 +9,7 @@ import pytest
 import torch
 from rank_bm25 import BM25Okapi
 
-from train.benchmarks.bm25 import bm25, tokenise
+from train.benchmarks.bm25 import BM25, tokenise
 from train.data.idiolink import load_split
 
 
@@ -21,7 +21,7 @@ def test_tokens() -> None:
 
 def test_by_hand() -> None:
     """'cat' stands in one of three documents, of mean length 2."""
-    scores = bm25(["cat", "cat cat", "bird"], ["cat cat dog", "dog dog", "dog"])
+    scores = BM25(["cat cat dog", "dog dog", "dog"]).scores(["cat", "cat cat", "bird"])
     idf = math.log((3 - 1 + 0.5) / (1 + 0.5))
     expected = idf * 2 * 1.9 / (2 + 0.9 * (1 - 0.4 + 0.4 * 3 / 2))
     assert scores[0].tolist() == pytest.approx([expected, 0, 0])
@@ -35,12 +35,12 @@ def test_equal_rank_bm25(sample_root: Path) -> None:
     queries = [q.sentence for q in split.queries] + [q.span for q in split.queries]
     theirs = BM25Okapi([tokenise(d) for d in documents], k1=0.9, b=0.4, epsilon=0.25)
     expected = torch.tensor([theirs.get_scores(tokenise(q)).tolist() for q in queries], dtype=torch.float64)
-    torch.testing.assert_close(bm25(queries, documents), expected)
+    torch.testing.assert_close(BM25(documents).scores(queries), expected)
 
 
 def test_words_in_most_documents_get_the_floor() -> None:
     """ln((3 − 3 + 0.5) / 3.5) < 0, so `the` gets 0.25 × the mean idf of the four words."""
-    scores = bm25(["the"], ["the cat", "the dog", "the bird"])
+    scores = BM25(["the cat", "the dog", "the bird"]).scores(["the"])
     rare, common = math.log(2.5 / 1.5), math.log(0.5 / 3.5)
     floor = 0.25 * (3 * rare + common) / 4
     assert scores[0].tolist() == pytest.approx([floor * 1.9 / (1 + 0.9)] * 3)

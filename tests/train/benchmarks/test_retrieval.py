@@ -6,24 +6,39 @@ import pytest
 import pytrec_eval
 import torch
 
-from train.benchmarks.retrieval import ndcg, r_precision, rank, recall_at_r, relevance_by_rank
+from train.benchmarks import retrieval
+from train.benchmarks.retrieval import ndcg, r_precision, rank, rank_in_parts, recall_at_r
 
 
 def test_by_hand() -> None:
     """Relevant at ranks 1 and 4 of 5; R = 2."""
     hits = torch.tensor([[True, False, False, True, False]])
-    assert r_precision(hits).item() == 0.5
+    both, one = torch.tensor([2]), torch.tensor([1])
+    assert r_precision(hits, both).item() == 0.5
     dcg, ideal = 1 + 1 / 2.321928094887362, 1 + 1 / 1.584962500721156
-    assert ndcg(hits, 10).item() == pytest.approx(dcg / ideal, abs=1e-12)
-    assert ndcg(hits, 1).item() == 1.0
+    assert ndcg(hits, both, 10).item() == pytest.approx(dcg / ideal, abs=1e-12)
+    assert ndcg(hits, both, 1).item() == 1.0
     kind = torch.tensor([[False, False, False, True, False]])
-    assert recall_at_r(hits, kind).item() == 0.0
-    assert recall_at_r(hits, hits & ~kind).item() == 1.0
+    assert recall_at_r(kind, both, one).item() == 0.0
+    assert recall_at_r(hits & ~kind, both, one).item() == 1.0
 
 
 def test_no_relevant_documents_score_zero() -> None:
-    hits = torch.zeros(1, 4, dtype=torch.bool)
-    assert r_precision(hits).item() == ndcg(hits, 10).item() == 0.0
+    hits, none = torch.zeros(1, 4, dtype=torch.bool), torch.tensor([0])
+    assert r_precision(hits, none).item() == ndcg(hits, none, 10).item() == 0.0
+    assert recall_at_r(hits, none, none).isnan().all()
+
+
+@pytest.mark.parametrize("depth", [1, 7, 50, 149, 150, 200])
+def test_the_first_few_are_those_of_the_whole_ranking(depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also with many ties, and a few queries at a time."""
+    g = torch.Generator().manual_seed(depth)
+    for similarity in (torch.rand(40, 150, generator=g), torch.randint(0, 9, (40, 150), generator=g).float()):
+        expected = rank(similarity)[:, :depth]
+        assert torch.equal(rank(similarity, depth), expected)
+        for pairs in (1, 1000, 10**6):
+            monkeypatch.setattr(retrieval, "_PAIRS_AT_ONCE", pairs)
+            assert torch.equal(rank_in_parts(similarity.__getitem__, 40, 150, depth), expected)
 
 
 def test_ties_go_to_the_earlier_document() -> None:
@@ -40,7 +55,7 @@ def test_equal_pytrec_eval(seed: int) -> None:
     similarity = torch.stack([torch.randperm(num_documents, generator=g) for _ in range(num_queries)]).float()
     relevant = torch.rand(num_queries, num_documents, generator=g) < torch.rand(num_queries, 1, generator=g)
     relevant[:, 0] = True
-    hits = relevance_by_rank(rank(similarity), relevant)
+    hits, number = relevant.gather(1, rank(similarity)), relevant.sum(1)
 
     names = [f"d{n:03d}" for n in range(num_documents)]
     qrel = {
@@ -50,5 +65,5 @@ def test_equal_pytrec_eval(seed: int) -> None:
     run = {str(q): dict(zip(names, row, strict=True)) for q, row in enumerate(similarity.tolist())}
     theirs = pytrec_eval.RelevanceEvaluator(qrel, {"Rprec", "ndcg_cut.10"}).evaluate(run)
     for q in range(num_queries):
-        assert r_precision(hits)[q].item() == pytest.approx(theirs[str(q)]["Rprec"], abs=1e-12)
-        assert ndcg(hits, 10)[q].item() == pytest.approx(theirs[str(q)]["ndcg_cut_10"], abs=1e-12)
+        assert r_precision(hits, number)[q].item() == pytest.approx(theirs[str(q)]["Rprec"], abs=1e-12)
+        assert ndcg(hits, number, 10)[q].item() == pytest.approx(theirs[str(q)]["ndcg_cut_10"], abs=1e-12)
