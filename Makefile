@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# A process a core, each computing with one thread: small models gain nothing from more.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n logical --maxprocesses 4 --dist worksteal
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -17,10 +19,10 @@ run: install ## fine-tune on the project's own sample data with the packaged Min
 	$(BIN)/python -m train +experiment=idiolink_ft data=sample
 
 test: install ## all tests (real data: $$IDIOM_DATA, else ../shared/data)
-	$(BIN)/pytest
+	$(PYTEST)
 
 test-fast: install ## the tests that take seconds
-	$(BIN)/pytest -m 'not slow'
+	$(PYTEST) -m 'not slow'
 
 check: install ## lint, formatting, types
 	$(BIN)/ruff check .

@@ -18,7 +18,7 @@ def run(
     environment: Mapping[str, str | None] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """`python -m <arguments>`; a variable given as None is taken out of the environment."""
-    env = {**os.environ, "OMP_NUM_THREADS": "2", "HYDRA_FULL_ERROR": "0"}
+    env = {"OMP_NUM_THREADS": "2", **os.environ, "HYDRA_FULL_ERROR": "0"}
     for name, value in (environment or {}).items():
         env.pop(name, None)
         if value is not None:

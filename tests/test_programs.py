@@ -115,6 +115,7 @@ def test_evaluating_best_gives_the_runs_scores(tmp_path: Path) -> None:
         "train",
         "+experiment=idiolink_ft",
         "data=sample",
+        "eval.benchmarks=[idiolink]",
         f"run_dir={folder}",
         environment={"IDIOM_DATA": "/nonexistent"},
     )

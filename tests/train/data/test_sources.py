@@ -50,7 +50,13 @@ def test_download_is_done_once_verified_and_explained_when_damaged(
 ) -> None:
     """`train.evaluate` with data and model from a Hub that is a local server."""
     cache = tmp_path / "cache"
-    arguments = ("train.evaluate", "model=someone/tiny", "device=cpu", f"output={tmp_path / 'scores.json'}")
+    arguments = (
+        "train.evaluate",
+        "model=someone/tiny",
+        "device=cpu",
+        "benchmarks=[idiolink]",
+        f"output={tmp_path / 'scores.json'}",
+    )
     (three_layouts["hub"] / "README.md").write_text("a file that is not asked for", encoding="utf-8")
     with serve(
         {"datasets/Intellexus/IdioLink": three_layouts["hub"], "models/someone/tiny": tiny_path}
