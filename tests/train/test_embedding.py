@@ -84,3 +84,20 @@ def test_activation_checkpointing_keeps_less(tiny: Encoder, monkeypatch: pytest.
     tiny.zero_grad()
     tiny.checkpoint_activations()
     assert peak_of_step(tiny, 64, caching=False, monkeypatch=monkeypatch) < 0.5 * whole
+
+
+def test_every_pass_draws_numbers_of_its_own(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its seed, step, micro-step and number; those of the objective's modules differ from all of them."""
+    tiny.tokens_per_forward = 64
+    drawn: list[tuple[int, ...]] = []
+    monkeypatch.setattr("train.embedding.seed_everything", lambda *numbers: drawn.append(numbers))
+    accelerator, processes = start_processes(place("cpu", "fp32"))
+    embed = TrainedEmbeddings(tiny, accelerator, processes, seed=1)
+    requests = [Request(f"the ship {i} broke the ice of the harbour") for i in range(20)]
+    for step in (0, 1):
+        for micro in (0, 1):
+            embed(requests, step, micro)
+    assert len(drawn) > 12
+    assert len(set(drawn)) == len(drawn)
+    padded = {(*numbers, 0)[:4] for numbers in drawn}  # to numpy, 1, 0, 0 and 1, 0, 0, 0 are one seed
+    assert len(padded) == len(drawn)
