@@ -131,8 +131,8 @@ def model_card(
     parts = [
         f"---\n{metadata.to_yaml()}\n---\n\n{_TITLE}\n",
         _SAMPLE if sample else "",
-        f"\nFine-tuned from `{base.name}` so that it understands idioms: *He broke the ice with a joke* is to "
-        "lie near *he made everybody relax*, not near *the ship broke the ice*.\n",
+        f"\nFine-tuned from `{base.name}` so that it understands idioms: *He broke the ice with a joke* is "
+        "to lie near *he made everybody relax*, not near *the ship broke the ice*.\n",
         _USE.format(reference=f'"{model}"' + (f', revision="{revision}"' if revision else "")),
         _PROMPTS if config["model"].get("query_prompt") or config["model"].get("document_prompt") else "",
         _IDIOM_TOKENS if idiom_tokens else "",
@@ -156,7 +156,7 @@ def model_card(
 
 
 def command(run: Path) -> str:
-    """The command line that started a run, as Hydra recorded it; without what the model does not depend on."""
+    """The command line that started a run, as Hydra recorded it; without what decides nothing."""
     experiment = read_record(run / "run.json")["experiment"]
     try:
         recorded = yaml.safe_load((run / ".hydra" / "overrides.yaml").read_text(encoding="utf-8"))

@@ -171,8 +171,8 @@ def _model_files(folder: Path) -> dict[str, Path]:
         size = path.stat().st_size
         if size > _GREATEST_FILE:
             raise UserError(
-                f"{path} has {size / 1e9:.1f} GB, and the Hub takes up to {_GREATEST_FILE / 1e9:.0f} GB a file: "
-                "save the model in shards, model.save_pretrained(folder, max_shard_size='5GB')"
+                f"{path} has {size / 1e9:.1f} GB, and the Hub takes {_GREATEST_FILE / 1e9:.0f} GB a file at "
+                "most: save the model in shards, model.save_pretrained(folder, max_shard_size='5GB')"
             )
         files[name] = path
     for needed in ("modules.json", "config.json"):
