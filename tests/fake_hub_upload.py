@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -57,12 +58,14 @@ class Failure:
     Attributes:
         status: the answer's; None cuts the connection in the middle of the upload.
         times: how often; -1 is always.
+        seconds: that pass before.
     """
 
     request: str
     status: int | None
     times: int = -1
     text: str = "planted"
+    seconds: float = 0.0
 
 
 class FakeHub:
@@ -129,6 +132,8 @@ def serve() -> Iterator[FakeHub]:
                 if planted is not None:
                     planted.times -= 1
             length = int(self.headers.get("Content-Length", 0))
+            if planted is not None:
+                time.sleep(planted.seconds)
             if planted is not None and planted.status is None:
                 self.rfile.read(length // 2)
                 self.close_connection = True

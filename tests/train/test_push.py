@@ -14,7 +14,6 @@ import pytest
 import torch
 import yaml
 from huggingface_hub import ModelCard, constants
-from huggingface_hub.utils import disable_progress_bars, enable_progress_bars
 from sentence_transformers import SentenceTransformer
 
 from tests.fake_hub_upload import Failure, FakeHub, Repository, serve
@@ -47,9 +46,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeHub]:
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
         monkeypatch.setattr("huggingface_hub.utils._http.time", SimpleNamespace(sleep=lambda _: None))
         monkeypatch.setenv("HF_TOKEN", TOKEN)
-        disable_progress_bars()
         yield hub
-        enable_progress_bars()
 
 
 @pytest.fixture
@@ -160,11 +157,11 @@ def test_the_card_says_what_the_model_is(finished: Path) -> None:
     (finished / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     upload = collect(asked(finished, license=None))
     assert not upload.problems
-    card = ModelCard(upload.card)
-    assert card.data.license == upload.licence == "cc-by-nc-sa-4.0"  # the data's: the base allows it
-    assert (card.data.base_model, card.data.datasets) == ("someone/base", ["Intellexus/IdioLink"])
+    card: Any = ModelCard(upload.card).data
+    assert card.license == upload.licence == "cc-by-nc-sa-4.0"  # the data's: the base allows it
+    assert (card.base_model, card.datasets) == ("someone/base", ["Intellexus/IdioLink"])
     scores = json.loads((finished / "scores.json").read_text(encoding="utf-8"))
-    results = {result.metric_name: result for result in card.data.eval_results or []}
+    results = {result.metric_name: result for result in card.eval_results}
     assert results[KEY].metric_value == scores["scores"][KEY]
     assert (results[KEY].dataset_split, results[KEY].metric_type) == ("val", "ndcg_at_10")
     assert results.keys() == {KEY, KEY.replace("ndcg@10", "r_precision")}  # no slices
@@ -198,8 +195,8 @@ def test_neither_training_texts_nor_folders_of_this_machine_are_told(finished: P
     assert len(queries) > 10
     assert not [query for query in queries if query["sentence"] in upload.card]
     shown = collect(asked(finished, examples=["He broke the ice.", "He made them relax.", "It froze."]))
-    widget = ModelCard(shown.card).data.to_dict()["widget"]
-    assert widget == [
+    data: Any = ModelCard(shown.card).data
+    assert data.widget == [
         {"source_sentence": "He broke the ice.", "sentences": ["He made them relax.", "It froze."]}
     ]
 
@@ -305,6 +302,15 @@ def test_a_short_break_is_bridged_by_the_client(finished: Path, hub: FakeHub) ->
     assert "model.safetensors" in hub.repositories[REPO].main
 
 
+def test_a_server_that_says_nothing_is_given_up_on(
+    finished: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("train.hub_push._QUESTION_TIMEOUT", 0.05)
+    hub.failures = [Failure("/api/whoami-v2", 200, seconds=0.5)]
+    with pytest.raises(UserError, match=r"asking whose the token is failed: .*timed out"):
+        push(finished)
+
+
 def test_without_rights_or_a_token_nothing_is_made(
     finished: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -376,7 +382,7 @@ def test_a_folder_that_is_no_finished_run_is_refused(finished: Path) -> None:
     with pytest.raises(UserError, match=r"has not ended \(interrupted\).*resume="):
         collect(asked(finished))
     step = collect(asked(finished / "step_1"))  # a checkpoint of a run that goes on
-    assert json.loads(bytes(step.files["scores.json"]))["meta"]["checkpoint"] == "step_1"  # type: ignore[arg-type]
+    assert json.loads(bytes(step.files["scores.json"]))["meta"]["checkpoint"] == "step_1"
     assert not [name for name in step.files if name.startswith(("optimizer", "state", "checksums"))]
 
 

@@ -77,7 +77,8 @@ class PushSettings(_Target):
 
 def _checked_name(repo_id: str) -> str:
     """Raises ValueError for a name that the Hub does not take."""
-    from huggingface_hub.utils import HFValidationError, validate_repo_id  # takes half a second to start
+    from huggingface_hub.errors import HFValidationError  # takes half a second to start
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
     if repo_id.count("/") != 1:
         raise ValueError(f"must be <user or organisation>/<name>, got {repo_id!r}")
