@@ -86,7 +86,8 @@ def saved_config(
     """
     saved = _read_config(folder / "config.yaml")
     run = read_record(folder / "run.json")
-    saved.setdefault("hub", composed["hub"])  # of a run that was started before there was this section
+    if "hub" in composed:
+        saved.setdefault("hub", composed["hub"])  # the run was started before there was this section
     differences = []
     if experiment not in ("default", run["experiment"]):
         differences.append(f"experiment: {experiment}, but the run has {run['experiment']}")
