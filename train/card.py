@@ -137,7 +137,7 @@ def model_card(
         _PROMPTS if config["model"].get("query_prompt") or config["model"].get("document_prompt") else "",
         _IDIOM_TOKENS if idiom_tokens else "",
         _EXPERTS if config["objective"]["name"] == "admire" else "",
-        _ADAPTER if config["retain"]["lora"]["rank"] is not None else "",
+        _ADAPTER if config.get("retain", {}).get("lora", {}).get("rank") is not None else "",
         _scores_section(scores, record.get("not_scored", {}), _baseline(run)),
         _LIMITS,
         "\n## How it was trained\n\n",
