@@ -58,7 +58,7 @@ def test_only_the_command_line_touches_hydra() -> None:
     assert [p.name for p in SOURCES if touches(p, "hydra", "omegaconf")] == ["cli.py"]
 
 
-LIGHT = ("__init__", "__main__", "evaluate", "cli", "resume", "scorekeys", "errors", "processes")
+LIGHT = ("__init__", "__main__", "evaluate", "push", "cli", "resume", "scorekeys", "errors", "processes")
 
 
 @pytest.mark.parametrize(

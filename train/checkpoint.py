@@ -24,7 +24,7 @@ from train.runfolder import write_json
 log = logging.getLogger(__name__)
 
 _CHECKSUMS = "checksums.json"
-_NOT_OF_THE_MODEL = (
+NOT_OF_THE_MODEL = (
     "optimizer.safetensors",
     "objective.safetensors",
     TRAINED,
@@ -151,7 +151,7 @@ def verify(checkpoint: Path, *, model_in: Path | None = None) -> str | None:
     if not isinstance(sums, dict) or "state.json" not in sums:
         return f"{_CHECKSUMS} is damaged"
     for name, expected in sums.items():
-        if model_in is not None and name in (*_NOT_OF_THE_MODEL, "README.md"):
+        if model_in is not None and name in (*NOT_OF_THE_MODEL, "README.md"):
             continue
         path = (model_in or checkpoint) / name
         if not path.is_file():
@@ -230,7 +230,7 @@ def write_best(run: Path, checkpoint: Path, card: str) -> Path:
     for leftover in (partial, old):
         shutil.rmtree(leftover, ignore_errors=True)
     # Hard links where the file system has them: a checkpoint's files never change.
-    ignored = shutil.ignore_patterns(*_NOT_OF_THE_MODEL)
+    ignored = shutil.ignore_patterns(*NOT_OF_THE_MODEL)
     shutil.copytree(checkpoint, partial, copy_function=_link_or_copy, ignore=ignored)
     (partial / "README.md").unlink(missing_ok=True)
     (partial / "README.md").write_text(card, encoding="utf-8")

@@ -34,7 +34,7 @@ _AFTER_THE_FIRST = 5  # seconds: whose error came first, or is all processes' ow
 _TRACEBACKS = "HYDRA_FULL_ERROR"
 _PATHS = (
     *("run_dir", "data.root", "data.semeval2022", "data.ncimp", "data.admire", "data.astitch", "data.pie"),
-    *("model.path", "output", "per_query", "predictions", "plots"),
+    *("model.path", "output", "per_query", "predictions", "plots", "checkpoint"),
 )
 
 
@@ -136,8 +136,9 @@ def rewrite_arguments(arguments: Sequence[str], models: Sequence[str]) -> list[s
 
     Raises:
         UserError: for `run_dir=` or `resume=` in a sweep, whose runs would share the folder; for
-            several models of which one is a path; for a folder to resume that holds no run.
+            several models of which one is a path; for a folder to resume that holds no run; for a token.
     """
+    _refuse_tokens(arguments)
     sweep = any(a in ("-m", "--multirun") for a in arguments)
     rewritten = []
     folder = find_run(arguments)
@@ -149,6 +150,11 @@ def rewrite_arguments(arguments: Sequence[str], models: Sequence[str]) -> list[s
             raise UserError(
                 f"{key}= names one folder, but -m makes several runs, each in a folder of its own: "
                 "use hydra.sweep.dir=<folder>"
+            )
+        if sweep and key == "hub.repo_id" and "," not in value and "${" not in value:
+            raise UserError(
+                f"hub.repo_id={value} names one repository, but -m makes several runs: put what differs into "
+                "the name, as hub.repo_id='user/name-${seed}'"
             )
         if key == "resume":
             continue
@@ -179,6 +185,17 @@ def _aside() -> list[str]:
         *(f"hydra.run.dir='{folder}'", f"hydra.sweep.dir='{folder}'"),
         *("hydra.output_subdir=null", "hydra/job_logging=follower"),
     ]
+
+
+def _refuse_tokens(arguments: Sequence[str]) -> None:
+    """Before Hydra writes its record of the command line."""
+    for argument in arguments:
+        key = argument.partition("=")[0].lstrip("+~")
+        if "=" in argument and key.rpartition(".")[2] in ("token", "hf_token", "HF_TOKEN"):
+            raise UserError(
+                f"{key}= is no option, because options are recorded with the run and shown: put the token "
+                "into the environment variable HF_TOKEN, or log in once with `hf auth login`"
+            )
 
 
 def _quoted(value: str) -> str:

@@ -6,7 +6,7 @@ import contextlib
 import json
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from train.checkpoint import (
 )
 from train.device import Placement, place, start_processes
 from train.errors import UserError
+from train.hub_push import check_can_push, push_or_warn
 from train.interrupts import Interrupted
 from train.loop import train_loop
 from train.plots import learning_curve, violins
@@ -79,6 +80,7 @@ def fine_tune(settings: TrainSettings, config: dict[str, Any], experiment: str, 
                         "name another with run_dir="
                     )
                 log.info(placement.reason)
+                check_can_push(settings.hub, config)
                 checkpoint = _start(settings, config, experiment, run, placement)
                 return checkpoint, run.recorded() or {}
 
@@ -86,6 +88,8 @@ def fine_tune(settings: TrainSettings, config: dict[str, Any], experiment: str, 
             with _recorded_end(run):
                 state = _run(settings, run, record, placement, accelerator, processes, checkpoint)
             run.end("finished", best_step=state.best_step, steps=state.step)
+            if settings.hub.push is not None and processes.is_main:  # the others need not wait
+                push_or_warn(settings.hub, run.path)
     except OSError as error:
         last = latest_checkpoint(folder)
         raise UserError(
@@ -178,7 +182,7 @@ def _run(
     data = fingerprints(files)
     if checkpoint is not None:
         check_same_data(record.get("data", {}), data)
-    run.update(data=data, sample=settings.data.sample, not_scored=not_scored)
+    run.update(data=data, sample=settings.data.sample, not_scored=not_scored, trained_on=objective.describe())
     log.info("objective %s: %s", settings.objective.name, objective.describe())
     if processes.count > 1:
         log.info("%d processes share each step's texts; the batch is the same as in one", processes.count)
@@ -199,6 +203,7 @@ def _run(
         encoder.check_special(own.mask, "mask")
     if settings.admire_objective is not None:
         encoder.check_special(settings.admire_objective.separator, "separator")
+    has_tokens = encoder.idiom_tokens is not None
     state = train_loop(
         retention,
         objective,
@@ -209,26 +214,33 @@ def _run(
         settings.trainer,
         settings.eval,
         seed=settings.seed,
-        card=model_card(
-            settings.model.path,
-            record["experiment"],
-            trained_on=objective.describe(),
-            sample=settings.data.sample,
-            idiom_tokens=encoder.idiom_tokens is not None,
-        ),
+        card=processes.from_main(lambda: _card(settings, run, has_tokens)),
         checkpoint=checkpoint,
+        on_saved=_push_each(settings) if settings.hub.push == "every" else None,
     )
     # What is reported is what was saved: the folder, loaded as a user loads it.
     saved = run.path / "best"
     own_suite = own_benchmarks(settings, saved_modules(saved, placement))
     best = Suite([*benchmarks, *own_suite], processes).run(build_encoder(settings.model, placement, saved))
     names = [benchmark.name for benchmark in benchmarks]
-    processes.from_main(
-        lambda: _report(
-            settings, record["experiment"], run, state, best, baseline, objective.describe(), names
-        )
-    )
+
+    def report() -> None:
+        _report(settings, record["experiment"], run, state, best, baseline, objective.describe(), names)
+        write_text(saved / "README.md", _card(settings, run, has_tokens, with_scores=True))
+
+    processes.from_main(report)
     return state
+
+
+def _card(settings: TrainSettings, run: RunFolder, has_tokens: bool, *, with_scores: bool = False) -> str:
+    path = run.path / "scores.json"
+    scores = json.loads(path.read_text(encoding="utf-8")) if with_scores else None
+    return model_card(run.path, scores=scores, licence=settings.hub.license, idiom_tokens=has_tokens)
+
+
+def _push_each(settings: TrainSettings) -> Callable[[Path], None]:
+    """Pushes a checkpoint to a branch of its own name."""
+    return lambda saved: push_or_warn(settings.hub, saved, saved.name)
 
 
 def _baseline(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,7 @@ def train_loop(
     seed: int,
     card: str,
     checkpoint: Path | None = None,
+    on_saved: Callable[[Path], None] | None = None,
 ) -> TrainerState:
     """Train until the epochs, the steps or the patience run out; every checkpoint is scored.
 
@@ -62,6 +63,7 @@ def train_loop(
         processes: all of them run this loop; the main one writes.
         checkpoint: to go on from, the folder that the encoder's weights are from.
         card: the model card of `best/`.
+        on_saved: called in the main process with each checkpoint's folder, once it is scored and saved.
 
     Returns:
         Where the run ended. `best/` holds the best checkpoint.
@@ -139,6 +141,8 @@ def train_loop(
             " (best)" if improved else "",
             *(num_texts / seconds, scorecard.seconds),
         )
+        if on_saved is not None and processes.is_main:
+            on_saved(run.path / f"step_{state.step}")
         num_texts, since = 0, time.perf_counter()
 
     with stop_requests() as stop_requested, progress_bar("training", total) as advance:

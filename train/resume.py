@@ -25,6 +25,7 @@ _MAY_CHANGE = (
     "trainer.max_steps",
     "trainer.max_empty_steps",
     "trainer.log_every",
+    *(f"hub.{name}" for name in ("push", "repo_id", "private", "license", "overwrite", "allow_sample")),
 )
 _GROUPS = ("model", "data", "objective", "trainer", "benchmark")
 
@@ -85,6 +86,8 @@ def saved_config(
     """
     saved = _read_config(folder / "config.yaml")
     run = read_record(folder / "run.json")
+    if "hub" in composed:
+        saved.setdefault("hub", composed["hub"])  # the run was started before there was this section
     differences = []
     if experiment not in ("default", run["experiment"]):
         differences.append(f"experiment: {experiment}, but the run has {run['experiment']}")

@@ -13,6 +13,7 @@ from train.settings.objectives import (
     IdioLinkObjectiveSettings,
     JointSettings,
 )
+from train.settings.push import HubSettings, PushSettings
 from train.settings.trainer import EvalSettings, RetainSettings, TrainerSettings
 from train.settings.training import TrainSettings
 
@@ -22,9 +23,11 @@ __all__ = [
     "Common",
     "EvalSettings",
     "EvaluateSettings",
+    "HubSettings",
     "IdioLinkObjectiveSettings",
     "JointSettings",
     "ModelSettings",
+    "PushSettings",
     "RetainSettings",
     "TrainSettings",
     "TrainerSettings",

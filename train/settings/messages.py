@@ -8,10 +8,13 @@ from pydantic import ValidationError
 
 from train.errors import UserError
 from train.settings.evaluation import EvaluateSettings
+from train.settings.push import PushSettings
 from train.settings.training import TrainSettings
 
 
-def check(kind: type[TrainSettings] | type[EvaluateSettings], config: dict[str, Any]) -> Any:
+def check(
+    kind: type[TrainSettings] | type[EvaluateSettings] | type[PushSettings], config: dict[str, Any]
+) -> Any:
     """The composed configuration as settings.
 
     Raises:

@@ -16,6 +16,7 @@ from train.settings.objectives import (
     JointSettings,
     ObjectiveSettings,
 )
+from train.settings.push import HubSettings
 from train.settings.trainer import EvalSettings, RetainSettings, TrainerSettings
 
 
@@ -24,6 +25,7 @@ class TrainSettings(Common):
     trainer: TrainerSettings
     retain: RetainSettings
     eval: EvalSettings
+    hub: HubSettings
     seed: NonNegativeInt
     run_dir: str | None
     resume: str | None
@@ -58,6 +60,15 @@ class TrainSettings(Common):
             raise ValueError(
                 "trainer.freeze_encoder=true leaves the encoder as it is: retain.* and model.idiom_tokens "
                 "have nothing to do there; leave them out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _sample_is_pushed_knowingly(self) -> Self:
+        if self.hub.push is not None and self.data.sample and not self.hub.allow_sample:
+            raise ValueError(
+                f"hub.push={self.hub.push} with data=sample publishes a model that was trained to see that "
+                "everything works: if you mean it, add hub.allow_sample=true"
             )
         return self
 

@@ -1,0 +1,201 @@
+"""What is pushed to the Hub of a run: which files, the card, and whether they may be. Asks no network."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from safetensors import SafetensorError, safe_open
+
+import train
+from train.card import model_card, shortened_paths
+from train.data.sources import fingerprint
+from train.errors import UserError
+from train.licences import ask_for_licence, base_model, common_licence, training_data
+from train.resume import read_record
+from train.settings import PushSettings
+
+MANIFEST = "idiomtune.json"  # in a repository: what of it was pushed, so that only that is ever replaced
+
+_PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
+_GREATEST_FILE = 50 * 10**9  # bytes; the Hub advises against more
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What is pushed.
+
+    Attributes:
+        folder: of the model.
+        files: path in the repository → a file, or its content.
+        card: README.md, which is among the files.
+        licence: of the model, or None where it is not known.
+        problems: why this cannot be pushed as it is, each with what to do.
+        message: of the commit.
+    """
+
+    folder: Path
+    files: dict[str, Path | bytes]
+    card: str
+    licence: str | None
+    problems: list[str]
+    message: str
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each file."""
+        return {n: len(f) if isinstance(f, bytes) else f.stat().st_size for n, f in self.files.items()}
+
+
+def collect(settings: PushSettings) -> Upload:
+    """Find the checkpoint's files, check that they are whole, and write the card.
+
+    Raises:
+        UserError: if there is no such checkpoint, it is damaged or has no scores, the run has not ended, or
+            a file is no safetensors, or too large.
+    """
+    run, folder = _find(settings.checkpoint)
+    record = read_record(run / "run.json")
+    scores = _scores(run, folder, record)
+    models = _model_files(folder)
+    _check_whole(run, folder, record)
+    config: dict[str, Any] = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+    sources = [base_model(config), *training_data(config)]
+    licence = settings.license or common_licence(sources)
+    problems = []
+    if licence is None:
+        problems.append(ask_for_licence(sources, "license"))
+    if config["data"]["sample"] and not settings.allow_sample:
+        problems.append(
+            "it was trained on the project's small sample data, to see that everything works: nobody should "
+            "rely on such a model. If you mean to publish it, add allow_sample=true; its card says so"
+        )
+    revision = settings.revision
+    card = model_card(
+        run,
+        scores=scores,
+        model=settings.repo_id,
+        revision=revision,
+        licence=licence,
+        idiom_tokens=(folder / "idiom_tokens.json").is_file(),
+        examples=settings.examples or (),
+    )
+    files: dict[str, Path | bytes] = dict(models)
+    files["README.md"] = card.encode()
+    files["scores.json"] = _json(shortened_paths(scores))
+    public = yaml.safe_dump(shortened_paths(config), sort_keys=False, allow_unicode=True)
+    files["config.yaml"] = public.encode()
+    sums = {name: fingerprint(path) for name, path in models.items()}
+    files[MANIFEST] = _json({"version": train.__version__, "files": sorted(files), "sha256": sums})
+    return Upload(
+        folder,
+        files,
+        card,
+        licence,
+        problems,
+        f"{folder.name} of {record['experiment']}, seed {record['seed']}",
+    )
+
+
+def _json(content: Any) -> bytes:
+    return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _find(checkpoint: str) -> tuple[Path, Path]:
+    """The run folder, and in it the folder of the model."""
+    path = Path(checkpoint).expanduser().resolve()
+    if (path / "run.json").is_file():
+        return path, path / "best"
+    is_part = path.name == "best" or path.name.removeprefix("step_").isdigit()
+    if is_part and path.is_dir() and (path.parent / "run.json").is_file():
+        return path.parent, path
+    several = sorted(found.parent.name for found in path.glob("*/run.json"))
+    if several:
+        hint = f"it holds {len(several)} runs: name one of them, as {checkpoint}/{several[0]}"
+    elif (path / "modules.json").is_file():
+        hint = (
+            "it is a model, but what its card says (scores, data, how it was trained) is in the run folder "
+            "around it: give that"
+        )
+    else:
+        hint = "give a run folder (with run.json), its best/ or one of its step_<n>/"
+    raise UserError(f"checkpoint={checkpoint}: there is no run in that folder; {hint}")
+
+
+def _scores(run: Path, folder: Path, record: dict[str, Any]) -> dict[str, Any]:
+    if folder.name != "best":
+        content = _read_scores(
+            folder / "scores.json", "the checkpoint was saved at an interrupt; push another"
+        )
+        baseline = run / "baseline.json"
+        known = json.loads(baseline.read_text(encoding="utf-8")) if baseline.is_file() else {}
+        return {**content, "baseline": known, "meta": {**content["meta"], "checkpoint": folder.name}}
+    if record.get("status") != "finished":
+        raise UserError(
+            f"the run in {run} has not ended ({record.get('status')}), so that its best model is not chosen "
+            f"and scored: go on with python -m train resume={run}, or push one of its checkpoints, "
+            f"checkpoint={run}/step_<n>"
+        )
+    return _read_scores(run / "scores.json", f"score it again with python -m train resume={run}")
+
+
+def _read_scores(path: Path, advice: str) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"there is no {path}, and a model is published with its scores: {advice}") from None
+    except ValueError:
+        content = None
+    if not isinstance(content, dict) or not {"scores", "baseline", "meta"} <= content.keys():
+        raise UserError(f"{path} is damaged: {advice}")
+    return content
+
+
+def _model_files(folder: Path) -> dict[str, Path]:
+    """The files of the plain sentence-transformers folder, by their path in it."""
+    from train.checkpoint import NOT_OF_THE_MODEL  # torch takes seconds to start
+
+    files = {}
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        name = path.relative_to(folder).as_posix()
+        if name in (*NOT_OF_THE_MODEL, "README.md") or any(part.startswith(".") for part in name.split("/")):
+            continue
+        if path.suffix in _PICKLES:
+            raise UserError(
+                f"{path} may hold a pickle, which can run anything on the machine that loads it: only "
+                "safetensors are pushed. Remove it if it is not the model's"
+            )
+        size = path.stat().st_size
+        if size > _GREATEST_FILE:
+            raise UserError(
+                f"{path} has {size / 1e9:.1f} GB, and the Hub takes {_GREATEST_FILE / 1e9:.0f} GB a file at "
+                "most: save the model in shards, model.save_pretrained(folder, max_shard_size='5GB')"
+            )
+        files[name] = path
+    for needed in ("modules.json", "config.json"):
+        if needed not in files:
+            raise UserError(f"{folder} is no whole model: {needed} is missing")
+    if not {"model.safetensors", "model.safetensors.index.json"} & files.keys():
+        raise UserError(f"{folder} is no whole model: model.safetensors is missing")
+    return files
+
+
+def _check_whole(run: Path, folder: Path, record: dict[str, Any]) -> None:
+    from train.checkpoint import verify  # torch takes seconds to start
+
+    step = run / f"step_{record.get('best_step')}" if folder.name == "best" else folder
+    problem = verify(step, model_in=folder) if (step / "checksums.json").is_file() else None
+    for path in folder.rglob("*.safetensors"):
+        try:
+            with safe_open(path, "numpy"):  # checks the header against the file's length
+                pass
+        except SafetensorError:
+            problem = problem or f"{path.name} is damaged"
+    if problem is not None:
+        raise UserError(
+            f"{folder} is not as it was saved: {problem}. If a checkpoint is whole, "
+            f"python -m train resume={run} makes best/ anew"
+        )

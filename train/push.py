@@ -1,0 +1,22 @@
+"""`python -m train.push`: a run's model, card and scores to the Hugging Face Hub."""
+
+from typing import Any
+
+from train.cli import launch
+from train.settings import PushSettings, check
+
+
+def run(config: dict[str, Any]) -> None:
+    """Push one checkpoint, or show what would be pushed."""
+    settings: PushSettings = check(PushSettings, config)
+    from train.hub_push import push_checkpoint  # heavy: after the configuration is known to be right
+
+    push_checkpoint(settings)
+
+
+def main() -> None:
+    launch("push", run)
+
+
+if __name__ == "__main__":
+    main()
