@@ -9,7 +9,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "docs" / "models.md"
-HEAD = ROOT / "docs" / "models_head.md"
+HEAD = Path(__file__).with_suffix(".md")
 
 
 def configs() -> dict[str, dict[str, Any]]:
