@@ -87,6 +87,15 @@ def test_every_option_is_explained_where_its_default_stands() -> None:
     name says all."""
     plain = {"name", "split", "path", "batch_size", "max_epochs", "temperature", "bm25_modes", "query_modes"}
     plain |= {"sample", "root", "weight_decay"}
+    plain |= {
+        "revision",
+        "licence",
+        "parameters",
+        "pooling",
+        "max_tokens",
+        "remote_code",
+        "papers",
+    }  # of a model
     for group in ("objective", "trainer", "model"):
         for path in sorted((ROOT / "conf" / group).glob("*.yaml")):
             for line in path.read_text(encoding="utf-8").splitlines():

@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -102,10 +103,16 @@ def register_resolvers() -> None:
         "run_folder": _run_folder,
         "experiments": lambda: " | ".join(config_names("experiment")),
         "experts_mode": lambda clip: "experts_text" if clip is None else "experts_image",
-        "models": lambda: " | ".join(n for n in config_names("model") if n != "pretrained"),
+        "models": _models,
     }
     for name, resolver in resolvers.items():
         OmegaConf.register_new_resolver(name, resolver, use_cache=False, replace=True)
+
+
+def _models() -> str:
+    """The models by name, for the help texts, in lines below one another."""
+    names = " | ".join(name for name in config_names("model") if name != "pretrained")
+    return textwrap.fill(names, width=105, subsequent_indent=" " * 17, break_on_hyphens=False)
 
 
 def config_names(group: str) -> list[str]:

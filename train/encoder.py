@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -15,11 +16,12 @@ from torch import Tensor, nn
 from train.errors import UserError
 from train.idiom_tokens import FILE as IDIOM_TOKENS_FILE
 from train.idiom_tokens import IdiomTokens, add_idiom_tokens, load_idiom_tokens
-from train.loading import load_model, quiet
+from train.loading import keep_attention, load_model, num_positions, quiet
 from train.prompts import Prompts, Request, Role, find_span
 
 _MAX_CACHED_TEXTS = 200_000
 _MIN_TOKENS_PER_FORWARD = 512  # shorter passes are not worth a process of their own
+_NO_LIMIT = 10**9  # tokens; tokenizers without a maximum length give 10^30
 _MAX_SPAN_ELEMENTS = 2**26  # numbers in memory while spans are pooled: 256 MB in float32
 
 
@@ -38,12 +40,14 @@ class Pass(NamedTuple):
         rows: the texts that are embedded as a whole.
         spans: (text, positions of its tokens), pooled each.
         requests: the request that each embedding is of: first the `rows`', then the `spans`'.
+        skipped: of each of the `rows`, how many tokens at its start are not pooled.
     """
 
     texts: list[list[int]]
     rows: list[int]
     spans: list[tuple[int, list[int]]]
     requests: list[int]
+    skipped: Sequence[int] = ()
 
     @property
     def size(self) -> int:
@@ -91,6 +95,9 @@ class Encoder(nn.Module):
         self.tokens_per_forward = tokens_per_forward
         self.idiom_tokens = idiom_tokens
         self._pooling_at = poolings[0]
+        pooling: Any = modules[poolings[0]]
+        self._num_pooled = pooling.pooling_output_dimension // pooling.embedding_dimension
+        self._pools_prompts: bool = pooling.include_prompt
         self._tokenizer: Any = model.tokenizer
         if not getattr(self._tokenizer, "is_fast", False):
             raise UserError(
@@ -111,6 +118,8 @@ class Encoder(nn.Module):
         device: str | None = None,
         max_length: int | None = None,
         pooling: str | None = None,
+        pool_prompts: bool | None = None,
+        bidirectional: bool | None = None,
         query_prompt: str | None = None,
         document_prompt: str | None = None,
         instruction_prompt: str | None = None,
@@ -125,7 +134,11 @@ class Encoder(nn.Module):
             revision: branch, tag or commit on the Hub.
             device: `cpu`, `cuda`, `mps`; by default the best that is there.
             max_length: tokens kept of a text; by default the checkpoint's own.
-            pooling: replaces the checkpoint's own pooling (`mean`, `cls`, `lasttoken`, …).
+            pooling: replaces the checkpoint's own pooling (`mean`, `cls`, `lasttoken`, `cls+sep`, `last2`,
+                …).
+            pool_prompts: whether a prompt's tokens are pooled; by default as the checkpoint has it.
+            bidirectional: whether a decoder's tokens see those after them too; by default as the checkpoint
+                has it.
             query_prompt, document_prompt: replace the checkpoint's own prompts.
             instruction_prompt: template of queries with an instruction, see :class:`Prompts`.
             trust_remote_code: run Python code that comes with the checkpoint.
@@ -142,11 +155,13 @@ class Encoder(nn.Module):
             revision=revision,
             device=device,
             pooling=pooling,
+            pool_prompts=pool_prompts,
+            bidirectional=bidirectional,
             trust_remote_code=trust_remote_code,
         )
         if max_length is not None:
             transformer: Any = model[0]
-            limit = getattr(transformer.auto_model.config, "max_position_embeddings", None)
+            limit = num_positions(transformer)
             if limit is not None and max_length > limit:
                 raise UserError(f"model.max_length={max_length}: the model {path} has {limit} positions")
             model.max_seq_length = max_length
@@ -192,6 +207,7 @@ class Encoder(nn.Module):
         }
         with quiet():
             self.model.save_pretrained(str(folder), create_model_card=False, safe_serialization=True)
+        keep_attention(self.model, Path(folder))
         (Path(folder) / IDIOM_TOKENS_FILE).unlink(missing_ok=True)
         if self.idiom_tokens is not None:
             self.idiom_tokens.save(folder)
@@ -357,32 +373,40 @@ class Encoder(nn.Module):
             budget = min(budget, max(share, _MIN_TOKENS_PER_FORWARD))
         passes = []
         for chunk in _chunks(texts, tokens, budget):
-            rows, spans, of_sentences, of_spans = [], [], [], []
+            rows, skipped, spans, of_sentences, of_spans = [], [], [], [], []
             for row, text in enumerate(chunk):
                 for i in wanted[text]:
                     if requests[i].pooling == "sentence":
                         rows.append(row)
+                        skipped.append(self._num_prompt_tokens(tokens[text], requests[i]))
                         of_sentences.append(i)
                     else:
                         where = _tokens_of_span(tokens[text], rendered[i][1], requests[i])
                         spans.append((row, where))
                         of_spans.append(i)
             passes.append(
-                Pass([tokens[text].input_ids for text in chunk], rows, spans, of_sentences + of_spans)
+                Pass(
+                    [tokens[text].input_ids for text in chunk], rows, spans, of_sentences + of_spans, skipped
+                )
             )
         return passes
 
     def embed(self, one: Pass) -> Tensor:
         """(n, D), a row for each of the pass' `requests`."""
-        return self._forward_chunk(one.texts, one.rows, one.spans)
+        return self._forward_chunk(one.texts, one.rows, one.skipped, one.spans)
 
     def _forward_chunk(
         self,
         batch: list[list[int]],
         rows: list[int],
+        skipped: Sequence[int],
         spans: list[tuple[int, list[int]]],
     ) -> Tensor:
-        """One pass of the transformer, pooled for the sentences `rows`, then for the `spans`."""
+        """One pass of the transformer, pooled for the sentences `rows`, then for the `spans`.
+
+        Args:
+            skipped: of each of the `rows`, how many tokens at its start are not pooled.
+        """
         features = self._pad(batch)
         length = features["input_ids"].shape[1]
         modules = list(self.model)
@@ -390,7 +414,13 @@ class Encoder(nn.Module):
             features = module(features)
         token_embeddings: Tensor = features["token_embeddings"]  # (B, T, D)
         pooled = []
-        if rows:
+        if any(skipped):
+            mask = features["attention_mask"]
+            for row, num_prompt in zip(rows, skipped, strict=True):
+                own = {"token_embeddings": token_embeddings[row : row + 1], "prompt_length": num_prompt}
+                own["attention_mask"] = mask[row : row + 1]
+                pooled.append(modules[self._pooling_at](own)["sentence_embedding"])
+        elif rows:
             features = modules[self._pooling_at](features)
             pooled.append(features["sentence_embedding"][torch.tensor(rows, device=self.device)])
         if spans:
@@ -404,12 +434,38 @@ class Encoder(nn.Module):
             for some, of_some in zip(
                 torch.split(weights, at_once), torch.split(of_row.to(self.device), at_once), strict=True
             ):
-                pooled.append((token_embeddings[of_some] * some[:, :, None]).sum(1))
+                means = (token_embeddings[of_some] * some[:, :, None]).sum(1)
+                # In the place of each of several poolings side by side, as of [CLS] and [SEP].
+                pooled.append(means.repeat(1, self._num_pooled))
         features = dict(features, sentence_embedding=torch.cat(pooled))
         for module in modules[self._pooling_at + 1 :]:
             features = module(features)
         result: Tensor = features["sentence_embedding"]
         return result
+
+    def _num_prompt_tokens(self, tokens: _Tokens, request: Request) -> int:
+        """How many tokens before a request's own text are left out of its embedding, as INSTRUCTOR wants it.
+
+        Counted as sentence-transformers does, by the prompt alone.
+        """
+        if self._pools_prompts:
+            return 0
+        rendered, own = self.prompts.render(replace(request, span=(0, 0)))
+        assert own is not None
+        prompt = rendered[: own[0]]
+        if not prompt:
+            return 0
+        if self.idiom_tokens is not None:
+            prompt, _ = self.idiom_tokens.replaced(prompt)
+        ids = self._tokenise([prompt])[0].input_ids
+        special = self._tokenizer.all_special_ids
+        num_tokens = len(ids) - (ids[-1] in special)
+        if request.text and num_tokens >= len(tokens.input_ids) - (tokens.input_ids[-1] in special):
+            raise UserError(
+                f"the prompt before {request.text[:80]!r} leaves no room within the model's maximum length "
+                f"({len(tokens.input_ids)} tokens): raise model.max_length, or shorten the instruction"
+            )
+        return num_tokens
 
     def _pad(self, batch: list[list[int]]) -> dict[str, Any]:
         features = self._tokenizer.pad(
@@ -439,10 +495,12 @@ class Encoder(nn.Module):
             new = list(texts)
         if new:
             lower = getattr(self.model[0], "do_lower_case", False)
+            limit = self.model.max_seq_length
+            is_limited = limit is not None and limit < _NO_LIMIT
             encoded = self._tokenizer(
                 [text.lower() for text in new] if lower else new,
-                truncation=True,
-                max_length=self.model.max_seq_length,
+                truncation=is_limited,
+                max_length=limit if is_limited else None,
                 return_offsets_mapping=True,
                 return_attention_mask=False,
             )

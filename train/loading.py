@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Transformer
+from sentence_transformers.base.modules import Dense, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
+from tokenizers import processors
 from torch import nn
+from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
 
 from train.errors import UserError
@@ -28,9 +31,14 @@ def load_model(
     revision: str | None = None,
     device: str | None = None,
     pooling: str | None = None,
+    pool_prompts: bool | None = None,
+    bidirectional: bool | None = None,
     trust_remote_code: bool = False,
 ) -> SentenceTransformer:
     """A sentence-transformers or plain transformers checkpoint, weights in float32.
+
+    What a checkpoint leaves to chance is settled, and saved with the model: texts are cut where its
+    positions end, and a tokenizer that is said to add an end token does add it.
 
     Only safetensors are read: no pickle of an untrusted file is ever opened. Float32 whatever the
     file stores, because bfloat16 master weights lose small updates.
@@ -77,21 +85,141 @@ def load_model(
                 prompts = {name: prompt for name, prompt in model.prompts.items() if prompt is not None}
                 model = SentenceTransformer(modules=[transformer, *replaced], prompts=prompts, device=device)
         for module in model:
+            if isinstance(module, Pooling) and pool_prompts is not None:
+                module.include_prompt = pool_prompts
             if isinstance(module, WeightedLayerPooling):
                 module.layer_weights.requires_grad_(False)  # a mean of layers, not something to train
+            elif isinstance(module, Dense) and _is_sum(module):
+                module.requires_grad_(False)
+        if isinstance(model[0], Transformer):
+            if bidirectional is not None:
+                model[0].auto_model.config.is_causal = not bidirectional
+            if _sees_ahead(model):
+                model[0].auto_model.set_attn_implementation("eager")
+            _settle_length(model)
+            _settle_end(model, get_tokenizer_config(path, revision=revision, local_files_only=offline))
     # A broken file can fail anywhere in three libraries, each with errors of its own.
     except Exception as error:
-        raise UserError(f"could not load model {path}: {first_line(error)}") from error
+        raise UserError(f"could not load model {path}: {_advice(error)}") from error
+    if not trust_remote_code and _has_code(model):
+        log.warning(
+            "model %s comes with code of its own, which is not run: the library's own class of this "
+            "architecture is used. model.trust_remote_code=true runs it; read it first",
+            path,
+        )
     return model
 
 
-def _pooling_modules(transformer: Transformer, pooling: str) -> list[nn.Module]:
-    """`last2`: mean over tokens of the mean of the last two layers (any number); else one of the library's.
+def num_positions(transformer: Transformer) -> int | None:
+    """How many tokens of a text the transformer can tell apart; None where it sets no limit."""
+    model: Any = transformer.auto_model
+    limit: int = getattr(model.config, "max_position_embeddings", None) or -1
+    for name, module in model.named_modules():
+        # RoBERTa and its kin count positions from the one after the padding token's number.
+        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
+            limit -= module.padding_idx + 1
+    return limit if limit > 0 else None
 
-    The mean of layers is a module of the library, so that a saved model pools the same way without our code.
+
+def _settle_length(model: SentenceTransformer) -> None:
+    """Cut texts where the positions end, where the checkpoint's own limit lies beyond, or is none."""
+    transformer: Any = model[0]
+    limit, own = num_positions(transformer), model.max_seq_length
+    if limit is not None and (own is None or own > limit):
+        model.max_seq_length = limit
+
+
+def _settle_end(model: SentenceTransformer, tokenizer_config: Mapping[str, Any]) -> None:
+    """Have the tokenizer add its end token, where the last token is the embedding and one is promised.
+
+    E5-Mistral's `tokenizer_config.json` says `add_eos_token`, and its `tokenizer.json` does not add any;
+    transformers went by the former up to version 4, by the latter since: the last word would be pooled.
+    """
+    pooled = [
+        mode
+        for module in model
+        if isinstance(module, Pooling)
+        for mode in ([module.pooling_mode] if isinstance(module.pooling_mode, str) else module.pooling_mode)
+    ]
+    tokenizer: Any = model.tokenizer
+    if "lasttoken" not in pooled or not tokenizer_config.get("add_eos_token") or not tokenizer.is_fast:
+        return
+    end, number = tokenizer.eos_token, tokenizer.eos_token_id
+    if end is None or tokenizer("a")["input_ids"][-1] == number:
+        return
+    ids, bare = tokenizer("a")["input_ids"], tokenizer("a", add_special_tokens=False)["input_ids"]
+    first = next(i for i in range(len(ids)) if ids[i : i + len(bare)] == bare)
+    before, after = ids[:first], [*ids[first + len(bare) :], number]
+    # One template for all: of two, one after the other, truncation counts the tokens of one.
+    names = {str(tokenizer.convert_ids_to_tokens(i)): i for i in (*before, *after)}
+    head, tail = ([str(tokenizer.convert_ids_to_tokens(i)) for i in some] for some in (before, after))
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single=[*head, "$A", *tail],
+        pair=[*head, "$A", *tail, "$B", *tail],
+        special_tokens=list(names.items()),
+    )
+
+
+def keep_attention(model: SentenceTransformer, folder: Path) -> None:
+    """Have sentence-transformers too load a bidirectional decoder with attention that is so in every batch.
+
+    Without padding transformers gives no mask, by which PyTorch's own attention takes a decoder's layers to
+    be causal after all (transformers 5.23); the plain implementation does not.
+    """
+    if _sees_ahead(model):
+        path = folder / "sentence_bert_config.json"
+        config = json.loads(path.read_text(encoding="utf-8"))
+        config["model_kwargs"] = {"attn_implementation": "eager"}
+        path.write_text(json.dumps(config, indent=4), encoding="utf-8")
+
+
+def _sees_ahead(model: SentenceTransformer) -> bool:
+    """Whether it is a decoder, by its kind, whose tokens see those after them."""
+    config = getattr(getattr(model[0], "auto_model", None), "config", None)
+    return getattr(config, "is_causal", None) is False
+
+
+def _has_code(model: SentenceTransformer) -> bool:
+    """Whether the checkpoint names Python code for its transformer."""
+    config = getattr(getattr(model[0], "auto_model", None), "config", None)
+    return "AutoModel" in (getattr(config, "auto_map", None) or {})
+
+
+def _advice(error: Exception) -> str:
+    """An error of the libraries in one line, and what to do where it is known."""
+    text = str(error)
+    if "trust_remote_code" in text:
+        return (
+            "it comes with Python code of its own, without which it cannot be loaded: read the code, then "
+            "model.trust_remote_code=true runs it"
+        )
+    if "safetensors" in text and "does not appear to have a file" in text:
+        return (
+            "it has no safetensors file at this revision, and other files may run code when opened. Leave "
+            "model.revision unset (the Hub then converts the main branch), or name a converted one, such as "
+            "model.revision=refs/pr/1"
+        )
+    return first_line(error)
+
+
+def _pooling_modules(transformer: Transformer, pooling: str) -> list[nn.Module]:
+    """`last2`: mean over tokens of the mean of the last two layers (any number); `cls+sep`: the sum of the
+    first and the last token; else one of the library's.
+
+    All are modules of the library, so that a saved model pools the same way without our code. The sum is
+    a dense layer [I I] on both tokens side by side, which is not trained.
     """
     dimension = transformer.get_embedding_dimension()
     assert dimension is not None
+    if pooling == "cls+sep":
+        tokenizer: Any = transformer.tokenizer
+        ids = tokenizer("a")["input_ids"]
+        if ids[0] != tokenizer.cls_token_id or ids[-1] != tokenizer.sep_token_id:
+            raise ValueError("model.pooling=cls+sep: its tokenizer puts no [CLS] and [SEP] around a text")
+        total = Dense(2 * dimension, dimension, bias=False, activation_function=nn.Identity())
+        eye = torch.eye(dimension, device=transformer.auto_model.device)
+        total.linear.weight.data = torch.cat([eye, eye], dim=1)
+        return [Pooling(dimension, pooling_mode=("cls", "lasttoken")), total.requires_grad_(False)]
     if not (last := re.fullmatch(r"last(\d+)", pooling)):
         return [Pooling(dimension, pooling_mode=pooling)]
     config: Any = transformer.auto_model.config
@@ -105,6 +233,16 @@ def _pooling_modules(transformer: Transformer, pooling: str) -> list[nn.Module]:
     )
     layers.layer_weights.requires_grad_(False)
     return [layers, Pooling(dimension, pooling_mode="mean")]
+
+
+def _is_sum(dense: Dense) -> bool:
+    """Whether a dense layer adds up two halves, as `cls+sep` has it."""
+    weight = dense.linear.weight.detach()
+    half = weight.shape[0]
+    if dense.linear.bias is not None or weight.shape[1] != 2 * half:
+        return False
+    eye = torch.eye(half, device=weight.device)
+    return bool(torch.equal(weight, torch.cat([eye, eye], dim=1)))
 
 
 @contextmanager

@@ -34,7 +34,8 @@ class Prompts:
     Attributes:
         query: put before every query without an instruction, as `query: ` for E5.
         document: put before every document.
-        instruction: template of a query with an instruction; holds `{instruction}` and `{query}`.
+        instruction: template of a query with an instruction; holds `{query}`, and `{instruction}` but for
+            models that know one instruction alone.
     """
 
     query: str = ""
@@ -42,9 +43,11 @@ class Prompts:
     instruction: str = "Instruct: {instruction}\nQuery: {query}"
 
     def __post_init__(self) -> None:
-        for field in ("{instruction}", "{query}"):
-            if self.instruction.count(field) != 1:
-                raise ValueError(f"instruction prompt {self.instruction!r} must hold {field} exactly once")
+        if self.instruction.count("{query}") != 1 or self.instruction.count("{instruction}") > 1:
+            raise ValueError(
+                f"instruction prompt {self.instruction!r} must hold {{query}} exactly once, and "
+                "{instruction} at most once"
+            )
 
     def render(self, request: Request) -> tuple[str, tuple[int, int] | None]:
         """The text as the model reads it, and the request's span moved to its place there."""

@@ -29,8 +29,16 @@ def test_template_with_the_query_first() -> None:
     assert (text, span) == ("a b || do", (2, 3))
 
 
-@pytest.mark.parametrize("template", ["{query}", "{instruction}", "{query} {query} {instruction}"])
-def test_template_without_its_fields_is_refused(template: str) -> None:
+def test_a_model_that_knows_one_instruction_alone() -> None:
+    prompts = Prompts(instruction="search_query: {query}")
+    text, span = prompts.render(Request("a b", (2, 3), "query", "do", "span"))
+    assert (text, span) == ("search_query: a b", (16, 17))
+
+
+@pytest.mark.parametrize(
+    "template", ["", "{instruction}", "{query} {query}", "{query} {instruction} {instruction}"]
+)
+def test_template_without_the_query_is_refused(template: str) -> None:
     with pytest.raises(ValueError, match="exactly once"):
         Prompts(instruction=template)
 

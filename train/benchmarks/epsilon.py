@@ -14,7 +14,7 @@ from torch import Tensor
 
 from train.benchmarks import BenchmarkResult, Distributions
 from train.data.ncimp import WORDS, Compound, Ncimp
-from train.prompts import Request
+from train.prompts import Request, Role
 from train.scorekeys import EPSILON_CLASSES, EPSILON_WORDS, EpsilonLanguage, epsilon_key
 
 Array = NDArray[np.float64]
@@ -50,6 +50,7 @@ class EpsilonBenchmark:
         phrases: a and b are single words (`word`), or whole compounds, with and without synonym (`compound`).
         versions: a baseline compares versions with synonyms of the `same_word`, or of `any_word`.
         orders: how many random orders.
+        instruction: put before each text.
 
     References:
         Wold, Simon, Velldal and Øvrelid, on ε-compositionality; the reading of it is ours.
@@ -65,6 +66,7 @@ class EpsilonBenchmark:
         phrases: Literal["word", "compound"] = "word",
         versions: Literal["same_word", "any_word"] = "same_word",
         orders: int = 1000,
+        instruction: str | None = None,
     ) -> None:
         if versions == "any_word" and phrases == "word":
             raise ValueError("versions=any_word compares whole compounds: it needs phrases=compound")
@@ -87,7 +89,8 @@ class EpsilonBenchmark:
             ]
             sizes = sorted({len(unit.phrases) for unit in units})
             self._blocks[of_one.language] = [_block([u for u in units if len(u.phrases) == n]) for n in sizes]
-        self.requests = [Request(text) for text in self._texts]
+        role: Role = "document" if instruction is None else "query"
+        self.requests = [Request(text, role=role, instruction=instruction) for text in self._texts]
 
     def _units(self, compound: Compound, number: int, *, whole: bool, mixed: bool) -> list[_Unit]:
         """What of a compound is compared with one another, in each of its sentences."""

@@ -82,7 +82,7 @@ def _epsilon_benchmark(settings: Common) -> Benchmark:
     read = [read_ncimp(files, language) for language in dict.fromkeys(own.languages)]
     for of_language in read:
         log.info("%s", of_language.describe())
-    return EpsilonBenchmark(read, own.classes, own.phrases, own.versions, own.orders)
+    return EpsilonBenchmark(read, own.classes, own.phrases, own.versions, own.orders, own.instruction)
 
 
 def _admire_benchmark(settings: Common) -> Benchmark:

@@ -35,6 +35,8 @@ def build_encoder(
         device=placement.device,
         max_length=model.max_length,
         pooling=None if saved else model.pooling,  # a saved model carries its pooling
+        pool_prompts=None if saved else model.pool_prompts,
+        bidirectional=None if saved else model.bidirectional,  # likewise
         query_prompt=model.query_prompt,
         document_prompt=model.document_prompt,
         instruction_prompt=model.instruction_prompt,

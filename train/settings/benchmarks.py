@@ -81,6 +81,7 @@ class EpsilonBenchmarkSettings(BenchmarkSection):
     classes: Literal["type", "token"]
     phrases: Literal["word", "compound"]
     versions: Literal["same_word", "any_word"]
+    instruction: str | None
     orders: PositiveInt
 
     @model_validator(mode="after")

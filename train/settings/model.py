@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, Self
 
-from pydantic import PositiveInt, field_validator
+from pydantic import PositiveInt, field_validator, model_validator
 
 from train.settings.base import Section
+
+
+class ModelFacts(Section):
+    """What is known of a model that comes as a config; nothing here changes what is computed.
+
+    Attributes:
+        licence: as its page has it; None where none was found.
+        parameters: how many, as `109M`.
+        pooling: the checkpoint's own, in words.
+        max_tokens: the checkpoint's own.
+        remote_code: Python code that comes with the checkpoint is `needed` to load it as it is meant, or
+            `offered` beside the library's own class.
+        papers: whose tables have it.
+    """
+
+    licence: str | None = None
+    parameters: str
+    pooling: str | None = None
+    max_tokens: PositiveInt | None = None
+    remote_code: Literal["needed", "offered"] | None = None
+    papers: list[str]
 
 
 class ModelSettings(Section):
     path: str
     revision: str | None
     pooling: str | None
+    pool_prompts: bool | None
+    bidirectional: bool | None
     max_length: PositiveInt | None
     query_prompt: str | None
     document_prompt: str | None
@@ -21,6 +44,16 @@ class ModelSettings(Section):
     tokens_per_forward: PositiveInt | None
     idiom_tokens: str | list[str] | None
     replace_expressions: bool | None
+    about: ModelFacts | None
+
+    @model_validator(mode="after")
+    def _its_code_is_trusted(self) -> Self:
+        if self.about is not None and self.about.remote_code == "needed" and not self.trust_remote_code:
+            raise ValueError(
+                f"{self.path} needs the Python code that comes with it: read it there, then "
+                "model.trust_remote_code=true runs it"
+            )
+        return self
 
     @field_validator("idiom_tokens", mode="before")
     @classmethod
