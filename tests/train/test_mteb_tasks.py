@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import sys
 from pathlib import Path
 
 import mteb
@@ -75,12 +77,13 @@ def test_real_data(tiny_path: Path, real_data: Path, semeval_real: SemEvalFiles,
     )
 
 
-@pytest.mark.slow
-def test_minilm(minilm_path: str, real_data: Path, semeval_real: SemEvalFiles, tmp_path: Path) -> None:
-    split, pairs = load_split(real_data / "idiolink", "val"), read_pairs(semeval_real, "dev")
-    check_same(minilm_path, split, pairs, tmp_path)
-
-
 def test_a_split_without_gold_is_refused(semeval_sample: SemEvalFiles) -> None:
     with pytest.raises(UserError, match="no public gold"):
         SemEval2022STS(read_pairs(semeval_sample, "eval"))
+
+
+def test_without_mteb_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mteb.abstasks.sts", None)
+    monkeypatch.delitem(sys.modules, "train.mteb_tasks")
+    with pytest.raises(ImportError, match=r"pip install 'idiomtune\[mteb\]'"):
+        importlib.import_module("train.mteb_tasks")
