@@ -76,7 +76,7 @@ class InfoNCETrainerLoss(nn.Module):
         anchors, positives, negatives = _columns(self.model, sentence_features)
         count = negatives.shape[1]
         present = torch.ones(negatives.shape[:2], dtype=torch.bool, device=anchors.device)
-        own = of_negatives = None
+        own = of_candidates = None
         if labels is not None:
             if labels.shape == (len(anchors), 2):
                 own, of_negatives = labels, labels.new_full((len(anchors), count, 2), _ABSENT)
@@ -90,13 +90,14 @@ class InfoNCETrainerLoss(nn.Module):
                 )
             if (own < 0).any():
                 raise ValueError("label: an anchor's idiom and meaning are numbers from 0")
+            of_candidates = torch.cat([own, of_negatives[present]])
         candidates, owner, is_positive = flatten_tuples(positives, negatives, present)
         masks = candidate_masks(
             len(anchors),
             owner,
             is_positive,
             anchor_labels=own,
-            candidate_labels=None if own is None else torch.cat([own, of_negatives[present]]),
+            candidate_labels=of_candidates,
             in_batch=self.in_batch,
             false_negatives=self.false_negatives,
         )
@@ -307,7 +308,7 @@ class GroupBatchSampler(BatchSampler):
         # filled up or left out; with None it deals out whole batches. And it hands the epoch on to `sampler`
         # alone where it has wrapped this sampler, as it does for several processes and after a resume.
         self.batch_size = None  # type: ignore[assignment]
-        self.sampler = self
+        self.sampler = self  # type: ignore[assignment]
 
     def set_epoch(self, epoch: int) -> None:
         """Called by the trainer before each epoch."""

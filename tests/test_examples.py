@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from datasets import Dataset
+from datasets import Dataset  # type: ignore[import-untyped]
 from sentence_transformers import (
     SentenceTransformer,
     SentenceTransformerTrainer,
@@ -122,7 +122,7 @@ def test_the_trainer_lowers_each_loss(name: str, tiny_path: Path, tmp_path: Path
             per_device_train_batch_size=12,
             learning_rate=2e-3,
             lr_scheduler_type="constant",
-            batch_sampler=GroupBatchSampler if name == "triplet" else "batch_sampler",
+            batch_sampler=GroupBatchSampler if name == "triplet" else "batch_sampler",  # type: ignore[arg-type]
             save_strategy="no",
             report_to="none",
             disable_tqdm=True,

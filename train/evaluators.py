@@ -9,6 +9,7 @@ from typing import Any
 
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.evaluation import BaseEvaluator
+from sentence_transformers.base.model import BaseModel
 
 from train.benchmarks import Benchmark
 from train.build import build_benchmarks
@@ -22,7 +23,7 @@ from train.suite import Suite
 SCORES_FILE = "idiom_benchmarks.jsonl"
 
 
-class SuiteEvaluator(BaseEvaluator):  # type: ignore[misc]
+class SuiteEvaluator(BaseEvaluator):
     """Scores a model on benchmarks: the flat keys that `python -m train.evaluate` gives, and the same
     numbers.
 
@@ -53,7 +54,7 @@ class SuiteEvaluator(BaseEvaluator):  # type: ignore[misc]
         name: str = "",
         tokens_per_forward: int = 8192,
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.suite = Suite(benchmarks)
         self.name = name
         self.tokens_per_forward = tokens_per_forward
@@ -83,7 +84,7 @@ class SuiteEvaluator(BaseEvaluator):  # type: ignore[misc]
         return cls(build_benchmarks(settings, settings.benchmarks)[0], primary_metric, name=name)
 
     def __call__(
-        self, model: SentenceTransformer, output_path: str | None = None, epoch: float = -1, steps: int = -1
+        self, model: BaseModel, output_path: str | None = None, epoch: float = -1, steps: int = -1
     ) -> dict[str, float]:
         """The scores.
 
@@ -95,6 +96,8 @@ class SuiteEvaluator(BaseEvaluator):  # type: ignore[misc]
         Raises:
             UserError: if the model cannot embed, or did not give the primary metric.
         """
+        if not isinstance(model, SentenceTransformer):
+            raise UserError(f"a {type(model).__name__} gives no sentence embeddings to score")
         was_training = model.training
         try:
             encoder = Encoder.around(model, tokens_per_forward=self.tokens_per_forward)
@@ -106,7 +109,7 @@ class SuiteEvaluator(BaseEvaluator):  # type: ignore[misc]
             raise UserError(
                 f"primary_metric={self.primary_metric} is none of the scores; these are {', '.join(named)}"
             )
-        self.store_metrics_in_model_card_data(model, named, epoch, steps)
+        self.store_metrics_in_model_card_data(model, named, epoch, steps)  # type: ignore[arg-type]
         if output_path is not None:
             Path(output_path).mkdir(parents=True, exist_ok=True)
             with (Path(output_path) / SCORES_FILE).open("a", encoding="utf-8") as file:

@@ -216,7 +216,8 @@ def test_no_group_is_cut_and_the_length_is_right(rows: Rows, size: int) -> None:
 
 def loader(rows: Rows, rank: int, world_size: int) -> Any:
     sampler = GroupBatchSampler(rows, 13)
-    plain = DataLoader(rows, batch_sampler=sampler, collate_fn=list)  # type: ignore[arg-type]
+    dataset: Any = rows
+    plain: DataLoader[Any] = DataLoader(dataset, batch_sampler=sampler, collate_fn=list)
     return prepare_data_loader(plain, num_processes=world_size, process_index=rank, put_on_device=False)
 
 

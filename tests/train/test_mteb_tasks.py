@@ -34,7 +34,7 @@ def theirs(model: SentenceTransformer, split: Split, pairs: PairSplit, folder: P
         co2_tracker=False,
         encode_kwargs={"batch_size": 128, "show_progress_bar": False},
     )
-    scores = {}
+    scores: dict[str, float] = {}
     for path in folder.rglob("*.json"):
         if path.stem != "model_meta":
             card = json.loads(path.read_text(encoding="utf-8"))
