@@ -14,6 +14,7 @@
 Knows no model, no config and no trainer, and imports nothing of `train`.
 """
 
+from idiomloss.batches import group_steps
 from idiomloss.candidates import CandidateMasks, candidate_masks, flatten_tuples
 from idiomloss.distillation import distillation_loss
 from idiomloss.groups import GroupLabels, label_groups
@@ -42,6 +43,7 @@ __all__ = [
     "cosine_similarity",
     "distillation_loss",
     "flatten_tuples",
+    "group_steps",
     "infonce_terms",
     "label_groups",
     "listwise_softmax",

@@ -58,6 +58,12 @@ def test_only_the_command_line_touches_hydra() -> None:
     assert [p.name for p in SOURCES if touches(p, "hydra", "omegaconf")] == ["cli.py"]
 
 
+def test_mteb_is_asked_for_on_demand_alone() -> None:
+    """It is an extra, and takes seconds to import."""
+    assert [p.name for p in SOURCES if touches(p, "mteb", "datasets")] == ["mteb_tasks.py"]
+    assert not [p.name for p in SOURCES if touches(p, "train.mteb_tasks", "idiomloss.sentence_transformers")]
+
+
 LIGHT = ("__init__", "__main__", "evaluate", "push", "cli", "resume", "scorekeys", "errors", "processes")
 
 

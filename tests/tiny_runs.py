@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
 from safetensors.torch import load_file
 
 from train.checkpoint import checkpoints, read_state
-from train.cli import CONF, register_resolvers
+from train.cli import compose_config
 from train.fine_tune import fine_tune
 from train.objectives.idiolink import IdioLinkObjective
 from train.resume import saved_config
@@ -31,11 +29,7 @@ VOLATILE = {"texts_per_second"}
 
 def composed(name: str, *overrides: str) -> dict[str, Any]:
     """`conf/<name>.yaml` with overrides, as the programs get it."""
-    register_resolvers()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = OmegaConf.to_container(compose(name, list(overrides)), resolve=True)
-    assert isinstance(config, dict)
-    return {str(k): v for k, v in config.items()}
+    return compose_config(name, *overrides)
 
 
 def train(folder: Path, options: list[str]) -> float:

@@ -115,6 +115,22 @@ def _models() -> str:
     return textwrap.fill(names, width=105, subsequent_indent=" " * 17, break_on_hyphens=False)
 
 
+def compose_config(config_name: str, *overrides: str) -> dict[str, Any]:
+    """`conf/<config_name>.yaml` with overrides, for use from Python, where no program was started.
+
+    Raises:
+        UserError: if an override is none.
+    """
+    register_resolvers()
+    try:
+        with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+            config = OmegaConf.to_container(hydra.compose(config_name, list(overrides)), resolve=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(_hydras(error)) from error
+    assert isinstance(config, dict)
+    return {str(key): value for key, value in config.items()}
+
+
 def config_names(group: str) -> list[str]:
     """The choices of a config group that come with the project."""
     return sorted(path.stem for path in (CONF / group).glob("*.yaml"))

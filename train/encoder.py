@@ -165,16 +165,8 @@ class Encoder(nn.Module):
             if limit is not None and max_length > limit:
                 raise UserError(f"model.max_length={max_length}: the model {path} has {limit} positions")
             model.max_seq_length = max_length
-        own = model.prompts or {}
-        default = Prompts()
         try:
-            prompts = Prompts(
-                query=_first(own, "query") if query_prompt is None else query_prompt,
-                document=_first(own, "document", "passage", "corpus")
-                if document_prompt is None
-                else document_prompt,
-                instruction=instruction_prompt or own.get("instruction") or default.instruction,
-            )
+            prompts = _prompts_of(model, query_prompt, document_prompt, instruction_prompt)
         except ValueError as error:
             raise UserError(f"model {path}: {error}") from None
         local = Path(path).expanduser()
@@ -186,6 +178,20 @@ class Encoder(nn.Module):
                 f"model.replace_expressions=true: the model {path} has no idiom tokens to replace them by"
             )
         return cls(model, prompts, tokens_per_forward=tokens_per_forward, idiom_tokens=idioms)
+
+    @classmethod
+    def around(cls, model: SentenceTransformer, *, tokens_per_forward: int = 8192) -> Encoder:
+        """A model that is already in memory, with its own prompts; it is left in evaluation mode.
+
+        Idiom tokens of a folder that it was loaded from are not known here: see :meth:`from_pretrained`.
+
+        Raises:
+            UserError: if the model is none that we can embed with, or its prompts are malformed.
+        """
+        try:
+            return cls(model, _prompts_of(model), tokens_per_forward=tokens_per_forward)
+        except ValueError as error:
+            raise UserError(str(error)) from None
 
     def add_idiom_tokens(self, expressions: Iterable[str]) -> None:
         """Read each expression as one token, which is added to the model; see :mod:`train.idiom_tokens`.
@@ -518,6 +524,25 @@ def _chunks(texts: list[str], tokens: dict[str, _Tokens], budget: int) -> list[l
             chunks.append([])
         chunks[-1].append(text)
     return chunks
+
+
+def _prompts_of(
+    model: SentenceTransformer,
+    query: str | None = None,
+    document: str | None = None,
+    instruction: str | None = None,
+) -> Prompts:
+    """The model's own prompts, but for those that are given.
+
+    Raises:
+        ValueError: if the template of instructions is malformed.
+    """
+    own = model.prompts or {}
+    return Prompts(
+        query=_first(own, "query") if query is None else query,
+        document=_first(own, "document", "passage", "corpus") if document is None else document,
+        instruction=instruction or own.get("instruction") or Prompts().instruction,
+    )
 
 
 def _first(prompts: Mapping[str, str | None], *names: str) -> str:

@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor, nn
 
-from idiomloss import AdaptiveTripletLoss, GroupLabels, label_groups
+from idiomloss import AdaptiveTripletLoss, GroupLabels, group_steps, label_groups
 from train.data.semeval2022 import Group
 from train.errors import UserError
 from train.objectives import Batch, ObjectiveLoss
-from train.objectives.steps import group_steps
 from train.prompts import Request
 
 

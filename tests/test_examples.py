@@ -1,0 +1,138 @@
+"""The examples run as they stand, with a tiny model; sentence-transformers' trainer learns by our losses."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from datasets import Dataset  # type: ignore[import-untyped]
+from sentence_transformers import (
+    SentenceTransformer,
+    SentenceTransformerTrainer,
+    SentenceTransformerTrainingArguments,
+)
+from torch import nn
+
+from idiomloss.sentence_transformers import (
+    AdaptiveTripletTrainerLoss,
+    DistillationTrainerLoss,
+    GroupBatchSampler,
+    InfoNCETrainerLoss,
+    RankingTrainerLoss,
+    group_columns,
+)
+from train.evaluators import SCORES_FILE
+from train.mteb_tasks import IdioLinkRetrieval
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Theirs, of the trainer without an accelerator and of mteb with sentence-transformers 6.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:'pin_memory' argument:UserWarning"),
+    pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension`:FutureWarning"),
+]
+
+
+def example(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT / "examples")])
+    return importlib.import_module(name)
+
+
+@pytest.mark.parametrize("name", ["infonce", "adaptive_triplet", "ranking"])
+def test_trainer_examples(
+    name: str, monkeypatch: pytest.MonkeyPatch, tiny_path: Path, tmp_path: Path
+) -> None:
+    example(name, monkeypatch).main(str(tiny_path), str(tmp_path))
+    before, after = SentenceTransformer(str(tiny_path)), SentenceTransformer(str(tmp_path / "model"))
+    assert any(not torch.equal(a, b) for a, b in zip(before.parameters(), after.parameters(), strict=True))
+    if name != "ranking":
+        lines = (tmp_path / "eval" / SCORES_FILE).read_text(encoding="utf-8").splitlines()
+        assert [json.loads(line)["epoch"] for line in lines] == ([1.0] if name == "infonce" else [1.0, 2.0])
+
+
+def test_metric_learning_example(monkeypatch: pytest.MonkeyPatch, tiny_path: Path) -> None:
+    losses = example("metric_learning", monkeypatch).main(str(tiny_path), "2")
+    assert len(losses) == 2
+
+
+def test_mteb_example(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tiny_path: Path,
+    tmp_path: Path,
+) -> None:
+    example("mteb_scores", monkeypatch).main(str(tiny_path), str(tmp_path))
+    assert "IdioLink val default 0." in capsys.readouterr().out
+    (written,) = tmp_path.rglob(f"{IdioLinkRetrieval.metadata.name}.json")
+    assert json.loads(written.read_text())["scores"]["val"][0]["main_score"] > 0
+
+
+def test_onnx_example_keeps_the_model(
+    monkeypatch: pytest.MonkeyPatch, tiny_path: Path, tmp_path: Path
+) -> None:
+    """All but the backend itself, which does not install beside transformers 5."""
+    export = example("onnx_export", monkeypatch).export
+    assert export(tiny_path, tmp_path / "model", backend="torch") < 1e-6
+    written = json.loads((tmp_path / "model" / "modules.json").read_text(encoding="utf-8"))
+    assert len(written) == 3
+
+
+TEXTS = [
+    "He broke the ice with a joke.",
+    "She spilled the beans.",
+    "They hit the road.",
+    "It was a red herring.",
+]
+OTHERS = ["He made them relax.", "She told the secret.", "They set off.", "It was misleading."]
+IDIOMS = [[0, 1], [1, 1], [2, 1], [3, 1]]
+
+
+def of_loss(name: str, model: SentenceTransformer) -> tuple[nn.Module, Dataset]:
+    if name == "infonce":
+        return InfoNCETrainerLoss(model), Dataset.from_dict(
+            {"anchor": TEXTS, "positive": OTHERS, "label": IDIOMS}
+        )
+    if name == "triplet":
+        groups = [
+            (text, [other], [wrong]) for text, other, wrong in zip(TEXTS, OTHERS, OTHERS[::-1], strict=True)
+        ]
+        return AdaptiveTripletTrainerLoss(model), Dataset.from_dict(group_columns(groups))
+    if name == "ranking":
+        rows = {"query": TEXTS, "a": OTHERS, "b": OTHERS[::-1], "label": [[0, 1]] * 4}
+        return RankingTrainerLoss(model), Dataset.from_dict(rows)
+    teacher = torch.randn(4, 32, generator=torch.Generator().manual_seed(0)).tolist()
+    return DistillationTrainerLoss(model), Dataset.from_dict({"sentence": TEXTS, "label": teacher})
+
+
+@pytest.mark.parametrize("name", ["infonce", "triplet", "ranking", "distillation"])
+def test_the_trainer_lowers_each_loss(name: str, tiny_path: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = SentenceTransformer(str(tiny_path), device="cpu")
+    loss, data = of_loss(name, model)
+    trainer = SentenceTransformerTrainer(
+        model=model,
+        args=SentenceTransformerTrainingArguments(
+            output_dir=str(tmp_path),
+            max_steps=3,
+            per_device_train_batch_size=12,
+            learning_rate=2e-3,
+            lr_scheduler_type="constant",
+            batch_sampler=GroupBatchSampler if name == "triplet" else "batch_sampler",  # type: ignore[arg-type]
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            use_cpu=True,
+        ),
+        train_dataset=data,
+        eval_dataset=data,
+        loss=loss,
+    )
+    before = trainer.evaluate()["eval_loss"]
+    trainer.train()
+    assert trainer.evaluate()["eval_loss"] < before - 1e-3
+    assert trainer.state.global_step == 3
