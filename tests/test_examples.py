@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from datasets import Dataset  # type: ignore[import-untyped]
+from datasets import Dataset
 from sentence_transformers import (
     SentenceTransformer,
     SentenceTransformerTrainer,

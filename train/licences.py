@@ -46,7 +46,7 @@ _SAMPLE = Source("the project's own sample data", "apache-2.0")
 def base_model(config: Mapping[str, Any]) -> Source:
     """The base model of a run.
 
-    Its licence stands in the model's configuration (`model.licence`), else in the card of its folder.
+    Its licence stands in the model's configuration (`model.about.licence`), else in the card of its folder.
 
     Args:
         config: of the run, as in its `config.yaml`.
@@ -54,7 +54,7 @@ def base_model(config: Mapping[str, Any]) -> Source:
     model = config["model"]
     path = str(model["path"])
     local = Path(path).expanduser()
-    licence = model.get("licence")
+    licence = _identifier((model.get("about") or {}).get("licence"))
     if path in _PACKAGED:
         return Source(_PACKAGED[path], licence, _PACKAGED[path])
     if local.is_dir() or not re.fullmatch(r"[\w.-]+/[\w.-]+", path):
@@ -117,3 +117,10 @@ def _in_card(path: Path) -> str | None:
         return None
     licence = metadata.get("license") if isinstance(metadata, dict) else None
     return licence if isinstance(licence, str) else None
+
+
+def _identifier(name: str | None) -> str | None:
+    """A licence's name as the Hub's list has it, or None for one that is not there ("see its repository")."""
+    if name is None or " " in name:
+        return None
+    return name.lower()

@@ -17,7 +17,7 @@ from train.errors import UserError
 from train.runfolder import fingerprints
 
 try:
-    from datasets import Dataset  # type: ignore[import-untyped]
+    from datasets import Dataset
     from mteb.abstasks.retrieval import AbsTaskRetrieval
     from mteb.abstasks.sts import AbsTaskSTS
     from mteb.abstasks.task_metadata import TaskMetadata
