@@ -1,4 +1,4 @@
-"""Tables, comparisons and a page of runs: `python -m train.report <run or multirun folder>… [output=<folder>]`."""
+"""Tables, comparisons and a page: `python -m train.report <run or multirun folder>… [output=<folder>]`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ HELP = """Compare finished runs.
 
   python -m train.report <run or multirun folder>… [option=value …]
 
-Runs that differ only in their seed are one row, mean ± standard deviation; the folds of a cross-validation are
-averaged within each seed. A JSON file that train.evaluate wrote (output=) is a row of its own.
+Runs that differ only in their seed are one row, mean ± standard deviation; the folds of a cross-validation
+are averaged within each seed. A JSON file that train.evaluate wrote (output=) is a row of its own.
 
 output=<folder>     where report.html and table.md, .csv, .tex go; by default the run's own folder, of several
                     runs <the folder they share>/report
@@ -123,7 +123,7 @@ def report(arguments: Arguments) -> Path:
         write_text(folder / PAGE, page(groups, runs, compared, notes))
     except OSError as error:
         raise UserError(
-            f"{folder}: the report cannot be written there ({error.strerror}); name another folder with output="
+            f"{folder}: the report cannot be written there ({error.strerror}); name another with output="
         ) from None
     return folder
 

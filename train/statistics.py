@@ -111,7 +111,7 @@ def _by_cluster(
     numbers: dict[Hashable, int] = {}
     member = np.array([numbers.setdefault(cluster, len(numbers)) for cluster in clusters], dtype=int)
     return (
-        np.bincount(member, weights=values, minlength=len(numbers)),
+        np.bincount(member, weights=values, minlength=len(numbers)).astype(float),
         np.bincount(member, minlength=len(numbers)).astype(float),
     )
 

@@ -147,31 +147,31 @@ class _Side:
             if key in (run.baseline if self._untrained else run.scores)
         ]
 
-    def problems(self, key: str) -> list[str]:
-        """Files that are not there, or do not belong to the score."""
+    def problems(self, key: str) -> list[tuple[str, str]]:
+        """Of each run whose file is not there, or does not belong to the score: its name, and what it is."""
         found = []
+        of = " of the untrained model" if self._untrained else ""
         for run, results in self.files(key):
             scores = run.baseline if self._untrained else run.scores
-            what = (
-                "the untrained model's results of each query" if self._untrained else "results of each query"
-            )
             if key in results.values or key in results.pairs:
                 if not abs(results.score(key) - scores[key]) <= _TOLERANCE:
-                    found.append(f"{run.name}: {what} are not those of its scores.json")
+                    found.append((run.name, f"results of each query{of} are not those of scores.json"))
             else:
-                found.append(f"{run.name}: no {what} (eval.per_query=true writes them)")
-            found += [f"{run.name}: {note}" for note in results.notes]
+                found.append((run.name, f"no results of each query{of}: compared by seeds alone"))
+            found += [(run.name, note) for note in results.notes]
         return found
 
 
 def _compare(ours: str, theirs: str, a: _Side, b: _Side, keys: Sequence[str]) -> Paired:
     differences, notes = [], []
+    of_run: dict[str, dict[str, None]] = defaultdict(dict)  # problem → runs
     for key in keys:
         first, second = a.score(key), b.score(key)
         if first is None or second is None:
             continue
         problems = a.problems(key) + b.problems(key)
-        notes += problems
+        for run, problem in problems:
+            of_run[f"{key.partition('/')[0]}: {problem}"][run] = None
         if problems:
             found = Difference(key, first, second, why_not="by seeds alone")
         elif key.startswith("semeval2022/"):
@@ -181,11 +181,13 @@ def _compare(ours: str, theirs: str, a: _Side, b: _Side, keys: Sequence[str]) ->
         differences.append(found)
         if not problems and found.by_query is None and found.why_not:
             notes.append(f"{key}: {found.why_not}")
+    notes += [f"{problem} (run {', '.join(of)})" for problem, of in of_run.items()]
     return Paired(ours, theirs, differences, list(dict.fromkeys(notes)))
 
 
 def _of_means(key: str, a: _Side, b: _Side, first: float, second: float) -> Difference:
-    sides, cluster = [], {}
+    sides: list[dict[str, float]] = []
+    cluster: dict[str, str] = {}
     for side in (a, b):
         values: dict[str, list[float]] = defaultdict(list)
         for _, results in side.files(key):
@@ -198,19 +200,19 @@ def _of_means(key: str, a: _Side, b: _Side, first: float, second: float) -> Diff
     if len(common) < len(ours.keys() | theirs.keys()):
         reason = f"not the same queries ({len(ours)} and {len(theirs)}, {len(common)} in both)"
         return Difference(key, first, second, why_not=reason)
-    values = np.array([ours[query] - theirs[query] for query in common])
+    change = np.array([ours[query] - theirs[query] for query in common])
     clusters = [cluster[query] for query in common]
     return Difference(
         *(key, first, second, len(common), len(set(clusters))),
-        *(mean_interval(values), mean_interval(values, clusters)),
-        *(permutation_p(values), permutation_p(values, clusters)),
+        *(mean_interval(change), mean_interval(change, clusters)),
+        *(permutation_p(change), permutation_p(change, clusters)),
     )
 
 
 def _of_correlations(key: str, a: _Side, b: _Side, first: float, second: float) -> Difference:
     """Intervals alone: swapping two models' predictions would mix scales that differ between them."""
     reason = "no p: a correlation is no mean over pairs"
-    samples: list[list[tuple[tuple[str, ...], Array, Array]]] = []
+    samples: list[list[tuple[tuple[str, ...], tuple[float, ...], tuple[float, ...]]]] = []
     cluster: dict[str, str] = {}
     for side in (a, b):
         of_runs = []

@@ -107,9 +107,8 @@ def _idiolink(path: Path) -> list[dict[str, Any]]:
 def _chosen(run: Run, records: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     """The split and mode that picked the best checkpoint, else the first that was scored."""
     there = {(r["split"], r["mode"]) for r in records}
-    monitor = run.meta.get("monitor")
-    for key in monitor if isinstance(monitor, list) else [monitor]:
-        parts = str(key).split("/")
+    for key in run.monitor:
+        parts = key.split("/")
         if parts[0] == "idiolink" and tuple(parts[1:3]) in there:
             return parts[1], parts[2]
     return str(records[0]["split"]), str(records[0]["mode"])

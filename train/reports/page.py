@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from train.reports.charts import Line, css, line_chart
-from train.reports.compare import Paired, compare_to_untrained, is_main
+from train.reports.compare import Difference, Paired, compare_to_untrained, is_main
 from train.reports.examples import PictureItem, Retrieval, data_uri, pictures, retrieval
 from train.reports.groups import Group, data_files, group_runs, show
 from train.reports.runs import Run, read_lines, read_run
@@ -100,7 +100,7 @@ def page(
         option_keys=list(groups[0].options) if groups else [],
         tables=paper_tables(groups),
         paired=[
-            (p, [(paired_cells(d), verdict(d), _bar(d.by_query, d.difference, p)) for d in p.differences])
+            (p, [(paired_cells(d), verdict(d), _bar(d, p)) for d in p.differences])
             for p in compared
             if p.differences
         ],
@@ -112,15 +112,15 @@ def page(
     )
 
 
-def _bar(ends: tuple[float, float] | None, difference: float, paired: Paired) -> Markup:
-    """The interval on a line whose middle is no difference; one scale for the whole comparison."""
-    if ends is None:
+def _bar(d: Difference, paired: Paired) -> Markup:
+    """The interval on a line whose middle is no difference; one scale for all of a metric."""
+    if d.by_query is None:
         return Markup("")
-    widest = max(
-        abs(end) for d in paired.differences if d.by_query is not None for end in (*d.by_query, d.difference)
-    )
+    metric = d.key.rpartition("/")[2]
+    alike = [o for o in paired.differences if o.key.endswith(f"/{metric}") and o.by_query is not None]
+    widest = max(abs(end) for o in alike for end in (*(o.by_query or ()), o.difference))
     scale = 58 / widest if widest else 0.0
-    low, high, middle = (60 + value * scale for value in (*ends, difference))
+    low, high, middle = (60 + value * scale for value in (*d.by_query, d.difference))
     return Markup(
         '<svg class="bar" viewBox="0 0 120 14" aria-hidden="true"><line class="zero" x1="60" x2="60" y1="0" '
         'y2="14"/><line class="range" x1="{}" x2="{}" y1="7" y2="7"/><circle cx="{}" cy="7" r="3"/></svg>'
@@ -232,7 +232,7 @@ def _charts(run: Run, metrics: Sequence[Mapping[str, Any]]) -> list[Chart]:
     return [chart for chart in charts if chart.svg]
 
 
-_CURVES = {
+_CURVES: dict[str, Callable[[str], bool]] = {
     "idiolink": lambda key: is_main(key) and key.endswith("/ndcg@10"),
     "semeval2022": lambda key: key.split("/")[2] == "all",
     "admire": lambda key: is_main(key) and key.endswith("/top1_accuracy"),
@@ -277,12 +277,8 @@ def comparison_charts(groups: Sequence[Group]) -> list[Chart]:
             if not run.path.is_dir():
                 continue
             metrics, _ = read_lines(run.path / "metrics.jsonl")
-            monitor = run.meta.get("monitor")
-            keys = [
-                str(key) for key in (monitor if isinstance(monitor, list) else [monitor] if monitor else [])
-            ]
             losses.append(Line(group.name, _loss(metrics), number))
-            scores.append(Line(group.name, _scored(run, metrics, keys), number))
+            scores.append(Line(group.name, _scored(run, metrics, run.monitor), number))
     charts = [
         _chart("Training loss", losses, "loss", markers=False),
         _chart("Monitored score", scores, "score (mean over trainer.monitor)"),

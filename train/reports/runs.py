@@ -63,6 +63,12 @@ class Run:
         fold = self.config.get("data.fold")
         return fold if isinstance(fold, int) else None
 
+    @property
+    def monitor(self) -> list[str]:
+        """The scores whose mean picked the best checkpoint."""
+        monitor = self.meta.get("monitor")
+        return list(map(str, monitor)) if isinstance(monitor, list) else [str(monitor)] if monitor else []
+
     def per_query_file(self, benchmark: str, *, untrained: bool = False) -> Path:
         """Where the results of each query are, if they were written."""
         folder = "per_query_baseline" if untrained else "per_query"

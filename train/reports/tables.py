@@ -17,6 +17,7 @@ from train.scorekeys import (
     SEMEVAL_LANGUAGES,
     SEMEVAL_SUBSETS,
     Bm25Mode,
+    EpsilonLanguage,
     MultivectorMode,
     QueryMode,
     epsilon_key,
@@ -138,7 +139,9 @@ def _admire(groups: Sequence[Group], split: str, keys: Sequence[str]) -> Table:
 
 def _epsilon(groups: Sequence[Group], split: str, keys: Sequence[str]) -> Table:
     del split
-    languages = [lang for lang in ("en", "pt") if epsilon_key(lang, "C", "rank_biserial") in keys]
+    languages = [
+        lang for lang in get_args(EpsilonLanguage) if epsilon_key(lang, "C", "rank_biserial") in keys
+    ]
     metrics = {"rank_biserial": "rank-biserial", "p_value": "p"}
     columns = [(class_, name) for class_ in EPSILON_CLASSES for name in metrics.values()]
     rows = _rows(
