@@ -35,6 +35,7 @@ from train.statistics import (
 BENCHMARKS = ("idiolink", "semeval2022", "admire")  # those with results of each query that mean something
 _SPEARMAN_RESAMPLES = 1_000
 _TOLERANCE = 1e-6
+_NAMED = 4  # runs that share a problem
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Difference:
     """`ours` − `theirs` in one score.
 
     Attributes:
-        ours, theirs: means over seeds, of the queries that both have.
+        ours, theirs: means over seeds; over all queries alike, where folds differ in size.
         num_queries: of them; num_clusters: idioms, compounds or expressions.
         by_query: 95% interval, resampling queries; None where there are no results of each query.
         by_cluster: likewise, resampling idioms and so on, which says more about unseen ones.
@@ -181,7 +182,9 @@ def _compare(ours: str, theirs: str, a: _Side, b: _Side, keys: Sequence[str]) ->
         differences.append(found)
         if not problems and found.by_query is None and found.why_not:
             notes.append(f"{key}: {found.why_not}")
-    notes += [f"{problem} (run {', '.join(of)})" for problem, of in of_run.items()]
+    for problem, of in of_run.items():
+        named = [*list(of)[:_NAMED], *([f"{len(of) - _NAMED} more"] if len(of) > _NAMED else [])]
+        notes.append(f"{problem} ({ours}: {', '.join(named)})")
     return Paired(ours, theirs, differences, list(dict.fromkeys(notes)))
 
 
@@ -202,8 +205,9 @@ def _of_means(key: str, a: _Side, b: _Side, first: float, second: float) -> Diff
         return Difference(key, first, second, why_not=reason)
     change = np.array([ours[query] - theirs[query] for query in common])
     clusters = [cluster[query] for query in common]
+    means = (math.fsum(side[query] for query in common) / len(common) for side in sides)
     return Difference(
-        *(key, first, second, len(common), len(set(clusters))),
+        *(key, *means, len(common), len(set(clusters))),
         *(mean_interval(change), mean_interval(change, clusters)),
         *(permutation_p(change), permutation_p(change, clusters)),
     )

@@ -12,7 +12,6 @@ from typing import get_args
 from train.reports.compare import Difference, Paired
 from train.reports.groups import Group, Value
 from train.scorekeys import (
-    ADMIRE_METRICS,
     EPSILON_CLASSES,
     SEMEVAL_LANGUAGES,
     SEMEVAL_SUBSETS,
@@ -120,17 +119,18 @@ def _admire(groups: Sequence[Group], split: str, keys: Sequence[str]) -> Table:
         "rank_difference": "rank difference ↓",
         "ndcg@5": "nDCG@5",
         "sense_accuracy": "sense accuracy",
+        "sense_macro_f1": "sense macro-F1",
     }
     there = [key.split("/") for key in keys]
     here = [parts for parts in there if len(parts) == 4 and parts[:2] == ["admire", split]]
     modes = list(dict.fromkeys(parts[2] for parts in here))
-    metrics = [m for m in (*ADMIRE_METRICS, "sense_accuracy") if any(parts[3] == m for parts in here)]
+    metrics = [m for m in names if any(parts[3] == m for parts in here)]
     rows = _rows(
         groups,
         [[f"admire/{split}/{mode}/{metric}" for metric in metrics] for mode in modes],
         [[mode] for mode in modes],
     )
-    title = f"AdMIRe, {split}: top-1 accuracy, rank difference (smaller is better), nDCG@5"
+    title = f"AdMIRe, {split}" + (": ↓ smaller is better" if "rank_difference" in metrics else "")
     return Table(
         *(f"admire-{split}", title, ["model", "mode"]),
         *([("", names[metric]) for metric in metrics], rows),

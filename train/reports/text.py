@@ -9,10 +9,10 @@ from train.reports.groups import Group
 from train.reports.tables import Table, cell, markdown, markdown_paired
 
 READING = (
-    "Means over seeds ± sample standard deviation (n − 1). Comparisons are query by query, each query's value "
-    "the mean over seeds: 95% bootstrap intervals and two-sided paired permutation tests, over queries and "
-    "over whole idioms (or compounds, expressions), which say more about unseen ones. p are not adjusted for "
-    "their number."
+    "Means over seeds ± sample standard deviation (n − 1). Comparisons are query by query, each query's "
+    "value the mean over seeds: 95% bootstrap intervals and two-sided paired permutation tests, over queries "
+    "and over whole idioms (or compounds, expressions), which say more about unseen ones. p are not adjusted "
+    "for their number."
 )
 
 
