@@ -40,7 +40,8 @@ def plant(
     }
     if status == "finished":
         (folder / "scores.json").write_text(json.dumps(card))
-    steps = [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}, {"step": 2, "scores": card["scores"]}]
+    steps: list[dict[str, Any]] = [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}]
+    steps.append({"step": 2, "scores": card["scores"]})
     write_lines(folder / "metrics.jsonl", steps)
     return folder
 

@@ -128,7 +128,9 @@ def resampled_counts(num_items: int, num_resamples: int) -> NDArray[np.int64]:
     return np.random.default_rng(0).multinomial(num_items, chances, size=num_resamples)
 
 
-def resampled_spearman(predicted: Sequence[float], gold: Sequence[float], counts: NDArray[np.int64]) -> Array:
+def resampled_spearman(
+    predicted: Sequence[float] | Array, gold: Sequence[float] | Array, counts: NDArray[np.int64]
+) -> Array:
     """Spearman's correlation of each bootstrap resample of pairs, ranked anew: (R,).
 
     Equal to ranking each resample by itself, which would sort as often as there are resamples: here values
@@ -150,7 +152,7 @@ def resampled_spearman(predicted: Sequence[float], gold: Sequence[float], counts
         return np.where(spread > 0, (weights * x * y).sum(1) / np.sqrt(spread), np.nan)
 
 
-def _resampled_ranks(values: Sequence[float], weights: Array) -> Array:
+def _resampled_ranks(values: Sequence[float] | Array, weights: Array) -> Array:
     """Mean rank of each item in each resample (R, N); of no meaning where it was not drawn."""
     _, kind = np.unique(np.asarray(values, dtype=float), return_inverse=True)
     order = np.argsort(kind, kind="stable")

@@ -205,9 +205,9 @@ def _of_means(key: str, a: _Side, b: _Side, first: float, second: float) -> Diff
         return Difference(key, first, second, why_not=reason)
     change = np.array([ours[query] - theirs[query] for query in common])
     clusters = [cluster[query] for query in common]
-    means = (math.fsum(side[query] for query in common) / len(common) for side in sides)
+    first, second = (math.fsum(side[query] for query in common) / len(common) for side in sides)
     return Difference(
-        *(key, *means, len(common), len(set(clusters))),
+        *(key, first, second, len(common), len(set(clusters))),
         *(mean_interval(change), mean_interval(change, clusters)),
         *(permutation_p(change), permutation_p(change, clusters)),
     )

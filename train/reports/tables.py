@@ -15,7 +15,6 @@ from train.scorekeys import (
     EPSILON_CLASSES,
     SEMEVAL_LANGUAGES,
     SEMEVAL_SUBSETS,
-    Bm25Mode,
     EpsilonLanguage,
     MultivectorMode,
     QueryMode,
@@ -26,8 +25,12 @@ from train.scorekeys import (
 )
 
 UNTRAINED = "untrained"
-_MODES = (*get_args(QueryMode), *get_args(MultivectorMode), *get_args(Bm25Mode))
+_NARROW = 4  # columns of scores that fit into one of two columns of a paper
+_MODES = (*get_args(QueryMode), *get_args(MultivectorMode))
+_BM25 = "bm25_"  # before a mode
 _LANGUAGES = {"en": "English", "pt": "Portuguese", "gl": "Galician", "all": "together"}
+
+Row = tuple[Sequence[str], Sequence[Value | None]]  # labels, scores
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class Table:
     title: str
     labels: Sequence[str]
     columns: Sequence[tuple[str, str]]
-    rows: Sequence[tuple[Sequence[str], Sequence[Value | None]]]
+    rows: Sequence[Row]
     factor: float = 1.0
     digits: int = 3
 
@@ -88,12 +91,23 @@ def paper_tables(groups: Sequence[Group]) -> list[Table]:
 def _idiolink(groups: Sequence[Group], split: str, keys: Sequence[str]) -> Table:
     metrics = {"r_precision": "R-Precision", "ndcg@10": "nDCG@10"}
     wanted = [
-        (mode, metric) for mode in _MODES for metric in metrics if idiolink_key(split, mode, metric) in keys
+        (mode, metric)
+        for mode in _MODES
+        for metric in metrics
+        if any(idiolink_key(split, of, metric) in keys for of in (mode, f"{_BM25}{mode}"))
     ]
     columns = [(mode, metrics[metric]) for mode, metric in wanted]
-    rows = _rows(groups, [[idiolink_key(split, *one) for one in wanted]], [[]])
+    # BM25 is a model of its own, and the same whatever was trained.
+    lexical = [_lexical(groups, idiolink_key(split, f"{_BM25}{mode}", metric)) for mode, metric in wanted]
+    rows: list[Row] = [(["BM25"], lexical)] if any(value is not None for value in lexical) else []
+    rows += _rows(groups, [[idiolink_key(split, *one) for one in wanted]], [[]])
     title = f"IdioLink, {split}: R-Precision and nDCG@10 in percent"
     return Table(f"idiolink-{split}", title, ["model"], columns, rows, 100.0, 2)
+
+
+def _lexical(groups: Sequence[Group], key: str) -> Value | None:
+    values = [value for group in groups if (value := group.value(key)) is not None]
+    return Value(values[0].mean, None, 1) if values else None
 
 
 def _semeval(groups: Sequence[Group], split: str, keys: Sequence[str]) -> Table:
@@ -163,9 +177,9 @@ _LAYOUTS: dict[str, Callable[[Sequence[Group], str, Sequence[str]], Table]] = {
 
 def _rows(
     groups: Sequence[Group], keys: Sequence[Sequence[str]], labels: Sequence[Sequence[str]]
-) -> list[tuple[Sequence[str], Sequence[Value | None]]]:
+) -> list[Row]:
     """The untrained models, then the groups; for each as many rows as there are lists of keys."""
-    rows: list[tuple[Sequence[str], Sequence[Value | None]]] = []
+    rows: list[Row] = []
     for name, group, untrained in (*_baselines(groups), *((g.name, g, False) for g in groups)):
         for of_row, label in zip(keys, labels, strict=True):
             values = [group.value(key, untrained=untrained) for key in of_row]
@@ -273,7 +287,9 @@ def latex(table: Table) -> str:
         if name:
             rules.append(rf"\cmidrule(lr){{{first}-{first + span - 1}}}")
         first += span
-    lines = [r"\begin{table}", r"\centering", r"\small", rf"\begin{{tabular}}{{{heads}}}", r"\toprule"]
+    width = "table*" if len(table.columns) > _NARROW else "table"
+    lines = [rf"\begin{{{width}}}", r"\centering", r"\small", r"\setlength{\tabcolsep}{4pt}"]
+    lines += [rf"\begin{{tabular}}{{{heads}}}", r"\toprule"]
     if rules:
         lines += [" & ".join(above) + r" \\", " ".join(rules)]
     lines.append(" & ".join(tex(name) for name in (*table.labels, *(n for _, n in table.columns))) + r" \\")
@@ -287,7 +303,11 @@ def latex(table: Table) -> str:
         cells = [tex(label) for label in shown] + [table.text(v, r" $\pm$ ", "--") for v in values]
         lines.append(" & ".join(cells) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}"]
-    lines += [rf"\caption{{{tex(table.title)}.}}", rf"\label{{tab:{_label(table.name)}}}", r"\end{table}"]
+    lines += [
+        rf"\caption{{{tex(table.title)}.}}",
+        rf"\label{{tab:{_label(table.name)}}}",
+        rf"\end{{{width}}}",
+    ]
     return "\n".join(lines)
 
 
