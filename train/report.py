@@ -74,7 +74,7 @@ def report(arguments: Arguments) -> Path:
         UserError: if there is nothing to report, or the files cannot be written.
     """
     # Scipy and pydantic take a second: not for --help and slips.
-    from train.reports.compare import compare_groups, compare_to_untrained
+    from train.reports.compare import compare_groups, compare_to_untrained, paired_notes
     from train.reports.groups import data_notes, group_runs
     from train.reports.page import PAGE, page
     from train.reports.runs import find_runs, read_runs
@@ -112,7 +112,7 @@ def report(arguments: Arguments) -> Path:
             print_scores(group)
     for paired in compared:
         print_paired(paired)
-    print_notes(list(dict.fromkeys([*notes, *(note for paired in compared for note in paired.notes)])))
+    print_notes(list(dict.fromkeys([*notes, *paired_notes(compared)])))
 
     folder = arguments.output or _default_output(paths)
     try:

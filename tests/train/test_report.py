@@ -15,7 +15,7 @@ import yaml
 from tests.planted_runs import SCORES, plant, plant_queries, query, write_lines
 from train.errors import UserError
 from train.report import main, parse
-from train.reports.compare import compare_groups, compare_to_untrained
+from train.reports.compare import compare_groups, compare_to_untrained, paired_notes
 from train.reports.groups import Group, group_runs
 from train.reports.runs import find_runs, read_runs
 from train.reports.tables import latex, latex_document, markdown, paper_tables, tex, verdict
@@ -167,7 +167,8 @@ def test_without_records_seeds_alone_are_compared_and_it_is_said(tmp_path: Path)
     paired = compare_groups(ours, theirs)
     assert paired.differences[0].by_query is None
     assert paired.differences[0].difference == pytest.approx(0.3 - 0.5)
-    assert any("no results of each query" in note and "seeds alone" in note for note in paired.notes)
+    (note,) = paired_notes([paired])
+    assert note == "no results of each query: compared by seeds alone (idiolink; run b)"
 
 
 def test_records_of_another_checkpoint_are_not_used(tmp_path: Path) -> None:
@@ -176,7 +177,7 @@ def test_records_of_another_checkpoint_are_not_used(tmp_path: Path) -> None:
     (group,) = groups_of(folder)
     paired = compare_to_untrained(group)
     assert paired.differences[0].by_query is None
-    assert any("not those of scores.json" in note for note in paired.notes)
+    assert any("not those of scores.json" in note for note in paired_notes([paired]))
 
 
 def test_other_queries_are_not_compared(tmp_path: Path) -> None:

@@ -97,12 +97,28 @@ class Paired:
 
     Attributes:
         notes: what to know about them, a sentence each.
+        problems: what is missing or wrong → (run, benchmark) where it is.
     """
 
     ours: str
     theirs: str
     differences: list[Difference]
     notes: list[str]
+    problems: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+
+
+def paired_notes(compared: Sequence[Paired]) -> list[str]:
+    """The notes of all comparisons, a sentence for each problem whichever runs have it."""
+    places: dict[str, dict[tuple[str, str], None]] = defaultdict(dict)
+    for paired in compared:
+        for problem, where in paired.problems.items():
+            places[problem] |= dict.fromkeys(where)
+    notes = []
+    for problem, found in places.items():
+        runs, benchmarks = (list(dict.fromkeys(place[i] for place in found)) for i in (0, 1))
+        named = [*runs[:_NAMED], *([f"{len(runs) - _NAMED} more"] if len(runs) > _NAMED else [])]
+        notes.append(f"{problem} ({', '.join(benchmarks)}; run {', '.join(named)})")
+    return [*notes, *dict.fromkeys(note for paired in compared for note in paired.notes)]
 
 
 def compare_groups(ours: Group, theirs: Group) -> Paired:
@@ -165,14 +181,14 @@ class _Side:
 
 def _compare(ours: str, theirs: str, a: _Side, b: _Side, keys: Sequence[str]) -> Paired:
     differences, notes = [], []
-    of_run: dict[str, dict[str, None]] = defaultdict(dict)  # problem → runs
+    of_run: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for key in keys:
         first, second = a.score(key), b.score(key)
         if first is None or second is None:
             continue
         problems = a.problems(key) + b.problems(key)
         for run, problem in problems:
-            of_run[f"{key.partition('/')[0]}: {problem}"][run] = None
+            of_run[problem].append((run, key.partition("/")[0]))
         if problems:
             found = Difference(key, first, second, why_not="by seeds alone")
         elif key.startswith("semeval2022/"):
@@ -182,10 +198,7 @@ def _compare(ours: str, theirs: str, a: _Side, b: _Side, keys: Sequence[str]) ->
         differences.append(found)
         if not problems and found.by_query is None and found.why_not:
             notes.append(f"{key}: {found.why_not}")
-    for problem, of in of_run.items():
-        named = [*list(of)[:_NAMED], *([f"{len(of) - _NAMED} more"] if len(of) > _NAMED else [])]
-        notes.append(f"{problem} ({ours}: {', '.join(named)})")
-    return Paired(ours, theirs, differences, list(dict.fromkeys(notes)))
+    return Paired(ours, theirs, differences, list(dict.fromkeys(notes)), of_run)
 
 
 def _of_means(key: str, a: _Side, b: _Side, first: float, second: float) -> Difference:

@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from train.reports.charts import Line, css, line_chart
-from train.reports.compare import Difference, Paired, compare_to_untrained, is_main
+from train.reports.compare import Difference, Paired, compare_to_untrained, is_main, paired_notes
 from train.reports.examples import PictureItem, Retrieval, data_uri, pictures, retrieval
 from train.reports.groups import Group, data_files, group_runs, show
 from train.reports.runs import Run, read_lines, read_run
@@ -88,7 +88,7 @@ def page(
     examples = {group.runs[0].path for group in groups}
     views = [view(run, with_examples=run.path in examples) for run in runs if run.is_scored]
     rest = [run for run in runs if not run.is_scored]
-    said = [*notes, *(note for p in compared for note in p.notes)]
+    said = [*notes, *paired_notes(compared)]
     if any(run.record.get("sample") or "SAMPLE" in str(run.meta.get("data")) for run in runs):
         said.insert(0, f"Scored {SAMPLE_NOTE}.")
     return environment.get_template("report.html.j2").render(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from train.reports.compare import Paired
+from train.reports.compare import Paired, paired_notes
 from train.reports.groups import Group
 from train.reports.tables import Table, cell, markdown, markdown_paired
 
@@ -22,7 +22,7 @@ def as_markdown(
     """What is compared, the papers' tables, the comparisons, every score."""
     lines = ["# Report", "", READING, ""]
     lines += [f"- **{cell(group.name)}**: {group.summary}" for group in groups]
-    said = dict.fromkeys([*notes, *(note for paired in compared for note in paired.notes)])
+    said = dict.fromkeys([*notes, *paired_notes(compared)])
     if said:
         lines += ["", "Notes:", "", *(f"- {cell(note)}" for note in said)]
     for table in tables:
