@@ -54,6 +54,15 @@ def test_objectives_know_no_loop_and_no_model(path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "train" / "reports").rglob("*.py")), ids=lambda p: p.name)
+def test_reports_read_what_runs_left_and_load_no_model(path: Path) -> None:
+    assert not touches(
+        path,
+        *("torch", "sentence_transformers", "transformers", "accelerate", "hydra", "matplotlib"),
+        *("train.loop", "train.encoder", "train.suite", "train.benchmarks", "train.build", "train.plots"),
+    )
+
+
 def test_only_the_command_line_touches_hydra() -> None:
     assert [p.name for p in SOURCES if touches(p, "hydra", "omegaconf")] == ["cli.py"]
 
@@ -64,7 +73,10 @@ def test_mteb_is_asked_for_on_demand_alone() -> None:
     assert not [p.name for p in SOURCES if touches(p, "train.mteb_tasks", "idiomloss.sentence_transformers")]
 
 
-LIGHT = ("__init__", "__main__", "evaluate", "push", "cli", "resume", "scorekeys", "errors", "processes")
+LIGHT = (
+    *("__init__", "__main__", "evaluate", "report", "push", "cli", "resume", "scorekeys", "errors"),
+    "processes",
+)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def test_installed_wheel_works_elsewhere(tmp_path: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     for expected in (
         *("train/py.typed", "idiomloss/py.typed", "conf/config.yaml", "conf/experiment/idiolink_ft.yaml"),
-        "train/data/sample/idiolink/train/indexes.json",
+        *("train/templates/report.html.j2", "train/data/sample/idiolink/train/indexes.json"),
         "train/data/sample/semeval2022_task2b/SubTaskB/EvaluationData/dev.gold.csv",
         "train/data/sample/ncimp/human_compositionality scores.xlsx",
     ):
@@ -59,3 +59,5 @@ def test_installed_wheel_works_elsewhere(tmp_path: Path) -> None:
     last = python("-m", "train", "+experiment=idiolink_ft", "+debug=smoke").splitlines()[-1]
     assert last.startswith(str(elsewhere / "checkpoints" / "idiolink_ft"))
     assert (Path(last) / "best" / "model.safetensors").is_file()
+    assert python("-m", "train.report", last).splitlines()[-1] == last
+    assert "Worst" in (Path(last) / "report.html").read_text(encoding="utf-8")

@@ -37,6 +37,7 @@ from train.interrupts import Interrupted
 from train.loop import train_loop
 from train.plots import learning_curve, violins
 from train.processes import Processes, is_lost_peer
+from train.reports import write_run_page
 from train.resume import check_same_base, check_same_data, holds_a_run
 from train.retention import check_remedies
 from train.runfolder import RunFolder, fingerprints, write_json, write_jsonl, write_text
@@ -88,8 +89,10 @@ def fine_tune(settings: TrainSettings, config: dict[str, Any], experiment: str, 
             with _recorded_end(run):
                 state = _run(settings, run, record, placement, accelerator, processes, checkpoint)
             run.end("finished", best_step=state.best_step, steps=state.step)
-            if settings.hub.push is not None and processes.is_main:  # the others need not wait
-                push_or_warn(settings.hub, run.path)
+            if processes.is_main:  # the others need not wait
+                write_run_page(folder)
+                if settings.hub.push is not None:
+                    push_or_warn(settings.hub, run.path)
     except OSError as error:
         last = latest_checkpoint(folder)
         raise UserError(
@@ -276,8 +279,19 @@ def _baseline(
         *(monitor_name(settings.trainer), "none" if score is None else f"{score:.4f}"),
         *(scorecard.num_texts, scorecard.seconds),
     )
-    processes.from_main(lambda: write_json(path, scorecard.scores))
+
+    def write() -> None:
+        if settings.eval.per_query:  # before the file that says that this is done
+            _write_per_query(run.path / "per_query_baseline", scorecard)
+        write_json(path, scorecard.scores)
+
+    processes.from_main(write)
     return scorecard.scores
+
+
+def _write_per_query(folder: Path, scorecard: Scorecard) -> None:
+    for name, records in scorecard.per_query.items():
+        write_jsonl(folder / f"{name}.jsonl", records)
 
 
 def _report(
@@ -315,8 +329,7 @@ def _report(
         },
     )
     if settings.eval.per_query:
-        for name, records in best.per_query.items():
-            write_jsonl(run.path / "per_query" / f"{name}.jsonl", records)
+        _write_per_query(run.path / "per_query", best)
     if settings.eval.predictions:
         for name, text in best.predictions.items():
             write_text(run.path / "predictions" / name, text)

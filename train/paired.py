@@ -7,56 +7,14 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import wilcoxon
 
 from train.errors import UserError
 from train.scorekeys import ADMIRE_METRICS
-
-_RESAMPLES = 10_000
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Ours against theirs in one metric.
-
-    Attributes:
-        ours, theirs: means over items.
-        low, high: 95% interval of the mean difference, by resampling items (seeded).
-        greater, equal, smaller: items where ours is greater, equal or smaller.
-        p_value: two-sided Wilcoxon signed-rank test; 1 where no item differs.
-    """
-
-    num_items: int
-    ours: float
-    theirs: float
-    low: float
-    high: float
-    greater: int
-    equal: int
-    smaller: int
-    p_value: float
-
-
-def compare(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
-    """Compare values of the same items, in the same order.
-
-    Args:
-        ours, theirs: (Q,), one value an item.
-    """
-    a, b = np.asarray(ours, dtype=float), np.asarray(theirs, dtype=float)
-    difference = a - b
-    rng = np.random.default_rng(0)
-    resampled = difference[rng.integers(0, len(a), (_RESAMPLES, len(a)))].mean(1)
-    low, high = np.quantile(resampled, (0.025, 0.975)).tolist()
-    p_value = float(wilcoxon(difference).pvalue) if difference.any() else 1.0
-    greater, equal, smaller = (int((np.sign(difference) == sign).sum()) for sign in (1, 0, -1))
-    means = float(a.mean()), float(b.mean())
-    return Comparison(len(a), *means, low, high, greater, equal, smaller, p_value)
+from train.statistics import compare
 
 
 def by_item(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import platform
+import shutil
 import subprocess
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -51,8 +52,9 @@ class RunFolder:
 
         What an earlier start left that never came to a checkpoint is removed.
         """
-        for name in ("metrics.jsonl", "baseline.json", "error.log"):
+        for name in ("metrics.jsonl", "baseline.json", "error.log", "report.html"):
             (self.path / name).unlink(missing_ok=True)
+        shutil.rmtree(self.path / "per_query_baseline", ignore_errors=True)
         write_text(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False))
         self._run = {
             "status": "running",

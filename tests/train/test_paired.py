@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from train.errors import UserError
-from train.paired import by_item, compare, main, read_runs
+from train.paired import by_item, main, read_runs
+from train.statistics import compare
 
 
 def record(item: str, mode: str, value: float) -> dict[str, object]:

@@ -153,7 +153,7 @@ def test_the_cards_code_runs_on_what_was_pushed(finished: Path, hub: FakeHub) ->
 def test_the_card_says_what_the_model_is(finished: Path) -> None:
     as_if_real(finished)
     config = yaml.safe_load((finished / "config.yaml").read_text(encoding="utf-8"))
-    config["model"] |= {"path": "someone/base", "licence": "apache-2.0"}
+    config["model"] |= {"path": "someone/base", "about": {"licence": "Apache-2.0"}}
     (finished / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     upload = collect(asked(finished, license=None))
     assert not upload.problems
@@ -445,7 +445,7 @@ def test_what_a_run_was_made_of(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("---\nlicense: mit\n---\n", encoding="utf-8")
     config["model"]["path"] = str(tmp_path)
     assert base_model(config) == Source(tmp_path.name, "mit")
-    config["model"] |= {"path": "org/name", "licence": "gemma"}
+    config["model"] |= {"path": "org/name", "about": {"licence": "Gemma"}}
     assert base_model(config) == Source("org/name", "gemma", "org/name")
 
 

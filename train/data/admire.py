@@ -131,7 +131,7 @@ def read_items(folder: Path, split: AdmireSplit, *, check_images: bool = False) 
             problems.append(f"{where}, fields 'image1_name' to 'image5_name': an image is there twice")
         paths: Sequence[Path | None] = [None] * NUM_IMAGES
         if check_images:
-            paths = [_image(folder, split, compound, name) for name in names]
+            paths = [find_image(folder, split, compound, name) for name in names]
             problems += [
                 f"{where}, field 'image{i}_name': there is no image {name} in "
                 f"{folder / 'images' / split / _folder_name(compound)} or as published"
@@ -217,7 +217,8 @@ def _table(folder: Path, split: str) -> Path:
     )
 
 
-def _image(folder: Path, split: str, compound: str, name: str) -> Path | None:
+def find_image(folder: Path, split: str, compound: str, name: str) -> Path | None:
+    """The file of an image, in any of the places of :func:`read_items`; None where it is not there."""
     if not name:
         return None
     for above in (folder / "images" / split, folder / split, folder):

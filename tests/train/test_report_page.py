@@ -1,0 +1,173 @@
+"""The page: well-formed, complete in itself, and safe for whatever texts it shows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from tests.planted_runs import plant, plant_queries, query, write_lines
+from train.data.sources import SAMPLE_ROOT
+from train.report import main
+from train.reports import write_run_page
+from train.reports.charts import Line, line_chart, thinned, ticks
+
+_VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}
+
+
+class Checked(HTMLParser):
+    """Fails on tags that do not match, and collects what is referred to."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.references: list[str] = []
+        self.tags: set[str] = set()
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.references += [v or "" for k, v in attrs if k in ("src", "href", "srcset", "data", "xlink:href")]
+        assert not [k for k, _ in attrs if k.startswith("on")]
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in _VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def checked(path: Path) -> str:
+    text = path.read_text(encoding="utf-8")
+    assert text.lstrip().startswith("<!doctype html>")
+    page = Checked(text)
+    assert all(reference.startswith("data:image/") for reference in page.references)
+    assert not page.tags & {"script", "link", "iframe", "object"}
+    assert "url(" not in text
+    assert "@import" not in text
+    assert "Undefined" not in text
+    return text
+
+
+def admire_run(folder: Path, data: Path) -> Path:
+    """A run with an ordered item of the sample's AdMIRe."""
+    table = data / "subtask_a_train.tsv"
+    row = dict(zip(*(line.split("\t") for line in table.read_text("utf-8").splitlines()[:2]), strict=True))
+    names = [row[f"image{i}_name"] for i in range(1, 6)]
+    record = {
+        "id": "train_1",
+        "split": "train",
+        "mode": "caption",
+        "compound": row["compound"],
+        "sentence": row["sentence"],
+        "sense": row["sentence_type"],
+        "top1_accuracy": 0.0,
+        "rank_difference": 4.0,
+        "ndcg@5": 0.9,
+        "order": names,
+        "gold": names[::-1],
+    }
+    plant(folder, files={str(table): "sum"})
+    write_lines(folder / "per_query" / "admire.jsonl", [record])
+    return folder
+
+
+def test_texts_are_escaped(tmp_path: Path) -> None:
+    evil = "<script>alert('x')</script> & \"so on\""
+    folder = plant_queries(tmp_path / "a", {"a1": 0.2, "b1": 0.4}, model={"path": evil})
+    records = [query("a1", 0.2, sentence=evil, idiom=evil), query("b1", 0.4, usage="<b>odd")]
+    write_lines(folder / "per_query" / "idiolink.jsonl", records)
+    plant(tmp_path / "b")
+    assert main([str(tmp_path), f"output={tmp_path / 'out'}"]) == 0
+    text = checked(tmp_path / "out" / "report.html")
+    assert "<script" not in text
+    assert "<b>odd" not in text
+    assert "&lt;script&gt;alert(" in text
+
+
+def test_a_runs_own_page(tmp_path: Path) -> None:
+    """Documents by their sentences where the data is as it was, labels in words as well as in colour."""
+    data = tmp_path / "val" / "indexes.json"
+    data.parent.mkdir()
+    document = {"id": "d1", "sentence": "Ice < water & snow.", "idiom": "other", "usage": "literal"}
+    data.write_text(json.dumps([document]))
+    sums = {str(data): hashlib.sha256(data.read_bytes()).hexdigest()}
+    folder = plant_queries(
+        tmp_path / "run",
+        {"a1": 0.9, "b1": 0.1},
+        {"a1": 0.2, "b1": 0.4},
+        files=sums,
+        tracking={"wandb": {"api_key": "hidden-thing"}},
+    )
+    write_run_page(folder)
+    text = checked(folder / "report.html")
+    assert "Ice &lt; water &amp; snow." in text
+    assert "✗ not relevant" in text
+    assert "literal, of “other”" in text
+    for heading in ("Worst", "Best", "Lost most by training", "Gained most by training"):
+        assert f"<summary>{heading}</summary>" in text
+    assert "hidden-thing" not in text
+    assert text.count('<svg class="chart"') == 2  # loss, IdioLink
+    data.write_text("[]")
+    write_run_page(folder)
+    text = checked(folder / "report.html")
+    assert "documents are shown by their ids" in text
+    assert "Ice &lt;" not in text
+
+
+def test_pictures_are_small_and_inside(tmp_path: Path) -> None:
+    write_run_page(admire_run(tmp_path / "here", SAMPLE_ROOT / "admire"))
+    text = checked(tmp_path / "here" / "report.html")
+    assert text.count('<img src="data:image/jpeg;base64,') == 10  # the one item is worst and best
+    assert "✗ should be 5" in text
+    gone = tmp_path / "gone"
+    shutil.copytree(SAMPLE_ROOT / "admire", gone, ignore=shutil.ignore_patterns("images"))
+    write_run_page(admire_run(tmp_path / "captions", gone))
+    text = checked(tmp_path / "captions" / "report.html")
+    assert "<img" not in text
+    shutil.rmtree(gone)
+    write_run_page(tmp_path / "captions")
+    assert "images are shown by their names" in checked(tmp_path / "captions" / "report.html")
+
+
+def test_plots_are_inside(tmp_path: Path) -> None:
+    folder = plant(tmp_path / "a")
+    (folder / "plots").mkdir()
+    for name in ("epsilon.png", "learning_curve.png"):
+        (folder / "plots" / name).write_bytes(b"\x89PNG")
+    write_run_page(folder)
+    assert checked(folder / "report.html").count("data:image/png") == 1
+
+
+def test_a_page_never_fails_a_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = plant(tmp_path / "a")
+    (folder / "report.html").mkdir()
+    with caplog.at_level(logging.WARNING):
+        write_run_page(folder)
+    assert "report.html could not be written" in caplog.text
+    shutil.rmtree(folder)
+    write_run_page(folder)
+
+
+def test_charts() -> None:
+    assert ticks(0.31, 0.52) == pytest.approx([0.3, 0.35, 0.4, 0.45, 0.5, 0.55])
+    assert ticks(0, 8, whole=True) == [0, 2, 4, 6, 8]
+    assert ticks(5, 5, whole=True) == [5, 6]
+    assert thinned([(float(i), 1.0) for i in range(1000)])[0] == (2.0, 1.0)
+    chart = str(line_chart([Line("a <b>", [(0, 0.5), (1, 0.5)], 9)], "x", "y"))
+    assert "a &lt;b&gt;" in chart
+    assert 'stroke-dasharray="6 3"' in chart
+    assert re.search(r'points="48\.0,\S+ 470\.0,', chart)
+    assert str(line_chart([Line("empty", [], 0)], "x", "y")) == ""

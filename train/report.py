@@ -1,0 +1,156 @@
+"""Tables, comparisons and a page: `python -m train.report <run or multirun folder>… [output=<folder>]`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from train.errors import UserError
+
+HELP = """Compare finished runs.
+
+  python -m train.report <run or multirun folder>… [option=value …]
+
+Runs that differ only in their seed are one row, mean ± standard deviation; the folds of a cross-validation
+are averaged within each seed. A JSON file that train.evaluate wrote (output=) is a row of its own.
+
+output=<folder>     where report.html and table.md, .csv, .tex go; by default the run's own folder, of several
+                    runs <the folder they share>/report
+against=<folder>    compare every other group with this run's group, query by query; by default with the first
+group=seeds|none    none: each run by itself
+scores=main|all     all: print every score, not the papers' tables alone (files always have all)"""
+
+_OPTIONS = ("output", "against", "group", "scores")
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The command line."""
+
+    folders: list[Path]
+    output: Path | None
+    against: Path | None
+    by_seed: bool
+    all_scores: bool
+
+
+def parse(arguments: Sequence[str]) -> Arguments:
+    """The command line, checked.
+
+    Raises:
+        UserError: for an unknown option or value, or where no folder is named.
+    """
+    folders: list[Path] = []
+    options = {"group": "seeds", "scores": "main"}
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        if equals and key in _OPTIONS:
+            options[key] = value
+        elif (equals and not Path(argument).exists()) or argument.startswith("-"):
+            raise UserError(f"{argument}: unknown option; there are {', '.join(f'{o}=' for o in _OPTIONS)}")
+        else:
+            folders.append(Path(argument).expanduser())
+    for key, allowed in (("group", ("seeds", "none")), ("scores", ("main", "all"))):
+        if options[key] not in allowed:
+            raise UserError(f"{key}={options[key]}: is to be {' or '.join(allowed)}")
+    if not folders:
+        raise UserError("name at least one run folder, or a folder of runs (--help says more)")
+    output, against = (
+        Path(options[k]).expanduser() if options.get(k) else None for k in ("output", "against")
+    )
+    return Arguments(folders, output, against, options["group"] == "seeds", options["scores"] == "all")
+
+
+def report(arguments: Arguments) -> Path:
+    """Print the tables, and write the files.
+
+    Returns:
+        The folder with the files.
+
+    Raises:
+        UserError: if there is nothing to report, or the files cannot be written.
+    """
+    # Scipy and pydantic take a second: not for --help and slips.
+    from train.reports.compare import compare_groups, compare_to_untrained, paired_notes
+    from train.reports.groups import data_notes, group_runs
+    from train.reports.page import PAGE, page
+    from train.reports.runs import find_runs, read_runs
+    from train.reports.tables import as_csv, latex_document, paper_tables
+    from train.reports.terminal import print_notes, print_paired, print_scores, print_table
+    from train.reports.text import as_markdown
+    from train.runfolder import write_text
+
+    named = [*arguments.folders, *([arguments.against] if arguments.against else [])]
+    paths, notes = find_runs(named)
+    runs = read_runs(paths)
+    scored = [run for run in runs if run.is_scored]
+    for run in runs:
+        notes += [f"{run.name} ({run.status}): {note}" for note in run.notes]
+    if not scored:
+        raise UserError("none of these runs has scores to report:\n  " + "\n  ".join(notes))
+    groups = group_runs(scored, by_seed=arguments.by_seed)
+    notes += [note for group in groups for note in group.notes()] + data_notes(scored)
+
+    first = groups[0]
+    if arguments.against is not None:
+        chosen = find_runs([arguments.against])[0]
+        first = next((g for g in groups if any(run.path in chosen for run in g.runs)), first)
+        if not any(run.path in chosen for run in first.runs):
+            raise UserError(f"against={arguments.against}: that run has no scores")
+    compared = [compare_groups(group, first) for group in groups if group is not first]
+    compared += [compare_to_untrained(group) for group in groups if any(run.baseline for run in group.runs)]
+    compared = [paired for paired in compared if paired.differences]
+
+    tables = paper_tables(groups)
+    for table in tables:
+        print_table(table)
+    if arguments.all_scores:
+        for group in groups:
+            print_scores(group)
+    for paired in compared:
+        print_paired(paired)
+    print_notes(list(dict.fromkeys([*notes, *paired_notes(compared)])))
+
+    folder = arguments.output or _default_output(paths)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / "table.md", as_markdown(groups, tables, compared, notes))
+        write_text(folder / "table.csv", as_csv(groups, compared))
+        write_text(folder / "table.tex", latex_document(tables, notes))
+        write_text(folder / PAGE, page(groups, runs, compared, notes))
+    except OSError as error:
+        raise UserError(
+            f"{folder}: the report cannot be written there ({error.strerror}); name another with output="
+        ) from None
+    return folder
+
+
+def _default_output(paths: Sequence[Path]) -> Path:
+    """A single run's own folder; else `report` in the folder that all have in common."""
+    folders = [path if path.is_dir() else path.parent for path in paths]
+    if len(paths) == 1:
+        return folders[0] if paths[0].is_dir() else folders[0] / "report"
+    common = Path(os.path.commonpath([folder.parent for folder in folders]))
+    if common == Path(common.anchor):
+        raise UserError("the runs have no folder in common: name one for the report with output=")
+    return common / "report"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command line; returns the exit status."""
+    if "--help" in arguments or "-h" in arguments:
+        print(HELP)
+        return 0
+    try:
+        print(report(parse(arguments)))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

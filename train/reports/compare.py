@@ -1,0 +1,321 @@
+"""Two groups of runs, or a group and its untrained model, compared query by query."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from train.reports.groups import Group
+from train.reports.runs import Run, read_lines
+from train.scorekeys import (
+    ADMIRE_METRICS,
+    IDIOLINK_METRICS,
+    SEMEVAL_LANGUAGES,
+    SEMEVAL_SUBSETS,
+    admire_key,
+    idiolink_key,
+    semeval_key,
+)
+from train.statistics import (
+    Array,
+    interval,
+    mean_interval,
+    permutation_p,
+    resampled_counts,
+    resampled_spearman,
+)
+
+BENCHMARKS = ("idiolink", "semeval2022", "admire")  # those with results of each query that mean something
+_SPEARMAN_RESAMPLES = 1_000
+_TOLERANCE = 1e-6
+_NAMED = 4  # runs that share a problem
+
+
+@dataclass(frozen=True)
+class PerQuery:
+    """Results of each query of a run.
+
+    Attributes:
+        values: score key → query → value; the score is their mean.
+        pairs: score key → pair → (predicted, gold); the score is Spearman's correlation.
+        cluster: query → what it belongs to: its idiom, compound or expression.
+        notes: what is odd about the file.
+    """
+
+    values: dict[str, dict[str, float]] = field(default_factory=dict)
+    pairs: dict[str, dict[str, tuple[float, float]]] = field(default_factory=dict)
+    cluster: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def score(self, key: str) -> float:
+        """The score that these results give."""
+        if key in self.values:
+            return math.fsum(self.values[key].values()) / len(self.values[key])
+        predicted, gold = zip(*self.pairs[key].values(), strict=True)
+        return float(resampled_spearman(predicted, gold, np.ones((1, len(gold)), dtype=np.int64))[0])
+
+
+@dataclass(frozen=True)
+class Difference:
+    """`ours` − `theirs` in one score.
+
+    Attributes:
+        ours, theirs: means over seeds; over all queries alike, where folds differ in size.
+        num_queries: of them; num_clusters: idioms, compounds or expressions.
+        by_query: 95% interval, resampling queries; None where there are no results of each query.
+        by_cluster: likewise, resampling idioms and so on, which says more about unseen ones.
+        p_query, p_cluster: of the permutation test; None for correlations.
+        why_not: why there is no interval, or no p.
+    """
+
+    key: str
+    ours: float
+    theirs: float
+    num_queries: int = 0
+    num_clusters: int = 0
+    by_query: tuple[float, float] | None = None
+    by_cluster: tuple[float, float] | None = None
+    p_query: float | None = None
+    p_cluster: float | None = None
+    why_not: str = ""
+
+    @property
+    def difference(self) -> float:
+        return self.ours - self.theirs
+
+
+@dataclass(frozen=True)
+class Paired:
+    """All differences between two sides.
+
+    Attributes:
+        notes: what to know about them, a sentence each.
+        problems: what is missing or wrong → (run, benchmark) where it is.
+    """
+
+    ours: str
+    theirs: str
+    differences: list[Difference]
+    notes: list[str]
+    problems: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+
+
+def paired_notes(compared: Sequence[Paired]) -> list[str]:
+    """The notes of all comparisons, a sentence for each problem whichever runs have it."""
+    places: dict[str, dict[tuple[str, str], None]] = defaultdict(dict)
+    for paired in compared:
+        for problem, where in paired.problems.items():
+            places[problem] |= dict.fromkeys(where)
+    notes = []
+    for problem, found in places.items():
+        runs, benchmarks = (list(dict.fromkeys(place[i] for place in found)) for i in (0, 1))
+        named = [*runs[:_NAMED], *([f"{len(runs) - _NAMED} more"] if len(runs) > _NAMED else [])]
+        notes.append(f"{problem} ({', '.join(benchmarks)}; run {', '.join(named)})")
+    return [*notes, *dict.fromkeys(note for paired in compared for note in paired.notes)]
+
+
+def compare_groups(ours: Group, theirs: Group) -> Paired:
+    """Every main score that both have."""
+    keys = [key for key in ours.keys if is_main(key) and key in theirs.keys]
+    return _compare(ours.name, theirs.name, _Side(ours), _Side(theirs), keys)
+
+
+def compare_to_untrained(group: Group) -> Paired:
+    """A group against the models that its runs started from."""
+    has = {key for run in group.runs for key in run.baseline}
+    keys = [key for key in group.keys if is_main(key) and key in has]
+    return _compare(group.name, "untrained", _Side(group), _Side(group, untrained=True), keys)
+
+
+def is_main(key: str) -> bool:
+    """Whether a score is one that models are compared by: no slice, no fact, no lexical or constant one."""
+    benchmark, *parts = key.split("/")
+    if benchmark == "idiolink":
+        return len(parts) == 3 and parts[2] in IDIOLINK_METRICS and not parts[1].startswith("bm25")
+    if benchmark == "admire":
+        return len(parts) == 3 and parts[2] in ADMIRE_METRICS
+    return benchmark == "semeval2022"
+
+
+class _Side:
+    """What one side of a comparison has: scores, and results of each query where they were written."""
+
+    def __init__(self, group: Group, *, untrained: bool = False) -> None:
+        self._group = group
+        self._untrained = untrained
+
+    def score(self, key: str) -> float | None:
+        value = self._group.value(key, untrained=self._untrained)
+        return None if value is None else value.mean
+
+    def files(self, key: str) -> list[tuple[Run, PerQuery]]:
+        """Of each run that has this score."""
+        name = key.partition("/")[0]
+        return [
+            (run, read_per_query(run.per_query_file(name, untrained=self._untrained), name))
+            for run in self._group.runs
+            if key in (run.baseline if self._untrained else run.scores)
+        ]
+
+    def problems(self, key: str) -> list[tuple[str, str]]:
+        """Of each run whose file is not there, or does not belong to the score: its name, and what it is."""
+        found = []
+        of = " of the untrained model" if self._untrained else ""
+        for run, results in self.files(key):
+            scores = run.baseline if self._untrained else run.scores
+            if key in results.values or key in results.pairs:
+                if not abs(results.score(key) - scores[key]) <= _TOLERANCE:
+                    found.append((run.name, f"results of each query{of} are not those of scores.json"))
+            else:
+                found.append((run.name, f"no results of each query{of}: compared by seeds alone"))
+            found += [(run.name, note) for note in results.notes]
+        return found
+
+
+def _compare(ours: str, theirs: str, a: _Side, b: _Side, keys: Sequence[str]) -> Paired:
+    differences, notes = [], []
+    of_run: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for key in keys:
+        first, second = a.score(key), b.score(key)
+        if first is None or second is None:
+            continue
+        problems = a.problems(key) + b.problems(key)
+        for run, problem in problems:
+            of_run[problem].append((run, key.partition("/")[0]))
+        if problems:
+            found = Difference(key, first, second, why_not="by seeds alone")
+        elif key.startswith("semeval2022/"):
+            found = _of_correlations(key, a, b, first, second)
+        else:
+            found = _of_means(key, a, b, first, second)
+        differences.append(found)
+        if not problems and found.by_query is None and found.why_not:
+            notes.append(f"{key}: {found.why_not}")
+    return Paired(ours, theirs, differences, list(dict.fromkeys(notes)), of_run)
+
+
+def _of_means(key: str, a: _Side, b: _Side, first: float, second: float) -> Difference:
+    sides: list[dict[str, float]] = []
+    cluster: dict[str, str] = {}
+    for side in (a, b):
+        values: dict[str, list[float]] = defaultdict(list)
+        for _, results in side.files(key):
+            cluster |= results.cluster
+            for query, value in results.values[key].items():
+                values[query].append(value)
+        sides.append({query: math.fsum(of) / len(of) for query, of in values.items()})
+    ours, theirs = sides
+    common = [query for query in ours if query in theirs]
+    if len(common) < len(ours.keys() | theirs.keys()):
+        reason = f"not the same queries ({len(ours)} and {len(theirs)}, {len(common)} in both)"
+        return Difference(key, first, second, why_not=reason)
+    change = np.array([ours[query] - theirs[query] for query in common])
+    clusters = [cluster[query] for query in common]
+    first, second = (math.fsum(side[query] for query in common) / len(common) for side in sides)
+    return Difference(
+        *(key, first, second, len(common), len(set(clusters))),
+        *(mean_interval(change), mean_interval(change, clusters)),
+        *(permutation_p(change), permutation_p(change, clusters)),
+    )
+
+
+def _of_correlations(key: str, a: _Side, b: _Side, first: float, second: float) -> Difference:
+    """Intervals alone: swapping two models' predictions would mix scales that differ between them."""
+    reason = "no p: a correlation is no mean over pairs"
+    samples: list[list[tuple[tuple[str, ...], tuple[float, ...], tuple[float, ...]]]] = []
+    cluster: dict[str, str] = {}
+    for side in (a, b):
+        of_runs = []
+        for _, results in side.files(key):
+            cluster |= results.cluster
+            ids = tuple(sorted(results.pairs[key]))
+            predicted, gold = zip(*(results.pairs[key][id_] for id_ in ids), strict=True)
+            of_runs.append((ids, predicted, gold))
+        samples.append(of_runs)
+    ids = samples[0][0][0]
+    if any(of_run[0] != ids for of_runs in samples for of_run in of_runs):
+        return Difference(key, first, second, why_not="not the same pairs")
+    names = tuple(cluster[id_] for id_ in ids)
+    intervals = []
+    for clusters in (None, names):
+        drawn = [
+            np.mean([_spearman_sample(predicted, gold, clusters) for _, predicted, gold in of_runs], axis=0)
+            for of_runs in samples
+        ]
+        intervals.append(interval(drawn[0] - drawn[1]))
+    if intervals[0] is None:
+        reason = "too few pairs for an interval"
+    return Difference(
+        key, first, second, len(ids), len(set(names)), intervals[0], intervals[1], why_not=reason
+    )
+
+
+@lru_cache(maxsize=256)
+def _spearman_sample(
+    predicted: tuple[float, ...], gold: tuple[float, ...], clusters: tuple[str, ...] | None
+) -> Array:
+    counts = resampled_counts(len(set(clusters)) if clusters else len(gold), _SPEARMAN_RESAMPLES)
+    if clusters:
+        number = {name: i for i, name in enumerate(dict.fromkeys(clusters))}
+        counts = counts[:, [number[name] for name in clusters]]
+    return resampled_spearman(predicted, gold, counts)
+
+
+@lru_cache(maxsize=256)
+def read_per_query(path: Path, benchmark: str) -> PerQuery:
+    """What comparisons need of a file of results; nothing, if it is not there.
+
+    Records of another form (of an older version, say) are counted in the notes.
+    """
+    records, damaged = read_lines(path)
+    results = PerQuery()
+    for record in records:
+        try:
+            _READERS[benchmark](record, results)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            damaged += 1
+    if damaged:
+        results.notes.append(f"{path.parent.name}/{path.name}: {damaged} records are damaged")
+    return results
+
+
+def _read_idiolink(record: Mapping[str, Any], results: PerQuery) -> None:
+    for metric in IDIOLINK_METRICS:
+        key = idiolink_key(record["split"], record["mode"], metric)
+        results.values.setdefault(key, {})[record["id"]] = float(record[metric])
+    results.cluster[record["id"]] = record["idiom"]
+
+
+def _read_admire(record: Mapping[str, Any], results: PerQuery) -> None:
+    for metric in ADMIRE_METRICS:
+        if metric in record:  # not where there is no gold
+            key = admire_key(record["split"], record["mode"], metric)
+            results.values.setdefault(key, {})[record["id"]] = float(record[metric])
+    results.cluster[record["id"]] = record["compound"]
+
+
+def _read_semeval(record: Mapping[str, Any], results: PerQuery) -> None:
+    language = record["language"].lower()
+    for lang in (language, "all"):
+        for subset in (record["subset"], "all"):
+            if lang not in SEMEVAL_LANGUAGES or subset not in SEMEVAL_SUBSETS:
+                raise ValueError(lang, subset)
+            key = semeval_key(record["split"], lang, subset)
+            pair = float(record["predicted"]), float(record["gold"])
+            results.pairs.setdefault(key, {})[record["id"]] = pair
+    # STS pairs have no expression: each is by itself.
+    results.cluster[record["id"]] = record["expression"] or record["id"]
+
+
+_READERS: dict[str, Callable[[Mapping[str, Any], PerQuery], None]] = {
+    "idiolink": _read_idiolink,
+    "admire": _read_admire,
+    "semeval2022": _read_semeval,
+}

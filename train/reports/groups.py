@@ -1,0 +1,226 @@
+"""Runs that differ in nothing but their seed (and fold) are one group, with mean and standard deviation."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from train.reports.runs import Run
+
+# Where a run ran, where its data lay and what it wrote make it no other run; nor does its seed or fold.
+_NO_DIFFERENCE = (
+    *("seed", "data.fold", "run_dir", "resume", "device", "trainer.log_every", "trainer.keep_checkpoints"),
+    *("data.root", "data.semeval2022", "data.ncimp", "data.admire", "data.astitch", "data.pie"),
+    *("eval.per_query", "eval.predictions", "output", "per_query", "predictions", "plots"),
+)
+_NO_SECTION = ("tracking.",)
+_IN_NAME = 3  # differences named
+
+
+@dataclass(frozen=True)
+class Value:
+    """A score of a group.
+
+    Attributes:
+        mean: over seeds; of a cross-validation each seed's value is the mean over its folds.
+        std: sample standard deviation over seeds (n − 1); None for one seed.
+        num_seeds: n.
+    """
+
+    mean: float
+    std: float | None
+    num_seeds: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs with one configuration.
+
+    Attributes:
+        name: what it differs in from the other groups, briefly.
+        options: of the options in which groups differ, its values.
+    """
+
+    name: str
+    runs: Sequence[Run]
+    options: Mapping[str, str]
+
+    def value(self, key: str, *, untrained: bool = False) -> Value | None:
+        """A score, None where no run has it."""
+        by_seed: dict[object, dict[int | None, float]] = defaultdict(dict)
+        for number, run in enumerate(self.runs):
+            scores = run.baseline if untrained else run.scores
+            if key in scores:
+                by_seed[number if run.seed is None else run.seed][run.fold] = scores[key]
+        folds = {fold for of_seed in by_seed.values() for fold in of_seed}
+        whole = [list(v.values()) for v in by_seed.values() if v.keys() == folds]
+        if not whole:
+            return None
+        means = [math.fsum(values) / len(values) for values in whole]
+        std = float(np.std(means, ddof=1)) if len(means) > 1 else None
+        return Value(math.fsum(means) / len(means), std, len(means))
+
+    @property
+    def keys(self) -> list[str]:
+        """Every score that a run of it has."""
+        return list(dict.fromkeys(key for run in self.runs for key in run.scores))
+
+    @property
+    def summary(self) -> str:
+        """`3 seeds (42, 43, 44), 4 folds`."""
+        seeds = list(dict.fromkeys(run.seed for run in self.runs if run.seed is not None))
+        folds = sorted({run.fold for run in self.runs if run.fold is not None})
+        parts = []
+        if seeds:
+            parts.append(f"{_count(len(seeds), 'seed')} ({', '.join(map(str, seeds))})")
+        if folds:
+            parts.append(f"{_count(len(folds), 'fold')} ({', '.join(map(str, folds))})")
+        return ", ".join(parts) or "a scorecard"
+
+    def notes(self) -> list[str]:
+        """Seeds that lack folds, and runs that are there twice."""
+        folds = {run.fold for run in self.runs}
+        by_seed: dict[int | None, set[int | None]] = defaultdict(set)
+        for run in self.runs:
+            by_seed[run.seed].add(run.fold)
+        notes = [
+            f"{self.name}: seed {seed} lacks fold {', '.join(map(str, sorted(map(str, folds - has))))}, and "
+            "is left out of the mean"
+            for seed, has in by_seed.items()
+            if folds - has
+        ]
+        twice = Counter((run.seed, run.fold) for run in self.runs if run.seed is not None)
+        return notes + [
+            f"{self.name}: seed {seed}{'' if fold is None else f', fold {fold}'} is there {times} times, and "
+            "counts once: the last one given"
+            for (seed, fold), times in twice.items()
+            if times > 1
+        ]
+
+
+def group_runs(runs: Iterable[Run], *, by_seed: bool = True) -> list[Group]:
+    """Groups in the order of their first runs.
+
+    Args:
+        runs: scored ones.
+        by_seed: False makes every run a group of its own.
+    """
+    runs = list(runs)
+    same: dict[str, list[Run]] = defaultdict(list)
+    for number, run in enumerate(runs):
+        # Without a configuration it cannot be said what a run is the same as.
+        alone = not by_seed or not run.config or run.status == "scored"
+        same[json.dumps([_identity(run), number if alone else None], sort_keys=True, default=str)].append(run)
+    members = list(same.values())
+    differing = differences([of_group[0] for of_group in members], every=not by_seed)
+    names = _names([of_group[0] for of_group in members], differing)
+    return [
+        Group(name, of_group, {key: show(_get(of_group[0], key)) for key in differing})
+        for name, of_group in zip(names, members, strict=True)
+    ]
+
+
+def _identity(run: Run) -> dict[str, Any]:
+    """Its configuration, as far as it makes another run; an option that is not set may not be there."""
+    return {"experiment": run.experiment} | {
+        key: value
+        for key, value in run.config.items()
+        if value is not None and key not in _NO_DIFFERENCE and not key.startswith(_NO_SECTION)
+    }
+
+
+def _get(run: Run, key: str) -> Any:
+    return run.experiment if key == "experiment" else run.config.get(key)
+
+
+def differences(runs: Sequence[Run], *, every: bool = False) -> list[str]:
+    """Options in which runs differ, the experiment first.
+
+    Args:
+        every: also seeds and folds.
+    """
+    apart = ("seed", "data.fold") if every else ()
+    keys = dict.fromkeys(["experiment", *(key for run in runs for key in run.config)])
+    return [
+        key
+        for key in keys
+        if (key not in _NO_DIFFERENCE or key in apart)
+        and not key.startswith(_NO_SECTION)
+        and len({json.dumps(_get(run, key), default=str) for run in runs}) > 1
+    ]
+
+
+def _names(runs: Sequence[Run], differing: Sequence[str]) -> list[str]:
+    """The experiment where it differs, and options that do within an experiment."""
+    by_experiment = "experiment" in differing
+    names = []
+    for run in runs:
+        alike = [other for other in runs if not by_experiment or other.experiment == run.experiment]
+        own = [
+            key
+            for key in differing
+            if key != "experiment" and len({json.dumps(_get(o, key), default=str) for o in alike}) > 1
+        ]
+        parts = [f"{short_key(key, own)}={show(_get(run, key))}" for key in own[:_IN_NAME]]
+        if len(own) > _IN_NAME:
+            parts.append(f"… ({len(own) - _IN_NAME} more)")
+        if by_experiment or not parts:
+            parts.insert(0, run.experiment)
+        names.append(", ".join(parts))
+    return [
+        name if names.count(name) == 1 else f"{name} [{run.name}]"
+        for name, run in zip(names, runs, strict=True)
+    ]
+
+
+def short_key(key: str, keys: Sequence[str]) -> str:
+    """The last part of an option's name, or as many as tell it apart from the others."""
+    parts = key.split(".")
+    for number in range(1, len(parts) + 1):
+        end = parts[-number:]
+        if sum(other.split(".")[-number:] == end for other in keys) <= 1:
+            return ".".join(end)
+    return key
+
+
+def show(value: Any) -> str:
+    """An option's value as one would write it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(show, value)) + "]"
+    return str(value)
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def data_notes(runs: Sequence[Run]) -> list[str]:
+    """Data files of one name that were not the same in all runs, by their recorded checksums."""
+    sums: dict[str, dict[str, str]] = defaultdict(dict)
+    for run in runs:
+        for path, sum_ in data_files(run).items():
+            sums["/".join(path.replace("\\", "/").split("/")[-2:])][run.name] = sum_
+    changed = sorted(name for name, by_run in sums.items() if len(set(by_run.values())) > 1)
+    notes = [f"not all runs had the same data: {', '.join(changed)} differ"] if changed else []
+    samples = {bool(run.record.get("sample") or "SAMPLE" in str(run.meta.get("data"))) for run in runs}
+    if samples == {True, False}:
+        notes.append("some runs were scored on the project's sample data, others not: do not compare them")
+    return notes
+
+
+def data_files(run: Run) -> dict[str, str]:
+    """Path → SHA-256 of the data that a run read."""
+    files = run.record.get("data") or run.meta.get("files") or {}
+    return {str(path): str(sum_) for path, sum_ in files.items()} if isinstance(files, dict) else {}

@@ -1,0 +1,286 @@
+"""`report.html`: one file that needs nothing else, of one run or of several compared."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from train.reports.charts import Line, css, line_chart
+from train.reports.compare import Difference, Paired, compare_to_untrained, is_main, paired_notes
+from train.reports.examples import PictureItem, Retrieval, data_uri, pictures, retrieval
+from train.reports.groups import Group, data_files, group_runs, show
+from train.reports.runs import Run, read_lines, read_run
+from train.reports.tables import PAIRED_HEADS, paired_cells, paper_tables, verdict
+from train.runfolder import write_text
+from train.scorekeys import smaller_is_better
+from train.tables import SAMPLE_NOTE
+
+log = logging.getLogger(__name__)
+
+PAGE = "report.html"
+_SECRET = re.compile(r"token|secret|password|api_?key|credential", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A drawing and what its lines are: (label, class, dashes)."""
+
+    heading: str
+    svg: Markup
+    legend: list[tuple[str, str, str]]
+
+
+@dataclass(frozen=True)
+class RunView:
+    """What the page shows of a run."""
+
+    run: Run
+    facts: list[tuple[str, str]]
+    options: list[tuple[str, str]]
+    data: list[tuple[str, str]]
+    charts: list[Chart]
+    scorecard: list[tuple[str, str, str, str, str]]
+    retrieval: Retrieval | None
+    pictures: tuple[str, dict[str, list[PictureItem]], list[str]] | None
+    plots: list[tuple[str, str]]
+    notes: list[str]
+
+
+def write_run_page(folder: Path) -> None:
+    """A run's own page, in its folder. What goes wrong with it is a warning: the run is done."""
+    try:
+        run = read_run(folder, folder.name)
+        groups = group_runs([run]) if run.is_scored else []
+        compared = [compare_to_untrained(group) for group in groups if run.baseline]
+        write_text(folder / PAGE, page(groups, [run], compared, []))
+    except Exception as error:  # nothing about a page may spoil a finished run
+        log.warning("%s could not be written (%s: %s)", folder / PAGE, type(error).__name__, error)
+
+
+def page(
+    groups: Sequence[Group], runs: Sequence[Run], compared: Sequence[Paired], notes: Sequence[str]
+) -> str:
+    """The page as HTML.
+
+    Args:
+        groups: of the runs that are scored.
+        runs: all, also those that failed.
+        compared: differences to show.
+        notes: what to say first.
+    """
+    environment = Environment(
+        loader=PackageLoader("train", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    one = len(runs) == 1
+    examples = {group.runs[0].path for group in groups}
+    views = [view(run, with_examples=run.path in examples) for run in runs if run.is_scored]
+    rest = [run for run in runs if not run.is_scored]
+    said = [*notes, *paired_notes(compared)]
+    if any(run.record.get("sample") or "SAMPLE" in str(run.meta.get("data")) for run in runs):
+        said.insert(0, f"Scored {SAMPLE_NOTE}.")
+    return environment.get_template("report.html.j2").render(
+        title=runs[0].experiment if one else f"{len(runs)} runs compared",
+        subtitle=str(runs[0].name) if one else ", ".join(dict.fromkeys(run.experiment for run in runs)),
+        generated=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        one=one,
+        groups=[(group, *css(number)) for number, group in enumerate(groups)],
+        option_keys=list(groups[0].options) if groups else [],
+        tables=paper_tables(groups),
+        paired=[
+            (p, [(paired_cells(d), verdict(d), _bar(d, p)) for d in p.differences])
+            for p in compared
+            if p.differences
+        ],
+        paired_heads=PAIRED_HEADS,
+        charts=[] if one else comparison_charts(groups),
+        views=views,
+        rest=rest,
+        notes=list(dict.fromkeys(said)),
+    )
+
+
+def _bar(d: Difference, paired: Paired) -> Markup:
+    """The interval on a line whose middle is no difference; one scale for all of a metric."""
+    if d.by_query is None:
+        return Markup("")
+    metric = d.key.rpartition("/")[2]
+    alike = [o for o in paired.differences if o.key.endswith(f"/{metric}") and o.by_query is not None]
+    widest = max(abs(end) for o in alike for end in (*(o.by_query or ()), o.difference))
+    scale = 58 / widest if widest else 0.0
+    low, high, middle = (60 + value * scale for value in (*d.by_query, d.difference))
+    return Markup(
+        '<svg class="bar" viewBox="0 0 120 14" aria-hidden="true"><line class="zero" x1="60" x2="60" y1="0" '
+        'y2="14"/><line class="range" x1="{}" x2="{}" y1="7" y2="7"/><circle cx="{}" cy="7" r="3"/></svg>'
+    ).format(f"{low:.1f}", f"{high:.1f}", f"{middle:.1f}")
+
+
+def view(run: Run, *, with_examples: bool) -> RunView:
+    """A run's part of the page."""
+    metrics, damaged = read_lines(run.path / "metrics.jsonl") if run.path.is_dir() else ([], 0)
+    notes = list(run.notes)
+    if damaged:
+        notes.append(f"metrics.jsonl: {damaged} lines are damaged")
+    if run.path.is_dir() and not metrics:
+        notes.append("metrics.jsonl is missing or empty: no learning curves")
+    found = retrieval(run) if with_examples else None
+    images = pictures(run) if with_examples else None
+    missing = run.meta.get("not_scored")
+    if isinstance(missing, dict):
+        notes += [f"{name} was not scored: {str(why).splitlines()[0]}" for name, why in missing.items()]
+    return RunView(
+        *(run, _facts(run), _options(run.config)),
+        [(_home(path), sum_) for path, sum_ in data_files(run).items()],
+        *(_charts(run, metrics), _scorecard(run)),
+        *(found, images),
+        _plots(run) if with_examples else [],
+        notes,
+    )
+
+
+def _facts(run: Run) -> list[tuple[str, str]]:
+    record, meta = run.record, run.meta
+    code = record.get("code") or meta.get("code")
+    packages = record.get("packages") or meta.get("packages")
+    facts = {
+        "status": run.status,
+        "experiment": run.experiment,
+        "seed": run.seed,
+        "base model": meta.get("model"),
+        "trained on": meta.get("trained_on"),
+        "scored on": meta.get("data"),
+        "best checkpoint": meta.get("checkpoint"),
+        "steps": record.get("steps"),
+        "started": record.get("started"),
+        "ended": record.get("ended"),
+        "device": record.get("reason") or meta.get("device"),
+        "code": _pairs(code),
+        "packages": _pairs(packages),
+        "folder": _home(str(run.path)),
+    }
+    return [(name, str(value)) for name, value in facts.items() if value not in (None, "")]
+
+
+def _pairs(facts: Any) -> str:
+    return (
+        ", ".join(f"{name} {show(value)}" for name, value in facts.items()) if isinstance(facts, dict) else ""
+    )
+
+
+def _options(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [
+        (key, "(hidden)" if _SECRET.search(key) and value is not None else _home(show(value)))
+        for key, value in config.items()
+    ]
+
+
+def _home(text: str) -> str:
+    """Without the name of who ran it."""
+    home = str(Path.home())
+    return text.replace(home, "~") if len(home) > 1 else text
+
+
+def _scorecard(run: Run) -> list[tuple[str, str, str, str, str]]:
+    rows = []
+    for key, value in run.scores.items():
+        before = run.baseline.get(key)
+        if before is None:
+            rows.append((key, "", f"{value:.4f}", "", ""))
+            continue
+        gain = (value - before) * (-1 if smaller_is_better(key) else 1)
+        # Counts, distances and p are facts, not achievements.
+        judged = not key.startswith("epsilon/") and gain
+        word = ("better" if gain > 0 else "worse") if judged else ""
+        rows.append((key, f"{before:.4f}", f"{value:.4f}", f"{value - before:+.4f}", word))
+    return rows
+
+
+def _plots(run: Run) -> list[tuple[str, str]]:
+    """The benchmarks' own plots; the learning curve is drawn anew."""
+    plots = []
+    for path in sorted((run.path / "plots").glob("*.png")) if run.path.is_dir() else []:
+        if path.stem != "learning_curve":
+            try:
+                plots.append((path.stem, data_uri(path.read_bytes(), "image/png")))
+            except OSError:
+                continue
+    return plots
+
+
+def _charts(run: Run, metrics: Sequence[Mapping[str, Any]]) -> list[Chart]:
+    losses = [Line("training loss", _loss(metrics), 0)]
+    charts = [_chart("Training loss", losses, "loss", markers=False)]
+    for benchmark, wanted in _CURVES.items():
+        keys = [k for k in run.scores if k.startswith(f"{benchmark}/") and wanted(k)]
+        lines = [
+            Line(key.partition("/")[2], _scored(run, metrics, [key]), number)
+            for number, key in enumerate(keys)
+        ]
+        charts.append(_chart(benchmark, lines, "score"))
+    return [chart for chart in charts if chart.svg]
+
+
+_CURVES: dict[str, Callable[[str], bool]] = {
+    "idiolink": lambda key: is_main(key) and key.endswith("/ndcg@10"),
+    "semeval2022": lambda key: key.split("/")[2] == "all",
+    "admire": lambda key: is_main(key) and key.endswith("/top1_accuracy"),
+    "epsilon": lambda key: key.count("/") == 2 and key.endswith("/rank_biserial"),
+}
+
+
+def _chart(heading: str, lines: Sequence[Line], y_label: str, *, markers: bool = True) -> Chart:
+    drawn = [line for line in lines if line.points]
+    svg = line_chart(drawn, "step (0 = untrained)" if markers else "step", y_label, markers=markers)
+    legend = dict.fromkeys((line.label, *css(line.number)) for line in drawn)
+    return Chart(heading, svg, list(legend))
+
+
+def _loss(metrics: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
+    points = [(_finite(m.get("step")), _finite(m.get("loss"))) for m in metrics]
+    return [(x, y) for x, y in points if x is not None and y is not None]
+
+
+def _scored(run: Run, metrics: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[tuple[float, float]]:
+    """The mean over scores at each checkpoint that has them all, from the untrained model on."""
+    cards = [(0, run.baseline), *((m.get("step"), m.get("scores")) for m in metrics if "scores" in m)]
+    points = []
+    for step, scores in cards:
+        x = _finite(step)
+        values = [_finite(scores.get(key)) for key in keys] if isinstance(scores, Mapping) else []
+        known = [value for value in values if value is not None]
+        if x is not None and known and len(known) == len(values):
+            points.append((x, math.fsum(known) / len(known)))
+    return points
+
+
+def _finite(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def comparison_charts(groups: Sequence[Group]) -> list[Chart]:
+    """Training loss and the monitored score of every run, a colour a group."""
+    losses, scores = [], []
+    for number, group in enumerate(groups):
+        for run in group.runs:
+            if not run.path.is_dir():
+                continue
+            metrics, _ = read_lines(run.path / "metrics.jsonl")
+            losses.append(Line(group.name, _loss(metrics), number))
+            scores.append(Line(group.name, _scored(run, metrics, run.monitor), number))
+    charts = [
+        _chart("Training loss", losses, "loss", markers=False),
+        _chart("Monitored score", scores, "score (mean over trainer.monitor)"),
+    ]
+    return [chart for chart in charts if chart.svg]

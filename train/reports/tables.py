@@ -1,0 +1,344 @@
+"""Scores of groups as tables, laid out as the benchmarks' papers do, in every form they are wanted in."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from train.reports.compare import Difference, Paired
+from train.reports.groups import Group, Value
+from train.scorekeys import (
+    EPSILON_CLASSES,
+    SEMEVAL_LANGUAGES,
+    SEMEVAL_SUBSETS,
+    EpsilonLanguage,
+    MultivectorMode,
+    QueryMode,
+    epsilon_key,
+    idiolink_key,
+    semeval_key,
+    smaller_is_better,
+)
+
+UNTRAINED = "untrained"
+_NARROW = 4  # columns of scores that fit into one of two columns of a paper
+_MODES = (*get_args(QueryMode), *get_args(MultivectorMode))
+_BM25 = "bm25_"  # before a mode
+_LANGUAGES = {"en": "English", "pt": "Portuguese", "gl": "Galician", "all": "together"}
+
+Row = tuple[Sequence[str], Sequence[Value | None]]  # labels, scores
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of labels and scores.
+
+    Attributes:
+        name: short, for LaTeX labels.
+        title: what it shows, and in which unit.
+        labels: names of the label columns.
+        columns: (above, name) of each column of scores; equal names above are one heading.
+        rows: labels, and a score or None for each column.
+        factor, digits: how scores are shown: times `factor`, with so many digits.
+    """
+
+    name: str
+    title: str
+    labels: Sequence[str]
+    columns: Sequence[tuple[str, str]]
+    rows: Sequence[Row]
+    factor: float = 1.0
+    digits: int = 3
+
+    def text(self, value: Value | None, plus_minus: str = " ± ", nothing: str = "–") -> str:
+        """A score as it stands in the table."""
+        if value is None:
+            return nothing
+        text = f"{value.mean * self.factor:.{self.digits}f}"
+        return text if value.std is None else f"{text}{plus_minus}{value.std * self.factor:.{self.digits}f}"
+
+    @property
+    def headings(self) -> list[tuple[str, int]]:
+        """Headings above the columns, and how many each spans."""
+        spans: list[tuple[str, int]] = []
+        for above, _ in self.columns:
+            if spans and spans[-1][0] == above:
+                spans[-1] = above, spans[-1][1] + 1
+            else:
+                spans.append((above, 1))
+        return spans
+
+
+def paper_tables(groups: Sequence[Group]) -> list[Table]:
+    """A table for each benchmark and split that any group was scored on."""
+    keys = list(dict.fromkeys(key for group in groups for key in group.keys))
+    splits: dict[tuple[str, str], None] = {}
+    for key in keys:
+        benchmark, split = key.split("/")[:2]
+        splits[benchmark, "" if benchmark == "epsilon" else split] = None
+    tables = []
+    for name, build in _LAYOUTS.items():
+        for benchmark, split in splits:
+            if benchmark == name and (table := build(groups, split, keys)).columns and table.rows:
+                tables.append(table)
+    return tables
+
+
+def _idiolink(groups: Sequence[Group], split: str, keys: Sequence[str]) -> Table:
+    metrics = {"r_precision": "R-Precision", "ndcg@10": "nDCG@10"}
+    wanted = [
+        (mode, metric)
+        for mode in _MODES
+        for metric in metrics
+        if any(idiolink_key(split, of, metric) in keys for of in (mode, f"{_BM25}{mode}"))
+    ]
+    columns = [(mode, metrics[metric]) for mode, metric in wanted]
+    # BM25 is a model of its own, and the same whatever was trained.
+    lexical = [_lexical(groups, idiolink_key(split, f"{_BM25}{mode}", metric)) for mode, metric in wanted]
+    rows: list[Row] = [(["BM25"], lexical)] if any(value is not None for value in lexical) else []
+    rows += _rows(groups, [[idiolink_key(split, *one) for one in wanted]], [[]])
+    title = f"IdioLink, {split}: R-Precision and nDCG@10 in percent"
+    return Table(f"idiolink-{split}", title, ["model"], columns, rows, 100.0, 2)
+
+
+def _lexical(groups: Sequence[Group], key: str) -> Value | None:
+    values = [value for group in groups if (value := group.value(key)) is not None]
+    return Value(values[0].mean, None, 1) if values else None
+
+
+def _semeval(groups: Sequence[Group], split: str, keys: Sequence[str]) -> Table:
+    languages = [
+        lang
+        for lang in SEMEVAL_LANGUAGES
+        if any(semeval_key(split, lang, subset) in keys for subset in SEMEVAL_SUBSETS)
+    ]
+    names = {"idiom": "idiom", "sts": "STS", "all": "all"}
+    columns = [("Spearman", names[subset]) for subset in SEMEVAL_SUBSETS]
+    rows = _rows(
+        groups,
+        [[semeval_key(split, lang, subset) for subset in SEMEVAL_SUBSETS] for lang in languages],
+        [[_LANGUAGES[lang]] for lang in languages],
+    )
+    title = f"SemEval-2022 Task 2B, {split}: Spearman's correlation"
+    return Table(f"semeval-{split}", title, ["model", "language"], columns, rows)
+
+
+def _admire(groups: Sequence[Group], split: str, keys: Sequence[str]) -> Table:
+    names = {
+        "top1_accuracy": "top-1",
+        "rank_difference": "rank difference ↓",
+        "ndcg@5": "nDCG@5",
+        "sense_accuracy": "sense accuracy",
+        "sense_macro_f1": "sense macro-F1",
+    }
+    there = [key.split("/") for key in keys]
+    here = [parts for parts in there if len(parts) == 4 and parts[:2] == ["admire", split]]
+    modes = list(dict.fromkeys(parts[2] for parts in here))
+    metrics = [m for m in names if any(parts[3] == m for parts in here)]
+    rows = _rows(
+        groups,
+        [[f"admire/{split}/{mode}/{metric}" for metric in metrics] for mode in modes],
+        [[mode] for mode in modes],
+    )
+    title = f"AdMIRe, {split}" + (": ↓ smaller is better" if "rank_difference" in metrics else "")
+    return Table(
+        *(f"admire-{split}", title, ["model", "mode"]),
+        *([("", names[metric]) for metric in metrics], rows),
+    )
+
+
+def _epsilon(groups: Sequence[Group], split: str, keys: Sequence[str]) -> Table:
+    del split
+    languages = [
+        lang for lang in get_args(EpsilonLanguage) if epsilon_key(lang, "C", "rank_biserial") in keys
+    ]
+    metrics = {"rank_biserial": "rank-biserial", "p_value": "p"}
+    columns = [(class_, name) for class_ in EPSILON_CLASSES for name in metrics.values()]
+    rows = _rows(
+        groups,
+        [[epsilon_key(lang, c, m) for c in EPSILON_CLASSES for m in metrics] for lang in languages],
+        [[_LANGUAGES[lang]] for lang in languages],
+    )
+    title = "ε-compositionality: rank-biserial correlation (0.5 = no effect) and p, by class of compound"
+    return Table("epsilon", title, ["model", "language"], columns, rows)
+
+
+_LAYOUTS: dict[str, Callable[[Sequence[Group], str, Sequence[str]], Table]] = {
+    "idiolink": _idiolink,
+    "semeval2022": _semeval,
+    "epsilon": _epsilon,
+    "admire": _admire,
+}
+
+
+def _rows(
+    groups: Sequence[Group], keys: Sequence[Sequence[str]], labels: Sequence[Sequence[str]]
+) -> list[Row]:
+    """The untrained models, then the groups; for each as many rows as there are lists of keys."""
+    rows: list[Row] = []
+    for name, group, untrained in (*_baselines(groups), *((g.name, g, False) for g in groups)):
+        for of_row, label in zip(keys, labels, strict=True):
+            values = [group.value(key, untrained=untrained) for key in of_row]
+            if untrained:  # it has no seed
+                values = [None if v is None else Value(v.mean, None, v.num_seeds) for v in values]
+            if any(value is not None for value in values):
+                rows.append(([name, *label], values))
+    return rows
+
+
+def _baselines(groups: Sequence[Group]) -> list[tuple[str, Group, bool]]:
+    """An untrained model each, once where groups start from one (pooling is of the model, too)."""
+    different: dict[str, tuple[str, Group]] = {}
+    for group in groups:
+        run = group.runs[0]
+        if run.baseline:
+            scores = {key: group.value(key, untrained=True) for key in sorted(run.baseline)}
+            means = {key: round(value.mean, 6) for key, value in scores.items() if value is not None}
+            different.setdefault(repr(means), (group.name, group))
+    one = len(different) == 1
+    return [(UNTRAINED if one else f"{UNTRAINED} ({name})", g, True) for name, g in different.values()]
+
+
+def markdown(table: Table) -> str:
+    """A table as Markdown."""
+    heads = [f"{above} {name}".strip() for above, name in table.columns]
+    lines = [[*table.labels, *heads]]
+    lines.append(["---"] * len(table.labels) + ["---:"] * len(heads))
+    lines += [[*labels, *(table.text(value) for value in values)] for labels, values in table.rows]
+    return "\n".join("| " + " | ".join(cell(c) for c in line) + " |" for line in lines)
+
+
+def cell(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
+
+
+def markdown_paired(paired: Paired) -> str:
+    """A comparison as Markdown."""
+    lines = [["score", paired.ours, paired.theirs, *PAIRED_HEADS], ["---", *["---:"] * 7]]
+    lines += [paired_cells(difference) for difference in paired.differences]
+    return "\n".join("| " + " | ".join(cell(c) for c in line) + " |" for line in lines)
+
+
+PAIRED_HEADS = ("difference", "95% by query", "p by query", "95% by idiom", "p by idiom")
+
+
+def paired_cells(d: Difference) -> list[str]:
+    """A line of a comparison."""
+    return [
+        *(d.key, f"{d.ours:.4f}", f"{d.theirs:.4f}", f"{d.difference:+.4f}"),
+        *(show_interval(d.by_query), show_p(d.p_query), show_interval(d.by_cluster), show_p(d.p_cluster)),
+    ]
+
+
+def show_interval(ends: tuple[float, float] | None) -> str:
+    """`[low, high]`."""
+    return "–" if ends is None else f"[{ends[0]:+.4f}, {ends[1]:+.4f}]"
+
+
+def show_p(p: float | None) -> str:
+    """Three digits, and not 0."""
+    return "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def verdict(d: Difference) -> str:
+    """`better`, `worse`, or `` where the interval over queries holds 0 or there is none."""
+    if d.by_query is None or d.by_query[0] <= 0 <= d.by_query[1]:
+        return ""
+    return "worse" if (d.difference > 0) == smaller_is_better(d.key) else "better"
+
+
+def as_csv(groups: Sequence[Group], compared: Sequence[Paired] = ()) -> str:
+    """Every score of every group, a line each, as fractions under its flat key."""
+    file = io.StringIO(newline="")
+    writer = csv.writer(file, lineterminator="\n")
+    fields = ("low", "high", "p_by_query", "low_by_idiom", "high_by_idiom", "p_by_idiom")
+    writer.writerow(*[["group", "runs", "score", "mean", "std", "seeds", "untrained", "difference", *fields]])
+    found = {(p.ours, d.key): d for p in compared if p.theirs == UNTRAINED for d in p.differences}
+    for group in groups:
+        runs = " ".join(run.name for run in group.runs)
+        for key in group.keys:
+            value, before = group.value(key), group.value(key, untrained=True)
+            if value is None:
+                continue
+            d = found.get((group.name, key))
+            ends = [*(d.by_query or ("", "")), d.p_query] if d else ["", "", ""]
+            ends += [*(d.by_cluster or ("", "")), d.p_cluster] if d else ["", "", ""]
+            writer.writerow(
+                [
+                    *(group.name, runs, key, value.mean, value.std, value.num_seeds),
+                    *(before.mean if before else "", value.mean - before.mean if before else ""),
+                    *("" if end is None else end for end in ends),
+                ]
+            )
+    return file.getvalue()
+
+
+def latex(table: Table) -> str:
+    """A table for `\\usepackage{booktabs}`."""
+    heads = "l" * len(table.labels) + "r" * len(table.columns)
+    first = len(table.labels) + 1
+    above, rules = [""] * len(table.labels), []
+    for name, span in table.headings:
+        above.append(rf"\multicolumn{{{span}}}{{c}}{{{tex(name)}}}")
+        if name:
+            rules.append(rf"\cmidrule(lr){{{first}-{first + span - 1}}}")
+        first += span
+    width = "table*" if len(table.columns) > _NARROW else "table"
+    lines = [rf"\begin{{{width}}}", r"\centering", r"\small", r"\setlength{\tabcolsep}{4pt}"]
+    lines += [rf"\begin{{tabular}}{{{heads}}}", r"\toprule"]
+    if rules:
+        lines += [" & ".join(above) + r" \\", " ".join(rules)]
+    lines.append(" & ".join(tex(name) for name in (*table.labels, *(n for _, n in table.columns))) + r" \\")
+    lines.append(r"\midrule")
+    before = None
+    for labels, values in table.rows:
+        if len(labels) > 1 and before not in (None, labels[0]):
+            lines.append(r"\midrule")
+        shown = ["" if labels[0] == before and len(labels) > 1 else labels[0], *labels[1:]]
+        before = labels[0]
+        cells = [tex(label) for label in shown] + [table.text(v, r" $\pm$ ", "--") for v in values]
+        lines.append(" & ".join(cells) + r" \\")
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    lines += [
+        rf"\caption{{{tex(table.title)}.}}",
+        rf"\label{{tab:{_label(table.name)}}}",
+        rf"\end{{{width}}}",
+    ]
+    return "\n".join(lines)
+
+
+_TEX = {
+    **{c: f"\\{c}" for c in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "ε": r"$\varepsilon$",
+    "±": r"$\pm$",
+    "↓": r"$\downarrow$",
+    "→": r"$\rightarrow$",
+    "…": r"\dots{}",
+    "–": "--",
+    "<": "$<$",
+    ">": "$>$",
+    "|": "$|$",
+}
+
+
+def tex(text: str) -> str:
+    """Text with every character that means something to LaTeX escaped."""
+    return "".join(_TEX.get(character, character) for character in text)
+
+
+def _label(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9-]+", "-", name)
+
+
+def latex_document(tables: Sequence[Table], notes: Sequence[str]) -> str:
+    """All tables, to be `\\input` by a document that uses booktabs."""
+    comments = [f"% {line}" for note in notes for line in note.splitlines()]
+    start = [r"% \usepackage{booktabs} in the preamble; mean $\pm$ sample standard deviation over seeds"]
+    return "\n".join([*start, *comments, "", "\n\n".join(latex(table) for table in tables), ""])

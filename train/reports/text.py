@@ -1,0 +1,45 @@
+"""The report as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from train.reports.compare import Paired, paired_notes
+from train.reports.groups import Group
+from train.reports.tables import Table, cell, markdown, markdown_paired
+
+READING = (
+    "Means over seeds ± sample standard deviation (n − 1). Comparisons are query by query, each query's "
+    "value the mean over seeds: 95% bootstrap intervals and two-sided paired permutation tests, over queries "
+    "and over whole idioms (or compounds, expressions), which say more about unseen ones. p are not adjusted "
+    "for their number."
+)
+
+
+def as_markdown(
+    groups: Sequence[Group], tables: Sequence[Table], compared: Sequence[Paired], notes: Sequence[str]
+) -> str:
+    """What is compared, the papers' tables, the comparisons, every score."""
+    lines = ["# Report", "", READING, ""]
+    lines += [f"- **{cell(group.name)}**: {group.summary}" for group in groups]
+    said = dict.fromkeys([*notes, *paired_notes(compared)])
+    if said:
+        lines += ["", "Notes:", "", *(f"- {cell(note)}" for note in said)]
+    for table in tables:
+        lines += ["", f"## {table.title}", "", markdown(table)]
+    for paired in compared:
+        lines += ["", f"## {cell(paired.ours)} − {cell(paired.theirs)}", "", markdown_paired(paired)]
+    for group in groups:
+        lines += ["", f"## Every score: {cell(group.name)}", "", *_scores(group)]
+    return "\n".join(lines) + "\n"
+
+
+def _scores(group: Group) -> list[str]:
+    lines = ["| score | untrained | mean | ± std | seeds |", "| --- | ---: | ---: | ---: | ---: |"]
+    for key in group.keys:
+        value, before = group.value(key), group.value(key, untrained=True)
+        if value is not None:
+            untrained = "" if before is None else f"{before.mean:.4f}"
+            std = "" if value.std is None else f"{value.std:.4f}"
+            lines.append(f"| {key} | {untrained} | {value.mean:.4f} | {std} | {value.num_seeds} |")
+    return lines

@@ -1,0 +1,170 @@
+"""Is a difference between two models more than chance? Paired tests and intervals over what was scored."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import wilcoxon
+
+Array = NDArray[np.float64]
+RESAMPLES = 10_000
+_BLOCK = 4_000_000  # numbers drawn at a time
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Ours against theirs in one metric.
+
+    Attributes:
+        ours, theirs: means over items.
+        low, high: 95% interval of the mean difference, by resampling items (seeded).
+        greater, equal, smaller: items where ours is greater, equal or smaller.
+        p_value: two-sided Wilcoxon signed-rank test; 1 where no item differs.
+    """
+
+    num_items: int
+    ours: float
+    theirs: float
+    low: float
+    high: float
+    greater: int
+    equal: int
+    smaller: int
+    p_value: float
+
+
+def compare(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
+    """Compare values of the same items, in the same order.
+
+    Args:
+        ours, theirs: (Q,), one value an item.
+    """
+    a, b = np.asarray(ours, dtype=float), np.asarray(theirs, dtype=float)
+    difference = a - b
+    low, high = mean_interval(difference)
+    p_value = float(wilcoxon(difference).pvalue) if difference.any() else 1.0
+    greater, equal, smaller = (int((np.sign(difference) == sign).sum()) for sign in (1, 0, -1))
+    means = float(a.mean()), float(b.mean())
+    return Comparison(len(a), *means, low, high, greater, equal, smaller, p_value)
+
+
+def mean_interval(
+    differences: Sequence[float] | Array, clusters: Sequence[Hashable] | None = None
+) -> tuple[float, float]:
+    """95% bootstrap interval (percentiles) of a mean of paired differences.
+
+    Args:
+        differences: (Q,), one an item.
+        clusters: (Q,), which items belong together (queries of one idiom, say): then whole clusters are
+            drawn, because items of one cluster are alike. By default each item is drawn by itself.
+
+    Returns:
+        Lower and upper end; seeded, so that the same values always give the same interval.
+    """
+    sums, sizes = _by_cluster(differences, clusters)
+    rng = np.random.default_rng(0)
+    means = []
+    for number in _blocks(len(sums)):
+        drawn = rng.integers(0, len(sums), (number, len(sums)))
+        means.append(sums[drawn].sum(1) / sizes[drawn].sum(1))
+    low, high = np.quantile(np.concatenate(means), (0.025, 0.975)).tolist()
+    return low, high
+
+
+def permutation_p(differences: Sequence[float] | Array, clusters: Sequence[Hashable] | None = None) -> float:
+    """Two-sided p of a paired permutation test: how often would chance make the mean that far from 0?
+
+    If the two models were alike, either sign of a difference would be as likely. All 2^Q choices of signs
+    are counted where they are few, else 9,999 drawn ones (seeded) beside the one that was seen.
+
+    Args:
+        differences: (Q,), one an item.
+        clusters: (Q,), as :func:`mean_interval` takes them: signs are those of whole clusters.
+    """
+    sums, _ = _by_cluster(differences, clusters)
+    sums = sums[sums != 0]  # whatever its sign, it changes nothing
+    if not len(sums):
+        return 1.0
+    total = abs(sums.sum()) * (1 - 1e-12)  # sums of the same numbers differ in their last digits
+    if 2 ** len(sums) <= RESAMPLES:
+        signs = np.array(list(product((-1.0, 1.0), repeat=len(sums))))
+        return float((np.abs(signs @ sums) >= total).mean())
+    rng = np.random.default_rng(0)
+    reached = 0
+    for number in _blocks(len(sums), RESAMPLES - 1):
+        signs = rng.integers(0, 2, (number, len(sums)), dtype=np.int8) * 2.0 - 1.0
+        reached += int((np.abs(signs @ sums) >= total).sum())
+    return (reached + 1) / RESAMPLES
+
+
+def _by_cluster(
+    differences: Sequence[float] | Array, clusters: Sequence[Hashable] | None
+) -> tuple[Array, Array]:
+    """Each cluster's sum and size (C,); without clusters each item is one."""
+    values = np.asarray(differences, dtype=float)
+    if clusters is None:
+        return values, np.ones(len(values))
+    numbers: dict[Hashable, int] = {}
+    member = np.array([numbers.setdefault(cluster, len(numbers)) for cluster in clusters], dtype=int)
+    return (
+        np.bincount(member, weights=values, minlength=len(numbers)).astype(float),
+        np.bincount(member, minlength=len(numbers)).astype(float),
+    )
+
+
+def _blocks(width: int, resamples: int = RESAMPLES) -> list[int]:
+    """How many resamples of `width` numbers to draw at a time."""
+    at_once = max(1, min(resamples, _BLOCK // max(1, width)))
+    return [min(at_once, resamples - done) for done in range(0, resamples, at_once)]
+
+
+def resampled_counts(num_items: int, num_resamples: int) -> NDArray[np.int64]:
+    """How often each of the items is drawn in each bootstrap resample: (R, N), the same at every call."""
+    chances = np.full(num_items, 1 / num_items)
+    return np.random.default_rng(0).multinomial(num_items, chances, size=num_resamples)
+
+
+def resampled_spearman(
+    predicted: Sequence[float] | Array, gold: Sequence[float] | Array, counts: NDArray[np.int64]
+) -> Array:
+    """Spearman's correlation of each bootstrap resample of pairs, ranked anew: (R,).
+
+    Equal to ranking each resample by itself, which would sort as often as there are resamples: here values
+    are sorted once, and ranks follow from how often each was drawn.
+
+    Args:
+        predicted, gold: (N,).
+        counts: (R, N), from :func:`resampled_counts`.
+
+    Returns:
+        NaN for a resample in which all predictions, or all gold values, are equal.
+    """
+    weights = counts.astype(float)
+    middle = (weights.sum(1, keepdims=True) + 1) / 2  # the mean of all ranks
+    x = _resampled_ranks(predicted, weights) - middle
+    y = _resampled_ranks(gold, weights) - middle
+    spread = (weights * x * x).sum(1) * (weights * y * y).sum(1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(spread > 0, (weights * x * y).sum(1) / np.sqrt(spread), np.nan)
+
+
+def _resampled_ranks(values: Sequence[float] | Array, weights: Array) -> Array:
+    """Mean rank of each item in each resample (R, N); of no meaning where it was not drawn."""
+    _, kind = np.unique(np.asarray(values, dtype=float), return_inverse=True)
+    order = np.argsort(kind, kind="stable")
+    starts = np.flatnonzero(np.diff(kind[order], prepend=-1))
+    of_kind = np.add.reduceat(weights[:, order], starts, axis=1)
+    ranks: Array = of_kind.cumsum(1) - (of_kind - 1) / 2
+    return ranks[:, kind]
+
+
+def interval(values: Array) -> tuple[float, float] | None:
+    """95% interval of a bootstrap distribution; None where a resample has no value."""
+    if not len(values) or not np.isfinite(values).all():
+        return None
+    low, high = np.quantile(values, (0.025, 0.975)).tolist()
+    return low, high
