@@ -46,7 +46,7 @@ _SAMPLE = Source("the project's own sample data", "apache-2.0")
 def base_model(config: Mapping[str, Any]) -> Source:
     """The base model of a run.
 
-    Its licence stands in the model's configuration (`model.about.licence`), else in the card of its folder.
+    Its licence stands in the card of its folder, or in the model's configuration (`model.about.licence`).
 
     Args:
         config: of the run, as in its `config.yaml`.
@@ -58,7 +58,7 @@ def base_model(config: Mapping[str, Any]) -> Source:
     if path in _PACKAGED:
         return Source(_PACKAGED[path], licence, _PACKAGED[path])
     if local.is_dir() or not re.fullmatch(r"[\w.-]+/[\w.-]+", path):
-        return Source(local.name, licence or _in_card(local / "README.md"))
+        return Source(local.name, _in_card(local / "README.md") or licence)
     return Source(path, licence, path)
 
 
