@@ -1,9 +1,12 @@
 """`python -m train`: fine-tune a model. `python -m train --help` lists the options."""
 
+import math
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from train.cli import experiment_name, launch, output_folder, overrides
+from train.cli import experiment_name, launch, output_folder, overrides, search
 from train.processes import rank_of_launch
 from train.resume import saved_config
 from train.settings import TrainSettings, check
@@ -17,11 +20,26 @@ def run(config: dict[str, Any]) -> float:
         config = saved_config(folder, config, experiment_name(), overrides())
     settings: TrainSettings = check(TrainSettings, config)
     from train.fine_tune import fine_tune  # heavy: after the configuration is known to be right
+    from train.interrupts import Pruned
 
-    best = fine_tune(settings, config, experiment_name(), folder)
+    try:
+        best = fine_tune(settings, config, experiment_name(), folder, on_scores=_trial(settings))
+    except Pruned as pruned:
+        print(f"pruned: {pruned}", file=sys.stderr)
+        best = math.nan
     if rank_of_launch() == 0:
         print(folder)
     return best
+
+
+def _trial(settings: TrainSettings) -> Callable[[dict[str, float]], None] | None:
+    """Where the run is one trial of a search: what its scores are told."""
+    found = search()
+    if found is None:
+        return None
+    from train.search.trial import trial_report
+
+    return trial_report(*found, settings.trainer.monitor)
 
 
 def main() -> None:

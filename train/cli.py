@@ -28,6 +28,7 @@ from omegaconf.errors import OmegaConfBaseException
 from train.errors import UserError
 from train.processes import has_peers, rank_of_launch
 from train.resume import find_run, holds_a_run
+from train.search.sweeper import register
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 
@@ -51,8 +52,10 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
     os.environ[_TRACEBACKS] = "1"  # makes Hydra raise instead of printing a traceback of its own
     logging.raiseExceptions = False  # a full disk is reported once, not for each line of the log too
     register_resolvers()
+    register()
 
     def run(config: DictConfig) -> Any:
+        register_resolvers()  # again, where a launcher runs the job in a process of its own
         resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         assert isinstance(resolved, dict)
         try:
@@ -102,6 +105,7 @@ def register_resolvers() -> None:
     resolvers: dict[str, Callable[..., Any]] = {
         "run_folder": _run_folder,
         "experiments": lambda: " | ".join(config_names("experiment")),
+        "searches": lambda: " | ".join(config_names("sweep")),
         "experts_mode": lambda clip: "experts_text" if clip is None else "experts_image",
         "models": _models,
     }
@@ -151,6 +155,16 @@ def overrides() -> list[str]:
     return list(HydraConfig.get().overrides.task)
 
 
+def search() -> tuple[dict[str, Any], Path] | None:
+    """Options and folder of the search that the run going on is a trial of; None outside of a search."""
+    own = HydraConfig.get()
+    if own.sweeper.get("trial") is None:
+        return None
+    options = OmegaConf.to_container(own.sweeper, resolve=True)
+    assert isinstance(options, dict)
+    return {str(key): value for key, value in options.items()}, Path(str(own.sweep.dir))
+
+
 def rewrite_arguments(arguments: Sequence[str], models: Sequence[str]) -> list[str]:
     """The command line as Hydra takes it.
 
@@ -159,10 +173,14 @@ def rewrite_arguments(arguments: Sequence[str], models: Sequence[str]) -> list[s
 
     Raises:
         UserError: for `run_dir=` or `resume=` in a sweep, whose runs would share the folder; for
-            several models of which one is a path; for a folder to resume that holds no run; for a token.
+            several models of which one is a path; for a folder to resume that holds no run; for a token;
+            for `+sweep=` without `-m`.
     """
     _refuse_tokens(arguments)
     sweep = any(a in ("-m", "--multirun") for a in arguments)
+    named = next((a for a in arguments if a.startswith("+sweep=")), None)
+    if named is not None and not sweep:
+        raise UserError(f"{named} is a search, which makes several runs: python -m train -m {named} …")
     rewritten = []
     folder = find_run(arguments)
     if folder is not None:

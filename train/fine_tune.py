@@ -33,8 +33,8 @@ from train.checkpoint import (
 from train.device import Placement, place, start_processes
 from train.errors import UserError
 from train.hub_push import check_can_push, push_or_warn
-from train.interrupts import Interrupted
-from train.loop import train_loop
+from train.interrupts import Interrupted, Pruned
+from train.loop import OnScores, train_loop
 from train.plots import learning_curve, violins
 from train.processes import Processes, is_lost_peer
 from train.reports import write_run_page
@@ -45,11 +45,18 @@ from train.selection import check_monitor, monitor_name, monitored_if_any
 from train.settings import TrainSettings
 from train.suite import Scorecard, Suite
 from train.tables import EXTERNAL_NOTE, SAMPLE_NOTE, print_comparison
+from train.tracking import tracked
 
 log = logging.getLogger(__name__)
 
 
-def fine_tune(settings: TrainSettings, config: dict[str, Any], experiment: str, folder: Path) -> float:
+def fine_tune(
+    settings: TrainSettings,
+    config: dict[str, Any],
+    experiment: str,
+    folder: Path,
+    on_scores: OnScores | None = None,
+) -> float:
     """Train, and leave a complete run folder.
 
     Args:
@@ -58,6 +65,7 @@ def fine_tune(settings: TrainSettings, config: dict[str, Any], experiment: str, 
         experiment: its name, for the record.
         folder: the run folder; with `settings.resume` it already holds the run to go on with. Of several
             processes that of the main one counts.
+        on_scores: gets the scores of each evaluation but the last.
 
     Returns:
         The monitored score of the best checkpoint.
@@ -65,6 +73,7 @@ def fine_tune(settings: TrainSettings, config: dict[str, Any], experiment: str, 
     Raises:
         UserError: for everything that the user can mend; `run.json` then says `failed`.
         KeyboardInterrupt: at SIGINT or SIGTERM; `run.json` then says `interrupted`.
+        Pruned: if `on_scores` does; `run.json` then says `pruned`.
     """
     placement = place(settings.device, settings.precision)
     accelerator, processes = start_processes(placement)
@@ -86,8 +95,9 @@ def fine_tune(settings: TrainSettings, config: dict[str, Any], experiment: str, 
                 return checkpoint, run.recorded() or {}
 
             checkpoint, record = processes.from_main(start)
-            with _recorded_end(run):
-                state = _run(settings, run, record, placement, accelerator, processes, checkpoint)
+            step = read_state(checkpoint).step if checkpoint else 0
+            with _recorded_end(run), tracked(run, settings.tracking, config, experiment, step):
+                state = _run(settings, run, record, placement, accelerator, processes, checkpoint, on_scores)
             run.end("finished", best_step=state.best_step, steps=state.step)
             if processes.is_main:  # the others need not wait
                 write_run_page(folder)
@@ -119,6 +129,9 @@ def _recorded_end(run: RunFolder) -> Iterator[None]:
             run.end("interrupted")
         if isinstance(error, Interrupted):
             raise Interrupted(f"{error}; go on with: python -m train resume={run.path}") from None
+        raise
+    except Pruned as error:
+        run.end("pruned", reason=str(error))
         raise
     except BaseException as error:
         with contextlib.suppress(OSError):
@@ -172,6 +185,7 @@ def _run(
     accelerator: Accelerator,
     processes: Processes,
     checkpoint: Path | None,
+    on_scores: OnScores | None,
 ) -> TrainerState:
     with accelerator.local_main_process_first():  # what must be downloaded is downloaded once
         objective = build_objective(settings)
@@ -220,6 +234,7 @@ def _run(
         card=processes.from_main(lambda: _card(settings, run, has_tokens)),
         checkpoint=checkpoint,
         on_saved=_push_each(settings) if settings.hub.push == "every" else None,
+        on_scores=on_scores,
     )
     # What is reported is what was saved: the folder, loaded as a user loads it.
     saved = run.path / "best"
@@ -328,6 +343,8 @@ def _report(
             },
         },
     )
+    for tracker in run.trackers:
+        tracker.summarise(best.scores)
     if settings.eval.per_query:
         _write_per_query(run.path / "per_query", best)
     if settings.eval.predictions:

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: finish what is going on, save, stop."""
+"""What ends a run before its time, in good order: SIGINT, SIGTERM, a search that gives it up."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ log = logging.getLogger(__name__)
 
 class Interrupted(KeyboardInterrupt):
     """The run was asked to stop, and has saved a checkpoint."""
+
+
+class Pruned(Exception):  # noqa: N818  an outcome, no error
+    """A search gave the run up after an evaluation that is saved: others were better by then."""
 
 
 @contextmanager

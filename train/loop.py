@@ -38,6 +38,7 @@ from train.suite import Suite
 
 log = logging.getLogger(__name__)
 
+OnScores = Callable[[dict[str, float]], None]  # may raise train.interrupts.Pruned
 _MAX_SKIPPED = 20  # steps in a row whose gradient overflowed, under fp16
 
 
@@ -55,6 +56,7 @@ def train_loop(
     card: str,
     checkpoint: Path | None = None,
     on_saved: Callable[[Path], None] | None = None,
+    on_scores: OnScores | None = None,
 ) -> TrainerState:
     """Train until the epochs, the steps or the patience run out; every checkpoint is scored.
 
@@ -64,6 +66,7 @@ def train_loop(
         checkpoint: to go on from, the folder that the encoder's weights are from.
         card: the model card of `best/`.
         on_saved: called in the main process with each checkpoint's folder, once it is scored and saved.
+        on_scores: gets each evaluation but the last, once its checkpoint is saved.
 
     Returns:
         Where the run ended. `best/` holds the best checkpoint.
@@ -71,6 +74,7 @@ def train_loop(
     Raises:
         UserError: if the loss or its gradient is not finite, or a checkpoint cannot be saved.
         Interrupted: at SIGINT or SIGTERM, once the step that was going on is saved.
+        Pruned: if `on_scores` does.
     """
     encoder = retention.encoder
     embed: TrainedEmbeddings | FrozenEmbeddings
@@ -143,6 +147,8 @@ def train_loop(
         )
         if on_saved is not None and processes.is_main:
             on_saved(run.path / f"step_{state.step}")
+        if on_scores is not None and not last and not out_of_patience(state, trainer):
+            on_scores(scorecard.scores)
         num_texts, since = 0, time.perf_counter()
 
     with stop_requests() as stop_requested, progress_bar("training", total) as advance:

@@ -100,6 +100,9 @@ def saved_config(
             if other.resolve() != folder.resolve():
                 differences.append(f"run_dir: {other}, but the run is in {folder}")
             continue
+        if key.partition(".")[0] == "tracking":
+            saved["tracking"] = composed.get("tracking", {})
+            continue
         if key in ("debug", "protocol"):
             differences.append(f"{override}: it changes what the run was started with")
             continue
@@ -118,6 +121,11 @@ def saved_config(
             "new run without resume="
         )
     return saved | {"resume": str(folder)}
+
+
+def may_change(key: str) -> bool:
+    """Whether an option may have another value when a run, or a search, is gone on with."""
+    return key in _MAY_CHANGE or key.partition(".")[0] == "tracking"
 
 
 def check_same_data(recorded: Mapping[str, str], now: Mapping[str, str]) -> None:

@@ -7,11 +7,11 @@ import json
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
 
@@ -32,13 +32,26 @@ _PACKAGES = (
 )
 
 
+class Follower(Protocol):
+    """Who is told what is logged (a tracker); it raises nothing."""
+
+    def log(self, record: Mapping[str, Any]) -> None: ...
+
+    def summarise(self, scores: Mapping[str, float]) -> None: ...
+
+
 class RunFolder:
     """`config.yaml`, `run.json`, `metrics.jsonl` and `scores.json` of one run.
 
     Args:
         path: created if need be.
         writes: whether this is the process that writes; in others, all that would write does nothing.
+
+    Attributes:
+        trackers: get what is logged, too.
     """
+
+    trackers: Sequence[Follower] = ()
 
     def __init__(self, path: Path, *, writes: bool = True) -> None:
         self.path = path
@@ -92,7 +105,7 @@ class RunFolder:
         self._write_run()
 
     def end(self, status: str, **facts: Any) -> None:
-        """Close `run.json`: `finished`, `interrupted` or `failed`."""
+        """Close `run.json`: `finished`, `interrupted`, `pruned` or `failed`."""
         self.update(status=status, ended=_now(), **facts)
 
     @contextmanager
@@ -119,12 +132,14 @@ class RunFolder:
             write_json(self.path / "run.json", self._run)
 
     def log_metrics(self, record: dict[str, Any]) -> None:
-        """Append one line to `metrics.jsonl`."""
+        """Append one line to `metrics.jsonl`, and tell the trackers."""
         if not self.writes:
             return
         path = self.path / "metrics.jsonl"
         with _named_in_errors(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record, allow_nan=False) + "\n")
+        for tracker in self.trackers:
+            tracker.log(record)
 
     def metrics(self) -> list[dict[str, Any]]:
         """All lines of `metrics.jsonl`."""

@@ -3,6 +3,7 @@
 Imports nothing heavy, so that an unknown key in an override is reported at once.
 """
 
+import difflib
 from collections.abc import Iterable, Sequence
 from typing import Literal, get_args
 
@@ -28,6 +29,15 @@ _SMALLER_IS_BETTER = ("rank_difference", "median_rank")
 def smaller_is_better(key: str) -> bool:
     """Whether a score counts errors or ranks; of all others the greater is the better."""
     return any(part in _SMALLER_IS_BETTER for part in key.split("/"))
+
+
+def no_such_score(key: str, known: Sequence[str]) -> str:
+    """In words, that a run has no score of this name, and which it has that look like it."""
+    close = difflib.get_close_matches(key, known, n=3, cutoff=0.3)
+    return (
+        f"this run has no score {key!r}; the nearest it has: {', '.join(close) or 'none'} (keys are as the "
+        "table of scores shows them)"
+    )
 
 
 def idiolink_key(split: str, mode: str, metric: str, slice_: str | None = None) -> str:

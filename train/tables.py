@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -41,6 +41,16 @@ def print_comparison(before: Mapping[str, float], after: Mapping[str, float], ti
         colour = "green" if gain > 0 else "red" if gain < 0 else ""
         change = Text(f"{difference:+.4f}", style=colour)
         table.add_row(key, f"{old:.4f}", f"{value:.4f}", change)
+    _console().print(table)
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Any table, its first column to the left."""
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
     _console().print(table)
 
 

@@ -7,15 +7,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from train.errors import UserError
-from train.settings.evaluation import EvaluateSettings
-from train.settings.push import PushSettings
-from train.settings.training import TrainSettings
+from train.settings.base import Section
 
 
-def check(
-    kind: type[TrainSettings] | type[EvaluateSettings] | type[PushSettings], config: dict[str, Any]
-) -> Any:
+def check(kind: type[Section], config: dict[str, Any], *, section: str = "") -> Any:
     """The composed configuration as settings.
+
+    Args:
+        section: where it stands, if it is not the whole.
 
     Raises:
         UserError: naming each option that is wrong, what it got, and what it takes.
@@ -29,7 +28,7 @@ def check(
             path = [str(part) for part in e["loc"] if _is_option(part)]
             if path[:1] == ["objective"]:
                 del path[1:2]  # as which objective it was checked
-            option = ".".join(path)
+            option = ".".join([section, *path] if section else path)
             if e["type"] == "missing":
                 text = "is missing"
             elif e["type"] == "extra_forbidden":

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import Self, get_args
 
 from pydantic import NonNegativeInt, model_validator
 
-from train.scorekeys import ADMIRE_CV_SPLIT, CV_SPLIT, AStitchSplit, experts_keys, smaller_is_better
+from train.scorekeys import (
+    ADMIRE_CV_SPLIT,
+    CV_SPLIT,
+    AStitchSplit,
+    experts_keys,
+    no_such_score,
+    smaller_is_better,
+)
 from train.settings.common import ABOUT_FOLDS, Common
 from train.settings.objectives import (
     AdmireObjectiveSettings,
@@ -17,6 +23,7 @@ from train.settings.objectives import (
     ObjectiveSettings,
 )
 from train.settings.push import HubSettings
+from train.settings.tracking import TrackingSettings
 from train.settings.trainer import EvalSettings, RetainSettings, TrainerSettings
 
 
@@ -26,6 +33,7 @@ class TrainSettings(Common):
     retain: RetainSettings
     eval: EvalSettings
     hub: HubSettings
+    tracking: TrackingSettings = TrackingSettings()
     seed: NonNegativeInt
     run_dir: str | None
     resume: str | None
@@ -129,7 +137,7 @@ class TrainSettings(Common):
         for key in self.trainer.monitor:
             if key not in known:
                 raise ValueError(
-                    f"{_unknown_score(key, known)}. This run scores "
+                    f"trainer.monitor: {no_such_score(key, known)}. This run scores "
                     + "; ".join(self._scored_on(name) for name in self.benchmark.names)
                     + ": with split= set trainer.monitor= too"
                 )
@@ -143,11 +151,3 @@ class TrainSettings(Common):
     def _scored_on(self, benchmark: str) -> str:
         splits = ", ".join(self.splits(benchmark))
         return f"{benchmark} on {splits}" if splits else benchmark
-
-
-def _unknown_score(key: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(key, known, n=3, cutoff=0.3)
-    return (
-        f"trainer.monitor: this run has no score {key!r}; the nearest it has: {', '.join(close) or 'none'} "
-        "(keys are as the table of scores shows them)"
-    )
