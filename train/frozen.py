@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from accelerate import Accelerator
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from train.embedding import embed_all
 from train.encoder import Encoder
+from train.objectives import Batch
 from train.processes import Processes
 from train.prompts import Request
 
@@ -46,6 +47,14 @@ class FrozenEmbeddings:
             self._embeddings = torch.cat([self._embeddings, embedded.to(self._embeddings.dtype)])
         rows = torch.tensor([self._numbers[r] for r in requests], dtype=torch.long)
         return self._embeddings[rows.to(self._embeddings.device)]
+
+    def catch_up(self, batches: Iterable[Batch]) -> None:
+        """Embed what a run that goes on had embedded before, in the same passes.
+
+        In another company a text's embedding differs by rounding, and so would the rest of the run.
+        """
+        for batch in batches:
+            self(batch.requests, 0)
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradient of a loss to the parameters of whatever computed it from the embeddings."""

@@ -107,6 +107,8 @@ def train_loop(
     if trainer.activation_checkpointing:
         encoder.checkpoint_activations()
     processes.same_parameters(encoder, objective.modules)
+    if isinstance(embed, FrozenEmbeddings):
+        embed.catch_up(past_batches(objective, trainer, state))
     if checkpoint and processes.is_main:  # the run may have been killed once this was saved, before the rest
         if state.best_step is not None:
             restore_best(run.path, state.best_step, card)
@@ -262,6 +264,15 @@ def is_due(every: str | int, step: int, *, epoch_ends: bool) -> bool:
     if every == "epoch":
         return epoch_ends
     return every != "end" and step % int(every) == 0
+
+
+def past_batches(objective: Objective, trainer: TrainerSettings, state: TrainerState) -> Iterator[Batch]:
+    """The batches of the steps before `state`, in their order."""
+    for epoch in range(state.epoch + 1):
+        steps = objective.plan(epoch, trainer.accumulation)
+        for step in steps if epoch < state.epoch else steps[: state.step_in_epoch]:
+            for anchors in step:
+                yield objective.batch(epoch, anchors)
 
 
 def remaining_steps(

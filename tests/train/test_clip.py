@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,14 +13,16 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from tests.tiny_clip import save_tiny_clip
-from tests.tiny_runs import composed, metrics, train
+from tests.tiny_runs import assert_same_run, at_loss, composed, metrics, resume, train
 from train.clip import ClipTowers
 from train.data.admire import read_items
 from train.data.sources import SAMPLE_ROOT
 from train.encoder import Encoder
 from train.errors import UserError
 from train.experts import FOLDER, Experts, ExpertsOptions, load_experts
+from train.interrupts import Interrupted
 from train.loop import parameter_groups
+from train.objectives.admire import AdmireObjective
 from train.settings import EvaluateSettings, TrainSettings, check
 from train.zero_shot import zero_shot
 
@@ -125,6 +129,29 @@ def test_runs_with_images(tmp_path: Path, tiny_path: Path, clip_path: Path) -> N
     own = {key: value for key, value in ran.items() if "experts_image" in key}
     assert own
     assert {key: scores[key] for key in own} == pytest.approx(own)
+
+
+def test_resumed_bit_for_bit(
+    tmp_path: Path, tiny_path: Path, clip_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was trained of CLIP, and its optimizer state, come back."""
+    options = [
+        *("+experiment=admire_experts", "data=sample", "benchmark=[admire]", "device=cpu"),
+        *("model=pretrained", f"model.path={tiny_path}", f"objective.clip.path={clip_path}"),
+        *("trainer.max_epochs=2", "trainer.learning_rate=1e-3", "objective.usages_per_item=2"),
+    ]
+    train(tmp_path / "whole", options)
+    at_loss(monkeypatch, 2, lambda: os.kill(os.getpid(), signal.SIGTERM), AdmireObjective)
+    with pytest.raises(Interrupted):
+        train(tmp_path / "cut", options)
+    monkeypatch.undo()
+    resume(tmp_path / "cut")
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+    ours, theirs = (
+        load_file(tmp_path / run / "best" / FOLDER / "experts.safetensors") for run in ("whole", "cut")
+    )
+    assert any("clip" in name or "tower" in name for name in ours)
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 def test_ablation_without_captions(tmp_path: Path, tiny_path: Path, clip_path: Path) -> None:

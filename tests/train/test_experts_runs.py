@@ -75,16 +75,21 @@ def test_what_a_run_leaves_and_reloads(tmp_path: Path, experts_options: list[str
         evaluated(tmp_path / "run", *FOLD)
 
 
+@pytest.mark.parametrize("frozen", ["true", "false"])
 def test_resumed_bit_for_bit(
-    tmp_path: Path, experts_options: list[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, experts_options: list[str], monkeypatch: pytest.MonkeyPatch, frozen: str
 ) -> None:
-    """In mid-epoch: encoder, experts and both optimizer groups go on where they were."""
-    train(tmp_path / "whole", experts_options)
+    """In mid-epoch: encoder, experts and both optimizer groups go on where they were.
+
+    A frozen encoder embeds each text once, in the company of its first batch: a resumed run too.
+    """
+    own = [*experts_options, f"trainer.freeze_encoder={frozen}"]
+    train(tmp_path / "whole", own)
     lines = [line for line in metrics(tmp_path / "whole") if "loss" in line]
     assert len(lines) == 6
     at_loss(monkeypatch, 2, lambda: os.kill(os.getpid(), signal.SIGTERM), AdmireObjective)
     with pytest.raises(Interrupted):
-        train(tmp_path / "cut", experts_options)
+        train(tmp_path / "cut", own)
     monkeypatch.undo()
     resume(tmp_path / "cut")
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
