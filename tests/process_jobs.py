@@ -11,11 +11,11 @@ import torch
 from safetensors.torch import save_file
 
 from tests.tiny_runs import composed, resume, train
+from train.begin import parameter_groups
 from train.build import build_encoder, build_objective
 from train.device import place, start_processes
 from train.embedding import TrainedEmbeddings
 from train.errors import UserError
-from train.loop import parameter_groups
 from train.settings import TrainSettings, check
 from train.suite import Suite
 

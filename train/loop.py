@@ -7,26 +7,21 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import torch
 from accelerate import Accelerator
-from torch import nn
 
+from train.begin import Gradients, begin
 from train.checkpoint import (
     TrainerState,
-    load_training_state,
     prune,
     restore_best,
     save_checkpoint,
     write_best,
 )
-from train.embedding import TrainedEmbeddings
 from train.errors import UserError
 from train.failures import not_finite, nothing_mined
-from train.frozen import FrozenEmbeddings
 from train.interrupts import Interrupted, stop_requests
-from train.objectives import Batch, Objective, PartlyPretrained
+from train.objectives import Batch, Objective
 from train.processes import Processes
 from train.progress import progress_bar
 from train.retention import Retention
@@ -39,7 +34,6 @@ from train.suite import Suite
 log = logging.getLogger(__name__)
 
 OnScores = Callable[[dict[str, float]], None]  # may raise train.interrupts.Pruned
-_MAX_SKIPPED = 20  # steps in a row whose gradient overflowed, under fp16
 
 
 def train_loop(
@@ -77,22 +71,8 @@ def train_loop(
         Pruned: if `on_scores` does.
     """
     encoder = retention.encoder
-    embed: TrainedEmbeddings | FrozenEmbeddings
-    if trainer.freeze_encoder:
-        embed = FrozenEmbeddings(encoder, accelerator, processes)
-    else:
-        caching = trainer.gradient_caching
-        embed = TrainedEmbeddings(encoder, accelerator, processes, seed=seed, caching=caching)
-    groups = parameter_groups(encoder, objective.modules, trainer)
-    parameters = [p for group in groups for p in group["params"]]
-    optimizer = accelerator.prepare_optimizer(
-        torch.optim.AdamW(groups, lr=trainer.learning_rate, weight_decay=trainer.weight_decay)
-    )
-    state = load_training_state(checkpoint, objective.modules, optimizer) if checkpoint else TrainerState()
-    scaler: torch.amp.GradScaler | None = accelerator.scaler
-    if scaler is not None and state.grad_scale is not None:
-        scaler.load_state_dict(scaler.state_dict() | {"scale": state.grad_scale})
-    num_skipped = 0
+    embed, optimizer, state = begin(retention, objective, accelerator, processes, trainer, seed, checkpoint)
+    gradients = Gradients(encoder, objective.modules, optimizer, accelerator, processes, trainer.clip_norm)
     steps_per_epoch = len(objective.plan(0, trainer.accumulation))
     total = steps_per_epoch * trainer.max_epochs
     total = min(total, trainer.max_steps) if trainer.max_steps else total
@@ -101,14 +81,8 @@ def train_loop(
         "%d steps (%d an epoch), %d of them warm-up (%.0f%%)",
         *(total, steps_per_epoch, warmup, 100 * warmup / total),
     )
-
     if state.step >= total:
         log.info("nothing is left to train: step %d of %d", state.step, total)
-    if trainer.activation_checkpointing:
-        encoder.checkpoint_activations()
-    processes.same_parameters(encoder, objective.modules)
-    if isinstance(embed, FrozenEmbeddings):
-        embed.catch_up(past_batches(objective, trainer, state))
     if checkpoint and processes.is_main:  # the run may have been killed once this was saved, before the rest
         if state.best_step is not None:
             restore_best(run.path, state.best_step, card)
@@ -184,22 +158,14 @@ def train_loop(
             state.num_empty[part] = state.num_empty.get(part, 0) + 1 if is_empty else 0
             if state.num_empty[part] >= trainer.max_empty_steps:
                 raise nothing_mined(state, part, run)
-            processes.sum_gradients(encoder.parameters())
-            processes.sum_gradients(objective.modules.parameters(), divide=True)
-            limit = trainer.clip_norm if trainer.clip_norm is not None else math.inf
-            norm = float(accelerator.clip_grad_norm_(parameters, limit))
-            if math.isfinite(norm):
-                num_skipped = 0
-            else:
-                # Under fp16 the gradient scaler skips such a step by itself and lowers its scale.
-                num_skipped += 1
-                if scaler is None or num_skipped > _MAX_SKIPPED:
-                    raise not_finite("gradient norm", norm, batches, state, run)
+            norm = gradients.gathered_and_clipped()
+            if gradients.are_broken:
+                raise not_finite("gradient norm", norm, batches, state, run)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
             state.step += 1
             state.step_in_epoch += 1
-            state.grad_scale = scaler.get_scale() if scaler is not None else None
+            state.grad_scale = gradients.scale
             epoch_ends = state.step_in_epoch == steps_per_epoch
 
             # ---- log
@@ -239,40 +205,11 @@ def train_loop(
     return state
 
 
-def parameter_groups(
-    encoder: nn.Module, modules: nn.Module, trainer: TrainerSettings
-) -> list[dict[str, Any]]:
-    """What is trained: the encoder's, then the objective's own; `share` is of the learning rate.
-
-    What an objective starts from nothing has its own learning rate, what it brings along the encoder's.
-    """
-    own = trainer.modules_learning_rate
-    share = 1.0 if own is None else own / trainer.learning_rate
-    parts = [module.pretrained for module in modules.modules() if isinstance(module, PartlyPretrained)]
-    known = [p for module in (encoder, *parts) for p in module.parameters()]
-    ids = {id(p) for p in known}
-    new = [p for p in modules.parameters() if id(p) not in ids]
-    groups = [
-        {"params": [p for p in of_group if p.requires_grad], "share": of_rate}
-        for of_group, of_rate in ((known, 1.0), (new, share))
-    ]
-    return [group for group in groups if group["params"]]
-
-
 def is_due(every: str | int, step: int, *, epoch_ends: bool) -> bool:
     """Whether to evaluate after this step; after the last one it is done in any case."""
     if every == "epoch":
         return epoch_ends
     return every != "end" and step % int(every) == 0
-
-
-def past_batches(objective: Objective, trainer: TrainerSettings, state: TrainerState) -> Iterator[Batch]:
-    """The batches of the steps before `state`, in their order."""
-    for epoch in range(state.epoch + 1):
-        steps = objective.plan(epoch, trainer.accumulation)
-        for step in steps if epoch < state.epoch else steps[: state.step_in_epoch]:
-            for anchors in step:
-                yield objective.batch(epoch, anchors)
 
 
 def remaining_steps(

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 from tests.tiny_clip import save_tiny_clip
 from tests.tiny_runs import assert_same_run, at_loss, composed, metrics, resume, train
+from train.begin import parameter_groups
 from train.clip import ClipTowers
 from train.data.admire import read_items
 from train.data.sources import SAMPLE_ROOT
@@ -21,7 +22,6 @@ from train.encoder import Encoder
 from train.errors import UserError
 from train.experts import FOLDER, Experts, ExpertsOptions, load_experts
 from train.interrupts import Interrupted
-from train.loop import parameter_groups
 from train.objectives.admire import AdmireObjective
 from train.settings import EvaluateSettings, TrainSettings, check
 from train.zero_shot import zero_shot
