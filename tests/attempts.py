@@ -23,7 +23,7 @@ from typing import Any, Literal
 from unittest.mock import patch
 
 ROOT = Path(__file__).resolve().parent.parent
-_POINT = "\x01"  # before a line that names a point; all other lines are the run's own
+POINT = "\x01"  # before a line that names a point; all other lines are the run's own
 _WHAT = {  # the first part of a path in the run folder, without its dots → what is being done there
     "best": "best",
     "best_old": "best",
@@ -139,8 +139,8 @@ def _fork(attempt: Attempt) -> Outcome:
     return Outcome(
         killed=status in (-signal.SIGKILL, -signal.SIGXFSZ),
         status=status,
-        points=[line.removeprefix(_POINT) for line in lines if line.startswith(_POINT)],
-        output="\n".join(line for line in lines if not line.startswith(_POINT)),
+        points=[line.removeprefix(POINT) for line in lines if line.startswith(POINT)],
+        output="\n".join(line for line in lines if not line.startswith(POINT)),
     )
 
 
@@ -153,7 +153,7 @@ def _run(attempt: Attempt, report: int) -> int:
     from tests.tiny_runs import resume, train
 
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
-    points = _Points(attempt, report)
+    points = Points(attempt, report)
     points.watch()
     try:
         if attempt.resume:
@@ -166,7 +166,13 @@ def _run(attempt: Attempt, report: int) -> int:
     return 0
 
 
-class _Points:
+class Points:
+    """Numbers what the process passes, says so, and lets happen there what the attempt says.
+
+    Args:
+        report: a file descriptor that gets a line for each point: `\\x01` and what was being done.
+    """
+
     def __init__(self, attempt: Attempt, report: int) -> None:
         self._attempt = attempt
         self._folder = Path(attempt.folder)
@@ -226,7 +232,7 @@ class _Points:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     def _reach(self, what: str, path: Path | None = None) -> None:
-        os.write(self._report, f"{_POINT}{what}\n".encode())
+        os.write(self._report, f"{POINT}{what}\n".encode())
         self._passed += self._attempt.what in (None, what)
         if self._passed != self._attempt.at or self._attempt.what not in (None, what):
             return

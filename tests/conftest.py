@@ -6,12 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Normalize
-from sentence_transformers.sentence_transformer.modules import Pooling
-from transformers import AutoTokenizer, BertModel
 
-from tests.tiny_models import tiny_transformer
+from tests.tiny_models import tiny_sentence_transformer
 from tests.tiny_runs import DRAWN, KEY
 from train.build import resolve_model_path
 from train.data.semeval2022 import FOLDER, SemEvalFiles
@@ -53,12 +49,7 @@ def minilm(minilm_path: str) -> Encoder:
 @pytest.fixture(scope="session")
 def tiny_path(tmp_path_factory: pytest.TempPathFactory, minilm_path: str) -> Path:
     """A two-layer BERT with random weights and MiniLM's tokenizer, as a sentence-transformers folder."""
-    folder = tmp_path_factory.mktemp("tiny")
-    tokenizer = AutoTokenizer.from_pretrained(minilm_path)
-    transformer = tiny_transformer(folder / "bert", BertModel, tokenizer)
-    model = SentenceTransformer(modules=[transformer, Pooling(32), Normalize()], device="cpu")
-    model.save_pretrained(str(folder / "model"), create_model_card=False)
-    return folder / "model"
+    return tiny_sentence_transformer(tmp_path_factory.mktemp("tiny"), minilm_path)
 
 
 @pytest.fixture

