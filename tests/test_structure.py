@@ -77,7 +77,7 @@ def test_mteb_is_asked_for_on_demand_alone() -> None:
 
 LIGHT = (
     *("__init__", "__main__", "evaluate", "report", "push", "cli", "search.sweeper", "resume"),
-    *("scorekeys", "errors"),
+    *("scorekeys", "errors", "paths"),
     "processes",
 )
 

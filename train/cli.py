@@ -26,6 +26,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from train.errors import UserError
+from train.paths import expanded, is_folder
 from train.processes import has_peers, rank_of_launch
 from train.resume import find_run, holds_a_run
 from train.search.sweeper import register
@@ -203,7 +204,7 @@ def rewrite_arguments(arguments: Sequence[str], models: Sequence[str]) -> list[s
             _check_new_folder(value)
         plain = value.strip("'\"")
         parts = plain.split(",") if sweep else [plain]
-        paths = [p for p in parts if p not in models and ("/" in p or Path(p).expanduser().is_dir())]
+        paths = [p for p in parts if p not in models and ("/" in p or (p and is_folder(expanded(p, key))))]
         if key in _PATHS and not sweep and value not in ("", "null") and value == plain:
             rewritten.append(f"{key}={_quoted(value)}")  # a folder's name may hold what Hydra parses
         elif key != "model" or not paths:
@@ -246,7 +247,7 @@ def _quoted(value: str) -> str:
 
 def _check_new_folder(value: str) -> None:
     """Here already, before Hydra writes its record of this start over that of the first."""
-    path = Path(value.strip("'\"")).expanduser()
+    path = expanded(value.strip("'\""), "run_dir")
     if holds_a_run(path):
         raise UserError(
             f"the run folder {value} already holds a run: go on with it by resume={value}, or name "
@@ -266,7 +267,7 @@ def _run_folder(*, _root_: DictConfig) -> str:
     global _run_folder_of_process
     named = _root_.get("resume") or _root_.get("run_dir")
     if named:
-        return str(Path(str(named)).expanduser())
+        return str(expanded(str(named), "run_dir"))
     if _run_folder_of_process is None:
         choices = OmegaConf.select(_root_, "hydra.runtime.choices") or {}
         experiment = choices.get("experiment") or "default"

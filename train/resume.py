@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from train.errors import UserError
+from train.paths import expanded, is_file
 
 # How long it runs, where, where its data lies (its checksums must be the same), and what it prints may
 # change; everything else would make it another run.
@@ -52,17 +53,17 @@ def find_run(arguments: Sequence[str]) -> str | None:
     named = given.get("resume", "null")
     if named in ("null", ""):
         return None
-    named = str(Path(named).expanduser())
+    named = str(expanded(named, "resume"))
     if named != "auto":
         if not _can_go_on(Path(named)):
             above = Path(named).resolve().parent
-            hint = f"; the run is {above}" if (above / "run.json").is_file() else ""
+            hint = f"; the run is {above}" if is_file(above / "run.json") else ""
             raise UserError(
                 f"resume={named}: there is no run (config.yaml and run.json) in that folder{hint}"
             )
         return named
     if "run_dir" in given:
-        folder = Path(given["run_dir"]).expanduser()
+        folder = expanded(given["run_dir"], "run_dir")
         return str(folder) if _can_go_on(folder) else None
     folder = Path("checkpoints") / given.get("experiment", "default")
     unfinished = [path.parent for path in folder.glob("*/run.json") if _status(path) != "finished"]
@@ -96,7 +97,7 @@ def saved_config(
         if key in ("experiment", "resume") or key.startswith("hydra."):
             continue
         if key == "run_dir":
-            other = Path(composed["run_dir"]).expanduser()
+            other = expanded(composed["run_dir"], "run_dir")
             if other.resolve() != folder.resolve():
                 differences.append(f"run_dir: {other}, but the run is in {folder}")
             continue
@@ -177,7 +178,7 @@ def _group_differences(group: str, ours: Any, theirs: Any, overrides: Sequence[s
 
 
 def _can_go_on(folder: Path) -> bool:
-    return all((folder / name).is_file() for name in ("config.yaml", "run.json"))
+    return all(is_file(folder / name) for name in ("config.yaml", "run.json"))
 
 
 def _read_config(path: Path) -> dict[str, Any]:

@@ -39,7 +39,10 @@ def test_evaluation_config_is_sound() -> None:
         ("trainer.accumulation=5", "batch_size=32 cannot be cut into accumulation=5"),
         ("trainer.warmup_ratio=3", "trainer.warmup_ratio"),
         ("objective.query_mode=sentense", "objective.query_mode"),
-        ("objective.loss.temperature=0", "objective.loss.temperature: must be greater than 0"),
+        (
+            "objective.loss.temperature=0",
+            "objective.loss.temperature: must be greater than or equal to 0.0001",
+        ),
         ("objective.loss.in_batch=some", "must be one of 'none', 'positives' or 'all', got 'some'"),
         ("device=gpu", "device: must be one of 'auto', 'cpu', 'cuda' or 'mps', got 'gpu'"),
         ("seed=-1", "seed"),

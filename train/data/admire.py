@@ -5,7 +5,6 @@ Pickard et al. 2025, arXiv 2503.15358; https://semeval2025-task1.github.io.
 
 from __future__ import annotations
 
-import ast
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,8 +14,9 @@ from typing import Literal
 import numpy as np
 
 from train.data.idioms import find_expression, plain_expression
-from train.data.records import describe, read_table
+from train.data.records import describe, parse_list, read_table
 from train.errors import DataMissingError, UserError
+from train.paths import is_file
 from train.scorekeys import AdmireSplit
 
 log = logging.getLogger(__name__)
@@ -120,7 +120,8 @@ def read_items(folder: Path, split: AdmireSplit, *, check_images: bool = False) 
     row_of: dict[tuple[str, str], int] = {}
     for number, row in read_table(path, _COLUMNS, delimiter="\t", named_by="compound"):
         where = f"row {number} (compound {row['compound']})"
-        empty = [f for f in _COLUMNS if f not in ("sentence_type", "expected_order") and not row[f].strip()]
+        filled = [f for f in _COLUMNS if f not in ("sentence_type", "expected_order")]
+        empty = [f for f in filled if not _one_line(row[f])]
         problems += [f"{where}, field {f!r}: is empty" for f in empty]
         compound, sentence = row["compound"].strip(), row["sentence"].strip()
         first = row_of.setdefault((compound, sentence), number)
@@ -224,7 +225,7 @@ def find_image(folder: Path, split: str, compound: str, name: str) -> Path | Non
     for above in (folder / "images" / split, folder / split, folder):
         for inside in dict.fromkeys((_folder_name(compound), compound)):
             for file in dict.fromkeys((f"{Path(name).stem}.jpg", name)):
-                if (path := above / inside / file).is_file():
+                if is_file(path := above / inside / file):
                     return path
     return None
 
@@ -244,12 +245,9 @@ def _gold_ranks(order: str, names: Sequence[str]) -> tuple[int, ...]:
     Raises:
         ValueError: if it is none, or not of these images.
     """
-    try:
-        listed = ast.literal_eval(order)
-    except (ValueError, SyntaxError):
-        listed = None
-    if not isinstance(listed, list):
+    listed = parse_list(order)
+    if listed is None or not all(isinstance(name, str) for name in listed):
         raise ValueError(f"{order!r} is no list of image names")
-    if sorted(map(str, listed)) != sorted(names):
+    if sorted(listed) != sorted(names):
         raise ValueError(f"{order} is not an order of the item's images {', '.join(names)}")
     return tuple(listed.index(name) for name in names)

@@ -176,7 +176,7 @@ def read_senses(path: Path) -> dict[str, Meanings]:
     for number, row in read_table(path, columns, named_by=columns[0]):
         where = f"row {number} (Multiword Expression {row[columns[0]]})"
         compound, literal = row[columns[0]].strip(), row[columns[1]].strip()
-        if not compound:
+        if not any(c.isalnum() for c in compound):
             problems.append(f"{where}, field {columns[0]!r}: is empty")
         if literal in _NO_MEANING:
             problems.append(f"{where}, field {columns[1]!r}: is empty")

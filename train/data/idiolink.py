@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Annotated, Literal, Self, cast
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, StringConstraints, field_validator, model_validator
 
+from train.data.idioms import plain_expression
 from train.data.records import describe, name_record, read_records
 from train.errors import UserError
+from train.paths import is_folder
 from train.prompts import Pooling, Request, Role, find_span
 from train.scorekeys import QueryMode, TrainDocumentMode, TrainQueryMode
 
@@ -47,6 +49,13 @@ class Document(BaseModel):
         if self.span not in self.sentence:
             raise ValueError(f"field 'span': {self.span!r} does not occur in the sentence {self.sentence!r}")
         return self
+
+    @field_validator("idiom")
+    @classmethod
+    def _idiom_is_of_words(cls, idiom: str) -> str:
+        if not any(c.isalnum() for c in idiom):
+            raise ValueError(f"{idiom!r} holds no letter or digit: it is no idiom")
+        return idiom
 
     @property
     def span_offsets(self) -> tuple[int, int]:
@@ -192,10 +201,10 @@ def check_disjoint(splits: Sequence[Split]) -> None:
         UserError: naming what occurs twice, and where.
     """
     problems = []
-    home: dict[str, str] = {}
+    home: dict[str, str] = {}  # an idiom in another spelling is the same one
     for split in splits:
         for idiom in dict.fromkeys(r.idiom for r in (*split.documents, *split.queries)):
-            other = home.setdefault(idiom, split.name)
+            other = home.setdefault(plain_expression(idiom), split.name)
             if other != split.name:
                 problems.append(f"idiom {idiom!r} is in the splits {other} and {split.name}")
     owner: dict[str, str] = {}
@@ -217,7 +226,7 @@ def available_splits(root: Path) -> list[str]:
 
 def _read_split(root: Path, name: str) -> Split:
     folder = root / name
-    if not name or not folder.is_dir():
+    if not name or not is_folder(folder):
         found = ", ".join(available_splits(root)) or "none"
         raise UserError(f"IdioLink split {name!r} is not in {root} (splits there: {found})")
     files = folder / "indexes.json", folder / "queries.json"

@@ -13,7 +13,6 @@ and files are not read.
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from train.data.download import github_file
-from train.data.records import describe, read_table
+from train.data.records import describe, parse_list, read_table
 from train.errors import UserError
 from train.scorekeys import EPSILON_CLASSES, EpsilonLanguage
 
@@ -188,6 +187,8 @@ def read_ncimp(files: NcimpFiles, language: EpsilonLanguage) -> Ncimp:
         read.compounds.append(Compound(name, class_type, class_token, words, versions, contexts))
     if problems:
         raise describe(problems, str(neutral))
+    if not read.compounds:
+        raise UserError(f"{neutral}: no compound can be scored. {read.describe()}")
     read.counts = +read.counts  # those that are not zero
     return read
 
@@ -199,6 +200,8 @@ def read_classes(path: Path, language: EpsilonLanguage) -> dict[str, tuple[str, 
         UserError: naming file, row and field of what is wrong.
     """
     header, *rows = _sheet(path)
+    if twice := [c for c in _SCORE_COLUMNS if header.count(c) > 1]:
+        raise UserError(f"{path}: the columns {', '.join(map(repr, twice))} are there twice")
     missing = [c for c in _SCORE_COLUMNS if c not in header]
     if missing:
         found = ", ".join(str(c) for c in header if c is not None)
@@ -275,11 +278,8 @@ def _tagged(row: dict[str, str], column: str, where: str, problems: list[str]) -
     """The tokens of the compound, as a range, in the sentence of a column; None and a problem if unclear."""
     tokens = row[column].split()
     named = f"{where}, field {column + '_tag'!r}"
-    try:
-        tags = ast.literal_eval(row[f"{column}_tag"].strip())
-    except (ValueError, SyntaxError):
-        tags = None
-    if not isinstance(tags, list) or not all(isinstance(tag, bool) for tag in tags):
+    tags = parse_list(row[f"{column}_tag"])
+    if tags is None or not all(isinstance(tag, bool) for tag in tags):
         problems.append(f"{named}: {row[f'{column}_tag']!r} is not a list of True and False")
     elif len(tags) != len(tokens):
         problems.append(f"{named}: has {len(tags)} marks for the {len(tokens)} tokens of {row[column]!r}")
@@ -311,6 +311,11 @@ def _contexts(path: Path, names: Sequence[str]) -> dict[str, _Sentence]:
             before, inside, after = tokens[: run[0]], tokens[slice(*run)], tokens[run[1] :]
             sentences[name] = _Sentence(*(" ".join(part) for part in (tokens, before, inside, after)))
     problems += [f"the compound {name} of neutral.csv has no row" for name in names if name not in rows]
+    problems += [
+        f"row {number} (compound {name}), field 'compound': is not in neutral.csv"
+        for name, (number, _) in rows.items()
+        if name not in names
+    ]
     if problems:
         raise describe(problems, str(path))
     return sentences
@@ -344,7 +349,10 @@ def _versions(
     """The compound with each distinct synonym of a word, in the order of the columns."""
     versions: dict[str, Version] = {}
     for column in (f"{word} {synonym}" for synonym in _SYNONYMS):
-        if not row.get(column, "").strip() or f"{column}_tag" not in row:
+        if not row.get(column, "").strip():
+            continue
+        if f"{column}_tag" not in row:
+            problems.append(f"{where}, field {column!r}: there is no column {column + '_tag'!r} to it")
             continue
         run = _tagged(row, column, where, problems)
         if run is None:

@@ -6,17 +6,16 @@ Paraphrasing"; GitHub `zhjjn/MWE_PIE`, file `data_cleaned.csv`.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from train.data.idiolink import Document
-from train.data.records import describe, read_text
+from train.data.records import describe, read_table
 from train.errors import UserError
 
+_LABELS = ("O", "B", "I")
 _COLUMNS = ("Idiom", "Sense", "Idiomatic_Sent", "Literal_Sent", "Idiomatic_Label", "Literal_Label")
 _NO_SPACE_BEFORE = re.compile(r"[.,!?;:%)\]…]+|n['’]t|['’](s|re|ve|ll|d|m)?", re.IGNORECASE)
 _MAX_NAMED = 10
@@ -77,10 +76,11 @@ def read_pie(path: Path, *, unseen: Iterable[str] = (), trained: Iterable[str] =
     left_out: dict[str, None] = {}
     shared: dict[str, None] = {}
     num_without_span = 0
-    for number, row in enumerate(_rows(path), 1):
-        idiom, sense = row["Idiom"].strip(), row["Sense"].strip(" ,")
-        if not idiom or not sense:
-            problems.append(f"record {number}: field 'Idiom' or 'Sense' is empty")
+    for number, row in ((n - 1, row) for n, row in read_table(path, _COLUMNS, named_by="Idiom")):
+        idiom, sense = row["Idiom"].strip(), row["Sense"].strip().strip(" ,")
+        texts = {"Idiom": idiom, "Sense": sense, **{f: row[f] for f in ("Idiomatic_Sent", "Literal_Sent")}}
+        if empty := [field for field, text in texts.items() if not any(c.isalnum() for c in text)]:
+            problems += [f"record {number}, field {field!r}: is empty" for field in empty]
             continue
         if _same(idiom, unseen_words):
             left_out[idiom] = None
@@ -99,6 +99,9 @@ def read_pie(path: Path, *, unseen: Iterable[str] = (), trained: Iterable[str] =
                 problems.append(
                     f"record {number}, field '{column}_Label': {len(tags)} labels for {len(tokens)} tokens"
                 )
+                continue
+            if unknown := [tag for tag in tags if tag not in _LABELS]:
+                problems.append(f"record {number}, field '{column}_Label': {unknown[0]!r} is not O, B or I")
                 continue
             marked = [i for i, tag in enumerate(tags) if tag in ("B", "I")]
             if not marked:
@@ -129,14 +132,6 @@ def detokenise(tokens: list[str], first: int, last: int) -> tuple[str, tuple[int
         if i == last:
             end = len(text)
     return text, (start, end)
-
-
-def _rows(path: Path) -> list[dict[str, str]]:
-    reader = csv.DictReader(io.StringIO(read_text(path), newline=""), restval="")
-    missing = [c for c in _COLUMNS if c not in (reader.fieldnames or ())]
-    if missing:
-        raise UserError(f"{path}: the columns {', '.join(missing)} are missing")
-    return list(reader)
 
 
 def _document(id_: str, sentence: str, idiom: str, span: str, usage: str) -> Document:

@@ -1,5 +1,6 @@
 """JSON files and tables into checked records, with messages that name file, record and field."""
 
+import ast
 import csv
 import io
 import json
@@ -31,12 +32,50 @@ def read_json(path: Path) -> Any:
     Raises:
         UserError: if it cannot be read, is not UTF-8, or is not JSON (with line and column).
     """
+    text = read_text(path)
     try:
-        return json.loads(read_text(path))
+        return parse_json(text)
     except json.JSONDecodeError as error:
         raise UserError(
             f"{path}: not valid JSON, line {error.lineno}, column {error.colno}: {error.msg}"
         ) from None
+    except ValueError as error:
+        raise UserError(f"{path}: not valid JSON: {error}") from None
+
+
+def parse_json(text: str) -> Any:
+    """What a JSON text says; a key twice in one object, or NaN, is no JSON here.
+
+    Raises:
+        ValueError: saying what is wrong; a JSONDecodeError where the place is known.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
+    except RecursionError:
+        raise ValueError("lists or objects are nested too deep") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"an object has the field {key!r} twice")
+        found[key] = value
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no value")
+
+
+def parse_list(text: str) -> list[Any] | None:
+    """A list as Python writes it, say `['a.png', 'b.png']`; None if the text is none."""
+    try:
+        value = ast.literal_eval(text.strip())
+    # It fails in all these ways, by what it is given.
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return None
+    return value if isinstance(value, list) else None
 
 
 def read_text(path: Path) -> str:
@@ -63,15 +102,23 @@ def read_table(
         named_by: the column that tells people which row is meant.
 
     Raises:
-        UserError: if a column is missing or a row has too few or too many fields.
+        UserError: if a column is missing or there twice, a quotation mark is open, or a row has too few or
+            too many fields.
     """
-    reader = csv.DictReader(io.StringIO(read_text(path), newline=""), delimiter=delimiter)
-    missing = [c for c in columns if c not in (reader.fieldnames or ())]
+    reader = csv.DictReader(io.StringIO(read_text(path), newline=""), delimiter=delimiter, strict=True)
+    try:
+        header = list(reader.fieldnames or ())
+        content = list(reader)
+    except csv.Error as error:  # strict: an open quotation mark would swallow the rows after it
+        raise UserError(f"{path}: line {reader.line_num}: cannot be read as a table: {error}") from None
+    missing = [c for c in columns if c not in header]
     if missing:
-        found = ", ".join(reader.fieldnames or ["none"])
+        found = ", ".join(header or ["none"])
         raise UserError(f"{path}: the columns {', '.join(missing)} are missing (found: {found})")
+    if twice := [c for c in dict.fromkeys(header) if header.count(c) > 1]:
+        raise UserError(f"{path}: the columns {', '.join(map(repr, twice))} are there twice")
     rows, problems = [], []
-    for number, row in enumerate(reader, 2):
+    for number, row in enumerate(content, 2):
         if None in row or None in row.values():
             named = f"row {number} ({named_by} {row.get(named_by)})"
             problems.append(f"{named}: has another number of fields than the header")

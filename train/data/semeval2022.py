@@ -6,9 +6,9 @@ Tayyar Madabushi et al. 2022, arXiv 2204.10050; GitHub `H-TayyarMadabushi/SemEva
 from __future__ import annotations
 
 import contextlib
-import math
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +42,7 @@ _FORMS = {
     "test": "SubTaskB/TestData/test_submission_format.csv",
 }
 _PUBLIC_GOLD = ("dev",)
+_SETTINGS = ("pre_train", "fine_tune")
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,7 @@ def read_groups(path: Path) -> list[Group]:
     columns = ("ID", "MWE1", "Language", "sentence_1", "sentence_2", "sim")
     rows = read_table(path, columns, named_by="ID")
     problems: list[str] = []
+    row_of: dict[str, int] = {}
     by_sentence: dict[str, list[dict[str, str]]] = {}
     for number, row in rows:
         where = f"row {number} (ID {row['ID']})"
@@ -166,9 +168,15 @@ def read_groups(path: Path) -> list[Group]:
             problems.append(f"{where}, field 'Language': {row['Language']!r} is not one of EN, PT, GL")
         if row["sim"] not in ("1", "None"):
             problems.append(f"{where}, field 'sim': {row['sim']!r} is neither 1 nor None")
-        named = row["MWE1"].strip() and row["sentence_1"].strip()
-        if named and find_expression(row["sentence_1"], row["MWE1"]) is None:
-            problems.append(f"{where}, field 'MWE1': {row['MWE1']!r} is not in {row['sentence_1']!r}")
+        first = row_of.setdefault(row["ID"], number)
+        if first != number:
+            problems.append(f"{where}, field 'ID': row {first} has it too")
+        if row["MWE1"].strip() and row["sentence_1"].strip():
+            try:
+                if find_expression(row["sentence_1"], row["MWE1"]) is None:
+                    problems.append(f"{where}, field 'MWE1': {row['MWE1']!r} is not in {row['sentence_1']!r}")
+            except ValueError as error:
+                problems.append(f"{where}, field 'MWE1': {error}")
         group = by_sentence.setdefault(row["sentence_1"], [])
         if group and (group[0]["MWE1"], group[0]["Language"]) != (row["MWE1"], row["Language"]):
             problems.append(f"{where}: the row with ID {group[0]['ID']} has its sentence, but another MWE1")
@@ -213,16 +221,14 @@ def read_pairs(files: SemEvalFiles, split: SemEvalSplit) -> PairSplit:
             problems.append(f"{where}, field 'Language': {row['Language']!r} is not one of EN, PT, GL")
         expression = None if row["MWE1"] in _NO_EXPRESSION else row["MWE1"]
         pairs.append(Pair(row["ID"], row["Language"], expression, row["sentence1"], row["sentence2"]))
-    ids = {pair.id for pair in pairs}
-    if len(ids) < len(pairs):
-        problems.append("field 'ID': an ID occurs twice")
-    if problems:
-        raise describe(problems, str(path))
-    gold = _read_gold(gold_path, ids) if gold_path is not None else None
-    rows = read_table(form, ("ID", "Language", "Setting", "Sim"), named_by="ID")
-    asked = tuple((row["ID"], row["Language"], row["Setting"]) for _, row in rows)
-    if unknown := [id_ for id_, _, _ in asked if id_ not in ids]:
-        raise describe([f"field 'ID': {id_} is not in {path.name}" for id_ in unknown], str(form))
+    of_id = {pair.id: pair for pair in pairs}
+    if len(of_id) < len(pairs):
+        twice = next(id_ for id_, count in Counter(pair.id for pair in pairs).items() if count > 1)
+        problems.append(f"field 'ID': the ID {twice} occurs twice")
+    if problems or not pairs:
+        raise describe(problems or ["there is no row"], str(path))
+    gold = _read_gold(gold_path, of_id) if gold_path is not None else None
+    asked = _read_form(form, of_id, path.name)
     if split != whole:
         assert gold is not None
         gold = _half(pairs, gold, split)
@@ -230,7 +236,32 @@ def read_pairs(files: SemEvalFiles, split: SemEvalSplit) -> PairSplit:
     return PairSplit(split, tuple(pairs), gold, asked, tuple(read))
 
 
-def _read_gold(path: Path, ids: set[str]) -> tuple[Gold, ...]:
+def _read_form(path: Path, pairs: Mapping[str, Pair], pairs_name: str) -> tuple[tuple[str, str, str], ...]:
+    asked, problems = [], []
+    seen: set[tuple[str, str]] = set()
+    for number, row in read_table(path, ("ID", "Language", "Setting", "Sim"), named_by="ID"):
+        where = f"row {number} (ID {row['ID']})"
+        pair = pairs.get(row["ID"])
+        if pair is None:
+            problems.append(f"{where}, field 'ID': {row['ID']} is not in {pairs_name}")
+        elif row["Language"] != pair.language:
+            problems.append(
+                f"{where}, field 'Language': {row['Language']!r}, but the pair's is {pair.language}"
+            )
+        if row["Setting"] not in _SETTINGS:
+            problems.append(
+                f"{where}, field 'Setting': {row['Setting']!r} is not one of {', '.join(_SETTINGS)}"
+            )
+        if (row["ID"], row["Setting"]) in seen:
+            problems.append(f"{where}, field 'ID': it occurs twice in its setting")
+        seen.add((row["ID"], row["Setting"]))
+        asked.append((row["ID"], row["Language"], row["Setting"]))
+    if problems or not asked:
+        raise describe(problems or ["there is no row"], str(path))
+    return tuple(asked)
+
+
+def _read_gold(path: Path, pairs: Mapping[str, Pair]) -> tuple[Gold, ...]:
     gold, problems = [], []
     seen: set[str] = set()
     for number, row in read_table(path, ("ID", "DataID", "sim", "otherID"), named_by="ID"):
@@ -239,20 +270,28 @@ def _read_gold(path: Path, ids: set[str]) -> tuple[Gold, ...]:
         if row["sim"]:
             with contextlib.suppress(ValueError):
                 similarity = float(row["sim"])
-            if similarity is None or not math.isfinite(similarity):
-                problems.append(f"{where}, field 'sim': {row['sim']!r} is no number")
-        elif row["otherID"] not in ids:
+            if similarity is None or not 0 <= similarity <= 1:
+                problems.append(f"{where}, field 'sim': {row['sim']!r} is no number from 0 to 1")
+        elif row["otherID"] not in pairs:
             problems.append(
                 f"{where}, field 'otherID': {row['otherID']!r} is no ID of a pair, and sim is empty"
             )
-        if row["ID"] not in ids:
+        elif row["otherID"] == row["ID"]:
+            problems.append(f"{where}, field 'otherID': is the pair itself")
+        is_sts, pair = ".sts." in row["DataID"], pairs.get(row["ID"])
+        if pair is None:
             problems.append(f"{where}, field 'ID': there is no such pair")
+        elif is_sts != (pair.expression is None):
+            problems.append(
+                f"{where}, field 'DataID': {row['DataID']!r} is {'an' if is_sts else 'no'} STS pair, but in "
+                f"the pairs' file its MWE1 is {pair.expression or 'None'}"
+            )
         if row["ID"] in seen:
             problems.append(f"{where}, field 'ID': it occurs twice")
         seen.add(row["ID"])
-        gold.append(Gold(row["ID"], ".sts." in row["DataID"], similarity, row["otherID"] or None))
-    if problems:
-        raise describe(problems, str(path))
+        gold.append(Gold(row["ID"], is_sts, similarity, row["otherID"] or None))
+    if problems or not gold:
+        raise describe(problems or ["there is no row"], str(path))
     return tuple(gold)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from train.data.download import github_file
 from train.errors import DataMissingError, UserError
+from train.paths import expanded, is_file, is_folder
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ def idiolink_root(root: str | None, *, sample: bool) -> Path:
         return SAMPLE_ROOT / "idiolink"
     for named, by in ((root, "data.root"), (os.environ.get("IDIOM_DATA"), "IDIOM_DATA")):
         if named:
-            return _descend(Path(named).expanduser(), by)
+            return _descend(expanded(named, by), by)
     return _download_idiolink()
 
 
@@ -57,12 +58,12 @@ def dataset_folder(
     if sample:
         return SAMPLE_ROOT / name
     if named is not None:
-        folder = Path(named).expanduser()
-        if not folder.is_dir():
+        folder = expanded(named, option)
+        if not is_folder(folder):
             raise UserError(f"{option}={named}: there is no such folder")
         return folder / name if (folder / name).is_dir() else folder
-    for above in (root, os.environ.get("IDIOM_DATA")):
-        if above and (folder := Path(above).expanduser() / name).is_dir():
+    for above, by in ((root, "data.root"), (os.environ.get("IDIOM_DATA"), "IDIOM_DATA")):
+        if above and is_folder(folder := expanded(above, by) / name):
             return folder
     return None
 
@@ -76,9 +77,9 @@ def pie_file(named: str | None) -> Path:
     folder = os.environ.get("IDIOM_DATA")
     for place, by in ((named, "data.pie"), (folder and str(Path(folder) / "pie"), "IDIOM_DATA")):
         if place:
-            path = Path(place).expanduser()
-            path = path / PIE_FILE if path.is_dir() else path
-            if path.is_file():
+            path = expanded(place, by)
+            path = path / PIE_FILE if is_folder(path) else path
+            if is_file(path):
                 return path
             raise UserError(f"{by}: there is no file {path if path.suffix else path / PIE_FILE}")
     return github_file(
@@ -96,7 +97,7 @@ def fingerprint(path: Path) -> str:
 
 
 def _descend(folder: Path, named_by: str) -> Path:
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise UserError(f"{named_by}={folder}: there is no such folder")
     for candidate in (folder / "idiolink", folder, folder / "data", folder / "idiolink" / "data"):
         if candidate.is_dir() and any(candidate.glob("*/indexes.json")):
@@ -113,8 +114,8 @@ def cache_folder() -> Path:
     """Where downloaded datasets are kept: `$IDIOM_CACHE`, else `idiomtune` in the user's cache."""
     named = os.environ.get("IDIOM_CACHE")
     if named:
-        return Path(named).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "idiomtune"
+        return expanded(named, "IDIOM_CACHE")
+    return expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "XDG_CACHE_HOME") / "idiomtune"
 
 
 def _download_idiolink() -> Path:

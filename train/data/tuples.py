@@ -1,16 +1,16 @@
 """IdioLink training tuples (query, positives, soft and hard negatives): released, or drawn."""
 
-import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from train.data.idiolink import Document, Split
-from train.data.records import describe, read_text
+from train.data.records import describe, parse_json, read_text
 from train.errors import UserError
 
 
@@ -59,21 +59,24 @@ def read_released(path: Path, split: Split) -> list[TrainingTuple]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-            texts = [row["query"], row["positive"], *row["negatives"]]
-        except json.JSONDecodeError as error:
-            problems.append(f"line {number}: not valid JSON: {error.msg}")
+            row = parse_json(line)
+        except ValueError as error:
+            problems.append(f"line {number}: not valid JSON: {getattr(error, 'msg', error)}")
             continue
-        except (KeyError, TypeError) as error:
-            problems.append(f"line {number}: field {error} is missing or of the wrong kind")
+        if wrong := _wrong_fields(row):
+            problems += [f"line {number}{w}" for w in wrong]
             continue
-        unknown = [t for t in texts if not isinstance(t, str) or t not in by_text]
-        doubled = [t for t in texts if isinstance(t, str) and t in ambiguous]
+        texts = [row["query"], row["positive"], *row["negatives"]]
+        unknown = [t for t in texts if t not in by_text]
+        doubled = [t for t in texts if t in ambiguous]
         if unknown or doubled:
             what = "is not a sentence of" if unknown else "is the sentence of several records of"
             problems.append(f"line {number}: {(unknown or doubled)[0]!r} {what} split {split.name}")
             continue
         query, positive, *negatives = (by_text[text] for text in texts)
+        if positive.id == query.id:
+            problems.append(f"line {number}: field 'positive': {positive.id} is the query itself")
+            continue
         if (positive.idiom, positive.meaning) != (query.idiom, query.meaning):
             problems.append(
                 f"line {number}: field 'positive': {positive.id} differs from its query {query.id} "
@@ -100,6 +103,22 @@ def read_released(path: Path, split: Split) -> list[TrainingTuple]:
     if problems:
         raise describe(problems, str(path))
     return tuples
+
+
+def _wrong_fields(row: Any) -> list[str]:
+    if not isinstance(row, dict):
+        return [f": expected an object, found {type(row).__name__}"]
+    wrong = []
+    for name in ("query", "positive", "negatives"):
+        if name not in row:
+            wrong.append(f", field {name!r}: is missing")
+        elif name != "negatives" and not isinstance(row[name], str):
+            wrong.append(f", field {name!r}: should be a text, found {row[name]!r}")
+        elif name == "negatives" and not (
+            isinstance(row[name], list) and row[name] and all(isinstance(t, str) for t in row[name])
+        ):
+            wrong.append(f", field {name!r}: should be a list of texts, found {row[name]!r}")
+    return wrong
 
 
 def draw_tuples(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 
 def as_list(value: Any) -> Any:
@@ -12,7 +12,20 @@ def as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-Names = Annotated[list[str], BeforeValidator(as_list), Field(min_length=1)]
+def _not_blank(value: str) -> str:
+    if not value.strip():
+        raise ValueError(f"must not be empty, got {value!r}")
+    return value
+
+
+Text = Annotated[str, AfterValidator(_not_blank)]
+Names = Annotated[list[Text], BeforeValidator(as_list), Field(min_length=1)]
+# What is beyond these is a slip, and would fail later, and less clearly.
+Count = Annotated[int, Field(gt=0, le=2**31 - 1)]
+CountFromZero = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Weight = Annotated[float, Field(ge=0, le=1e6)]
+Factor = Annotated[float, Field(gt=0, le=1e6)]
+Temperature = Annotated[float, Field(ge=1e-4, le=1e4)]
 Ratio = Annotated[float, Field(ge=0, le=1)]
 
 

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from train.scorekeys import (
     AdmireMode,
@@ -24,7 +24,7 @@ from train.scorekeys import (
     idiolink_keys,
     semeval_keys,
 )
-from train.settings.base import Names, Section, as_list
+from train.settings.base import Count, Names, Section, Text, as_list
 
 
 class BenchmarkSection(Section, ABC):
@@ -57,8 +57,14 @@ class IdioLinkBenchmarkSettings(BenchmarkSection):
     query_modes: list[QueryMode]
     bm25_modes: list[Bm25Mode]
     multivector_modes: Annotated[list[MultivectorMode], BeforeValidator(as_list)]
-    window_words: PositiveInt
+    window_words: Count
     diagnosis: bool
+
+    @model_validator(mode="after")
+    def _something_is_scored(self) -> Self:
+        if not (self.query_modes or self.bm25_modes or self.multivector_modes):
+            raise ValueError("query_modes, bm25_modes and multivector_modes are all empty: nothing is scored")
+        return self
 
     def score_keys(self, splits: Sequence[str]) -> list[str]:
         return idiolink_keys(splits, [*self.query_modes, *self.bm25_modes, *self.multivector_modes])
@@ -81,8 +87,8 @@ class EpsilonBenchmarkSettings(BenchmarkSection):
     classes: Literal["type", "token"]
     phrases: Literal["word", "compound"]
     versions: Literal["same_word", "any_word"]
-    instruction: str | None
-    orders: PositiveInt
+    instruction: Text | None
+    orders: Count
 
     @model_validator(mode="after")
     def _two_words_share_no_synonyms(self) -> Self:

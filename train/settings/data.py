@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, NonNegativeInt, model_validator
+from pydantic import Field, model_validator
 
-from train.settings.base import Section
+from train.settings.base import CountFromZero, Section, Text
 
 
 class DataSettings(Section):
     sample: bool
-    root: str | None
-    semeval2022: str | None
-    admire: str | None
-    astitch: str | None
-    ncimp: str | None
+    root: Text | None
+    semeval2022: Text | None
+    admire: Text | None
+    astitch: Text | None
+    ncimp: Text | None
     extra: Literal["pie"] | None
-    pie: str | None
-    fold: NonNegativeInt | None
-    folds: Annotated[int, Field(ge=2)]
+    pie: Text | None
+    fold: CountFromZero | None
+    folds: Annotated[int, Field(ge=2, le=2**31 - 1)]
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:

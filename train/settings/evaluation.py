@@ -6,16 +6,17 @@ from typing import Self
 
 from pydantic import model_validator
 
+from train.settings.base import Text
 from train.settings.benchmarks import BenchmarkNames
 from train.settings.common import Common
 
 
 class EvaluateSettings(Common):
     benchmarks: BenchmarkNames | None
-    per_query: str | None
-    predictions: str | None
-    plots: str | None
-    output: str | None
+    per_query: Text | None
+    predictions: Text | None
+    plots: Text | None
+    output: Text | None
 
     @model_validator(mode="after")
     def _named_are_there(self) -> Self:

@@ -24,10 +24,7 @@ def check(kind: type[Section], config: dict[str, Any], *, section: str = "") -> 
     except ValidationError as error:
         lines = []
         for e in error.errors():
-            # Union branches ("list[...]", "literal[...]") are pydantic's, not options of ours.
-            path = [str(part) for part in e["loc"] if _is_option(part)]
-            if path[:1] == ["objective"]:
-                del path[1:2]  # as which objective it was checked
+            path = _option(e["loc"], config)
             option = ".".join([section, *path] if section else path)
             if e["type"] == "missing":
                 text = "is missing"
@@ -48,5 +45,17 @@ def check(kind: type[Section], config: dict[str, Any], *, section: str = "") -> 
         raise UserError(f"{len(lines)} setting{plural} wrong:\n" + "\n".join(lines)) from None
 
 
-def _is_option(part: int | str) -> bool:
-    return isinstance(part, str) and part.replace("_", "").isalnum()
+def _option(place: tuple[int | str, ...], config: dict[str, Any]) -> list[str]:
+    """The option's name, part by part, without what of the place is pydantic's: branches of a union, such as
+    `list[str]`, and as which objective it was checked.
+    """
+    names: list[str] = []
+    value: Any = config
+    for number, part in enumerate(place):
+        if place[0] == "objective" and number == 1:
+            continue
+        if not isinstance(value, dict) or not isinstance(part, str) or part == "[key]":
+            break
+        names.append(part)
+        value = value.get(part)
+    return names

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import PositiveInt, field_validator, model_validator
+from pydantic import AfterValidator, field_validator, model_validator
 
-from train.settings.base import Section
+from train.settings.base import Count, Section, Text
+
+
+def _has_both_places(template: str) -> str:
+    for place in ("{instruction}", "{query}"):
+        if template.count(place) != 1:
+            raise ValueError(f"must hold {place} exactly once, got {template!r}")
+    return template
+
+
+InstructionPrompt = Annotated[str, AfterValidator(_has_both_places)]
 
 
 class ModelFacts(Section):
@@ -25,23 +35,23 @@ class ModelFacts(Section):
     licence: str | None = None
     parameters: str
     pooling: str | None = None
-    max_tokens: PositiveInt | None = None
+    max_tokens: Count | None = None
     remote_code: Literal["needed", "offered"] | None = None
     papers: list[str]
 
 
 class ModelSettings(Section):
-    path: str
-    revision: str | None
-    pooling: str | None
+    path: Text
+    revision: Text | None
+    pooling: Text | None
     pool_prompts: bool | None
     bidirectional: bool | None
-    max_length: PositiveInt | None
+    max_length: Count | None
     query_prompt: str | None
     document_prompt: str | None
-    instruction_prompt: str | None
+    instruction_prompt: InstructionPrompt | None
     trust_remote_code: bool
-    tokens_per_forward: PositiveInt | None
+    tokens_per_forward: Count | None
     idiom_tokens: str | list[str] | None
     replace_expressions: bool | None
     about: ModelFacts | None

@@ -4,50 +4,42 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, model_validator
 
 from train.scorekeys import ExpertsMode, TrainDocumentMode, TrainQueryMode
-from train.settings.base import Section, as_list
+from train.settings.base import Count, CountFromZero, Factor, Section, Temperature, Text, Weight, as_list
 
 
 class InfoNCESettings(Section):
-    temperature: PositiveFloat
+    temperature: Temperature
     denominator: Literal["negatives", "own_positive", "all_positives"]
     in_batch: Literal["none", "positives", "all"]
     false_negatives: Literal["keep", "mask", "positive"]
-    hard_weight: NonNegativeFloat
-    soft_weight: NonNegativeFloat
+    hard_weight: Weight
+    soft_weight: Weight
     positives: Literal["mean", "hardest"]
 
 
 class PositiveWeights(Section):
-    idiomatic: NonNegativeFloat
-    simplification: NonNegativeFloat
-    sense: NonNegativeFloat
+    idiomatic: Weight
+    simplification: Weight
+    sense: Weight
 
 
 class IdioLinkObjectiveSettings(Section):
     name: Literal["idiolink"]
-    split: str
+    split: Text
     query_mode: Annotated[list[TrainQueryMode], BeforeValidator(as_list), Field(min_length=1)]
-    query_weights: list[PositiveFloat] | None
+    query_weights: list[Factor] | None
     document_mode: Annotated[list[TrainDocumentMode], BeforeValidator(as_list), Field(min_length=1)]
-    mask: Annotated[str, Field(min_length=1)]
+    mask: Text
     tuples: Literal["released", "drawn", "batch"]
-    num_positives: PositiveInt
-    num_hard: NonNegativeInt
-    num_soft: NonNegativeInt
+    num_positives: Count
+    num_hard: CountFromZero
+    num_soft: CountFromZero
     redraw: bool
     documents_as_queries: bool
-    idioms_per_batch: PositiveInt | None
+    idioms_per_batch: Count | None
     drop_last: bool
     positive_weights: PositiveWeights
     plain_usages: list[Literal["literal", "idiomatic", "simplification", "sense"]]
@@ -87,6 +79,21 @@ class IdioLinkObjectiveSettings(Section):
         return self
 
     @model_validator(mode="after")
+    def _there_are_negatives(self) -> Self:
+        of_batch = self.tuples == "batch" or self.loss.in_batch != "none"
+        own_hard = self.tuples == "released" or (self.tuples == "drawn" and self.num_hard > 0)
+        own_soft = self.tuples == "released" or (self.tuples == "drawn" and self.num_soft > 0)
+        if not (
+            (self.loss.hard_weight and (own_hard or of_batch))
+            or (self.loss.soft_weight and (own_soft or of_batch))
+        ):
+            raise ValueError(
+                "there are no negatives: num_hard, num_soft, loss.in_batch, loss.hard_weight and "
+                "loss.soft_weight leave none"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _released_are_fixed(self) -> Self:
         if self.tuples == "released":
             for field in ("redraw", "documents_as_queries"):
@@ -96,13 +103,13 @@ class IdioLinkObjectiveSettings(Section):
 
 
 class TripletLossSettings(Section):
-    margin: PositiveFloat
-    mining_margin: NonNegativeFloat
+    margin: Factor
+    mining_margin: Weight
     mining_distance: Literal["cosine", "euclidean"]
     triplets: Literal["all", "hard", "semihard", "easy"]
     scope: Literal["all", "within"]
-    triplet_weight: NonNegativeFloat
-    property_weight: NonNegativeFloat
+    triplet_weight: Weight
+    property_weight: Weight
 
     @model_validator(mode="after")
     def _some_term_counts(self) -> Self:
@@ -121,7 +128,7 @@ class AdaptiveTripletSettings(Section):
 
 class JointSettings(Section):
     name: Literal["joint"]
-    proportions: Annotated[dict[str, PositiveFloat], Field(min_length=1)]
+    proportions: Annotated[dict[str, Factor], Field(min_length=1)]
     idiolink: IdioLinkObjectiveSettings
     adaptive_triplet: AdaptiveTripletSettings
 
@@ -134,19 +141,19 @@ class JointSettings(Section):
 
 
 class ClipSettings(Section):
-    path: str | None
-    revision: str | None
-    trained_layers: NonNegativeInt
+    path: Text | None
+    revision: Text | None
+    trained_layers: CountFromZero
 
 
 class ExpertsLossSettings(Section):
     rank: Literal["pairwise", "listwise", "top1"]
-    margin: NonNegativeFloat
-    gold_temperature: PositiveFloat
-    rank_weight: NonNegativeFloat
-    sense_weight: NonNegativeFloat
-    meaning_weight: NonNegativeFloat
-    temperature: PositiveFloat
+    margin: Weight
+    gold_temperature: Temperature
+    rank_weight: Weight
+    sense_weight: Weight
+    meaning_weight: Weight
+    temperature: Temperature
 
     @model_validator(mode="after")
     def _some_term_counts(self) -> Self:
@@ -162,14 +169,14 @@ class AdmireObjectiveSettings(Section):
     name: Literal["admire"]
     split: Literal["train", "train_cv"]
     astitch: Annotated[list[AStitchFile], BeforeValidator(as_list), Field(min_length=1)]
-    usages_per_item: PositiveInt
+    usages_per_item: Count
     head: Literal["linear", "hidden"]
-    hidden: PositiveInt
-    cosine: PositiveFloat | None
+    hidden: Count
+    cosine: Factor | None
     captions: bool
     literal: Literal["trained", "cosine"]
     sense_encoder: bool
-    caption_words: PositiveInt
+    caption_words: Count
     separator: Annotated[str, Field(min_length=1)]
     clip: ClipSettings
     loss: ExpertsLossSettings

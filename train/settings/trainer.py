@@ -4,33 +4,35 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
-from train.settings.base import Names, Ratio, Section
+from train.settings.base import Count, CountFromZero, Factor, Names, Ratio, Section, Weight
 from train.settings.benchmarks import BenchmarkNames
+
+LearningRate = Annotated[float, Field(gt=0, le=1)]
 
 
 class TrainerSettings(Section):
-    batch_size: PositiveInt
-    accumulation: PositiveInt
-    max_epochs: PositiveInt
-    max_steps: PositiveInt | None
-    learning_rate: PositiveFloat
-    modules_learning_rate: PositiveFloat | None
+    batch_size: Count
+    accumulation: Count
+    max_epochs: Count
+    max_steps: Count | None
+    learning_rate: LearningRate
+    modules_learning_rate: LearningRate | None
     freeze_encoder: bool
-    weight_decay: NonNegativeFloat
+    weight_decay: Ratio
     schedule: Literal["linear", "cosine", "constant"]
     warmup_ratio: Ratio
-    warmup_steps: NonNegativeInt | None
-    clip_norm: PositiveFloat | None
+    warmup_steps: CountFromZero | None
+    clip_norm: Factor | None
     gradient_caching: bool
     activation_checkpointing: bool
     monitor: Names
-    patience: PositiveInt | None
-    min_delta: NonNegativeFloat
-    max_empty_steps: PositiveInt
-    keep_checkpoints: PositiveInt
-    log_every: PositiveInt
+    patience: Count | None
+    min_delta: Weight
+    max_empty_steps: Count
+    keep_checkpoints: Count
+    log_every: Count
 
     @model_validator(mode="after")
     def _whole_micro_batches(self) -> Self:
@@ -43,15 +45,15 @@ class TrainerSettings(Section):
 
 
 class LoraSettings(Section):
-    rank: PositiveInt | None
-    alpha: PositiveFloat | None
+    rank: Count | None
+    alpha: Factor | None
     dropout: Annotated[float, Field(ge=0, lt=1)]
     target_modules: Names | None
 
 
 class RetainSettings(Section):
     interpolation: Ratio
-    distillation: NonNegativeFloat
+    distillation: Weight
     lora: LoraSettings
 
     @model_validator(mode="after")
@@ -76,7 +78,7 @@ class RetainSettings(Section):
 
 
 class EvalSettings(Section):
-    every: Literal["epoch", "end"] | PositiveInt
+    every: Literal["epoch", "end"] | Count
     benchmarks: BenchmarkNames | None
     per_query: bool
     predictions: bool

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self, get_args
+from typing import Annotated, Self, get_args
 
-from pydantic import NonNegativeInt, model_validator
+from pydantic import Field, model_validator
 
 from train.scorekeys import (
     ADMIRE_CV_SPLIT,
@@ -15,6 +15,7 @@ from train.scorekeys import (
     no_such_score,
     smaller_is_better,
 )
+from train.settings.base import Text
 from train.settings.common import ABOUT_FOLDS, Common
 from train.settings.objectives import (
     AdmireObjectiveSettings,
@@ -34,8 +35,8 @@ class TrainSettings(Common):
     eval: EvalSettings
     hub: HubSettings
     tracking: TrackingSettings = TrackingSettings()
-    seed: NonNegativeInt
-    run_dir: str | None
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)]  # what torch and numpy take
+    run_dir: Text | None
     resume: str | None
 
     @property

@@ -63,7 +63,7 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
         read_pie(write(tmp_path, ROW[:5], header=HEADER[:5]))
     with pytest.raises(UserError, match="record 2, field 'Idiomatic_Label': 3 labels for 9 tokens"):
         read_pie(write(tmp_path, ROW, [*ROW[:4], "O B O", ROW[5]]))
-    with pytest.raises(UserError, match="record 1: field 'Idiom' or 'Sense' is empty"):
+    with pytest.raises(UserError, match="record 1, field 'Idiom': is empty"):
         read_pie(write(tmp_path, ["", *ROW[1:]]))
 
 
