@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import logging
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -241,8 +242,8 @@ def _refuse_tokens(arguments: Sequence[str]) -> None:
 
 
 def _quoted(value: str) -> str:
-    """As a string of Hydra's override grammar."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    """As a string of Hydra's override grammar: a backslash escapes in front of a quotation mark alone."""
+    return "'" + re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), value) + "'"
 
 
 def _check_new_folder(value: str) -> None:
