@@ -9,14 +9,15 @@ from pydantic import AfterValidator, field_validator, model_validator
 from train.settings.base import Count, Section, Text
 
 
-def _has_both_places(template: str) -> str:
-    for place in ("{instruction}", "{query}"):
-        if template.count(place) != 1:
-            raise ValueError(f"must hold {place} exactly once, got {template!r}")
-    return template
+def _is_a_template(prompt: str) -> str:
+    if prompt.count("{query}") != 1 or prompt.count("{instruction}") > 1:
+        raise ValueError(
+            f"must hold {{query}} exactly once, and {{instruction}} at most once, got {prompt!r}"
+        )
+    return prompt
 
 
-InstructionPrompt = Annotated[str, AfterValidator(_has_both_places)]
+InstructionPrompt = Annotated[str, AfterValidator(_is_a_template)]
 
 
 class ModelFacts(Section):
