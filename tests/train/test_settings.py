@@ -172,7 +172,7 @@ def test_what_is_wrong_with_the_triplet_objective_is_named(override: str, expect
     [
         ("+objective.proportions.admire=1.0", "'admire' is not one of"),
         ("objective.proportions.idiolink=0", "objective.proportions.idiolink: must be greater than 0"),
-        ("trainer.batch_size=60", "objective.idioms_per_batch=8"),
+        ("trainer.batch_size=60", "objective.idiolink.idioms_per_batch=8"),
     ],
 )
 def test_what_is_wrong_with_the_joint_objective_is_named(override: str, expected: str) -> None:

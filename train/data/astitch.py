@@ -132,7 +132,10 @@ def read_usages(files: AStitchFiles, names: Sequence[UsageFile]) -> UsageCorpus:
     for name in names:
         problems = []
         paths.append(files.usages(name))
-        for number, row in read_table(paths[-1], ("label", "sentence1", "sentence2"), named_by="sentence2"):
+        rows = read_table(paths[-1], ("label", "sentence1", "sentence2"), named_by="sentence2")
+        if not rows:
+            problems.append("there is no row")
+        for number, row in rows:
             where = f"row {number} (sentence2 {row['sentence2']})"
             sentence, phrase = row["sentence1"].strip(), row["sentence2"].strip()
             empty = [f for f, value in (("sentence1", sentence), ("sentence2", phrase)) if not value]

@@ -110,7 +110,9 @@ def read_table(
         header = list(reader.fieldnames or ())
         content = list(reader)
     except csv.Error as error:  # strict: an open quotation mark would swallow the rows after it
-        raise UserError(f"{path}: line {reader.line_num}: cannot be read as a table: {error}") from None
+        raise UserError(
+            f"{path}: line {reader.reader.line_num}: cannot be read as a table: {error}"
+        ) from None
     missing = [c for c in columns if c not in header]
     if missing:
         found = ", ".join(header or ["none"])

@@ -281,6 +281,8 @@ def _read_gold(path: Path, pairs: Mapping[str, Pair]) -> tuple[Gold, ...]:
         is_sts, pair = ".sts." in row["DataID"], pairs.get(row["ID"])
         if pair is None:
             problems.append(f"{where}, field 'ID': there is no such pair")
+        elif not row["DataID"].strip():
+            problems.append(f"{where}, field 'DataID': is empty")
         elif is_sts != (pair.expression is None):
             problems.append(
                 f"{where}, field 'DataID': {row['DataID']!r} is {'an' if is_sts else 'no'} STS pair, but in "

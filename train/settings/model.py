@@ -33,12 +33,12 @@ class ModelFacts(Section):
         papers: whose tables have it.
     """
 
-    licence: str | None = None
-    parameters: str
-    pooling: str | None = None
+    licence: Text | None = None
+    parameters: Text
+    pooling: Text | None = None
     max_tokens: Count | None = None
     remote_code: Literal["needed", "offered"] | None = None
-    papers: list[str]
+    papers: list[Text]
 
 
 class ModelSettings(Section):

@@ -94,15 +94,16 @@ class TrainSettings(Common):
     def _whole_runs_of_idioms(self) -> Self:
         own = self.idiolink_objective
         idioms = own.idioms_per_batch if own else None
+        section = "objective" if own is self.objective else "objective.idiolink"
         if idioms is not None and self.trainer.batch_size % idioms:
             raise ValueError(
-                f"objective.idioms_per_batch={idioms} idioms cannot have equally many of "
+                f"{section}.idioms_per_batch={idioms} idioms cannot have equally many of "
                 f"trainer.batch_size={self.trainer.batch_size} anchors"
             )
         parts = self.trainer.accumulation
         if own and own.tuples == "batch" and idioms is not None and (idioms % parts or idioms // parts < 2):
             raise ValueError(
-                f"trainer.accumulation={parts} cuts a batch of objective.idioms_per_batch={idioms} idioms so "
+                f"trainer.accumulation={parts} cuts a batch of {section}.idioms_per_batch={idioms} idioms so "
                 "that a part has no two whole ones, and tuples=batch finds negatives in a part alone: "
                 "choose an accumulation that leaves two idioms or more"
             )
