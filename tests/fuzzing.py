@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 _EXAMPLES = os.environ.get("FUZZ_EXAMPLES")
 
 FUZZED = settings(
-    max_examples=int(_EXAMPLES or 120),
+    max_examples=int(_EXAMPLES or 15),
     derandomize=_EXAMPLES is None,
     database=None,
     deadline=None,

@@ -138,8 +138,9 @@ def test_options_changed_at_random_end_in_settings_or_a_message(name: str) -> No
 @pytest.mark.parametrize("name", ["idiolink_ft", "evaluate"])
 def test_sections_of_the_wrong_shape_are_named(name: str) -> None:
     kind, config = config_of(name)
+    shapes: list[Any] = [None, 3, "x", [], {}]
     for section in ("model", "data", "benchmark", *(("objective", "trainer") if name != "evaluate" else ())):
-        for value in (None, 3, "x", [], {}, [config[section]]):
+        for value in [*shapes, [config[section]]]:
             with pytest.raises(UserError, match=section):
                 check(kind, changed(config, (section,), value))
         without = {key: value for key, value in config.items() if key != section}

@@ -280,7 +280,8 @@ def test_each_field_of_a_record(reader: Reader, root: Path) -> None:
     refused(reader, root, with_third(third | {"id": records[0]["id"]}), "record 3", "'id'", "record 1")
     for other in (None, 3, [], "x", [third]):
         refused(reader, root, with_third(other), "record 3")
-    for whole in ({}, None, "x", 3):
+    others: list[Any] = [{}, None, "x", 3]
+    for whole in others:
         refused(reader, root, json.dumps(whole).encode(), "expected a list of records")
 
 
