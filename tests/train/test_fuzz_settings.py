@@ -22,7 +22,7 @@ from train.errors import UserError
 from train.settings import EvaluateSettings, TrainSettings, check
 
 CONFIGS = ["idiolink_released", "idiolink_ft", "adaptive_triplet", "admire_experts", "joint", "evaluate"]
-MAY_BE_EMPTY = {"query_modes", "bm25_modes", "multivector_modes", "plain_usages"}
+MAY_BE_EMPTY = {"query_modes", "bm25_modes", "multivector_modes", "plain_usages", "papers"}
 MAY_BE_BLANK = {"query_prompt", "document_prompt", "separator"}
 MAY_BE_ZERO = {
     *(
@@ -159,8 +159,8 @@ def test_sections_of_the_wrong_shape_are_named(name: str) -> None:
         ("trainer.learning_rate=3", "trainer.learning_rate: must be less than or equal to 1"),
         ("data.semeval2022=''", "data.semeval2022: must not be empty"),
         (
-            "model.instruction_prompt='{query}'",
-            "model.instruction_prompt: must hold {instruction} exactly once",
+            "model.instruction_prompt='{instruction}'",
+            "model.instruction_prompt: must hold {query} exactly once",
         ),
         ("seed=100000000000000000000", "seed: must be less than or equal to"),
         ("eval.every=0", "  eval.every: "),

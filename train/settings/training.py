@@ -37,7 +37,7 @@ class TrainSettings(Common):
     tracking: TrackingSettings = TrackingSettings()
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)]  # what torch and numpy take
     run_dir: Text | None
-    resume: str | None
+    resume: Text | None
 
     @property
     def idiolink_objective(self) -> IdioLinkObjectiveSettings | None:
