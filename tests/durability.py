@@ -1,8 +1,8 @@
 """Runs that are killed again and again: does each end as if it had not been, with nothing lost?
 
-    python -m tests.durability [--kills 40] [--two 10] [--minilm 4] [--seed 7] [--minutes 60]
+    python -m tests.durability [--kills 100] [--two 20] [--minilm 10] [--seed 7] [--minutes 600]
 
-Not one of the default tests: it takes an hour or so. Real SIGKILLs of real runs (of one process, and of one
+Not one of the default tests: it takes long. Real SIGKILLs of real runs (of one process, and of one
 of two), at numbered points of training, scoring and saving, in the middle of a write, and at random times.
 A killed run is resumed, and may be killed again; after each kill every checkpoint under its name must be
 whole, and none that was there may be gone; at the end the run must be, bit for bit, the one that was left
