@@ -1,1 +1,1 @@
-"""A whole fine-tuning in several ways, ours, sentence-transformers' and the predecessor's: speed, memory, scores."""
+"""Fine-tuning in three ways, ours, sentence-transformers' and the predecessor's: speed, memory, scores."""

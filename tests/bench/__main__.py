@@ -156,8 +156,9 @@ def _describe(case: Case, work: Work) -> str:
     parts = [f"model {workload.model or 'MiniLM'}, data {data}"]
     if workload.steps:
         parts.append(
-            f"{workload.steps} steps of {workload.batch_size} released tuples in {workload.precision}, dropout "
-            f"{'on' if workload.dropout else 'off'} ({work.train_operations / 1e9:.0f} GFLOP in the timed ones)"
+            f"{workload.steps} steps of {workload.batch_size} released tuples in {workload.precision}, "
+            f"dropout {'on' if workload.dropout else 'off'} "
+            f"({work.train_operations / 1e9:.0f} GFLOP in those that are timed)"
         )
     if workload.score:
         parts.append(

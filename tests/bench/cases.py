@@ -41,7 +41,7 @@ class Case:
 
 
 def usual(workload: Workload, precisions: Sequence[Precision]) -> list[Case]:
-    """Training and scoring in the first precision; in further ones training alone, as scores are in float32."""
+    """Training and scoring in the first precision; in others training alone: scores are in float32."""
     return [
         Case(
             f"training {precision}" + (" and scorecard" if number == 0 and workload.score else ""),

@@ -11,15 +11,16 @@ import tempfile
 from collections.abc import Iterable
 from typing import Any
 
-from datasets import Dataset
+from datasets import Dataset  # type: ignore[import-untyped]
 from sentence_transformers import (
     SentenceTransformer,
     SentenceTransformerTrainer,
     SentenceTransformerTrainingArguments,
 )
+from sentence_transformers.base.sampler import DefaultBatchSampler
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import Tensor
-from torch.utils.data import BatchSampler, SequentialSampler
+from torch.utils.data import SequentialSampler
 from transformers import TrainerCallback
 
 from tests.bench.measure import Measured, Steps
@@ -34,7 +35,7 @@ from tests.bench.workload import (
 from train.build import resolve_model_path
 
 
-class _NotedLoss(MultipleNegativesRankingLoss):  # type: ignore[misc]
+class _NotedLoss(MultipleNegativesRankingLoss):
     """Keeps each step's loss, unrounded."""
 
     def __init__(self, model: SentenceTransformer, scale: float) -> None:
@@ -51,8 +52,13 @@ class _StepEnds(TrainerCallback):
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
 
-    def on_step_end(self, *arguments: Any, **options: Any) -> None:
+    def on_step_end(self, *_: Any, **__: Any) -> None:
         self._steps.ended()
+
+
+class _InOrder(DefaultBatchSampler):
+    def __init__(self, dataset: Dataset, batch_size: int, drop_last: bool, **options: Any) -> None:
+        super().__init__(SequentialSampler(dataset), batch_size, drop_last, **options)
 
 
 def run(workload: Workload) -> Measured:
@@ -78,7 +84,7 @@ def run(workload: Workload) -> Measured:
                 output_dir=folder,
                 max_steps=len(steps),
                 per_device_train_batch_size=workload.batch_size,
-                batch_sampler=_in_order,
+                batch_sampler=_InOrder,
                 max_grad_norm=settings.trainer.clip_norm,
                 bf16=workload.precision == "bf16",
                 use_cpu=True,
@@ -96,10 +102,6 @@ def run(workload: Workload) -> Measured:
         )
         trainer.train()
     return Measured(loss.losses, {}, clock.seconds, clock.memory, None)
-
-
-def _in_order(dataset: Dataset, batch_size: int, drop_last: bool, **_: object) -> BatchSampler:
-    return BatchSampler(SequentialSampler(dataset), batch_size, drop_last)
 
 
 def _dataset(tuples: list[Texts]) -> Dataset:

@@ -1,4 +1,4 @@
-"""What is measured: wall and processor time by part, peak memory, useful operations, the machine's own rate."""
+"""What is measured: wall and processor time by part, peak memory, useful work, the machine's own rate."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Steps:
 
 
 def matmul_rate(dtype: torch.dtype = torch.float32, size: int = 1536, repeats: int = 7) -> float:
-    """Floating-point operations a second of processor time of `size`³ matrix products, the best of `repeats`."""
+    """Operations a second of processor time of `size`³ matrix products, the best of `repeats`."""
     a, b = torch.randn(size, size, dtype=dtype), torch.randn(size, size, dtype=dtype)
     best = float("inf")
     for _ in range(repeats):

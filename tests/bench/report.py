@@ -81,7 +81,7 @@ def disagreements(ours: Measured, theirs: Measured, *, dropout: bool, bf16: bool
 def summary(work: Work, runs: dict[str, list[Run]]) -> dict[str, dict[str, Any]]:
     """Figures of each way: medians over its runs, and how many times as long it took as ours.
 
-    `runs[way][i]` of all ways ran one after the other. Keys end in their unit; what a way did not do is missing.
+    `runs[way][i]` of all ways ran one after the other. What a way did not do is missing.
     """
     result: dict[str, dict[str, Any]] = {}
     for way, of_way in runs.items():
@@ -155,8 +155,8 @@ LEGEND = """\
 Ratios: medians of runs that followed one another (min–max). cpu: processor time of the process, all threads;
 other programs on the machine hardly change it. Training: all steps but the first, without loading and saving.
 % of matmul: useful work a second of processor time, over the matrix product's (1536³, in the same precision,
-measured beside each run). Useful: each distinct text of a step (or of all modes) once, without padding, forward
-2·P·T + 4·L·T²·D (P weights of linear layers, T tokens, L layers, width D), times 3 in training."""
+measured beside each run). Useful: each distinct text of a step (or of all modes) once, without padding,
+forward 2·P·T + 4·L·T²·D (P weights of linear layers, T tokens, L layers, width D), times 3 in training."""
 
 
 def _spread(values: list[float]) -> str:

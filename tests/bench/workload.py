@@ -54,7 +54,7 @@ class Workload:
 
     data: str
     model: str | None = None
-    steps: int = 6
+    steps: int = 5
     batch_size: int = 32
     precision: Precision = "fp32"
     dropout: bool = False
