@@ -16,7 +16,6 @@ from tests.bench.cases import grown, growth, usual
 from tests.bench.measure import Measured, Time, useful_operations
 from tests.bench.report import Run, Work, disagreements, summary, table
 from tests.bench.workload import Workload, splits
-from tests.programs import run
 from train.encoder import Encoder
 
 
@@ -41,6 +40,15 @@ def test_all_ways_give_the_same_losses_and_scores(workload: Workload) -> None:
         assert other.train.cpu > 0
     assert "of 8 scores" in disagreements(mine, theirs, dropout=False, bf16=False)[0]
     assert not of_library.scores
+
+
+def test_training_or_scoring_alone(workload: Workload) -> None:
+    trained = ours.run(dataclasses.replace(workload, score=False, steps=2))
+    assert len(trained.losses) == 2
+    assert (trained.scores, trained.score) == ({}, None)
+    mine, theirs = (way.run(dataclasses.replace(workload, steps=0)) for way in (ours, predecessor))
+    assert mine.scores == pytest.approx(theirs.scores, abs=1e-6)
+    assert (mine.losses, mine.train) == ([], None)
 
 
 def _measured(train: float, score: float | None = None) -> Measured:
@@ -121,9 +129,12 @@ def test_it_compares_and_writes(workload: Workload, tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.slow
-def test_it_runs_as_a_program(workload: Workload, tmp_path: Path) -> None:
+def test_a_run_apart_gives_what_one_here_gives(workload: Workload) -> None:
     small = dataclasses.replace(workload, steps=2, threads=torch.get_num_threads())
-    done = run("tests.bench", "--pairs=1", f"--output={tmp_path}", *small.arguments())
-    assert done.returncode == 0, done.stderr
-    assert "ours is faster than sentence_transformers" in done.stdout
-    assert "% of matmul" in done.stdout
+    apart = program.run_apart("ours", small)
+    here = ours.run(small)
+    assert apart.measured.losses == here.losses
+    assert apart.measured.scores == here.scores
+    assert apart.measured.score is not None
+    assert apart.peak_memory >= (apart.measured.train_memory or 0) > 0
+    assert apart.train_rate > 0
