@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterable
 from typing import Any
 
-from datasets import Dataset  # type: ignore[import-untyped]
+from datasets import Dataset
 from sentence_transformers import (
     SentenceTransformer,
     SentenceTransformerTrainer,
