@@ -1,19 +1,21 @@
-"""The benchmark against the predecessor's way: it runs, both ways agree, a difference is an error."""
+"""The benchmark: all ways agree, a difference is an error, figures are what they are named."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from tests.bench import ours, predecessor
-from tests.bench.measure import useful_operations
-from tests.bench.report import Run, disagreements, table
-from tests.bench.workload import Workload
-from tests.programs import run
+from tests.bench import __main__ as program
+from tests.bench import library, ours, predecessor
+from tests.bench.cases import grown, growth, usual
+from tests.bench.measure import Measured, Time, useful_operations
+from tests.bench.report import Run, Work, disagreements, summary, table
+from tests.bench.workload import Workload, splits
 from train.encoder import Encoder
 
 
@@ -22,23 +24,68 @@ def workload(tiny_path: Path) -> Workload:
     return Workload("sample", model=str(tiny_path), steps=4, batch_size=8)
 
 
-def test_both_ways_give_the_same_losses_and_scores(workload: Workload) -> None:
+def test_all_ways_give_the_same_losses_and_scores(workload: Workload) -> None:
+    """So the library's loss is InfoNCE with every positive and negative of the batch, unmasked."""
     mine, theirs = ours.run(workload), predecessor.run(workload)
-    assert mine.losses == pytest.approx(theirs.losses, abs=1e-4)
+    of_library = library.run(workload)
     assert len(mine.losses) == 4
-    near, problems = disagreements(mine, theirs, dropout=False)
-    assert not problems
-    assert "4 losses" in near
-    assert "of 8 scores" in near
-    runs = [Run(mine, 100.0, 1e9)], [Run(theirs, 200.0, 1e9)]
-    assert "whole run" in table(*runs, 1e9, 1e9)
+    assert mine.losses == pytest.approx(theirs.losses, abs=1e-4)
+    assert mine.losses == pytest.approx(of_library.losses, abs=1e-4)
+    assert mine.losses[-1] != pytest.approx(mine.losses[0], abs=1e-2)  # other texts, changed weights
+    for other in (theirs, of_library):
+        near, problems = disagreements(mine, other, dropout=False, bf16=False)
+        assert not problems
+        assert "4 losses" in near
+        assert other.train is not None
+        assert other.train.cpu > 0
+    assert "of 8 scores" in disagreements(mine, theirs, dropout=False, bf16=False)[0]
+    assert not of_library.scores
 
-    other = dataclasses.replace(mine, losses=[*mine.losses[:-1], mine.losses[-1] + 0.01])
-    assert "losses differ" in disagreements(other, theirs, dropout=False)[1][0]
-    key = next(iter(theirs.scores))
-    other = dataclasses.replace(mine, scores=mine.scores | {key: float("nan")})
-    assert key in disagreements(other, theirs, dropout=False)[1][0]
-    assert disagreements(dataclasses.replace(mine, losses=[]), theirs, dropout=True)[1]
+
+def test_training_or_scoring_alone(workload: Workload) -> None:
+    trained = ours.run(dataclasses.replace(workload, score=False, steps=2))
+    assert len(trained.losses) == 2
+    assert (trained.scores, trained.score) == ({}, None)
+    mine, theirs = (way.run(dataclasses.replace(workload, steps=0)) for way in (ours, predecessor))
+    assert len(theirs.scores) == 8
+    assert {key: mine.scores[key] for key in theirs.scores} == pytest.approx(theirs.scores, abs=1e-6)
+    assert (mine.losses, mine.train) == ([], None)
+
+
+def _measured(train: float, score: float | None = None) -> Measured:
+    return Measured(
+        [2.0, 1.0],
+        {} if score is None else {"a/b": 0.5},
+        Time(2 * train, train),
+        100.0,
+        None if score is None else Time(2 * score, score),
+    )
+
+
+def test_a_difference_is_an_error() -> None:
+    mine, theirs = _measured(1.0, 1.0), _measured(2.0, 3.0)
+    assert not disagreements(mine, theirs, dropout=False, bf16=False)[1]
+    other = dataclasses.replace(mine, losses=[2.0, 1.01])
+    assert "losses differ" in disagreements(other, theirs, dropout=False, bf16=False)[1][0]
+    assert not disagreements(other, theirs, dropout=False, bf16=True)[1]
+    assert not disagreements(other, theirs, dropout=True, bf16=False)[1]
+    other = dataclasses.replace(mine, scores={"a/b": float("nan")})
+    assert "a/b" in disagreements(other, theirs, dropout=False, bf16=False)[1][0]
+    assert disagreements(dataclasses.replace(mine, losses=[]), theirs, dropout=True, bf16=False)[1]
+
+
+def test_figures_by_hand() -> None:
+    """Work of 12 operations in 2, 4 and 3 seconds of a machine that makes 4, 2 and 4 a second."""
+    mine = [Run(_measured(t, 1.0), 200.0, rate, 1.0) for t, rate in ((2.0, 4.0), (4.0, 2.0), (3.0, 4.0))]
+    theirs = [Run(_measured(t), 300.0, 1.0, 1.0) for t in (3.0, 4.0, 6.0)]
+    figures = summary(Work(6, 12.0, 1.0, 0, 0), {"ours": mine, "sentence_transformers": theirs})
+    assert figures["ours"]["train_cpu_s"] == 3.0
+    assert figures["ours"]["train_wall_s"] == 6.0
+    assert figures["ours"]["tuples_per_cpu_s"] == 2.0
+    assert figures["ours"]["train_of_matmul_rate"] == pytest.approx(1.5)  # of 1.5, 1.5 and 1
+    assert figures["sentence_transformers"]["train_times_ours_cpu"] == [1.5, 1.0, 2.0]
+    assert "score_cpu_s" not in figures["sentence_transformers"]
+    assert "faster than sentence_transformers: training 1.50× (1.00–2.00) cpu" in table(figures)
 
 
 def test_useful_operations_by_hand(tiny: Encoder) -> None:
@@ -48,10 +95,47 @@ def test_useful_operations_by_hand(tiny: Encoder) -> None:
     assert useful_operations(model, ["a b", "a b"]) == linear + attention
 
 
+def test_a_grown_corpus_has_more_documents_and_no_text_twice(workload: Workload, tmp_path: Path) -> None:
+    _, before = splits(workload.settings())
+    _, after = splits(grown(workload, 16, tmp_path).settings())
+    assert len(after.documents) == 16 * len(before.documents)
+    assert len({d.sentence for d in after.documents}) == len(after.documents)
+    assert after.queries == before.queries
+
+
+def test_cases(workload: Workload) -> None:
+    first, second = usual(workload, ["fp32", "bf16"])
+    assert (first.workload.precision, first.workload.score) == ("fp32", True)
+    assert (second.workload.precision, second.workload.score) == ("bf16", False)
+    cases = growth(workload)
+    assert [case.copies for case in cases] == [1, 4, 16, 1, 1]
+    assert [case.workload.batch_size for case in cases[3:]] == [12, 24]  # the sample has no 32 tuples
+
+
+def test_it_compares_and_writes(workload: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With runs made up: the program's way from options to the table, the file and the picture."""
+
+    def made_up(way: str, _: Workload) -> Run:
+        return Run(_measured(3.0 if way == "ours" else 6.0, 1.0), 9.0, 1e9, 1e9)
+
+    monkeypatch.setattr(program, "run_apart", made_up)
+    options = ["--data=sample", f"--model={workload.model}", "--steps=2", "--pairs=2", f"--output={tmp_path}"]
+    assert program.main([*options, "--precision", "fp32", "bf16"]) == 0
+    (tmp_path / "bench.png").stat()
+    results = json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))
+    assert [case["name"] for case in results["cases"]] == ["training fp32 and scorecard", "training bf16"]
+    assert results["cases"][0]["work"]["tuples"] == 8  # one timed step
+    assert results["cases"][0]["figures"]["predecessor"]["train_times_ours_cpu"] == [2.0, 2.0]
+    assert results["machine"]["threads"] == torch.get_num_threads()
+
+
 @pytest.mark.slow
-def test_it_runs_as_a_program(workload: Workload) -> None:
-    small = dataclasses.replace(workload, steps=1, threads=torch.get_num_threads())
-    done = run("tests.bench", "--pairs=1", *small.arguments())
-    assert done.returncode == 0, done.stderr
-    assert "times as fast" in done.stdout
-    assert "% of sgemm" in done.stdout
+def test_a_run_apart_gives_what_one_here_gives(workload: Workload) -> None:
+    small = dataclasses.replace(workload, steps=2, threads=torch.get_num_threads())
+    apart = program.run_apart("ours", small)
+    here = ours.run(small)
+    assert apart.measured.losses == here.losses
+    assert apart.measured.scores == here.scores
+    assert apart.measured.score is not None
+    assert apart.peak_memory >= (apart.measured.train_memory or 0) > 0
+    assert apart.train_rate > 0

@@ -1,103 +1,201 @@
-"""`python -m tests.bench`: both ways in turn, each time in a fresh process, and the comparison."""
+"""`python -m tests.bench`: all ways in turn, each time in a fresh process, and the comparison."""
 
 from __future__ import annotations
 
 import argparse
-import itertools
+import dataclasses
 import json
+import os
+import platform
 import subprocess
 import sys
+import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
 
 import torch
 
-from tests.bench import ours, predecessor
-from tests.bench.measure import Measured, peak_memory, sgemm_rate, useful_operations
-from tests.bench.report import Run, disagreements, table
-from tests.bench.workload import MODES, Workload, batches, real_data, set_threads, splits
+from tests.bench.cases import ALL, Case, grown, growth, usual
+from tests.bench.measure import Measured, Time, matmul_rate, peak_memory, useful_operations
+from tests.bench.plot import plot
+from tests.bench.report import LEGEND, Run, Work, disagreements, summary, table
+from tests.bench.workload import MODES, ROOT, Workload, batches, real_data, set_threads, splits
 from train.build import resolve_model_path
 from train.data.idiolink import document_request, query_request
 from train.loading import load_model
 from train.prompts import Prompts
 
-WAYS = {"ours": ours.run, "predecessor": predecessor.run}
+MODULES = {"ours": "ours", "sentence_transformers": "library", "predecessor": "predecessor"}
+SAMPLE_BATCH_SIZE = 8  # the sample has 24 tuples
 
 
-def main() -> int:
-    """Returns the exit status: 1 if the two ways do not agree."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit status: 1 if the ways do not agree."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--pairs", type=int, default=3, help="times that each way runs")
-    parser.add_argument("--steps", type=int, default=Workload.steps, help="optimizer steps of a run")
-    parser.add_argument("--batch-size", type=int, default=Workload.batch_size, help="tuples a step")
+    parser.add_argument(
+        "--steps", type=int, default=Workload.steps, help="optimizer steps of a run, 2 or more"
+    )
+    parser.add_argument("--batch-size", type=int, help="tuples a step (32; on the sample 8)")
+    parser.add_argument(
+        "--precision", nargs="+", default=["fp32"], choices=["fp32", "bf16"], help="of training, one or both"
+    )
+    parser.add_argument(
+        "--growth", action="store_true", help="larger corpora and batches instead; much longer"
+    )
     parser.add_argument("--data", help="sample, or a folder; default: the real data if found, else sample")
     parser.add_argument("--model", help="a model folder; default: the packaged MiniLM")
     parser.add_argument("--dropout", action="store_true", help="train with the model's dropout on")
+    parser.add_argument("--no-score", action="store_true", help="train alone")
     parser.add_argument("--threads", type=int, help="of torch; default: its own choice")
-    parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)  # one run, in this process
-    options = vars(parser.parse_args())
-    pairs, way = options.pop("pairs"), options.pop("way")
-    workload = Workload(**options | {"data": options["data"] or real_data() or "sample"})
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=ROOT / "checkpoints" / "bench",
+        help="where bench.json and bench.png go",
+    )
+    parser.add_argument("--way", choices=ALL, help=argparse.SUPPRESS)  # one run, in this process
+    options = parser.parse_args(arguments)
+    data = options.data or real_data() or "sample"
+    workload = Workload(
+        data,
+        options.model,
+        options.steps,
+        options.batch_size or (SAMPLE_BATCH_SIZE if data == "sample" else Workload.batch_size),
+        options.precision[0],
+        options.dropout,
+        not options.no_score,
+        options.threads,
+    )
     set_threads(workload)
-    if way is not None:
-        print(json.dumps(asdict(_run_here(way, workload))))
+    if options.way is not None:
+        print(json.dumps(asdict(run_here(options.way, workload))))
         return 0
+    if options.steps < 2:
+        parser.error("--steps: 2 or more, because the first is not timed")
+    cases = growth(workload) if options.growth else usual(workload, options.precision)
+    return _compare(cases, options.pairs, options.output)
 
-    train_operations, score_operations = _describe(workload)
-    runs: dict[str, list[Run]] = {name: [] for name in WAYS}
-    for number, name in itertools.product(range(pairs), WAYS):
-        run = _run_apart(name, workload)
-        runs[name].append(run)
-        print(f"run {number + 1} of {pairs}, {name}: {run.seconds:.1f} s", file=sys.stderr, flush=True)
-    print("\n" + table(runs["ours"], runs["predecessor"], train_operations, score_operations))
+
+def _compare(cases: Sequence[Case], pairs: int, output: Path) -> int:
+    results: list[dict[str, Any]] = []
     failed = False
-    for mine, theirs in zip(runs["ours"], runs["predecessor"], strict=True):
-        near, problems = disagreements(mine.measured, theirs.measured, dropout=workload.dropout)
-        failed |= bool(problems)
-        print("\n".join([near, *(f"NOT THE SAME: {problem}" for problem in problems)]))
+    output.mkdir(parents=True, exist_ok=True)
+    for case in cases:
+        with tempfile.TemporaryDirectory() as folder:
+            workload = grown(case.workload, case.copies, Path(folder)) if case.copies > 1 else case.workload
+            work = _work(workload)
+            print(f"\n{case.name}: {_describe(case, work)}", flush=True)
+            runs: dict[str, list[Run]] = {way: [] for way in case.ways}
+            for number in range(pairs):
+                for way in case.ways:
+                    runs[way].append(run_apart(way, workload))
+                    print(f"run {number + 1} of {pairs}: {way} is done", file=sys.stderr, flush=True)
+        figures = summary(work, runs)
+        print("\n" + table(figures))
+        for way in case.ways[1:]:
+            for mine, theirs in zip(runs["ours"], runs[way], strict=True):
+                near, problems = disagreements(
+                    mine.measured,
+                    theirs.measured,
+                    dropout=workload.dropout,
+                    bf16=workload.precision == "bf16",
+                )
+                failed |= bool(problems)
+                print("\n".join([f"{way}: {near}", *(f"NOT THE SAME: {problem}" for problem in problems)]))
+        results.append(
+            {
+                "name": case.name,
+                "workload": asdict(case.workload),
+                "copies": case.copies,
+                "work": asdict(work),
+                "figures": figures,
+                "runs": {way: [asdict(run) for run in of_way] for way, of_way in runs.items()},
+            }
+        )
+        # After each case: growth takes long, and what is there should not be lost.
+        (output / "bench.json").write_text(json.dumps({"machine": _machine(), "cases": results}, indent=1))
+        plot(results, output / "bench.png")
+    print(f"\n{LEGEND}\n\nfigures in {output / 'bench.json'}, picture in {output / 'bench.png'}")
     return int(failed)
 
 
-def _describe(workload: Workload) -> tuple[float, float]:
-    """Say what is run; returns the useful operations of training and of scoring."""
+def _machine() -> dict[str, Any]:
+    return {
+        "processor": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in ("torch", "transformers", "sentence-transformers")},
+    }
+
+
+def _work(workload: Workload) -> Work:
     settings = workload.settings()
-    train_split, val = splits(settings)
     model = load_model(resolve_model_path(settings.model.path), device="cpu")
-    sentence_of = {r.id: r.sentence for r in (*train_split.documents, *train_split.queries)}
+    timed = batches(settings)[1:] if workload.steps else []
     train_operations = sum(
-        3
-        * useful_operations(
-            model, (sentence_of[i] for t in step for i in (t.anchor, *t.positives, *t.hard, *t.soft))
-        )
-        for step in batches(settings)
+        3 * useful_operations(model, (text for t in step for text in (t.query, t.positive, *t.negatives)))
+        for step in timed
     )
+    _, val = splits(settings)
     requests = [document_request(d) for d in val.documents]
     requests += [query_request(q, mode) for mode in MODES for q in val.queries]
     score_operations = useful_operations(model, (Prompts().render(request)[0] for request in requests))
+    tuples = sum(len(step) for step in timed)
+    return Work(tuples, train_operations, score_operations, len(val.documents), len(val.queries))
+
+
+def _describe(case: Case, work: Work) -> str:
+    workload = case.workload
     data = "the sample" if workload.data == "sample" else workload.data
-    print(
-        f"workload: model {settings.model.path}, data {data};"
-        f" {workload.steps} steps of {workload.batch_size} released tuples, then val scored:"
-        f" {len(val.queries)} queries in {len(MODES)} modes, {len(val.documents)} documents;"
-        f" float32, CPU, {torch.get_num_threads()} threads, dropout {'on' if workload.dropout else 'off'};"
-        " loading is not counted"
-    )
-    return train_operations, score_operations
+    parts = [f"model {workload.model or 'MiniLM'}, data {data}"]
+    if workload.steps:
+        parts.append(
+            f"{workload.steps} steps of {workload.batch_size} released tuples in {workload.precision}, "
+            f"dropout {'on' if workload.dropout else 'off'} "
+            f"({work.train_operations / 1e9:.0f} GFLOP in those that are timed)"
+        )
+    if workload.score:
+        parts.append(
+            f"val scored: {work.queries} queries in {len(MODES)} modes, {work.documents} documents "
+            f"({work.score_operations / 1e9:.0f} GFLOP)"
+        )
+    return "; ".join([*parts, f"CPU, {torch.get_num_threads()} threads"])
 
 
-def _run_here(way: str, workload: Workload) -> Run:
-    before = sgemm_rate()
-    measured = WAYS[way](workload)
-    return Run(measured, peak_memory(), max(before, sgemm_rate()))
+def run_here(way: str, workload: Workload) -> Run:
+    """In this process."""
+    dtype = torch.bfloat16 if workload.precision == "bf16" else torch.float32
+    before = matmul_rate(dtype), matmul_rate()
+    # Each imported where it is run: what the others import is memory that this way would not hold.
+    measured = import_module(f"tests.bench.{MODULES[way]}").run(workload)
+    peak = peak_memory()
+    return Run(measured, peak, max(before[0], matmul_rate(dtype)), max(before[1], matmul_rate()))
 
 
-def _run_apart(way: str, workload: Workload) -> Run:
+def run_apart(way: str, workload: Workload) -> Run:
     """In a process of its own: peak memory is a process's, and no cache is warm for the second."""
+    if way == "sentence_transformers":
+        workload = dataclasses.replace(workload, score=False)
     command = [sys.executable, "-m", "tests.bench", f"--way={way}", *workload.arguments()]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, cwd=ROOT
+    )
     if done.returncode:
         sys.exit(f"{' '.join(command)} failed:\n{done.stderr}")
-    record = json.loads(done.stdout.splitlines()[-1])
-    return Run(**record | {"measured": Measured(**record["measured"])})
+    return _from_record(json.loads(done.stdout.splitlines()[-1]))
+
+
+def _from_record(record: dict[str, Any]) -> Run:
+    measured = record.pop("measured")
+    for part in ("train", "score"):
+        measured[part] = None if measured[part] is None else Time(**measured[part])
+    return Run(Measured(**measured), **record)
 
 
 if __name__ == "__main__":

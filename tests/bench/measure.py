@@ -1,4 +1,4 @@
-"""What is measured: time by part, peak memory, useful operations, the machine's own rate."""
+"""What is measured: wall and processor time by part, peak memory, useful work, the machine's own rate."""
 
 from __future__ import annotations
 
@@ -15,29 +15,75 @@ from torch import nn
 
 
 @dataclass(frozen=True)
+class Time:
+    """Seconds.
+
+    Attributes:
+        wall: by the clock, with whatever else the machine did meanwhile.
+        cpu: of the processor, all threads of this process together; other programs hardly change it.
+    """
+
+    wall: float
+    cpu: float
+
+    @classmethod
+    def now(cls) -> Time:
+        return cls(time.perf_counter(), time.process_time())
+
+    def __sub__(self, other: Time) -> Time:
+        return Time(self.wall - other.wall, self.cpu - other.cpu)
+
+
+@dataclass(frozen=True)
 class Measured:
-    """One way, once.
+    """One way, once. What a workload leaves out is None (times) or empty.
 
     Attributes:
         losses: of each step.
         scores: flat key → number.
-        train_seconds, score_seconds: wall time, without loading model and data.
+        train: of all steps but the first, in which libraries and caches warm up; without loading and saving.
+        train_memory: the most memory that the process has held up to the last step, in MiB.
+        score: of the scorecard.
     """
 
     losses: list[float]
     scores: dict[str, float]
-    train_seconds: float
-    score_seconds: float
+    train: Time | None
+    train_memory: float | None
+    score: Time | None
 
 
-def sgemm_rate(size: int = 1536, repeats: int = 7) -> float:
-    """Floating-point operations a second of float32 `size`³ matrix products, the best of `repeats`."""
-    a, b = torch.randn(size, size), torch.randn(size, size)
+class Steps:
+    """Takes the time of training steps."""
+
+    def __init__(self) -> None:
+        self._ends: list[Time] = []
+        self._memory = 0.0
+
+    def ended(self) -> None:
+        """A step is over."""
+        self._ends.append(Time.now())
+        self._memory = peak_memory()
+
+    @property
+    def seconds(self) -> Time:
+        """From the end of the first step to the end of the last."""
+        return self._ends[-1] - self._ends[0]
+
+    @property
+    def memory(self) -> float:
+        """Peak memory at the end of the last step, in MiB."""
+        return self._memory
+
+
+def matmul_rate(dtype: torch.dtype = torch.float32, size: int = 1536, repeats: int = 7) -> float:
+    """Operations a second of processor time of `size`³ matrix products, the best of `repeats`."""
+    a, b = torch.randn(size, size, dtype=dtype), torch.randn(size, size, dtype=dtype)
     best = float("inf")
     for _ in range(repeats):
-        start = time.perf_counter()
+        start = Time.now()
         a @ b
-        best = min(best, time.perf_counter() - start)
+        best = min(best, (Time.now() - start).cpu)
     return 2 * size**3 / best
 
 

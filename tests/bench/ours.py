@@ -3,43 +3,72 @@
 from __future__ import annotations
 
 import tempfile
-import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from tests.bench.measure import Measured
+from tests.bench.measure import Measured, Steps, Time
 from tests.bench.workload import Workload, without_dropout
 from train.build import build_benchmarks, build_encoder, build_objective
 from train.device import place, start_processes
+from train.encoder import Encoder
 from train.loop import train_loop
 from train.retention import Retention
 from train.runfolder import RunFolder
-from train.suite import Suite
+from train.settings import TrainSettings
+from train.suite import Scorecard, Suite
+
+
+class _TimedSuite(Suite):
+    """Notes how long scoring takes; without benchmarks, gives the loop a score to pick the best by."""
+
+    seconds: Time | None = None
+    monitor: Sequence[str] = ()
+
+    def run(self, encoder: Encoder, only: Sequence[str] | None = None) -> Scorecard:
+        if not self.benchmarks:
+            return Scorecard(dict.fromkeys(self.monitor, 0.0))
+        start = Time.now()
+        card = super().run(encoder, only)
+        self.seconds = Time.now() - start
+        return card
+
+
+class _TimedFolder(RunFolder):
+    """Takes each step's time where the loop writes the step's line."""
+
+    def __init__(self, path: Path, steps: Steps) -> None:
+        super().__init__(path)
+        self._steps = steps
+
+    def log_metrics(self, record: dict[str, Any]) -> None:
+        if "loss" in record:
+            self._steps.ended()
+        super().log_metrics(record)
 
 
 def run(workload: Workload) -> Measured:
-    """Train and score; the time of training includes saving the checkpoint and `best/`."""
+    """Train and score."""
     settings = workload.settings()
-    objective = build_objective(settings)
-    benchmarks, _ = build_benchmarks(settings, ["idiolink"])
-    suite = Suite(benchmarks)
+    benchmarks = build_benchmarks(settings, ["idiolink"])[0] if workload.score else []
+    suite = _TimedSuite(benchmarks)
+    suite.monitor = settings.trainer.monitor
     placement = place(settings.device, settings.precision)
     encoder = build_encoder(settings.model, placement)
     if not workload.dropout:
         without_dropout(encoder.model)
-    accelerator, processes = start_processes(placement)
-    scored: list[float] = []
-    suite_run = suite.run
+    if not workload.steps:
+        return Measured([], suite.run(encoder).scores, None, None, suite.seconds)
+    return _train(settings, encoder, suite)
 
-    def timed_run(*arguments: object, **options: object) -> object:
-        card = suite_run(*arguments, **options)  # type: ignore[arg-type]
-        scored.append(card.seconds)
-        return card
 
-    suite.run = timed_run  # type: ignore[assignment,method-assign]
+def _train(settings: TrainSettings, encoder: Encoder, suite: _TimedSuite) -> Measured:
+    objective = build_objective(settings)
+    accelerator, processes = start_processes(place(settings.device, settings.precision))
+    steps = Steps()
     with tempfile.TemporaryDirectory() as folder:
-        run_folder = RunFolder(Path(folder))
+        run_folder = _TimedFolder(Path(folder), steps)
         run_folder.start({}, experiment="bench")
-        start = time.perf_counter()
         train_loop(
             Retention(encoder),
             objective,
@@ -52,8 +81,7 @@ def run(workload: Workload) -> Measured:
             seed=settings.seed,
             card="",
         )
-        seconds = time.perf_counter() - start
         lines = run_folder.metrics()
-    (scores,) = (line["scores"] for line in lines if "scores" in line)
     losses = [line["loss"] for line in lines if "loss" in line]
-    return Measured(losses, scores, seconds - sum(scored), sum(scored))
+    (scores,) = (line["scores"] for line in lines if "scores" in line)
+    return Measured(losses, scores if suite.benchmarks else {}, steps.seconds, steps.memory, suite.seconds)

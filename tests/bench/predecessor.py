@@ -7,83 +7,87 @@ them, metrics on matrices. What is the predecessor's own is the shape of the wor
   longest text, its texts tokenised anew;
 - each query mode embeds the documents again;
 - a span is embedded by a forward pass of its own.
+
+Its loss has only the other queries' positives beside a query's own negatives; here it is the benchmark's, the
+same for all ways (see :mod:`tests.bench.workload`). That moves no time.
 """
 
 from __future__ import annotations
 
-import tempfile
-import time
 from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import get_linear_schedule_with_warmup
 
-from tests.bench.measure import Measured
-from tests.bench.workload import MODES, Workload, batches, splits, without_dropout
+from tests.bench.measure import Measured, Steps, Time
+from tests.bench.workload import (
+    MODES,
+    Texts,
+    Workload,
+    batches,
+    optimizer_and_schedule,
+    splits,
+    temperature,
+    without_dropout,
+)
 from train.build import resolve_model_path
 from train.data.idiolink import INSTRUCTION, Query, Split, is_relevant
+from train.settings import TrainSettings
 
 
 def run(workload: Workload) -> Measured:
-    """Train, save the weights, and score."""
+    """Train and score."""
     settings = workload.settings()
-    train_split, val = splits(settings)
-    sentence_of = {r.id: r.sentence for r in (*train_split.documents, *train_split.queries)}
-    steps = [
-        [
-            (
-                sentence_of[t.anchor],
-                sentence_of[t.positives[0]],
-                [sentence_of[i] for i in (*t.hard, *t.soft)],
-            )
-            for t in step
-        ]
-        for step in batches(settings)
-    ]
     model = SentenceTransformer(resolve_model_path(settings.model.path), device="cpu")
     if not workload.dropout:
         without_dropout(model)
-    torch.manual_seed(settings.seed)
-    trainer = settings.trainer
-    start = time.perf_counter()
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=trainer.learning_rate, weight_decay=trainer.weight_decay
+    losses, steps = _train(model, workload, settings) if workload.steps else ([], None)
+    scores: dict[str, float] = {}
+    _, val = splits(settings)
+    model.eval()
+    start = Time.now()
+    for mode in MODES if workload.score else ():
+        scores |= _score(model, val, mode)
+    score = Time.now() - start
+    return Measured(
+        losses,
+        scores,
+        steps.seconds if steps else None,
+        steps.memory if steps else None,
+        score if workload.score else None,
     )
-    own = settings.idiolink_objective
-    assert own is not None
-    schedule = get_linear_schedule_with_warmup(optimizer, 0, len(steps))  # type: ignore[no-untyped-call]
+
+
+def _train(
+    model: SentenceTransformer, workload: Workload, settings: TrainSettings
+) -> tuple[list[float], Steps]:
+    torch.manual_seed(settings.seed)
+    optimizer, schedule = optimizer_and_schedule(model, settings)
+    clip_norm = settings.trainer.clip_norm
+    assert clip_norm is not None
     model.train()
-    losses = []
-    for step in steps:
-        loss = _loss(model, step, own.loss.temperature)
+    losses, clock = [], Steps()
+    for step in batches(settings):
+        with torch.autocast("cpu", torch.bfloat16, enabled=workload.precision == "bf16"):
+            loss = _loss(model, step, temperature(settings))
         loss.backward()  # type: ignore[no-untyped-call]
-        assert trainer.clip_norm is not None
-        torch.nn.utils.clip_grad_norm_(model.parameters(), trainer.clip_norm)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
         losses.append(loss.item())
-    with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder, create_model_card=False)
-    trained = time.perf_counter()
-    model.eval()
-    scores: dict[str, float] = {}
-    for mode in MODES:
-        scores |= _score(model, val, mode)
-    return Measured(losses, scores, trained - start, time.perf_counter() - trained)
+        clock.ended()
+    return losses, clock
 
 
-def _loss(model: SentenceTransformer, batch: list[tuple[str, str, list[str]]], temperature: float) -> Tensor:
-    """InfoNCE with own negatives and the other queries' positives: cross-entropy over B + K logits."""
-    queries = _embed(model, [query for query, _, _ in batch])  # (B, D)
-    positives = _embed(model, [positive for _, positive, _ in batch])  # (B, D)
-    flat = _embed(model, [text for _, _, negatives in batch for text in negatives])
-    negatives = flat.view(len(batch), -1, flat.shape[1])  # (B, K, D)
-    own = torch.einsum("bd,bkd->bk", queries, negatives)
-    logits = torch.cat([queries @ positives.T, own], 1) / temperature
+def _loss(model: SentenceTransformer, batch: list[Texts], temperature: float) -> Tensor:
+    """InfoNCE with all positives and negatives of the batch: cross-entropy over B + B · K logits."""
+    queries = _embed(model, [t.query for t in batch])  # (B, D)
+    positives = _embed(model, [t.positive for t in batch])  # (B, D)
+    negatives = _embed(model, [text for t in batch for text in t.negatives])  # (B · K, D)
+    logits = queries @ torch.cat([positives, negatives]).T / temperature
     return functional.cross_entropy(logits, torch.arange(len(batch)))
 
 

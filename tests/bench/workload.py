@@ -1,4 +1,4 @@
-"""What both ways do: the same model, tuples, order, seed, learning rate and scored split."""
+"""What all ways do: the same model, tuples, order, seed, loss, optimizer, precision and scored split."""
 
 from __future__ import annotations
 
@@ -6,58 +6,78 @@ import itertools
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import nn
+from transformers import get_linear_schedule_with_warmup
 
 from tests.tiny_runs import composed
 from train.build import build_objective
 from train.data.idiolink import Split, load_split
 from train.data.sources import idiolink_root
-from train.data.tuples import TrainingTuple, read_released, released_file
+from train.data.tuples import read_released, released_file
 from train.scorekeys import QueryMode
 from train.settings import TrainSettings, check
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MODES: tuple[QueryMode, ...] = ("sentence", "span", "instruction_sentence", "instruction_span")
+Precision = Literal["fp32", "bf16"]
+
+
+class Texts(NamedTuple):
+    """One training tuple's."""
+
+    query: str
+    positive: str
+    negatives: list[str]
 
 
 @dataclass(frozen=True)
 class Workload:
-    """One short fine-tuning by the released recipe, then all query modes of `val` scored.
+    """One short fine-tuning on the released tuples, then all query modes of `val` scored.
+
+    The loss is the released recipe's with `MultipleNegativesRankingLoss`' denominator: every positive and
+    every negative of the batch, none masked. So all three ways minimise the same function.
 
     Attributes:
         data: `sample`, or the folder with IdioLink.
         model: a model folder; None = the packaged MiniLM.
-        steps: optimizer steps.
+        steps: optimizer steps, the first of which is not timed; 0 = scored as it is.
         batch_size: tuples a step.
-        dropout: whether the model's dropout is on; the two ways then draw different random numbers.
+        precision: of training; scores are made in float32 by all ways.
+        dropout: whether the model's dropout is on; the ways then draw different random numbers.
+        score: whether val is scored after training.
         threads: of torch; None = its own choice.
     """
 
     data: str
     model: str | None = None
-    steps: int = 13  # an epoch of the released recipe
+    steps: int = 5
     batch_size: int = 32
+    precision: Precision = "fp32"
     dropout: bool = False
+    score: bool = True
     threads: int | None = None
 
     def arguments(self) -> list[str]:
         """The same as arguments of the command line."""
-        values = {k.replace("_", "-"): v for k, v in asdict(self).items() if k != "dropout" and v is not None}
-        return [f"--{k}={v}" for k, v in values.items()] + ["--dropout"] * self.dropout
+        values = {k.replace("_", "-"): v for k, v in asdict(self).items() if v is not None}
+        flags = ["--dropout"] * values.pop("dropout") + ["--no-score"] * (not values.pop("score"))
+        return [f"--{k}={v}" for k, v in values.items()] + flags
 
     def settings(self) -> TrainSettings:
         """Our configuration of it: `idiolink_released`, scored once, after the last step."""
         data = ["data=sample"] if self.data == "sample" else ["data=public", f"data.root='{self.data}'"]
         model = [] if self.model is None else ["model=pretrained", f"model.path='{self.model}'"]
+        steps = max(self.steps, 1)
         options = (
             "+experiment=idiolink_released",
             *(*data, *model),
-            *("device=cpu", "precision=fp32", "split=val"),
-            *(f"trainer.max_steps={self.steps}", f"trainer.max_epochs={self.steps}"),
-            *(f"eval.every={self.steps}", f"trainer.batch_size={self.batch_size}"),
+            *("device=cpu", f"precision={self.precision}", "split=val", "objective.loss.in_batch=all"),
+            *(f"trainer.max_steps={steps}", f"trainer.max_epochs={steps}"),
+            *(f"eval.every={steps}", f"trainer.batch_size={self.batch_size}"),
             # An epoch within a warm-up of 100 steps would leave the weights nearly where they were.
             *("trainer.warmup_steps=0", "benchmark.idiolink.bm25_modes=[]"),
             f"benchmark.idiolink.query_modes=[{','.join(MODES)}]",
@@ -78,18 +98,54 @@ def splits(settings: TrainSettings) -> tuple[Split, Split]:
     return load_split(root, "train"), load_split(root, "val")
 
 
-def batches(settings: TrainSettings) -> list[list[TrainingTuple]]:
-    """The tuples of each step, in our own order, so that both ways train on the same."""
+def num_tuples(workload: Workload) -> int:
+    """How many there are, and so the largest batch."""
+    settings = workload.settings()
     root = idiolink_root(settings.data.root, sample=settings.data.sample)
-    tuples = read_released(released_file(root, "train"), load_split(root, "train"))
+    return len(read_released(released_file(root, "train"), load_split(root, "train")))
+
+
+def batches(settings: TrainSettings) -> list[list[Texts]]:
+    """The tuples of each step, in our own order, so that all ways train on the same."""
+    root = idiolink_root(settings.data.root, sample=settings.data.sample)
+    split = load_split(root, "train")
+    tuples = read_released(released_file(root, "train"), split)
+    sentence_of = {r.id: r.sentence for r in (*split.documents, *split.queries)}
     objective = build_objective(settings)
     steps = itertools.chain.from_iterable(objective.plan(epoch, 1) for epoch in itertools.count())
-    chosen = itertools.islice(steps, settings.trainer.max_steps)
-    return [[tuples[i] for i in step[0]] for step in chosen]
+    return [
+        [
+            Texts(
+                sentence_of[t.anchor],
+                sentence_of[t.positives[0]],
+                [sentence_of[i] for i in (*t.hard, *t.soft)],
+            )
+            for t in (tuples[i] for i in step[0])
+        ]
+        for step in itertools.islice(steps, settings.trainer.max_steps)
+    ]
+
+
+def optimizer_and_schedule(
+    model: nn.Module, settings: TrainSettings
+) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LambdaLR]:
+    """Those of our loop, for ways that have none of their own."""
+    trainer = settings.trainer
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=trainer.learning_rate, weight_decay=trainer.weight_decay
+    )
+    total = trainer.max_steps
+    return optimizer, get_linear_schedule_with_warmup(optimizer, 0, total)  # type: ignore[no-untyped-call]
+
+
+def temperature(settings: TrainSettings) -> float:
+    own = settings.idiolink_objective
+    assert own is not None
+    return own.loss.temperature
 
 
 def without_dropout(model: SentenceTransformer) -> None:
-    """Switch off all dropout, so that the two ways compute the same function."""
+    """Switch off all dropout, so that all ways compute the same function."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
