@@ -39,7 +39,7 @@ class SharedEmbeddings:
     """Passes of an encoder over all processes, one call at a time.
 
     Args:
-        autocast: the context of each forward pass.
+        autocast: the context of forward passes.
     """
 
     def __init__(
@@ -66,13 +66,13 @@ class SharedEmbeddings:
     ) -> list[Tensor]:
         """Make passes, each with its own random numbers; one (n, D) for each."""
         pieces = []
-        for number in numbers:
-            if seed is not None:
-                seed(number)
-            with self._autocast():
+        with self._autocast():  # once: each weight is then cast once, for all passes
+            for number in numbers:
+                if seed is not None:
+                    seed(number)
                 pieces.append(self._encoder.embed(passes[number]))
-            if on_progress is not None:
-                on_progress(len(passes[number].texts))
+                if on_progress is not None:
+                    on_progress(len(passes[number].texts))
         return pieces
 
     def together(

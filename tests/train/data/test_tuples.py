@@ -89,9 +89,10 @@ def test_real_released_tuples_map_to_ids(real_data: Path) -> None:
     ("line", "expected"),
     [
         ("{", "line 1: not valid JSON"),
-        ('{"query": "x"}', "line 1: field 'positive' is missing"),
+        ('{"query": "x"}', "line 1, field 'positive': is missing"),
         ("[]", "line 1"),
-        ('{"query": "x", "positive": "y", "negatives": []}', "line 1: 'x' is not a sentence of split train"),
+        ('{"query": "x", "positive": "y", "negatives": []}', "line 1, field 'negatives'"),
+        ('{"query": "x", "positive": "y", "negatives": ["z"]}', "'x' is not a sentence of split train"),
         ("", "the file holds no tuples"),
     ],
 )
@@ -108,7 +109,7 @@ def test_released_positive_of_the_wrong_meaning_is_refused(tmp_path: Path, split
     query = split.queries[0]
     wrong = next(d for d in split.documents if d.idiom == query.idiom and d.meaning != query.meaning)
     path = tmp_path / "t.jsonl"
-    row = {"query": query.sentence, "positive": wrong.sentence, "negatives": []}
+    row = {"query": query.sentence, "positive": wrong.sentence, "negatives": [wrong.sentence]}
     path.write_text(json.dumps(row), encoding="utf-8")
     with pytest.raises(UserError, match="field 'positive'"):
         read_released(path, split)
