@@ -32,6 +32,9 @@ check: install ## lint, formatting, types
 bench: install ## speed, memory and scores against the predecessor's way (options: BENCH="--pairs 5 …")
 	$(BIN)/python -m tests.bench $(BENCH)
 
+docs: install ## the API reference as HTML, in build/docs
+	OMP_NUM_THREADS=1 $(BIN)/python docs/api.py build/docs
+
 format: install ## put the code in its standard form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -39,4 +42,4 @@ format: install ## put the code in its standard form
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: help install run test test-fast check bench format clean
+.PHONY: help install run test test-fast check bench docs format clean
