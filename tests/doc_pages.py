@@ -74,7 +74,9 @@ def put_into(folder: Path, files: list[PageFile]) -> list[Path]:
             target.write_text(content, encoding="utf-8")
             continue
         lines = [line or " " for line in content.splitlines()]
-        before, after = ("".join(f"{line[1:]}\n" for line in lines if line[0] in kept) for kept in (" -", " +"))
+        before, after = (
+            "".join(f"{line[1:]}\n" for line in lines if line[0] in kept) for kept in (" -", " +")
+        )
         text = target.read_text(encoding="utf-8")
         assert text.count(before) == 1, f"{path} has this {text.count(before)} times:\n{before}"
         target.write_text(text.replace(before, after), encoding="utf-8")

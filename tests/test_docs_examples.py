@@ -1,4 +1,4 @@
-"""The worked examples of docs/adding-a-loss.md and docs/adding-a-benchmark.md, put into a copy of the project."""
+"""The worked examples of docs/ (adding a loss, adding a benchmark), put into a copy of the project."""
 
 from __future__ import annotations
 

@@ -1,0 +1,297 @@
+"""What the README and docs/ show holds: commands, snippets, options, links, the API reference."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import re
+import shlex
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import hydra
+import pytest
+import torch
+import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import IntervalSweep, Override
+from omegaconf import OmegaConf
+from PIL import Image
+
+import idiomloss
+import train
+from docs import results
+from tests.doc_pages import PAGES, blocks, inline, page_files, shell_lines
+from tests.programs import ROOT
+from train.cli import CONF, config_names, register_resolvers, rewrite_arguments
+from train.data.idiolink import Document
+from train.encoder import Encoder
+from train.mteb_tasks import IdioLinkRetrieval
+from train.paired import main as paired
+from train.report import parse
+from train.resume import saved_config
+from train.settings import EvaluateSettings, PushSettings, TrainSettings, check
+from train.settings.search import SearchSettings
+
+PROGRAMS = {
+    "train": ("config", TrainSettings),
+    "train.evaluate": ("evaluate", EvaluateSettings),
+    "train.push": ("push", PushSettings),
+}
+# Of other people, or of the shell: nothing of ours to check.
+OTHERS = re.compile(r"(source|export|pip install|python3 -m venv|hf|wandb|tensorboard|onnx-venv/bin/pip) ")
+# Options that the worked examples add; a test of their own runs them.
+OF_EXAMPLES = ("+experiment=contrast", "rewording")
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a finished run, for `<run>`, in which data may be named."""
+    monkeypatch.chdir(tmp_path)
+    config = composed("config", ("+experiment=idiolink_ft", "data=sample"))
+    (tmp_path / "run" / "best").mkdir(parents=True)
+    (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    record = {"status": "interrupted", "experiment": "idiolink_ft"}
+    (tmp_path / "run" / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    return tmp_path
+
+
+def filled(command: str) -> str:
+    """The command with something in place of each `<placeholder>`."""
+
+    def value(match: re.Match[str]) -> str:
+        what = match[2]
+        if "/name" in what:
+            return "me/name"
+        if "run" in what or "its folder" in what or "sweep" in what:
+            return "run"  # with the folder above it
+        return f"{match[1]}idiolink_ft" if "+experiment=" in match[0] else f"{match[1]}x"
+
+    return re.sub(r"((?:\+experiment=)?[\w./-]*)<([^<>]*)>", value, command)
+
+
+@cache
+def parsed(override: str) -> Override:
+    parser: OverridesParser = OverridesParser.create()
+    return parser.parse_override(override)
+
+
+def single(override: str) -> str:
+    """One value of an override that sweeps."""
+    own = parsed(override)
+    if not own.is_sweep_override():
+        return override
+    value = own.value()
+    first = value.start if isinstance(value, IntervalSweep) else next(own.sweep_string_iterator())
+    return f"{own.get_key_element()}={first}"
+
+
+@cache
+def composed(name: str, overrides: tuple[str, ...]) -> dict[str, Any]:
+    register_resolvers()
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        config = hydra.compose(name, list(overrides), return_hydra_config=True)
+    sweeper = OmegaConf.to_container(config.hydra.sweeper, resolve=False)
+    assert isinstance(sweeper, dict)
+    if "study" in sweeper:
+        check(SearchSettings, {str(k): v for k, v in sweeper.items() if not str(k).startswith("_")})
+    own = {key: value for key, value in config.items() if key != "hydra"}
+    plain = OmegaConf.to_container(OmegaConf.create(own), resolve=True)
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
+
+
+def check_program(program: str, arguments: list[str]) -> None:
+    """As the program would, up to where it starts to work."""
+    if not arguments:  # a mention
+        assert (ROOT / f"{program.replace('.', '/')}.py").is_file() or program == "train"
+        return
+    if program == "train.report":
+        parse(arguments)
+        return
+    if program == "train.paired":
+        assert paired(arguments) == 1  # there are no results; a wrong option exits
+        return
+    name, kind = PROGRAMS[program]
+    rewritten = rewrite_arguments(arguments, config_names("model"))
+    overrides = [a for a in rewritten if a not in ("-m", "--multirun", "--help", "--cfg", "job")]
+    # Launchers are packages of their own.
+    overrides = [o for o in overrides if not o.startswith(("hydra/launcher=", "hydra.launcher."))]
+    if "-m" in arguments:
+        overrides = [single(override) for override in overrides]
+    config = composed(name, tuple(o for o in overrides if not o.startswith("hydra.output_subdir")))
+    if config.get("resume") is not None:
+        own = [o for o in overrides if not o.startswith(("resume=", "hydra."))]
+        config = saved_config(Path(config["resume"]), config, "default", own)
+    check(kind, config)
+
+
+def programs_in(line: str) -> Iterator[tuple[str, list[str]]]:
+    """Each of our programs in a line of a shell, also behind a launcher, with its arguments."""
+    for match in re.finditer(r"-m (train(?:\.\w+)?)(?= |$)([^|;]*)", filled(line)):
+        text = match[2].rstrip()
+        text = text[:-1] if text.count("'") % 2 else text  # what ends a quotation around the command
+        yield match[1], [a for a in shlex.split(text) if a != "…"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_commands_are_understood(name: str, folders: Path) -> None:  # noqa: ARG001
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    for line in shell_lines(ROOT / name):
+        if any(option in line for option in OF_EXAMPLES):
+            continue
+        ours = list(programs_in(line))
+        for program, arguments in ours:
+            try:
+                check_program(program, arguments)
+            except (Exception, SystemExit) as error:
+                pytest.fail(f"{name}: {line}\n{error}")
+        if made := re.match(r"make ([a-z-]+)", line):
+            assert made[1] in targets, line
+        elif script := re.match(r"\S*python (?:-m )?((?:examples|docs|tests)[/.]\S+)", line):
+            path = script[1].removesuffix(".py").replace(".", "/")
+            assert (ROOT / f"{path}.py").is_file() or (ROOT / path / "__main__.py").is_file(), line
+        elif not ours and not re.match(r"accelerate launch( --cpu)?$", line):
+            assert OTHERS.match(line) or line.startswith(("#", "python -m train…")), (
+                f"{name}: unknown: {line}"
+            )
+
+
+def test_options_that_are_named_exist() -> None:
+    """`objective.loss.margin=` and the like, in running text."""
+    choices = ["idiolink", "adaptive_triplet", "admire", "joint"]
+    configs = [composed("config", (f"objective={choice}",)) for choice in choices]
+    configs += [composed("config", ("tracking=[wandb,tensorboard]",)), composed("evaluate", ())]
+    sweeper = OmegaConf.load(CONF / "hydra" / "sweeper" / "optuna.yaml")
+    known = {key for config in configs for key in leaves(config)}
+    known |= {f"hydra.sweeper.{key}" for key in sweeper} | {"hydra.sweep.dir", "hydra.sweep"}
+    for page in PAGES:
+        for code in inline(page):
+            for option in re.findall(r"(?<![\w.-])([a-z_]+(?:\.[a-z_0-9]+)+)=", code):
+                is_ours = option.split(".")[0] in {key.split(".")[0] for key in known}
+                if is_ours and not any(e in option for e in OF_EXAMPLES):
+                    assert option in known or option.startswith("hydra.launcher."), f"{page.name}: {code}"
+
+
+def leaves(config: dict[str, Any], above: str = "") -> Iterator[str]:
+    for key, value in config.items():
+        yield f"{above}{key}"
+        if isinstance(value, dict):
+            yield from leaves(value, f"{above}{key}.")
+
+
+def run_snippets(name: str, model: Path) -> list[dict[str, Any]]:
+    """The names that each snippet of a page leaves; each goes on from the one before it."""
+    names: dict[str, Any] = {}
+    left = []
+    for code in blocks(ROOT / name, "python"):
+        for path in ("checkpoints/idiolink_ft/<run>/best", "sentence-transformers/all-MiniLM-L6-v2"):
+            code = code.replace(path, str(model))
+        exec(code, names)
+        left.append(dict(names))
+    return left
+
+
+def test_both_ways_to_a_span_embedding_agree(tiny_path: Path) -> None:
+    ours, plain = run_snippets("README.md", tiny_path)
+    torch.testing.assert_close(ours["spans"][0], plain["embedding"].cpu(), atol=1e-6, rtol=0)
+    assert ours["sentences"].shape == (2, Encoder.from_pretrained(tiny_path).dimension)
+
+
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument:UserWarning")
+@pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension`:FutureWarning")
+def test_snippets_of_the_ecosystem(tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    alone, *_, names = run_snippets("docs/ecosystem.md", tiny_path)
+    assert alone["loss"].isfinite()
+    assert alone["masks"].num_false_negatives == 2  # the first two anchors share idiom and meaning
+    assert names["trainer"].state.global_step == 1
+    assert names["infonce"].isfinite()
+    assert names["triplet"].isfinite()
+    assert len(names["mined"][0]) > 0
+    assert names["scores"].keys() >= {names["evaluator"].primary_metric, "semeval2022/dev/all/sts/spearman"}
+    assert list((tmp_path / "out" / "mteb").rglob(f"{IdioLinkRetrieval.metadata.name}.json"))
+
+
+def test_every_block_is_checked_by_some_test() -> None:
+    run = {"README.md", "docs/ecosystem.md"}
+    for page, name in zip(PAGES, NAMES, strict=True):
+        text = page.read_text(encoding="utf-8")
+        languages = set(re.findall(r"^```(\S+)", text, re.MULTILINE))
+        assert languages <= {"sh", "python", "json", "yaml", "diff", "csv"}, name
+        if name not in run:
+            assert not blocks(page, "python"), f"{name}: a snippet that no test runs"
+        for block in blocks(page, "yaml"):
+            yaml.safe_load(block)
+        assert not blocks(page, "diff", "csv"), f"{name}: a change of no named file"
+        if page_files(page):
+            assert page.stem in ("adding-a-loss", "adding-a-benchmark")  # test_docs_examples.py
+
+
+def test_record_is_one() -> None:
+    (record,) = blocks(ROOT / "README.md", "json")
+    assert Document.model_validate(json.loads(record)).usage == "idiomatic"
+
+
+def test_what_there_is_is_listed() -> None:
+    readme, ecosystem = (
+        (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/ecosystem.md")
+    )
+    for name in [*config_names("experiment"), *config_names("benchmark")]:
+        assert f"| `{name}` |" in readme
+    for page in PAGES[1:]:
+        assert f"({page.relative_to(ROOT)})" in readme
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        assert f"| `python examples/{path.name}" in ecosystem
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_lead_somewhere(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith("http"):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (ROOT / name).parent / path if path else ROOT / name
+        assert file.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in [re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings], target
+
+
+def test_headings_of_the_results_that_are_named_exist() -> None:
+    headings = re.findall(r"^#+ (.+)$", (ROOT / "RESULTS.md").read_text(encoding="utf-8"), re.MULTILINE)
+    page = (ROOT / "docs" / "reproducing.md").read_text(encoding="utf-8")
+    named = re.findall(r"\| ([^|\n]*) \|\n", page)
+    for heading in named:
+        if heading.strip() not in ("", "in RESULTS.md") and "ecosystem" not in heading:
+            assert heading.strip() in headings
+
+
+def test_the_readmes_results_and_picture_are_those_of_the_results() -> None:
+    found = results.figures((ROOT / "RESULTS.md").read_text(encoding="utf-8"))
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for system in results.SYSTEMS:
+        row = next(line for line in readme.splitlines() if re.match(rf"\| `?{system}`?[ ,|].* / ", line))
+        numbers = [float(n) for n in re.findall(r"\d+\.\d+", row)]
+        expected = [n for mode in results.MODES for n in found[system, mode] if n]
+        assert numbers == expected
+    with Image.open(results.PICTURE) as picture:
+        assert picture.info["Description"] == repr(sorted(found.items())), "run python docs/results.py"
+    assert results.PICTURE.stat().st_size < 100_000
+
+
+def test_no_figure_is_left_open() -> None:
+    for page in PAGES:
+        assert not re.findall(r"@@\w*@@|TODO|FIXME", page.read_text(encoding="utf-8")), page
+
+
+def test_every_module_of_the_reference_can_be_imported() -> None:
+    for package in (idiomloss, train):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
