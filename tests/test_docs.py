@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import pkgutil
 import re
 import shlex
 from collections.abc import Iterator
@@ -21,9 +20,7 @@ from hydra.core.override_parser.types import IntervalSweep, Override
 from omegaconf import OmegaConf
 from PIL import Image
 
-import idiomloss
-import train
-from docs import results
+from docs import api, results
 from tests.doc_pages import PAGES, blocks, inline, page_files, shell_lines
 from tests.programs import ROOT
 from train.cli import CONF, config_names, register_resolvers, rewrite_arguments
@@ -139,7 +136,8 @@ def programs_in(line: str) -> Iterator[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_commands_are_understood(name: str, folders: Path) -> None:  # noqa: ARG001
+@pytest.mark.usefixtures("folders")
+def test_commands_are_understood(name: str) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     for line in shell_lines(ROOT / name):
         if any(option in line for option in OF_EXAMPLES):
@@ -159,6 +157,26 @@ def test_commands_are_understood(name: str, folders: Path) -> None:  # noqa: ARG
             assert OTHERS.match(line) or line.startswith(("#", "python -m train…")), (
                 f"{name}: unknown: {line}"
             )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "accelerate launch -m train +experiment=idiolink_ft trainer.batchsize=3",
+        "python -m train -m +experiment=idiolink_ft run_dir=<folder> seed=1,2",
+        "python -m train resume=<run> trainer.learning_rate=1",
+        "python -m train -m +sweep=idiolink_ft +experiment=idiolink_ft hydra.sweeper.pruner=best",
+        "python -m train.evaluate benchmarks=[idiolinks]",
+        "python -m train.push checkpoint=<run> repo_id=idioms",
+        "python -m train.report <run> groups=none",
+        "python -m train.paired <sweep> --our=caption_span --there=caption",
+    ],
+)
+@pytest.mark.usefixtures("folders")
+def test_a_wrong_command_would_be_noticed(line: str) -> None:
+    ((program, arguments),) = programs_in(line)
+    with pytest.raises((Exception, SystemExit)):
+        check_program(program, arguments)
 
 
 def test_options_that_are_named_exist() -> None:
@@ -291,7 +309,8 @@ def test_no_figure_is_left_open() -> None:
 
 
 def test_every_module_of_the_reference_can_be_imported() -> None:
-    for package in (idiomloss, train):
-        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if not module.name.endswith("__main__"):
-                importlib.import_module(module.name)
+    names = list(api.modules())
+    assert len(names) > 100
+    assert {"idiomloss", "idiomloss.infonce", "train.encoder", "train.settings.model"} <= set(names)
+    for name in names:
+        assert importlib.import_module(name).__doc__, name
