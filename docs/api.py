@@ -27,13 +27,15 @@ def main(output: str = "build/docs") -> None:
     warnings.simplefilter("error", UserWarning)
     # Of a package without `__all__`, pdoc finds the modules by itself, too.
     warnings.filterwarnings("ignore", message=r".* has already been added")
+    # Annotations of a NamedTuple, which it looks up in another module: shown as they are written.
+    warnings.filterwarnings("ignore", message=r"Error parsing type annotation ForwardRef\(")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # it speaks of packages that nobody asked for
     import pdoc
 
     import train
     from train.encoder import Encoder
 
-    train.Encoder = Encoder  # the package loads it when it is first asked for, which pdoc cannot know
+    vars(train)["Encoder"] = Encoder  # which the package loads when it is first asked for it
     pdoc.render.configure(docformat="google", math=False, search=True, footer_text="idiomtune")
     pdoc.pdoc(*modules(), output_directory=Path(output))
     print(output)

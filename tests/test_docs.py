@@ -31,9 +31,10 @@ from train.paired import main as paired
 from train.report import parse
 from train.resume import saved_config
 from train.settings import EvaluateSettings, PushSettings, TrainSettings, check
+from train.settings.base import Section
 from train.settings.search import SearchSettings
 
-PROGRAMS = {
+PROGRAMS: dict[str, tuple[str, type[Section]]] = {
     "train": ("config", TrainSettings),
     "train.evaluate": ("evaluate", EvaluateSettings),
     "train.push": ("push", PushSettings),
@@ -184,7 +185,7 @@ def test_options_that_are_named_exist() -> None:
     choices = ["idiolink", "adaptive_triplet", "admire", "joint"]
     configs = [composed("config", (f"objective={choice}",)) for choice in choices]
     configs += [composed("config", ("tracking=[wandb,tensorboard]",)), composed("evaluate", ())]
-    sweeper = OmegaConf.load(CONF / "hydra" / "sweeper" / "optuna.yaml")
+    sweeper = yaml.safe_load((CONF / "hydra" / "sweeper" / "optuna.yaml").read_text(encoding="utf-8"))
     known = {key for config in configs for key in leaves(config)}
     known |= {f"hydra.sweeper.{key}" for key in sweeper} | {"hydra.sweep.dir", "hydra.sweep"}
     for page in PAGES:
