@@ -151,7 +151,7 @@ def test_commands_are_understood(name: str) -> None:
                 pytest.fail(f"{name}: {line}\n{error}")
         if made := re.match(r"make ([a-z-]+)", line):
             assert made[1] in targets, line
-        elif script := re.match(r"\S*python (?:-m )?((?:examples|docs|tests)[/.]\S+)", line):
+        elif script := re.match(r".*python (?:-m )?(?:pytest )?((?:examples|docs|tests)[/.]\S+)", line):
             path = script[1].removesuffix(".py").replace(".", "/")
             assert (ROOT / f"{path}.py").is_file() or (ROOT / path / "__main__.py").is_file(), line
         elif not ours and not re.match(r"accelerate launch( --cpu)?$", line):
