@@ -26,7 +26,7 @@ def _start(*arguments: str) -> subprocess.Popen[bytes]:
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, "OMP_NUM_THREADS": "2"},
+        env={"OMP_NUM_THREADS": "2", **os.environ},  # as tests.programs: threads change the rounding
     )
 
 
@@ -51,7 +51,7 @@ def _assert_says_full(argument: str, size: int, *parts: str) -> None:
     full = subprocess.run(
         [sys.executable, "-m", "train", argument],
         cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "2"},
+        env={"OMP_NUM_THREADS": "2", **os.environ},
         capture_output=True,
         text=True,
         timeout=300,

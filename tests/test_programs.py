@@ -115,7 +115,7 @@ def test_evaluating_best_gives_the_runs_scores(tmp_path: Path) -> None:
         "train",
         "+experiment=idiolink_ft",
         "data=sample",
-        "eval.benchmarks=[idiolink]",
+        "benchmark=[idiolink]",
         f"run_dir={folder}",
         environment={"IDIOM_DATA": "/nonexistent"},
     )
@@ -123,7 +123,7 @@ def test_evaluating_best_gives_the_runs_scores(tmp_path: Path) -> None:
     output = tmp_path / "scores.json"
     done = run(
         *("train.evaluate", f"model={folder / 'best'}", "data=sample", "split=[val,val+train]"),
-        f"output={output}",
+        *("benchmarks=[idiolink]", f"output={output}"),
         cwd=tmp_path,
         environment={"PYTHONPATH": str(ROOT)},
     )

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from train.errors import UserError
 from train.idiom_tokens import FILE as IDIOM_TOKENS_FILE
 from train.idiom_tokens import IdiomTokens, add_idiom_tokens, load_idiom_tokens
-from train.loading import keep_attention, load_model, num_positions, quiet
+from train.loading import keep_attention, load_model, num_positions, quiet, where_it_is
 from train.prompts import Prompts, Request, Role, find_span
 
 _MAX_CACHED_TEXTS = 200_000
@@ -150,14 +150,16 @@ class Encoder(nn.Module):
             UserError: if there is no such model, it cannot be reached, or it is none we can embed with; if
                 expressions are to be replaced, and it has no idiom tokens.
         """
+        found, offline = where_it_is(str(path), revision)
         model = load_model(
-            str(path),
+            found,
             revision=revision,
             device=device,
             pooling=pooling,
             pool_prompts=pool_prompts,
             bidirectional=bidirectional,
             trust_remote_code=trust_remote_code,
+            local_files_only=offline,
         )
         if max_length is not None:
             transformer: Any = model[0]
@@ -169,8 +171,7 @@ class Encoder(nn.Module):
             prompts = _prompts_of(model, query_prompt, document_prompt, instruction_prompt)
         except ValueError as error:
             raise UserError(f"model {path}: {error}") from None
-        local = Path(path).expanduser()
-        idioms = load_idiom_tokens(str(local if local.is_dir() else path), model, revision=revision)
+        idioms = load_idiom_tokens(found, model, revision=revision, local_files_only=offline)
         if idioms is not None and replace_expressions is not None:
             idioms.replace = replace_expressions
         elif replace_expressions:

@@ -115,19 +115,20 @@ class IdiomTokens:
 
 
 def load_idiom_tokens(
-    path: str, model: SentenceTransformer, *, revision: str | None = None
+    path: str, model: SentenceTransformer, *, revision: str | None = None, local_files_only: bool = False
 ) -> IdiomTokens | None:
     """The idiom tokens that a checkpoint says it has, or None.
 
     Args:
         path: the folder, or name on the Hub, that `model` was loaded from.
+        local_files_only: of a model on the Hub, look at what was downloaded before alone.
 
     Raises:
         UserError: if the file is damaged, or names tokens that the tokenizer does not have.
     """
     # Hub client errors of any kind: the model's own files were there a moment ago.
     try:
-        found = load_file_path(path, FILE, revision=revision)
+        found = load_file_path(path, FILE, revision=revision, local_files_only=local_files_only)
     except Exception as error:
         raise UserError(f"model {path}: {FILE} could not be fetched: {error}") from error
     if found is None:

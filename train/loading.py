@@ -25,6 +25,35 @@ from train.hub import first_line, is_cached, why_unavailable
 log = logging.getLogger(__name__)
 
 
+def where_it_is(path: str, revision: str | None = None) -> tuple[str, bool]:
+    """The local folder or the name on the Hub, and whether only what was downloaded before can be had.
+
+    Raises:
+        UserError: if there is no such model, or it cannot be reached.
+    """
+    local = Path(path).expanduser()
+    if local.is_dir():
+        if not any((local / name).is_file() for name in ("modules.json", "config.json")):
+            best = f"; the run's model is {local / 'best'}" if (local / "best").is_dir() else ""
+            raise UserError(
+                f"model folder {path} holds neither modules.json (sentence-transformers) nor "
+                f"config.json (transformers): give the folder that a model was saved to{best}"
+            )
+        return str(local), False
+    if local.exists() or path.startswith((".", "/", "~")) or path.count("/") > 1:
+        raise UserError(f"model {path} is not a folder; give a model folder or a name on the Hub")
+    reason = why_unavailable(path, "model", revision)
+    if reason is None:
+        return path, False
+    if is_cached(path, revision):
+        log.info("the Hub does not answer (%s): using the copy of %s downloaded before", reason, path)
+        return path, True
+    raise UserError(
+        f"model {path} is no local folder, and the Hugging Face Hub did not give it (offline? "
+        f"misspelt? private: log in with `hf auth login`). Reason: {reason}"
+    )
+
+
 def load_model(
     path: str,
     *,
@@ -34,8 +63,11 @@ def load_model(
     pool_prompts: bool | None = None,
     bidirectional: bool | None = None,
     trust_remote_code: bool = False,
+    local_files_only: bool = False,
 ) -> SentenceTransformer:
     """A sentence-transformers or plain transformers checkpoint, weights in float32.
+
+    Where it is, :func:`where_it_is` says.
 
     What a checkpoint leaves to chance is settled, and saved with the model: texts are cut where its
     positions end, and a tokenizer that is said to add an end token does add it.
@@ -44,30 +76,8 @@ def load_model(
     file stores, because bfloat16 master weights lose small updates.
 
     Raises:
-        UserError: if there is no such model, it cannot be reached, or it cannot be loaded.
+        UserError: if it cannot be loaded.
     """
-    local = Path(path).expanduser()
-    offline = False
-    if local.is_dir():
-        if not any((local / name).is_file() for name in ("modules.json", "config.json")):
-            best = f"; the run's model is {local / 'best'}" if (local / "best").is_dir() else ""
-            raise UserError(
-                f"model folder {path} holds neither modules.json (sentence-transformers) nor "
-                f"config.json (transformers): give the folder that a model was saved to{best}"
-            )
-        path = str(local)
-    elif local.exists() or path.startswith((".", "/", "~")) or path.count("/") > 1:
-        raise UserError(f"model {path} is not a folder; give a model folder or a name on the Hub")
-    else:
-        reason = why_unavailable(path, "model", revision)
-        offline = reason is not None and is_cached(path, revision)
-        if offline:
-            log.info("the Hub does not answer (%s): using the copy of %s downloaded before", reason, path)
-        elif reason is not None:
-            raise UserError(
-                f"model {path} is no local folder, and the Hugging Face Hub did not give it (offline? "
-                f"misspelt? private: log in with `hf auth login`). Reason: {reason}"
-            )
     try:
         with quiet():
             model = SentenceTransformer(
@@ -75,7 +85,7 @@ def load_model(
                 revision=revision,
                 device=device,
                 trust_remote_code=trust_remote_code,
-                local_files_only=offline,
+                local_files_only=local_files_only,
                 model_kwargs={"use_safetensors": True, "dtype": torch.float32},
             )
             if pooling is not None:
@@ -97,7 +107,9 @@ def load_model(
             if _sees_ahead(model):
                 model[0].auto_model.set_attn_implementation("eager")
             _settle_length(model)
-            _settle_end(model, get_tokenizer_config(path, revision=revision, local_files_only=offline))
+            _settle_end(
+                model, get_tokenizer_config(path, revision=revision, local_files_only=local_files_only)
+            )
     # A broken file can fail anywhere in three libraries, each with errors of its own.
     except Exception as error:
         raise UserError(f"could not load model {path}: {_advice(error)}") from error
