@@ -78,6 +78,9 @@ def load_model(
     Raises:
         UserError: if it cannot be loaded.
     """
+    options: dict[str, Any] = {"use_safetensors": True, "dtype": torch.float32}
+    if local_files_only:  # peft's adapters are looked for apart, and again and again where nobody answers
+        options["adapter_kwargs"] = {"local_files_only": True}
     try:
         with quiet():
             model = SentenceTransformer(
@@ -86,7 +89,7 @@ def load_model(
                 device=device,
                 trust_remote_code=trust_remote_code,
                 local_files_only=local_files_only,
-                model_kwargs={"use_safetensors": True, "dtype": torch.float32},
+                model_kwargs=options,
             )
             if pooling is not None:
                 transformer = model[0]
