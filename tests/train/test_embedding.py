@@ -99,5 +99,6 @@ def test_every_pass_draws_numbers_of_its_own(tiny: Encoder, monkeypatch: pytest.
             embed(requests, step, micro)
     assert len(drawn) > 12
     assert len(set(drawn)) == len(drawn)
+    assert {(1, step, micro) for step in (0, 1) for micro in (0, 1)} <= set(drawn)
     padded = {(*numbers, 0)[:4] for numbers in drawn}  # to numpy, 1, 0, 0 and 1, 0, 0, 0 are one seed
     assert len(padded) == len(drawn)
