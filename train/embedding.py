@@ -18,7 +18,8 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from train.encoder import Encoder, Pass
+from train.encoder import Encoder
+from train.passes import Pass
 from train.processes import Processes
 from train.prompts import Request
 from train.schedule import seed_everything

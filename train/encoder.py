@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -16,43 +16,11 @@ from torch import Tensor, nn
 from train.errors import UserError
 from train.idiom_tokens import FILE as IDIOM_TOKENS_FILE
 from train.idiom_tokens import IdiomTokens, add_idiom_tokens, load_idiom_tokens
-from train.loading import keep_attention, load_model, num_positions, quiet, where_it_is
+from train.loading import keep_attention, load_model, num_positions, prompts_of, quiet, where_it_is
+from train.passes import Pass, Tokenizer, Tokens, cut, tokens_of_span
 from train.prompts import Prompts, Request, Role, find_span
 
-_MAX_CACHED_TEXTS = 200_000
-_MIN_TOKENS_PER_FORWARD = 512  # shorter passes are not worth a process of their own
-_NO_LIMIT = 10**9  # tokens; tokenizers without a maximum length give 10^30
 _MAX_SPAN_ELEMENTS = 2**26  # numbers in memory while spans are pooled: 256 MB in float32
-
-
-class _Tokens(NamedTuple):
-    """One text as the model reads it: special tokens included, truncated, not padded."""
-
-    input_ids: list[int]
-    offsets: list[tuple[int, int]]
-
-
-class Pass(NamedTuple):
-    """One pass of the transformer, and what is pooled of it.
-
-    Attributes:
-        texts: the token ids of each text, the longest first.
-        rows: the texts that are embedded as a whole.
-        spans: (text, positions of its tokens), pooled each.
-        requests: the request that each embedding is of: first the `rows`', then the `spans`'.
-        skipped: of each of the `rows`, how many tokens at its start are not pooled.
-    """
-
-    texts: list[list[int]]
-    rows: list[int]
-    spans: list[tuple[int, list[int]]]
-    requests: list[int]
-    skipped: Sequence[int] = ()
-
-    @property
-    def size(self) -> int:
-        """Tokens, padding included."""
-        return len(self.texts) * len(self.texts[0])
 
 
 class Encoder(nn.Module):
@@ -98,13 +66,7 @@ class Encoder(nn.Module):
         pooling: Any = modules[poolings[0]]
         self._num_pooled = pooling.pooling_output_dimension // pooling.embedding_dimension
         self._pools_prompts: bool = pooling.include_prompt
-        self._tokenizer: Any = model.tokenizer
-        if not getattr(self._tokenizer, "is_fast", False):
-            raise UserError(
-                f"{type(self._tokenizer).__name__} gives no character offsets, which span embeddings "
-                "need: save the model with its fast tokenizer (tokenizer.json)"
-            )
-        self._cache: dict[str, _Tokens] = {}
+        self._tokenizer = Tokenizer(model)
         self.eval()
 
     # ---------------------------------------------------------------- loading and saving
@@ -168,7 +130,7 @@ class Encoder(nn.Module):
                 raise UserError(f"model.max_length={max_length}: the model {path} has {limit} positions")
             model.max_seq_length = max_length
         try:
-            prompts = _prompts_of(model, query_prompt, document_prompt, instruction_prompt)
+            prompts = prompts_of(model, query_prompt, document_prompt, instruction_prompt)
         except ValueError as error:
             raise UserError(f"model {path}: {error}") from None
         idioms = load_idiom_tokens(found, model, revision=revision, local_files_only=offline)
@@ -190,7 +152,7 @@ class Encoder(nn.Module):
             UserError: if the model is none that we can embed with, or its prompts are malformed.
         """
         try:
-            return cls(model, _prompts_of(model), tokens_per_forward=tokens_per_forward)
+            return cls(model, prompts_of(model), tokens_per_forward=tokens_per_forward)
         except ValueError as error:
             raise UserError(str(error)) from None
 
@@ -201,7 +163,7 @@ class Encoder(nn.Module):
             UserError: if one is no expression, or the tokenizer cannot have such tokens.
         """
         self.idiom_tokens = add_idiom_tokens(self.model, self.idiom_tokens, expressions)
-        self._cache.clear()
+        self._tokenizer.forget()
 
     def save(self, folder: str | Path) -> None:
         """Write a plain sentence-transformers folder, prompts included, weights as safetensors."""
@@ -293,8 +255,8 @@ class Encoder(nn.Module):
             UserError: if it looks like another model's token; plain words may stand there.
         """
         in_brackets = text[0] + text[-1] in ("[]", "<>")
-        if in_brackets and text not in self._tokenizer.all_special_tokens:
-            own = self._tokenizer.mask_token if kind == "mask" else self._tokenizer.sep_token
+        if in_brackets and text not in self._tokenizer.own.all_special_tokens:
+            own = self._tokenizer.own.mask_token if kind == "mask" else self._tokenizer.own.sep_token
             instead = "something" if kind == "mask" else ":"
             raise UserError(
                 f"objective.{kind}={text!r} is no token of this model: "
@@ -368,18 +330,13 @@ class Encoder(nn.Module):
         if self.idiom_tokens is not None:
             rendered = [self.idiom_tokens.replaced(text, span) for text, span in rendered]
         texts = list(dict.fromkeys(text for text, _ in rendered))
-        tokens = dict(zip(texts, self._tokenise(texts), strict=True))
+        tokens = dict(zip(texts, self._tokenizer(texts), strict=True))
         wanted: dict[str, list[int]] = {text: [] for text in texts}
         for i, (text, _) in enumerate(rendered):
             wanted[text].append(i)
 
-        texts.sort(key=lambda text: len(tokens[text].input_ids), reverse=True)
-        budget = self.tokens_per_forward
-        if at_least > 1:
-            share = -(-sum(len(tokens[text].input_ids) for text in texts) // at_least)
-            budget = min(budget, max(share, _MIN_TOKENS_PER_FORWARD))
         passes = []
-        for chunk in _chunks(texts, tokens, budget):
+        for chunk in cut(texts, tokens, self.tokens_per_forward, at_least):
             rows, skipped, spans, of_sentences, of_spans = [], [], [], [], []
             for row, text in enumerate(chunk):
                 for i in wanted[text]:
@@ -388,7 +345,7 @@ class Encoder(nn.Module):
                         skipped.append(self._num_prompt_tokens(tokens[text], requests[i]))
                         of_sentences.append(i)
                     else:
-                        where = _tokens_of_span(tokens[text], rendered[i][1], requests[i])
+                        where = tokens_of_span(tokens[text], rendered[i][1], requests[i])
                         spans.append((row, where))
                         of_spans.append(i)
             passes.append(
@@ -414,7 +371,7 @@ class Encoder(nn.Module):
         Args:
             skipped: of each of the `rows`, how many tokens at its start are not pooled.
         """
-        features = self._pad(batch)
+        features = self._tokenizer.pad(batch, self.device)
         length = features["input_ids"].shape[1]
         modules = list(self.model)
         for module in modules[: self._pooling_at]:
@@ -450,7 +407,7 @@ class Encoder(nn.Module):
         result: Tensor = features["sentence_embedding"]
         return result
 
-    def _num_prompt_tokens(self, tokens: _Tokens, request: Request) -> int:
+    def _num_prompt_tokens(self, tokens: Tokens, request: Request) -> int:
         """How many tokens before a request's own text are left out of its embedding, as INSTRUCTOR wants it.
 
         Counted as sentence-transformers does, by the prompt alone.
@@ -464,8 +421,8 @@ class Encoder(nn.Module):
             return 0
         if self.idiom_tokens is not None:
             prompt, _ = self.idiom_tokens.replaced(prompt)
-        ids = self._tokenise([prompt])[0].input_ids
-        special = self._tokenizer.all_special_ids
+        ids = self._tokenizer([prompt])[0].input_ids
+        special = self._tokenizer.own.all_special_ids
         num_tokens = len(ids) - (ids[-1] in special)
         if request.text and num_tokens >= len(tokens.input_ids) - (tokens.input_ids[-1] in special):
             raise UserError(
@@ -473,99 +430,3 @@ class Encoder(nn.Module):
                 f"({len(tokens.input_ids)} tokens): raise model.max_length, or shorten the instruction"
             )
         return num_tokens
-
-    def _pad(self, batch: list[list[int]]) -> dict[str, Any]:
-        features = self._tokenizer.pad(
-            {
-                "input_ids": batch,
-                "attention_mask": [[1] * len(ids) for ids in batch],
-                # Every text is one segment, and its type is 0 in each family that has types.
-                **(
-                    {"token_type_ids": [[0] * len(ids) for ids in batch]}
-                    if "token_type_ids" in self._tokenizer.model_input_names
-                    else {}
-                ),
-            },
-            padding=True,
-            # On the right whatever the tokenizer prefers: a text's tokens then have the positions
-            # 0, 1, … in every batch, and in a causal model none of them sees the padding.
-            padding_side="right",
-            return_tensors="pt",
-            verbose=False,
-        )
-        return {name: values.to(self.device) for name, values in features.items()}
-
-    def _tokenise(self, texts: Sequence[str]) -> list[_Tokens]:
-        new = [text for text in texts if text not in self._cache]
-        if len(self._cache) + len(new) > _MAX_CACHED_TEXTS:
-            self._cache.clear()
-            new = list(texts)
-        if new:
-            lower = getattr(self.model[0], "do_lower_case", False)
-            limit = self.model.max_seq_length
-            is_limited = limit is not None and limit < _NO_LIMIT
-            encoded = self._tokenizer(
-                [text.lower() for text in new] if lower else new,
-                truncation=is_limited,
-                max_length=limit if is_limited else None,
-                return_offsets_mapping=True,
-                return_attention_mask=False,
-            )
-            for text, ids, offsets in zip(new, encoded["input_ids"], encoded["offset_mapping"], strict=True):
-                self._cache[text] = _Tokens(ids, offsets)
-        return [self._cache[text] for text in texts]
-
-
-def _chunks(texts: list[str], tokens: dict[str, _Tokens], budget: int) -> list[list[str]]:
-    """Texts, longest first, cut where the padded size would pass the budget."""
-    chunks: list[list[str]] = []
-    for text in texts:
-        longest = len(tokens[chunks[-1][0]].input_ids) if chunks else 0
-        if not chunks or (len(chunks[-1]) + 1) * longest > budget:
-            chunks.append([])
-        chunks[-1].append(text)
-    return chunks
-
-
-def _prompts_of(
-    model: SentenceTransformer,
-    query: str | None = None,
-    document: str | None = None,
-    instruction: str | None = None,
-) -> Prompts:
-    """The model's own prompts, but for those that are given.
-
-    Raises:
-        ValueError: if the template of instructions is malformed.
-    """
-    own = model.prompts or {}
-    return Prompts(
-        query=_first(own, "query") if query is None else query,
-        document=_first(own, "document", "passage", "corpus") if document is None else document,
-        instruction=instruction or own.get("instruction") or Prompts().instruction,
-    )
-
-
-def _first(prompts: Mapping[str, str | None], *names: str) -> str:
-    """The first of the prompts that is there: sentence-transformers' own order."""
-    return next((prompt for name in names if (prompt := prompts.get(name))), "")
-
-
-def _tokens_of_span(tokens: _Tokens, span: tuple[int, int] | None, request: Request) -> list[int]:
-    """Positions of the tokens that overlap the span; special tokens have empty offsets."""
-    if span is None or request.span is None or not 0 <= request.span[0] < request.span[1]:
-        raise UserError(f"no span given to embed in {request.text!r}")
-    if request.span[1] > len(request.text):
-        raise UserError(f"span {request.span} ends after the text {request.text!r}")
-    positions = [
-        i
-        for i, (start, end) in enumerate(tokens.offsets)
-        if start < span[1] and end > span[0] and start < end
-    ]
-    if not positions:
-        raise UserError(
-            f"span {request.text[slice(*request.span)]!r} of {request.text[:80]!r}… has no token "
-            f"within the model's maximum length ({len(tokens.input_ids)} tokens): raise "
-            "model.max_length, or shorten the text"
-        )
-    return positions

@@ -21,6 +21,7 @@ from transformers.utils import logging as transformers_logging
 
 from train.errors import UserError
 from train.hub import first_line, is_cached, why_unavailable
+from train.prompts import Prompts
 
 log = logging.getLogger(__name__)
 
@@ -273,3 +274,27 @@ def quiet() -> Iterator[None]:
         logging.getLogger("sentence_transformers").setLevel(level)
         if shown:
             transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def prompts_of(
+    model: SentenceTransformer,
+    query: str | None = None,
+    document: str | None = None,
+    instruction: str | None = None,
+) -> Prompts:
+    """The model's own prompts, but for those that are given.
+
+    Raises:
+        ValueError: if the template of instructions is malformed.
+    """
+    own = model.prompts or {}
+    return Prompts(
+        query=_first(own, "query") if query is None else query,
+        document=_first(own, "document", "passage", "corpus") if document is None else document,
+        instruction=instruction or own.get("instruction") or Prompts().instruction,
+    )
+
+
+def _first(prompts: Mapping[str, str | None], *names: str) -> str:
+    """The first of the prompts that is there: sentence-transformers' own order."""
+    return next((prompt for name in names if (prompt := prompts.get(name))), "")

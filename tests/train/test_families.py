@@ -150,7 +150,7 @@ def test_a_text_is_cut_where_the_positions_end_and_keeps_its_end_token(
     encoder: Encoder, paths: Any, name: str
 ) -> None:
     limit = None if name == "t5" else POSITIONS
-    ids = encoder._tokenise([LONG])[0].input_ids
+    ids = encoder._tokenizer([LONG])[0].input_ids
     assert len(ids) == limit or (limit is None and len(ids) > POSITIONS)
     assert torch.isfinite(encoder.encode([LONG])).all()
     tokenizer: Any = encoder.model.tokenizer

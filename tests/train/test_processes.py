@@ -14,8 +14,9 @@ from tests import process_jobs
 from tests.launches import Launches
 from tests.tiny_runs import DRAWN, assert_same_run, metrics, train, weights
 from train.embedding import share_out
-from train.encoder import Encoder, Pass
+from train.encoder import Encoder
 from train.errors import UserError
+from train.passes import Pass
 from train.processes import Processes
 from train.prompts import Request
 
