@@ -209,6 +209,8 @@ class Encoder(nn.Module):
         """
         if isinstance(texts, str):
             raise TypeError("texts: expected a list of texts, got one text")
+        if isinstance(spans, str):
+            raise TypeError("spans: expected a list, one span a text, got one text")
         if spans is not None and len(spans) != len(texts):
             raise ValueError(f"{len(texts)} texts but {len(spans)} spans")
         requests = []

@@ -42,7 +42,7 @@ from train.resume import check_same_base, check_same_data, holds_a_run
 from train.retention import check_remedies
 from train.runfolder import RunFolder, fingerprints, write_json, write_jsonl, write_text
 from train.selection import check_monitor, monitor_name, monitored_if_any
-from train.settings import TrainSettings
+from train.settings import TrainerSettings, TrainSettings
 from train.suite import Scorecard, Suite
 from train.tables import EXTERNAL_NOTE, SAMPLE_NOTE, print_comparison
 from train.tracking import tracked
@@ -87,7 +87,7 @@ def fine_tune(
                 if settings.resume is None and holds_a_run(folder):
                     raise UserError(
                         f"the run folder {folder} already holds a run: go on with it by resume={folder}, or "
-                        "name another with run_dir="
+                        "name another with run_dir= (in a sweep, hydra.sweep.dir=)"
                     )
                 log.info(placement.reason)
                 check_can_push(settings.hub, config)
@@ -167,6 +167,7 @@ def _start(
     if recorded:
         drop_after(run.path, read_state(checkpoint).step if checkpoint else 0)
     if recorded and checkpoint:
+        _check_length(settings.trainer, read_state(checkpoint))
         run.go_on(config, read_state(checkpoint).step, **where)
         log.info("going on from %s", checkpoint)
     else:
@@ -175,6 +176,17 @@ def _start(
             experiment = recorded["experiment"]
         run.start(config, experiment=experiment, seed=settings.seed, **where)
     return checkpoint
+
+
+def _check_length(trainer: TrainerSettings, state: TrainerState) -> None:
+    """A run cannot be made shorter than it is: its record would tell of another training than it had."""
+    epochs = state.epoch + (state.step_in_epoch > 0)
+    if epochs > trainer.max_epochs or (trainer.max_steps is not None and state.step > trainer.max_steps):
+        raise UserError(
+            f"the run has {state.step} steps in {epochs} epochs behind it, more than trainer.max_epochs="
+            f"{trainer.max_epochs} trainer.max_steps={trainer.max_steps}: leave these out to go on as "
+            "before, or give as many or more"
+        )
 
 
 def _run(

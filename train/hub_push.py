@@ -118,6 +118,8 @@ def push_command(settings: PushSettings) -> str:
 
 def _show(upload: Upload, settings: PushSettings) -> None:
     """The dry run."""
+    for problem in upload.problems:
+        print(f"Before this can be pushed: {problem}\n")
     sizes = upload.sizes
     print(f"{upload.folder} would be pushed to {settings.repo_id}, {settings.revision or _MAIN}")
     print(f"(made {'private' if settings.private else 'public'} if it is not there yet; nobody was asked)\n")
@@ -126,8 +128,6 @@ def _show(upload: Upload, settings: PushSettings) -> None:
     print(f"{sum(sizes.values()):>15,}  bytes in {len(sizes)} files\n")
     print(f"licence: {upload.licence or 'NOT KNOWN'}\n")
     print(f"README.md:\n\n{upload.card}")
-    for problem in upload.problems:
-        print(f"\nBefore this can be pushed: {problem}")
 
 
 def _push(upload: Upload, settings: PushSettings) -> str:

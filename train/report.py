@@ -77,7 +77,7 @@ def report(arguments: Arguments) -> Path:
     from train.reports.compare import compare_groups, compare_to_untrained, paired_notes
     from train.reports.groups import data_notes, group_runs
     from train.reports.page import PAGE, page
-    from train.reports.runs import find_runs, read_runs
+    from train.reports.runs import find_runs, read_runs, sample_note
     from train.reports.tables import as_csv, latex_document, paper_tables
     from train.reports.terminal import print_notes, print_paired, print_scores, print_table
     from train.reports.text import as_markdown
@@ -93,6 +93,7 @@ def report(arguments: Arguments) -> Path:
         raise UserError("none of these runs has scores to report:\n  " + "\n  ".join(notes))
     groups = group_runs(scored, by_seed=arguments.by_seed)
     notes += [note for group in groups for note in group.notes()] + data_notes(scored)
+    notes = [*sample_note(scored), *notes]
 
     first = groups[0]
     if arguments.against is not None:

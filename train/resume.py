@@ -66,7 +66,13 @@ def find_run(arguments: Sequence[str]) -> str | None:
         folder = expanded(given["run_dir"], "run_dir")
         return str(folder) if _can_go_on(folder) else None
     folder = Path("checkpoints") / given.get("experiment", "default")
-    unfinished = [path.parent for path in folder.glob("*/run.json") if _status(path) != "finished"]
+    unfinished = [
+        path.parent
+        for path in folder.glob("*/run.json")
+        # What failed before its first checkpoint (a wrong path, say) is nothing to go on with.
+        if _status(path) not in ("finished", "failed")
+        or (_status(path) == "failed" and any(path.parent.glob("step_*")))
+    ]
     newest = max(unfinished, key=lambda path: path.stat().st_mtime, default=None)
     return None if newest is None else str(newest)
 

@@ -26,12 +26,14 @@ def print_scores(scores: Mapping[str, float], title: str) -> None:
 
 
 def print_comparison(before: Mapping[str, float], after: Mapping[str, float], title: str) -> None:
-    """Every score before and after, and the difference."""
+    """Every score that training can change, before and after, and the difference."""
     table = Table(title=title, title_justify="left")
     table.add_column("score", overflow="fold")
     for column in ("before", "after", "difference"):
         table.add_column(column, justify="right")
     for key, value in after.items():
+        if "/bm25_" in key:
+            continue
         old = before.get(key)
         if old is None:
             table.add_row(key, "", f"{value:.4f}", "")

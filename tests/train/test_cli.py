@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -127,5 +128,13 @@ def test_find_run(run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert find_run(["resume=auto", "+experiment=x"]) is None
     (tmp_path / "checkpoints" / "x").mkdir(parents=True)
     run_folder.rename(tmp_path / "checkpoints" / "x" / "one")
+    (tmp_path / "checkpoints" / "x" / "one" / "run.json").write_text('{"status": "interrupted"}')
     assert find_run(["resume=auto", "+experiment=x"]) == "checkpoints/x/one"
+    failed = tmp_path / "checkpoints" / "x" / "two"  # newer, but there is nothing in it to go on with
+    failed.mkdir()
+    (failed / "run.json").write_text('{"status": "failed"}')
+    assert find_run(["resume=auto", "+experiment=x"]) == "checkpoints/x/one"
+    (failed / "step_3").mkdir()
+    assert find_run(["resume=auto", "+experiment=x"]) == "checkpoints/x/two"
+    shutil.rmtree(failed)
     assert find_run(["resume=auto", "+experiment=other"]) is None

@@ -172,3 +172,14 @@ def test_full_disk_keeps_the_last_good_checkpoint(
     monkeypatch.undo()
     resume(tmp_path / "run")
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "finished"
+
+
+def test_a_run_is_not_made_shorter_than_it_is(tmp_path: Path, options: list[str]) -> None:
+    """Its record would tell of another training than it had."""
+    train(tmp_path / "run", options)
+    before = (tmp_path / "run" / "config.yaml").read_text()
+    for shorter in ("trainer.max_epochs=1", "trainer.max_steps=4"):
+        with pytest.raises(UserError, match="6 steps in 2 epochs behind it"):
+            resume(tmp_path / "run", shorter)
+    assert (tmp_path / "run" / "config.yaml").read_text() == before
+    resume(tmp_path / "run", "trainer.max_epochs=3")

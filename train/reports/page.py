@@ -18,11 +18,10 @@ from train.reports.charts import Line, css, line_chart
 from train.reports.compare import Difference, Paired, compare_to_untrained, is_main, paired_notes
 from train.reports.examples import PictureItem, Retrieval, data_uri, pictures, retrieval
 from train.reports.groups import Group, data_files, group_runs, show
-from train.reports.runs import Run, read_lines, read_run
+from train.reports.runs import Run, read_lines, read_run, sample_note
 from train.reports.tables import PAIRED_HEADS, paired_cells, paper_tables, verdict
 from train.runfolder import write_text
 from train.scorekeys import smaller_is_better
-from train.tables import SAMPLE_NOTE
 
 log = logging.getLogger(__name__)
 
@@ -88,9 +87,7 @@ def page(
     examples = {group.runs[0].path for group in groups}
     views = [view(run, with_examples=run.path in examples) for run in runs if run.is_scored]
     rest = [run for run in runs if not run.is_scored]
-    said = [*notes, *paired_notes(compared)]
-    if any(run.record.get("sample") or "SAMPLE" in str(run.meta.get("data")) for run in runs):
-        said.insert(0, f"Scored {SAMPLE_NOTE}.")
+    said = list(dict.fromkeys([*sample_note(runs), *notes, *paired_notes(compared)]))
     return environment.get_template("report.html.j2").render(
         title=runs[0].experiment if one else f"{len(runs)} runs compared",
         subtitle=str(runs[0].name) if one else ", ".join(dict.fromkeys(run.experiment for run in runs)),

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from train.errors import UserError
+from train.tables import SAMPLE_NOTE
 
 _DEPTH = 3  # folders of folders of runs
 _WITHOUT_FOLDER = "left no folder: it failed before it started, or was not reached"
@@ -262,3 +263,9 @@ def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
         else:
             damaged += 1
     return records, damaged
+
+
+def sample_note(runs: Sequence[Run]) -> list[str]:
+    """What is to be said where a run was scored on the sample, else nothing."""
+    is_sample = any(run.record.get("sample") or "SAMPLE" in str(run.meta.get("data")) for run in runs)
+    return [f"Scored {SAMPLE_NOTE}."] if is_sample else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal, Self
 
-from pydantic import field_validator, model_validator
+from pydantic import ValidationInfo, field_validator, model_validator
 
 from train.settings.base import Section
 
@@ -50,6 +50,14 @@ class PushSettings(_Target):
     revision: str | None
     examples: list[str] | None
     dry_run: bool
+
+    @field_validator("checkpoint", "repo_id", mode="before")
+    @classmethod
+    def _is_given(cls, value: object, info: ValidationInfo) -> object:
+        if value is None:
+            example = "<user/name>" if info.field_name == "repo_id" else "<run folder>"
+            raise ValueError(f"is needed: {info.field_name}={example}")
+        return value
 
     @field_validator("repo_id", mode="after")
     @classmethod
