@@ -8,7 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 
-def group_steps(sizes: Sequence[int], size: int, rng: np.random.Generator) -> list[list[int]]:
+def group_steps(
+    sizes: Sequence[int], size: int, rng: np.random.Generator, num_steps: int | None = None
+) -> list[list[int]]:
     """Steps of whole groups of at most `size` sentences in all, about equally full, in a random order.
 
     Every group occurs once. Largest first, each goes to the step that is the least full (drawn among equals):
@@ -16,11 +18,12 @@ def group_steps(sizes: Sequence[int], size: int, rng: np.random.Generator) -> li
 
     Args:
         sizes: sentences of each group, none more than `size`.
-        size: sentences a step.
+        size: sentences a step, at most.
+        num_steps: how many, if they can hold all groups; by default as few as can.
     """
     drawn = rng.permutation(len(sizes)).tolist()
     largest_first = sorted(drawn, key=lambda group: -sizes[group])
-    number = -(-sum(sizes) // size)
+    number = num_steps or -(-sum(sizes) // size)
     while (steps := _fill(sizes, largest_first, number, size, rng)) is None:
         number += 1
     return [steps[i] for i in rng.permutation(number).tolist()]

@@ -170,7 +170,8 @@ class AdaptiveTripletTrainerLoss(nn.Module):
 
     def get_config_dict(self) -> dict[str, Any]:
         """For the model card."""
-        return {"scope": self.loss.scope, "property_weight": self.loss.property_weight}
+        weights = {f"{name}_weight": getattr(self.loss, f"{name}_weight") for name in ("property", "correct")}
+        return {"scope": self.loss.scope, **weights}
 
 
 class RankingTrainerLoss(nn.Module):

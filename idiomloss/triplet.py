@@ -45,7 +45,11 @@ class AdaptiveTripletLoss(nn.Module):
     `easy`: the others). `property_weight` adds the property that the method aims at (equation 3) for the
     sentence i, a correct paraphrase c and an incorrect one n of each group:
 
-        mean over (i, c, n) of  (s(i, n) - s(c, n))^2,  with s(c, n) held fixed.
+        mean over (i, c, n) of  (s(i, n) - s(c, n))^2,  with s(c, n) held fixed
+
+    and `correct_weight` its other half, of which a group without an incorrect paraphrase has something too:
+
+        mean over (i, c) of  1 - s(i, c).
 
     Args:
         margin: m, in cosine similarity.
@@ -53,7 +57,7 @@ class AdaptiveTripletLoss(nn.Module):
         mining_distance: `cosine` (1 - s) or `euclidean`, both of normalised embeddings.
         triplets: which triplets are mined.
         scope: negatives from the whole batch (`all`), or from the anchor's own group (`within`).
-        triplet_weight, property_weight: of the two terms.
+        triplet_weight, property_weight, correct_weight: of the three terms.
 
     Raises:
         ValueError: if a weight or margin is negative, or an option unknown.
@@ -81,9 +85,10 @@ class AdaptiveTripletLoss(nn.Module):
         scope: Scope = "all",
         triplet_weight: float = 1.0,
         property_weight: float = 0.0,
+        correct_weight: float = 0.0,
     ) -> None:
         super().__init__()
-        numbers = (margin, mining_margin, triplet_weight, property_weight)
+        numbers = (margin, mining_margin, triplet_weight, property_weight, correct_weight)
         if min(numbers) < 0:
             raise ValueError(f"margins and weights must not be negative, got {numbers}")
         distances = {"cosine": CosineSimilarity, "euclidean": LpDistance}
@@ -96,6 +101,7 @@ class AdaptiveTripletLoss(nn.Module):
         self.scope: Scope = scope
         self.triplet_weight = triplet_weight
         self.property_weight = property_weight
+        self.correct_weight = correct_weight
         self._miner = TripletMarginMiner(
             margin=mining_margin, type_of_triplets=triplets, distance=distances[mining_distance]()
         )
@@ -125,6 +131,8 @@ class AdaptiveTripletLoss(nn.Module):
                 loss = loss + self.triplet_weight * self._loss(embeddings, groups.labels, mined)
             if self.property_weight:
                 loss = loss + self.property_weight * property_loss(embeddings, groups)
+            if self.correct_weight:
+                loss = loss + self.correct_weight * correct_loss(embeddings, groups)
         num_within = int(is_within.sum())
         return TripletResult(loss, num_within, len(is_within) - num_within)
 
@@ -134,8 +142,7 @@ def property_loss(embeddings: Tensor, groups: GroupLabels) -> Tensor:
 
     i is the sentence with the idiom, c a correct and n an incorrect paraphrase; zero where no group has both.
     """
-    sentence = groups.is_sentence.nonzero().squeeze(1)  # one a group
-    alike = groups.labels[:, None] == groups.labels[sentence]  # (B, G)
+    sentence, alike = _sentences(groups)
     of_group = groups.groups[:, None] == groups.groups[sentence]
     is_correct = alike & ~groups.is_sentence[:, None]
     is_incorrect = of_group & ~alike
@@ -146,3 +153,19 @@ def property_loss(embeddings: Tensor, groups: GroupLabels) -> Tensor:
     similarity = cosine_similarity(embeddings, embeddings)
     difference = similarity[sentence[which], incorrect] - similarity[correct, incorrect].detach()
     return difference.square().mean()
+
+
+def correct_loss(embeddings: Tensor, groups: GroupLabels) -> Tensor:
+    """Mean over (i, c) of a group of 1 - s(i, c); i and c as above; zero where no group has a correct one."""
+    sentence, alike = _sentences(groups)
+    correct, which = (alike & ~groups.is_sentence[:, None]).nonzero(as_tuple=True)
+    if not len(which):
+        return embeddings.sum() * 0.0
+    similarity = cosine_similarity(embeddings[sentence], embeddings)
+    return (1 - similarity[which, correct]).mean()
+
+
+def _sentences(groups: GroupLabels) -> tuple[Tensor, Tensor]:
+    """(G,) the sentence with the idiom of each group, and (B, G) what has the label of which sentence."""
+    sentence = groups.is_sentence.nonzero().squeeze(1)
+    return sentence, groups.labels[:, None] == groups.labels[sentence]

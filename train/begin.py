@@ -19,6 +19,7 @@ from train.objectives import Batch, Objective, PartlyPretrained
 from train.processes import Processes
 from train.retention import Retention
 from train.settings import TrainerSettings
+from train.token_rows import TokenRows
 
 _MAX_SKIPPED = 20  # steps in a row whose gradient overflowed, under fp16
 
@@ -40,10 +41,14 @@ def begin(
     else:
         caching = trainer.gradient_caching
         embed = TrainedEmbeddings(encoder, accelerator, processes, seed=seed, caching=caching)
+    if trainer.only_idiom_tokens:
+        TokenRows(encoder, "trainer.only_idiom_tokens=true").train_alone()
     groups = parameter_groups(encoder, objective.modules, trainer)
-    optimizer = accelerator.prepare_optimizer(
-        torch.optim.AdamW(groups, lr=trainer.learning_rate, weight_decay=trainer.weight_decay)
-    )
+    inner = torch.optim.AdamW(groups, lr=trainer.learning_rate, weight_decay=trainer.weight_decay)
+    if trainer.idiom_tokens_learning_rate is not None:
+        rows = TokenRows(encoder, f"trainer.idiom_tokens_learning_rate={trainer.idiom_tokens_learning_rate}")
+        rows.scale_steps(inner, trainer.idiom_tokens_learning_rate / trainer.learning_rate)
+    optimizer = accelerator.prepare_optimizer(inner)
     state = load_training_state(checkpoint, objective.modules, optimizer) if checkpoint else TrainerState()
     if accelerator.scaler is not None and state.grad_scale is not None:
         accelerator.scaler.load_state_dict(accelerator.scaler.state_dict() | {"scale": state.grad_scale})
@@ -111,10 +116,12 @@ def parameter_groups(
     known = [p for module in (encoder, *parts) for p in module.parameters()]
     ids = {id(p) for p in known}
     new = [p for p in modules.parameters() if id(p) not in ids]
-    groups = [
+    groups: list[dict[str, Any]] = [
         {"params": [p for p in of_group if p.requires_grad], "share": of_rate}
         for of_group, of_rate in ((known, 1.0), (new, share))
     ]
+    if trainer.only_idiom_tokens:  # the other words' vectors, in the same matrix, are to stay as they are
+        groups[0]["weight_decay"] = 0.0
     return [group for group in groups if group["params"]]
 
 

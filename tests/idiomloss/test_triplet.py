@@ -37,10 +37,10 @@ def roles() -> list[tuple[int, str]]:
 
 
 def naive(
-    x: Tensor, kind: Triplets, scope: Scope, distance: MiningDistance, weights: tuple[float, float]
+    x: Tensor, kind: Triplets, scope: Scope, distance: MiningDistance, weights: tuple[float, float, float]
 ) -> tuple[Tensor, int, int]:
     rows = roles()
-    terms: list[Tensor] = []
+    found: list[Tensor] = []
     within = across = 0
     for a, p, n in itertools.permutations(range(len(rows)), 3):
         if rows[a][0] != rows[p][0] or "incorrect" in (rows[a][1], rows[p][1]):
@@ -66,23 +66,29 @@ def naive(
         within, across = within + (rows[n][0] == rows[a][0]), across + (rows[n][0] != rows[a][0])
         term = sim_n - sim_p + MARGIN
         if term > 0:
-            terms.append(term)
-    triplet = torch.stack(terms).mean() if terms else x.sum() * 0
+            found.append(term)
+    triplet = torch.stack(found).mean() if found else x.sum() * 0
     squares = [
         (cosine(x[i], x[n]) - cosine(x[c], x[n]).detach()) ** 2
         for i, c, n in itertools.permutations(range(len(rows)), 3)
         if rows[i][0] == rows[c][0] == rows[n][0]
         and (rows[i][1], rows[c][1], rows[n][1]) == ("sentence", "correct", "incorrect")
     ]
-    return weights[0] * triplet + weights[1] * torch.stack(squares).mean(), within, across
+    gaps = [
+        1 - cosine(x[i], x[c])
+        for i, c in itertools.permutations(range(len(rows)), 2)
+        if rows[i][0] == rows[c][0] and (rows[i][1], rows[c][1]) == ("sentence", "correct")
+    ]
+    terms = [triplet, torch.stack(squares).mean(), torch.stack(gaps).mean()]
+    return torch.stack([w * t for w, t in zip(weights, terms, strict=True)]).sum(), within, across
 
 
-@pytest.mark.parametrize("weights", [(1.0, 0.0), (0.0, 1.0), (2.0, 0.5)])
+@pytest.mark.parametrize("weights", [(1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (2.0, 0.5, 3.0)])
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
 @pytest.mark.parametrize("scope", ["all", "within"])
 @pytest.mark.parametrize("kind", ["all", "hard", "semihard", "easy"])
 def test_value_gradient_and_counts_equal_the_loops(
-    kind: Triplets, scope: Scope, distance: MiningDistance, weights: tuple[float, float]
+    kind: Triplets, scope: Scope, distance: MiningDistance, weights: tuple[float, float, float]
 ) -> None:
     ours, theirs = embeddings(), embeddings()
     loss = AdaptiveTripletLoss(MARGIN, MINING_MARGIN, distance, kind, scope, *weights)
@@ -98,7 +104,8 @@ def test_value_gradient_and_counts_equal_the_loops(
 def test_the_loops_have_something_to_find() -> None:
     """So that the comparison above is no comparison of nothing with nothing."""
     counts = [
-        naive(embeddings(), kind, "all", "cosine", (1.0, 0.0))[1:] for kind in ("hard", "semihard", "easy")
+        naive(embeddings(), kind, "all", "cosine", (1.0, 0.0, 0.0))[1:]
+        for kind in ("hard", "semihard", "easy")
     ]
     assert all(within and across for within, across in counts)
 
@@ -106,10 +113,10 @@ def test_the_loops_have_something_to_find() -> None:
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.01)])
 def test_lower_precision_inputs_are_computed_in_float32(dtype: torch.dtype, tolerance: float) -> None:
     x = embeddings(dtype=dtype)
-    result = AdaptiveTripletLoss(property_weight=1.0)(x, label_groups(SIZES))
+    result = AdaptiveTripletLoss(property_weight=1.0, correct_weight=1.0)(x, label_groups(SIZES))
     assert result.loss.dtype == torch.float32
     same_numbers = x.detach().double().requires_grad_()
-    expected, within, across = naive(same_numbers, "all", "all", "cosine", (1.0, 1.0))
+    expected, within, across = naive(same_numbers, "all", "all", "cosine", (1.0, 1.0, 1.0))
     assert (result.num_within, result.num_across) == (within, across)
     assert result.loss.item() == pytest.approx(expected.item(), abs=1e-5)
     result.loss.backward()
@@ -130,6 +137,15 @@ def test_nothing_mined_is_zero_with_a_graph(groups: GroupLabels) -> None:
     result.loss.backward()
     assert x.grad is not None
     assert not x.grad.any()
+
+
+def test_a_group_without_an_incorrect_paraphrase_draws_its_correct_one_near() -> None:
+    x = torch.tensor([[1.0, 0.0], [0.0, 2.0]], requires_grad=True)
+    result = AdaptiveTripletLoss(correct_weight=0.5)(x, label_groups([(1, 0)]))
+    assert result.loss.item() == pytest.approx(0.5)
+    result.loss.backward()
+    assert x.grad is not None
+    assert x.grad.abs().sum() > 0
 
 
 def test_a_step_down_the_gradient_brings_the_correct_paraphrase_nearer() -> None:

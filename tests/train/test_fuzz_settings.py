@@ -36,7 +36,15 @@ MAY_BE_ZERO = {
         "weight_decay",
     ),
     *("hard_weight", "soft_weight", "idiomatic", "simplification", "sense", "mining_margin", "margin"),
-    *("triplet_weight", "property_weight", "rank_weight", "sense_weight", "meaning_weight", "min_delta"),
+    *(
+        "triplet_weight",
+        "property_weight",
+        "correct_weight",
+        "rank_weight",
+        "sense_weight",
+        "meaning_weight",
+        "min_delta",
+    ),
     *("interpolation", "distillation", "dropout"),
 }
 

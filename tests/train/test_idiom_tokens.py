@@ -400,6 +400,12 @@ def test_the_training_datas_expressions(pairs: Path, sample_root: Path) -> None:
     assert every == ["home run", "case study", "big fish"]
     assert expressions(*own) == (idioms, [])
     assert expressions("objective=joint", *own)[0] == [*idioms, "home run", "case study"]
+    part = [*own[:-1], "model.idiom_tokens=train/adaptive_triplet"]
+    assert expressions("objective=joint", *part) == (["home run", "case study"], [])
+    with pytest.raises(UserError, match="no part idiolonk, but idiolink and adaptive_triplet"):
+        expressions("objective=joint", *own[:-1], "model.idiom_tokens=train/idiolonk")
+    with pytest.raises(UserError, match="no part adaptive_triplet: it is not joint; give train"):
+        expressions("objective=adaptive_triplet", *part)
 
 
 def test_external_data_names_no_tokens(tmp_path: Path, sample_root: Path) -> None:

@@ -111,7 +111,7 @@ def test_accumulation_cuts_between_groups(tmp_path: Path, triplet_options: list[
 
 NOTHING_MINED = [
     *("objective.loss.mining_margin=0.0", "objective.loss.triplets=semihard"),
-    "objective.loss.property_weight=0",  # which would be a loss in every step
+    *("objective.loss.property_weight=0", "objective.loss.correct_weight=0"),  # a loss in every step
 ]
 
 

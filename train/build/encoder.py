@@ -12,6 +12,7 @@ from train.encoder import Encoder
 from train.errors import UserError
 from train.idiom_tokens import read_expressions
 from train.objectives import Objective
+from train.objectives.joint import JointObjective
 from train.processes import Processes
 from train.retention import Distillation, Retention, weights_digest
 from train.settings import ModelSettings, TrainSettings
@@ -63,11 +64,12 @@ def idiom_expressions(
     named = model.idiom_tokens
     if isinstance(named, list):
         return named, []
-    if named == "train":
+    if named is not None and named.partition("/")[0] == "train":
         assert objective is not None  # settings of an evaluation refuse it
-        own = list(dict.fromkeys(expression for expression, _ in objective.idiom_sentences))
+        sentences = _part(objective, named).idiom_sentences
+        own = list(dict.fromkeys(expression for expression, _ in sentences))
         if not own:
-            raise UserError("model.idiom_tokens=train: the training data names no expression")
+            raise UserError(f"model.idiom_tokens={named}: the training data names no expression")
         return own, []
     if named is None:
         return [], []
@@ -78,6 +80,20 @@ def idiom_expressions(
             "text file with one a line"
         )
     return read_expressions(path), [path]
+
+
+def _part(objective: Objective, named: str) -> Objective:
+    """The objective that `train`, or `train/<part of a joint one>`, names."""
+    name = named.partition("/")[2]
+    if not name:
+        return objective
+    parts = objective.parts if isinstance(objective, JointObjective) else {}
+    if name not in parts:
+        raise UserError(
+            f"model.idiom_tokens={named}: the objective has no part {name}"
+            + (f", but {' and '.join(parts)}" if parts else ": it is not joint; give train")
+        )
+    return parts[name]
 
 
 def build_retention(

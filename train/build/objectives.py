@@ -46,11 +46,12 @@ def _triplet_objective(settings: TrainSettings, own: AdaptiveTripletSettings) ->
         groups,
         AdaptiveTripletLoss(
             *(loss.margin, loss.mining_margin, loss.mining_distance, loss.triplets, loss.scope),
-            *(loss.triplet_weight, loss.property_weight),
+            *(loss.triplet_weight, loss.property_weight, loss.correct_weight),
         ),
         batch_size=settings.trainer.batch_size,
         seed=settings.seed,
         shuffled=own.order == "shuffled",
         only_usable=own.groups == "usable",
+        per_expression=own.groups_per_expression,
         files=paths,
     )

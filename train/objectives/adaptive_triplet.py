@@ -20,6 +20,7 @@ from train.prompts import Request
 class _Plan:
     labels: GroupLabels
     num_possible: int  # triplets within groups
+    has_correct: bool  # in some group
 
 
 class AdaptiveTripletObjective:
@@ -33,6 +34,8 @@ class AdaptiveTripletObjective:
         shuffled: an order drawn anew each epoch, instead of the file's.
         only_usable: leave out groups without an incorrect (or without a correct) paraphrase
             (`num_skipped`), which have no triplet of their own.
+        per_expression: groups of an expression an epoch, at most, and the next ones in the next epoch: an
+            expression that has few then counts for as much as one that has many.
         files: that were read.
 
     Raises:
@@ -48,6 +51,7 @@ class AdaptiveTripletObjective:
         seed: int,
         shuffled: bool = True,
         only_usable: bool = True,
+        per_expression: int | None = None,
         files: Sequence[Path] = (),
     ) -> None:
         self._groups = [group for group in groups if group.num_triplets or not only_usable]
@@ -71,6 +75,12 @@ class AdaptiveTripletObjective:
         self.idiom_sentences = [(group.expression, group.sentence) for group in self._groups]
         self._sizes = [len(group.texts) for group in self._groups]
         self._first = np.cumsum([0, *self._sizes]).tolist()
+        by_expression: dict[str, list[int]] = {}
+        for number, group in enumerate(self._groups):
+            by_expression.setdefault(group.expression.casefold(), []).append(number)
+        rng = np.random.default_rng([seed, 3])
+        self._by_expression = [rng.permutation(numbers).tolist() for numbers in by_expression.values()]
+        self._per_expression = per_expression
         self.plain_requests = [
             _request(text) for group in self._groups for text in (*group.correct, *group.incorrect)
         ]
@@ -85,11 +95,14 @@ class AdaptiveTripletObjective:
             f"{len(self._texts)} sentences in {len(self._groups)} groups of "
             f"{len({g.expression for g in self._groups})} expressions{skipped}; {labels} labels, "
             f"{sum(group.num_triplets for group in self._groups)} triplets within groups"
+            + (f"; {self._per_expression} groups of an expression an epoch" if self._per_expression else "")
         )
 
     def plan(self, epoch: int, shards: int) -> list[list[list[int]]]:
         """The epoch's steps: whole groups, equally many steps in every epoch; each cut between groups."""
-        if self.shuffled:
+        if self._per_expression is not None:
+            steps = self._some(self._per_expression, epoch)
+        elif self.shuffled:
             steps = group_steps(self._sizes, self.batch_size, np.random.default_rng([self.seed, epoch, 0]))
         else:
             steps = self._in_order()
@@ -101,6 +114,21 @@ class AdaptiveTripletObjective:
             ]
             for step in steps
         ]
+
+    def _some(self, most: int, epoch: int) -> list[list[int]]:
+        """At most so many groups of each expression, the next ones each epoch; always equally many steps."""
+        most_sentences = 0
+        chosen: list[int] = []
+        for numbers in self._by_expression:
+            most_sentences += sum(sorted(self._sizes[n] for n in numbers)[-most:])
+            chosen += [numbers[(epoch * most + i) % len(numbers)] for i in range(min(most, len(numbers)))]
+        # So many steps hold any choice: were one of them too full for a group, all would be that full.
+        room = self.batch_size - max(self._sizes) + 1
+        sizes = [self._sizes[n] for n in chosen]
+        number = min(-(-most_sentences // room), len(chosen))
+        rng = np.random.default_rng([self.seed, epoch, 0])
+        steps = group_steps(sizes, self.batch_size, rng, num_steps=number)
+        return [[chosen[i] for i in step] for step in steps]
 
     def _in_order(self) -> list[list[int]]:
         """Groups in the file's order, as many a step as fit."""
@@ -122,7 +150,11 @@ class AdaptiveTripletObjective:
         return Batch(
             [_request(self._texts[n]) for n in anchors],
             [group.id for group in groups],
-            _Plan(labels, sum(group.num_triplets for group in groups)),
+            _Plan(
+                labels,
+                sum(group.num_triplets for group in groups),
+                any(group.correct for group in groups),
+            ),
             plain_rows=[i for i, is_sentence in enumerate(labels.is_sentence.tolist()) if not is_sentence],
         )
 
@@ -137,7 +169,10 @@ class AdaptiveTripletObjective:
         }
         has_triplets = self._loss.triplet_weight and result.num_within + result.num_across
         has_property = self._loss.property_weight and plan.num_possible
-        return ObjectiveLoss(result.loss, logs, is_empty=not has_triplets and not has_property)
+        has_correct = self._loss.correct_weight and plan.has_correct
+        return ObjectiveLoss(
+            result.loss, logs, is_empty=not has_triplets and not has_property and not has_correct
+        )
 
 
 def _request(text: str) -> Request:

@@ -25,8 +25,11 @@ class EvaluateSettings(Common):
 
     @model_validator(mode="after")
     def _nothing_is_trained(self) -> Self:
-        if self.model.idiom_tokens == "train":
-            raise ValueError("model.idiom_tokens=train: there is no training data here; list the expressions")
+        named = self.model.idiom_tokens
+        if isinstance(named, str) and named.partition("/")[0] == "train":
+            raise ValueError(
+                f"model.idiom_tokens={named}: there is no training data here; list the expressions"
+            )
         if self.data.extra is not None:
             raise ValueError(f"data.extra={self.data.extra} is training data: leave it out")
         return self

@@ -110,11 +110,12 @@ class TripletLossSettings(Section):
     scope: Literal["all", "within"]
     triplet_weight: Weight
     property_weight: Weight
+    correct_weight: Weight
 
     @model_validator(mode="after")
     def _some_term_counts(self) -> Self:
-        if not self.triplet_weight and not self.property_weight:
-            raise ValueError("with triplet_weight=0 and property_weight=0 there is no loss")
+        if not self.triplet_weight and not self.property_weight and not self.correct_weight:
+            raise ValueError("with triplet_weight=0, property_weight=0 and correct_weight=0 there is no loss")
         return self
 
 
@@ -122,8 +123,18 @@ class AdaptiveTripletSettings(Section):
     name: Literal["adaptive_triplet"]
     order: Literal["file", "shuffled"]
     groups: Literal["all", "usable"]
+    groups_per_expression: Count | None
     one_shot: bool
     loss: TripletLossSettings
+
+    @model_validator(mode="after")
+    def _drawn_groups_have_no_order(self) -> Self:
+        if self.order == "file" and self.groups_per_expression is not None:
+            raise ValueError(
+                f"groups_per_expression={self.groups_per_expression} takes other groups in each epoch, "
+                "which needs order=shuffled"
+            )
+        return self
 
 
 class JointSettings(Section):

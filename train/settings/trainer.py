@@ -19,7 +19,9 @@ class TrainerSettings(Section):
     max_steps: Count | None
     learning_rate: LearningRate
     modules_learning_rate: LearningRate | None
+    idiom_tokens_learning_rate: LearningRate | None
     freeze_encoder: bool
+    only_idiom_tokens: bool
     weight_decay: Ratio
     schedule: Literal["linear", "cosine", "constant"]
     warmup_ratio: Ratio
@@ -33,6 +35,15 @@ class TrainerSettings(Section):
     max_empty_steps: Count
     keep_checkpoints: Count
     log_every: Count
+
+    @model_validator(mode="after")
+    def _one_way_of_freezing(self) -> Self:
+        if self.freeze_encoder and self.only_idiom_tokens:
+            raise ValueError(
+                "freeze_encoder=true trains nothing of the encoder, only_idiom_tokens=true some of it: give "
+                "one of them"
+            )
+        return self
 
     @model_validator(mode="after")
     def _whole_micro_batches(self) -> Self:

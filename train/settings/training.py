@@ -91,6 +91,15 @@ class TrainSettings(Common):
         return self
 
     @model_validator(mode="after")
+    def _tokens_alone_forget_nothing(self) -> Self:
+        if self.trainer.only_idiom_tokens and self.retain.is_on:
+            raise ValueError(
+                "trainer.only_idiom_tokens=true leaves everything else as it is: retain.* has nothing to do "
+                "there; leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _whole_runs_of_idioms(self) -> Self:
         own = self.idiolink_objective
         idioms = own.idioms_per_batch if own else None
