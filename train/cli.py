@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import difflib
 import logging
 import os
 import re
@@ -21,10 +22,10 @@ from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
+from hydra.errors import HydraException, MissingConfigException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from train.errors import UserError
 from train.paths import expanded, is_folder
@@ -94,12 +95,33 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
 
 
 def _hydras(error: Exception) -> str:
-    """Hydra's own message and its cause, without advice that does not apply here."""
+    """What an option or a choice that is not there may have been meant to be; else Hydra's own message and
+    its cause, without advice that does not apply here.
+    """
+    met = error.__cause__
+    if isinstance(met, ConfigAttributeError | ConfigKeyError) and isinstance(met.parent_node, DictConfig):
+        section, _, name = str(met.full_key).rpartition(".")
+        return _unknown("option", section, name, [str(key) for key in met.parent_node if key != "hydra"])
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, name = str(error.missing_cfg_file).rpartition("/")
+        if names := config_names(group):
+            return _unknown("choice", group, name, names)
     cause = f"\n{error.__cause__}" if isinstance(error.__cause__, OmegaConfBaseException) else ""
     text = f"{error}{cause}".partition("Config search path:")[0]
     # Options have no default to append to, but experiments and debug do come with a plus.
     kept = [line for line in text.splitlines() if not line.startswith("To append to your config")]
     return "\n".join(kept).strip()
+
+
+def _unknown(kind: str, place: str, name: str, known: Sequence[str]) -> str:
+    """That there is no such option of a section, or no such choice of a group, and what there is."""
+    if kind == "option":
+        told, sign, there = f"{place}.{name}".lstrip("."), ".", place or "the configuration"
+    else:
+        told, sign, there = f"{place}={name}", "=", place
+    near = difflib.get_close_matches(name, known, n=1)
+    guess = f" Did you mean {place}{sign if place else ''}{near[0]}?" if near else ""
+    return f"{told}: there is no such {kind}.{guess}" + (f"\n{there} has {', '.join(known)}" if known else "")
 
 
 def register_resolvers() -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from train.cli import rewrite_arguments
+from train.cli import compose_config, rewrite_arguments
 from train.errors import UserError
 from train.resume import find_run, saved_config
+from train.settings import TrainSettings, check
 
 MODELS = ["minilm", "pretrained"]
 
@@ -138,3 +139,37 @@ def test_find_run(run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert find_run(["resume=auto", "+experiment=x"]) == "checkpoints/x/two"
     shutil.rmtree(failed)
     assert find_run(["resume=auto", "+experiment=other"]) is None
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        (
+            "trainer.batchsize=3",
+            "trainer.batchsize: there is no such option. Did you mean trainer.batch_size?",
+        ),
+        ("sed=3", "sed: there is no such option. Did you mean seed?"),
+        ("objective.querymode=span", "Did you mean objective.query_mode?\nobjective has name, split,"),
+        ("trainer.batch_size.x=3", "trainer.batch_size.x: there is no such option."),
+        (
+            "benchmark=[idiolnk]",
+            "benchmark=idiolnk: there is no such choice. Did you mean benchmark=idiolink?",
+        ),
+        (
+            "model=minilmm",
+            "model=minilmm: there is no such choice. Did you mean model=minilm?\nmodel has bge_b",
+        ),
+        ("+experiment=zzz", "experiment=zzz: there is no such choice.\nexperiment has adaptive_triplet,"),
+    ],
+)
+def test_what_was_misspelt_is_guessed(override: str, expected: str) -> None:
+    with pytest.raises(UserError) as caught:
+        compose_config("config", override)
+    assert expected in str(caught.value)
+
+
+def test_an_option_of_several_types_is_told_in_one_line() -> None:
+    with pytest.raises(
+        UserError, match=r"1 setting is wrong:\n  eval\.every: must be one of 'epoch' or 'end', or a"
+    ):
+        check(TrainSettings, compose_config("config", "eval.every=sometimes"))

@@ -22,7 +22,7 @@ def check(kind: type[Section], config: dict[str, Any], *, section: str = "") -> 
     try:
         return kind.model_validate(config)
     except ValidationError as error:
-        lines = []
+        found: dict[str, list[str]] = {}  # option → what each branch of its type says
         for e in error.errors():
             path = _option(e["loc"], config)
             option = ".".join([section, *path] if section else path)
@@ -38,11 +38,25 @@ def check(kind: type[Section], config: dict[str, Any], *, section: str = "") -> 
                 text = f"must be one of {e['ctx']['expected']}, got {e['input']!r}"
             else:
                 text = f"{e['msg'].replace('Input should', 'must')}, got {e['input']!r}"
-            line = f"  {option}: {text}" if option else f"  {text}"
-            if line not in lines:
-                lines.append(line)
+            texts = found.setdefault(option, [])
+            if text not in texts:
+                texts.append(text)
+        lines = [
+            f"  {option}: {text}" if option else f"  {text}"
+            for option, texts in found.items()
+            for text in _of_branches(texts)
+        ]
         plural = "s are" if len(lines) > 1 else " is"
         raise UserError(f"{len(lines)} setting{plural} wrong:\n" + "\n".join(lines)) from None
+
+
+def _of_branches(texts: list[str]) -> list[str]:
+    """What an option of several types must be, in one sentence where each says no more than that."""
+    parts = [text.rpartition(", got ") for text in texts]
+    if len({got for _, _, got in parts}) > 1 or not all(what.startswith("must be ") for what, _, _ in parts):
+        return texts
+    what = ", or ".join(what.removeprefix("must be ") for what, _, _ in parts)
+    return [f"must be {what}, got {parts[0][2]}"]
 
 
 def _option(place: tuple[int | str, ...], config: dict[str, Any]) -> list[str]:
