@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -58,3 +63,37 @@ def test_what_cannot_be_is_refused(
     machine(monkeypatch, **there)
     with pytest.raises(UserError, match=expected):
         place(device, precision)
+
+
+FAULTS = """
+import resource, sys
+from train.device import keep_freed_memory
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        bytearray(b"1" * 2**24)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+faults()
+without = faults()
+keep_freed_memory()
+faults()
+print(without, faults())
+"""
+
+
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="glibc's allocator alone is told to keep memory"
+)
+@pytest.mark.parametrize("wanted", ["", "MALLOC_ARENA_MAX"])
+def test_freed_memory_is_kept_for_the_next_pass(wanted: str) -> None:
+    """Unless the user says otherwise."""
+    own = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "GLIBC_TUNABLES"))}
+    own |= {wanted: "8"} if wanted else {}
+    told = subprocess.run(
+        [sys.executable, "-c", FAULTS], env=own, capture_output=True, text=True, check=True, timeout=120
+    ).stdout
+    without, kept = (int(number) for number in told.split())
+    assert without > 10_000, "each block of 16 MB is of fresh pages"
+    assert (kept < without / 50) == (not wanted)
