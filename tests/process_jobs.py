@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from torch.distributed.tensor import DTensor
 
 from tests.attempts import Attempt, Points
 from tests.tiny_runs import composed, resume, train
@@ -20,17 +21,27 @@ from train.device import place, start_processes
 from train.embedding import TrainedEmbeddings
 from train.errors import UserError
 from train.settings import TrainSettings, check
+from train.sharding import shard
 from train.suite import Suite
 
+# What accelerate makes of an `fsdp_config`; it does so for GPUs alone.
+FSDP = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}
 
-def gradients(options: list[str], output: str, *, caching: bool = False) -> None:
+
+def gradients(options: list[str], output: str, *, caching: bool = False, sharded: bool = False) -> None:
     """Gradients of each step of an epoch, with dropout, of the weights as they are, in a file."""
     settings = check(TrainSettings, composed("config", *options))
+    os.environ |= FSDP if sharded else {}
     placement = place("cpu", "fp32")
     accelerator, processes = start_processes(placement)
     objective = build_objective(settings)
     encoder = build_encoder(settings.model, placement)
     encoder.train()
+    if settings.trainer.activation_checkpointing:
+        encoder.checkpoint_activations()
+    if sharded:
+        assert processes.sharding is not None
+        shard(encoder, processes.sharding, processes.count)
     torch.manual_seed(processes.rank)  # what comes before a step must not matter
     embed = TrainedEmbeddings(encoder, accelerator, processes, seed=1, caching=caching)
     parameter_groups(encoder, objective.modules, settings.trainer)
@@ -47,7 +58,9 @@ def gradients(options: list[str], output: str, *, caching: bool = False) -> None
         processes.sum_gradients(objective.modules.parameters(), divide=True)
         for name, p in named.items():
             if p.grad is not None:
-                kept[f"{step}.{name}"] = p.grad.clone()
+                kept[f"{step}.{name}"] = (
+                    p.grad.full_tensor() if isinstance(p.grad, DTensor) else p.grad.clone()
+                )
             p.grad = None
         kept |= {f"{step}.log.{name}": torch.tensor(value) for name, value in logs.items()}
     if processes.is_main:

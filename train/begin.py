@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,10 @@ from train.objectives import Batch, Objective, PartlyPretrained
 from train.processes import Processes
 from train.retention import Retention
 from train.settings import TrainerSettings
+from train.sharding import shard
 from train.token_rows import TokenRows
+
+log = logging.getLogger(__name__)
 
 _MAX_SKIPPED = 20  # steps in a row whose gradient overflowed, under fp16
 
@@ -35,6 +39,13 @@ def begin(
 ) -> tuple[TrainedEmbeddings | FrozenEmbeddings, AcceleratedOptimizer, TrainerState]:
     """Everything as it was at the checkpoint, or as a run starts; the same in all processes."""
     encoder = retention.encoder
+    if trainer.activation_checkpointing:
+        encoder.checkpoint_activations()
+    processes.same_parameters(encoder)
+    if processes.sharding is not None and trainer.freeze_encoder:
+        log.info("the encoder is frozen: every process holds it whole")
+    elif processes.sharding is not None:
+        shard(encoder, processes.sharding, processes.count)
     embed: TrainedEmbeddings | FrozenEmbeddings
     if trainer.freeze_encoder:
         embed = FrozenEmbeddings(encoder, accelerator, processes)
@@ -52,9 +63,7 @@ def begin(
     state = load_training_state(checkpoint, objective.modules, optimizer) if checkpoint else TrainerState()
     if accelerator.scaler is not None and state.grad_scale is not None:
         accelerator.scaler.load_state_dict(accelerator.scaler.state_dict() | {"scale": state.grad_scale})
-    if trainer.activation_checkpointing:
-        encoder.checkpoint_activations()
-    processes.same_parameters(encoder, objective.modules)
+    processes.same_parameters(objective.modules)
     if isinstance(embed, FrozenEmbeddings):
         embed.catch_up(_past_batches(objective, trainer, state))
     return embed, optimizer, state

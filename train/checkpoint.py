@@ -20,6 +20,7 @@ from train.errors import UserError
 from train.objectives import Publishes
 from train.retention import TRAINED, Retention
 from train.runfolder import write_json
+from train.sharding import share_of
 
 log = logging.getLogger(__name__)
 
@@ -264,7 +265,10 @@ def _flatten(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 def _unflatten(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
     content: dict[str, Any] = optimizer.state_dict()
     content["state"] = {}
+    parameters = list(_parameters(optimizer))
     for key, value in tensors.items():
         number, name = key.split(".", 1)
-        content["state"].setdefault(int(number), {})[name] = value
+        is_of_each_weight = value.shape == parameters[int(number)].shape
+        own = share_of(value, parameters[int(number)]) if is_of_each_weight else value
+        content["state"].setdefault(int(number), {})[name] = own
     optimizer.load_state_dict(content)

@@ -17,6 +17,7 @@ from accelerate.utils import DistributedType, InitProcessGroupKwargs
 
 from train.errors import UserError
 from train.processes import Processes
+from train.sharding import sharding_of_launch, unseen_by_accelerate
 
 Precision = Literal["fp32", "bf16", "fp16"]
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -102,21 +103,29 @@ def start_processes(placement: Placement) -> tuple[Accelerator, Processes]:
     """
     if placement.device == "cpu":
         keep_freed_memory()
+    sharding = sharding_of_launch()
+    if sharding is not None and placement.precision == "fp16":
+        raise UserError(
+            "accelerate's fsdp_config: precision=fp16 is not for sharded weights; use precision=bf16 or fp32"
+        )
     # In a sweep one process makes several runs; accelerate keeps the first one's choices for ever.
     AcceleratorState._reset_state(reset_partial_state=not dist.is_initialized())
-    accelerator = Accelerator(
-        mixed_precision="no" if placement.precision == "fp32" else placement.precision,
-        cpu=placement.device == "cpu",
-        kwargs_handlers=[InitProcessGroupKwargs(timeout=_PATIENCE)],
-    )
+    with unseen_by_accelerate():
+        accelerator = Accelerator(
+            mixed_precision="no" if placement.precision == "fp32" else placement.precision,
+            cpu=placement.device == "cpu",
+            kwargs_handlers=[InitProcessGroupKwargs(timeout=_PATIENCE)],
+        )
     if accelerator.distributed_type not in [DistributedType(name) for name in _SUPPORTED]:
         raise UserError(
             f"this launch asks for {accelerator.distributed_type.value}, which is not supported: "
-            "every process holds the whole model (accelerate config: MULTI_GPU, MULTI_CPU or NO)"
+            "every process holds the whole model, or its share by FSDP version 2 (accelerate config: "
+            "MULTI_GPU, MULTI_CPU, FSDP or NO)"
         )
     if dist.is_initialized():
         atexit.register(_leave)
-    return accelerator, Processes(accelerator.process_index, accelerator.num_processes)
+    count = accelerator.num_processes
+    return accelerator, Processes(accelerator.process_index, count, sharding if count > 1 else None)
 
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's malloc.h

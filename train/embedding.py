@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import AutocastKwargs
 from torch import Tensor
 
 from train.encoder import Encoder
@@ -23,6 +24,7 @@ from train.passes import Pass
 from train.processes import Processes
 from train.prompts import Request
 from train.schedule import seed_everything
+from train.sharding import is_sharded, reshard
 
 
 def share_out(passes: Sequence[Pass], count: int) -> list[list[int]]:
@@ -34,6 +36,19 @@ def share_out(passes: Sequence[Pass], count: int) -> list[list[int]]:
         shares[least].append(number)
         loads[least] += passes[number].size
     return shares
+
+
+def deal_out(passes: Sequence[Pass], count: int) -> tuple[list[Pass], list[list[int]]]:
+    """The same for sharded weights: equally many passes for each process, made side by side.
+
+    Returns:
+        The passes, with one more where some process would have one less, and who makes which.
+    """
+    shares = [list(range(rank, len(passes), count)) for rank in range(count)]
+    short = [share for share in shares if len(share) < len(shares[0])]
+    for share in short:
+        share.append(len(passes))
+    return [*passes, *([passes[-1].for_company()] if short else [])], shares
 
 
 class SharedEmbeddings:
@@ -52,10 +67,13 @@ class SharedEmbeddings:
         self._encoder = encoder
         self._processes = processes
         self._autocast = autocast
+        self._is_sharded = is_sharded(encoder)
 
     def plan(self, requests: Sequence[Request]) -> tuple[list[Pass], list[list[int]]]:
         """The passes, and which process makes which."""
         passes = self._encoder.passes(requests, at_least=self._processes.count)
+        if self._is_sharded:
+            return deal_out(passes, self._processes.count)
         return passes, share_out(passes, self._processes.count)
 
     def run(
@@ -71,9 +89,10 @@ class SharedEmbeddings:
             for number in numbers:
                 if seed is not None:
                     seed(number)
-                pieces.append(self._encoder.embed(passes[number]))
+                one = passes[number]
+                pieces.append(self._encoder.embed(one)[: len(one.requests)])
                 if on_progress is not None:
-                    on_progress(len(passes[number].texts))
+                    on_progress(one.num_texts)
         return pieces
 
     def together(
@@ -108,8 +127,9 @@ def embed_all(
     passes, shares = shared.plan(requests)
     mine = shares[processes.rank]
     pieces = shared.run(passes, mine, on_progress=on_progress)
+    reshard(encoder)
     if on_progress is not None:
-        on_progress(sum(len(one.texts) for number, one in enumerate(passes) if number not in set(mine)))
+        on_progress(sum(one.num_texts for number, one in enumerate(passes) if number not in set(mine)))
     return shared.together(pieces, passes, shares)
 
 
@@ -138,7 +158,9 @@ class TrainedEmbeddings:
         self._processes = processes
         self._seed = seed
         self._caching = caching
-        self._shared = SharedEmbeddings(encoder, processes, accelerator.autocast)
+        # Else weights that were cast would stay, of all blocks, until the last pass is made.
+        kept = AutocastKwargs(cache_enabled=not is_sharded(encoder))
+        self._shared = SharedEmbeddings(encoder, processes, lambda: accelerator.autocast(kept))
         self._left: Callable[[], None] = lambda: None
 
     def __call__(
@@ -159,7 +181,7 @@ class TrainedEmbeddings:
             pieces = self._shared.run(passes, mine, seed)
             embeddings = self._shared.together(pieces, passes, shares)
         if on_progress is not None:
-            on_progress(sum(len(one.texts) for one in passes))
+            on_progress(sum(one.num_texts for one in passes))
         seed_everything(self._seed, step, micro)  # of what the objective's own modules draw
         if self._processes.count == 1 and not self._caching:
             return embeddings
@@ -169,7 +191,8 @@ class TrainedEmbeddings:
             assert leaf.grad is not None
             for place, number in enumerate(mine):
                 piece = self._shared.run(passes, [number], seed)[0] if self._caching else pieces[place]
-                piece.backward(leaf.grad[torch.tensor(passes[number].requests)].to(piece.dtype))  # type: ignore[no-untyped-call]
+                rows = torch.tensor(passes[number].requests, dtype=torch.long)
+                piece.backward(leaf.grad[rows].to(piece.dtype))  # type: ignore[no-untyped-call]
 
         self._left = backward_of_passes
         return leaf

@@ -29,6 +29,7 @@ from train.runfolder import RunFolder
 from train.schedule import num_warmup_steps, schedule
 from train.selection import monitor_name, monitored, out_of_patience, update_best
 from train.settings import EvalSettings, TrainerSettings
+from train.sharding import whole
 from train.suite import Suite
 
 log = logging.getLogger(__name__)
@@ -112,7 +113,8 @@ def train_loop(
                 write_best(run.path, saved, card)
             prune(run.path, trainer.keep_checkpoints, state.best_step)
 
-        processes.from_main(save)
+        with whole(encoder, optimizer, is_main=processes.is_main):
+            processes.from_main(save)
         log.info(
             "epoch %.4g, step %d: loss %.4f, %s %.4f%s; %.0f texts/s, scored in %.1f s",
             *(state.epoch + state.step_in_epoch / steps_per_epoch, state.step),
@@ -196,7 +198,8 @@ def train_loop(
             if processes.any(stop_requested()) and state.step < total:
                 if not due:
                     own = run.path, retention, objective.modules, optimizer, state
-                    processes.from_main(lambda: save_checkpoint(*own, None))  # noqa: B023  at once
+                    with whole(encoder, optimizer, is_main=processes.is_main):
+                        processes.from_main(lambda: save_checkpoint(*own, None))  # noqa: B023  at once
                 raise Interrupted(f"stopped after step {state.step}, which is saved")
         if state.scored_step != state.step:  # resumed with nothing left to train
             score_and_save(last=True)

@@ -45,6 +45,15 @@ class Pass(NamedTuple):
         """Tokens, padding included."""
         return len(self.texts) * len(self.texts[0])
 
+    @property
+    def num_texts(self) -> int:
+        """Of those that anything is asked of."""
+        return len(self.texts) if self.requests else 0
+
+    def for_company(self) -> Pass:
+        """A short pass of which nothing is asked: its gradient is zero."""
+        return Pass([self.texts[-1]], [0], [], [], [0])
+
 
 class Tokenizer:
     """A model's tokenizer, which reads no text twice.

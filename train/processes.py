@@ -16,6 +16,8 @@ from train.errors import UserError
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from train.sharding import Sharding
+
 T = TypeVar("T")
 
 _BUCKET = 2**24  # numbers that are summed over the processes at once: 64 MB in float32
@@ -41,10 +43,14 @@ class Processes:
     """Which process this is, and what all of them do together; alone, everything is as it would be anyway.
 
     Each method must be called by all processes, in the same order.
+
+    Attributes:
+        sharding: how the launch wants the weights of what is trained to be shared out, if it does.
     """
 
     rank: int = 0
     count: int = 1
+    sharding: Sharding | None = None
 
     @property
     def is_main(self) -> bool:
@@ -102,7 +108,8 @@ class Processes:
     def sum_gradients(self, parameters: Iterable[nn.Parameter], *, divide: bool = False) -> None:
         """Add up the gradients that the processes have for their shares of the texts.
 
-        A parameter that none of them used has no gradient afterwards either.
+        A parameter that none of them used has no gradient afterwards either. Those of sharded ones are added
+        up by each backward pass, and left alone.
 
         Args:
             divide: take the mean: of what every process computed whole.
@@ -110,8 +117,9 @@ class Processes:
         if self.count == 1:
             return
         import torch
+        from torch.distributed.tensor import DTensor
 
-        chosen = [p for p in parameters if p.requires_grad]
+        chosen = [p for p in parameters if p.requires_grad and not isinstance(p, DTensor)]
         if not chosen:
             return
         used = torch.tensor([float(p.grad is not None) for p in chosen], device=chosen[0].device)

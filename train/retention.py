@@ -22,6 +22,7 @@ from train.processes import Processes
 from train.progress import progress_bar
 from train.prompts import Request
 from train.settings import RetainSettings
+from train.sharding import local, share_of
 
 TRAINED = "trained.safetensors"  # in a checkpoint: the trained weights, where its model has others
 ADAPTER = "adapter"  # in a checkpoint and in best/: the adapters, in peft's own format
@@ -87,21 +88,20 @@ class Retention:
             with self._adapters.merged():
                 yield
             return
-        trained = {name: p.data for name, p in self._trained()} if self._base_weights else {}
+        # In place: what shares out weights over processes knows their memory.
+        own = [(name, p) for name, p in self._trained() if name in self._base_weights]
+        kept = [(p, local(p).clone()) for _, p in own]
         try:
-            with torch.no_grad():
-                for name, p in self._trained():
-                    if name in trained:
-                        p.data = self._interpolated(name, p)
+            for name, p in own:
+                local(p).copy_(self._interpolated(name, p))
             yield
         finally:
-            for name, p in self._trained():
-                if name in trained:
-                    p.data = trained[name]  # the same tensor, not the sum taken back
+            for p, trained in kept:
+                local(p).copy_(trained)  # what was there, not the sum taken back
 
     def _interpolated(self, name: str, p: Tensor) -> Tensor:
-        base = self._base_weights[name].to(p.device).float()
-        return (base + self._interpolation * (p.float() - base)).to(p.dtype)
+        base = local(share_of(self._base_weights[name], p)).to(p.device).float()
+        return (base + self._interpolation * (local(p).float() - base)).to(p.dtype)
 
     def save(self, folder: Path) -> None:
         """Write the published model, and beside it what training goes on from where that is not the same."""
