@@ -14,14 +14,17 @@ from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor
 
 from tests.attempts import Attempt, Points
+from tests.tiny_families import CORPUS
 from tests.tiny_runs import composed, resume, train
-from train.begin import parameter_groups
+from train.begin import Gradients, parameter_groups
 from train.build import build_encoder, build_objective
 from train.device import place, start_processes
 from train.embedding import TrainedEmbeddings
+from train.encoder import Encoder
 from train.errors import UserError
+from train.prompts import Request
 from train.settings import TrainSettings, check
-from train.sharding import shard
+from train.sharding import local, shard
 from train.suite import Suite
 
 # What accelerate makes of an `fsdp_config`; it does so for GPUs alone.
@@ -47,7 +50,7 @@ def gradients(options: list[str], output: str, *, caching: bool = False, sharded
     parameter_groups(encoder, objective.modules, settings.trainer)
     named = {**dict(encoder.named_parameters()), **dict(objective.modules.named_parameters())}
     kept: dict[str, torch.Tensor] = {}
-    for step, shards in enumerate(objective.plan(0, 2)):
+    for step, shards in enumerate(objective.plan(0, 2)[: settings.trainer.max_steps]):
         logs: dict[str, float] = {}
         for micro, anchors in enumerate(shards):
             batch = objective.batch(0, anchors)
@@ -67,6 +70,37 @@ def gradients(options: list[str], output: str, *, caching: bool = False, sharded
         save_file(kept, output)
 
 
+def families(folders: list[str]) -> None:
+    """That each of these models has the same gradients sharded as whole, in two passes a process."""
+    os.environ |= FSDP
+    accelerator, processes = start_processes(place("cpu", "fp32"))
+    assert processes.sharding is not None
+    requests = [Request(sentence) for sentence in CORPUS]
+    for folder in folders:
+        found = []
+        for is_sharded in (False, True):
+            encoder = Encoder.from_pretrained(folder, device="cpu", tokens_per_forward=64)
+            whole = dict(encoder.named_parameters())
+            if is_sharded:
+                shard(encoder, processes.sharding, processes.count)
+            embed = TrainedEmbeddings(encoder, accelerator, processes, seed=1)
+            embeddings = embed(requests, 0)
+            weights = torch.linspace(-1, 1, embeddings.numel()).view_as(embeddings)
+            embed.backward((embeddings * weights).sum())
+            processes.sum_gradients(encoder.parameters())
+            gradients = {name: p.grad for name, p in encoder.named_parameters()}
+            found.append({n: g.full_tensor() if isinstance(g, DTensor) else g for n, g in gradients.items()})
+        assert sum(local(p).numel() for p in encoder.parameters()) < 0.7 * sum(
+            p.numel() for p in whole.values()
+        ), folder
+        scale = max(float(g.norm()) for g in found[0].values() if g is not None)
+        for name, expected in found[0].items():
+            ours = found[1][name]
+            assert (ours is None) == (expected is None), (folder, name)
+            if ours is not None and expected is not None:
+                assert float((ours - expected).norm()) < 1e-5 * scale, (folder, name)
+
+
 def whole_run(
     folder: str,
     options: list[str],
@@ -74,14 +108,21 @@ def whole_run(
     go_on: bool = False,
     die: list[int] | None = None,
     fail: bool = False,
+    stop_in: int | None = None,
+    environment: dict[str, str] | None = None,
 ) -> None:
     """A run, or its continuation.
 
     Args:
         die: process and evaluation at which that process is killed.
         fail: process 1 meets an error of its own when it first scores.
+        stop_in: the step in which process 1 gets SIGTERM.
+        environment: of the launch.
     """
     rank = int(os.environ["RANK"])
+    os.environ |= environment or {}
+    if stop_in is not None and rank == 1:
+        _stop_in(stop_in)
     real, calls = Suite.run, 0
 
     def watched(suite: Suite, *arguments: Any, **named: Any) -> Any:
@@ -115,6 +156,19 @@ def harmed_run(
     if attempt.after is not None:
         threading.Thread(target=_kill_after, args=(attempt.after,), daemon=True).start()
     whole_run(folder, options, go_on=go_on)
+
+
+def _stop_in(step: int) -> None:
+    real, steps = Gradients.gathered_and_clipped, 0
+
+    def watched(gradients: Gradients) -> float:
+        nonlocal steps
+        steps += 1
+        if steps == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(gradients)
+
+    Gradients.gathered_and_clipped = watched  # type: ignore[method-assign]
 
 
 def _kill_after(seconds: float) -> None:

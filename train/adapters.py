@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 from train.encoder import Encoder
 from train.errors import UserError
 from train.runfolder import write_json
+from train.sharding import local, share_of
 
 _NAME = "default"  # peft's own name for a model's only adapter
 _PREFIX = "base_model.model."  # of tensors in peft's files
@@ -86,19 +87,22 @@ class Adapters:
     @contextmanager
     def merged(self) -> Iterator[None]:
         """In here the transformer is a plain one, with W + (alpha / rank) B A for W; then as it was."""
-        kept = [(layer.get_base_layer(), layer.get_base_layer().weight.data) for *_, layer in self._layers]
+        weights = [layer.get_base_layer().weight for *_, layer in self._layers]
+        kept = [local(weight).clone() for weight in weights]
         try:
             with torch.no_grad():
                 for parent, child, layer in self._layers:
                     plain = layer.get_base_layer()
-                    plain.weight.data = plain.weight.data + layer.get_delta_weight(_NAME)
+                    # In place: what shares out weights over processes knows their memory.
+                    delta = share_of(layer.get_delta_weight(_NAME), plain.weight)
+                    local(plain.weight).add_(local(delta))
                     setattr(parent, child, plain)
             yield
         finally:
             for parent, child, layer in self._layers:
                 setattr(parent, child, layer)
-            for plain, weight in kept:  # the same tensors, not the sum taken back
-                plain.weight.data = weight
+            for weight, before in zip(weights, kept, strict=True):  # what was there, not the sum taken back
+                local(weight).copy_(before)
 
     def save(self, folder: Path) -> None:
         """Write the adapters as peft does: `PeftModel.from_pretrained` puts them onto the base model."""

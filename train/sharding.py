@@ -173,13 +173,13 @@ def local(tensor: Tensor) -> Tensor:
     return tensor.detach()
 
 
-def share_of(whole_tensor: Tensor, like: Tensor) -> Tensor:
-    """A tensor that all processes have whole, shared out as `like` is, if it is."""
+def share_of(tensor: Tensor, like: Tensor) -> Tensor:
+    """A tensor that all processes have, whole or shared out, shared out as `like` is, if it is."""
     if not isinstance(like, DTensor):
-        return whole_tensor
-    return distribute_tensor(
-        whole_tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None
-    )
+        return tensor
+    if isinstance(tensor, DTensor):
+        return tensor.redistribute(placements=like.placements)
+    return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
 @contextmanager
