@@ -168,7 +168,7 @@ def _stop_in(step: int) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
         return real(gradients)
 
-    Gradients.gathered_and_clipped = watched  # type: ignore[method-assign]
+    Gradients.gathered_and_clipped = watched  # type: ignore[assignment,method-assign]
 
 
 def _kill_after(seconds: float) -> None:

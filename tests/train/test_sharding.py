@@ -205,8 +205,7 @@ def test_what_else_is_trained(
     for path in (tmp_path / "one" / "step_2").rglob("*.safetensors"):
         a, b = load_file(path), load_file(tmp_path / "two" / path.relative_to(tmp_path / "one"))
         assert a.keys() == b.keys()
-        close = {"rtol": 1e-3, "atol": 1e-6}
-        assert all(torch.allclose(a[key], b[key], **close) for key in a), path
+        assert all(torch.allclose(a[key], b[key], rtol=1e-3, atol=1e-6) for key in a), path
     ours, theirs = (json.loads((tmp_path / n / "scores.json").read_text()) for n in ("one", "two"))
     assert ours["scores"] == pytest.approx(theirs["scores"], abs=1e-6)
     assert weights(tmp_path / "two" / "best").keys() == weights(tmp_path / "one" / "best").keys()
