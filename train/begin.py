@@ -42,8 +42,8 @@ def begin(
     if trainer.activation_checkpointing:
         encoder.checkpoint_activations()
     processes.same_parameters(encoder)
-    if processes.sharding is not None and trainer.freeze_encoder:
-        log.info("the encoder is frozen: every process holds it whole")
+    if processes.sharding is not None and (trainer.freeze_encoder or trainer.only_idiom_tokens):
+        log.info("little or nothing of the encoder is trained: every process holds it whole")
     elif processes.sharding is not None:
         shard(encoder, processes.sharding, processes.count)
     embed: TrainedEmbeddings | FrozenEmbeddings

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from train.encoder import Encoder
 from train.errors import UserError
+from train.sharding import local, share_of
 
 
 class TokenRows:
@@ -33,15 +34,15 @@ class TokenRows:
         self._weight: nn.Parameter = embedder.auto_model.get_input_embeddings().weight
         vocabulary = embedder.tokenizer.get_vocab()
         ids = sorted(vocabulary[token] for token in encoder.idiom_tokens.expressions)
-        self._rows = torch.tensor(ids, device=self._weight.device)
+        self._is_own = torch.zeros(len(self._weight), 1, dtype=torch.bool, device=self._weight.device)
+        self._is_own[torch.tensor(ids, device=self._weight.device)] = True
         self._before: Tensor | None = None
 
     def train_alone(self) -> None:
         """Nothing else of the encoder gets a gradient from now on."""
         self._encoder.requires_grad_(False)
         self._weight.requires_grad_(True)
-        is_other = torch.ones(len(self._weight), 1, dtype=torch.bool, device=self._weight.device)
-        is_other[self._rows] = False
+        is_other = ~self._is_own
         self._weight.register_hook(  # type: ignore[no-untyped-call]
             lambda gradient: gradient.masked_fill(is_other, 0.0)
         )
@@ -50,14 +51,15 @@ class TokenRows:
         """Make their steps so many times as long: AdamW's step, decay included, is proportional to its
         learning rate, so this is a learning rate so many times as high.
         """
+        rows = local(share_of(self._is_own, self._weight))[:, 0].nonzero()[:, 0]  # in this process
 
         def before(*_: Any) -> None:
-            self._before = self._weight.detach()[self._rows]
+            self._before = local(self._weight)[rows]
 
         def after(*_: Any) -> None:
             assert self._before is not None
-            with torch.no_grad():
-                self._weight[self._rows] = self._before + factor * (self._weight[self._rows] - self._before)
+            weight = local(self._weight)
+            weight[rows] = self._before + factor * (weight[rows] - self._before)
 
         optimizer.register_step_pre_hook(before)
         optimizer.register_step_post_hook(after)

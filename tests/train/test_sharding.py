@@ -190,7 +190,8 @@ def test_a_stopped_run_goes_on(launches: Launches, sharded: Path, tmp_path: Path
         ["retain.lora.rank=4", "retain.lora.dropout=0.1", "trainer.gradient_caching=true"],
         [
             *("retain.interpolation=0.7", "retain.distillation=0.5", "model.idiom_tokens=train"),
-            *("trainer.activation_checkpointing=true", "eval.every=1"),
+            *("trainer.idiom_tokens_learning_rate=0.01", "eval.every=1"),
+            "trainer.activation_checkpointing=true",
         ],
         pytest.param(["trainer.freeze_encoder=true"], marks=pytest.mark.slow),
     ],
