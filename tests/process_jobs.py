@@ -23,9 +23,10 @@ from train.embedding import TrainedEmbeddings
 from train.encoder import Encoder
 from train.errors import UserError
 from train.prompts import Request
-from train.settings import TrainSettings, check
+from train.settings import EvaluateSettings, TrainSettings, check
 from train.sharding import local, shard
 from train.suite import Suite
+from train.zero_shot import zero_shot
 
 # What accelerate makes of an `fsdp_config`; it does so for GPUs alone.
 FSDP = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}
@@ -139,6 +140,12 @@ def whole_run(
         resume(Path(folder), *options)
     else:
         train(Path(folder) if rank == 0 else Path("not_the_main_one"), options)
+
+
+def evaluation(options: list[str]) -> None:
+    """`train.evaluate`."""
+    config = composed("evaluate", *options)
+    zero_shot(check(EvaluateSettings, config), config)
 
 
 def harmed_run(

@@ -112,6 +112,20 @@ def test_a_run_of_two_processes_is_that_of_one_and_goes_on_after_a_kill(
         assert_same_run(tmp_path / "two", folder)
 
 
+def test_an_evaluation_is_shared_out_and_gives_the_scores_of_one(
+    launches: Launches, tmp_path: Path, tiny_path: Path
+) -> None:
+    own = ["data=sample", "device=cpu", "model=pretrained", f"model.path={tiny_path}", "split=val"]
+    process_jobs.evaluation([*own, f"output={tmp_path / 'one.json'}"])
+    ended = launches(2, "tests.process_jobs:evaluation", options=[*own, f"output={tmp_path / 'two.json'}"])
+    assert [status for status, _ in ended] == [0, 0], ended
+    one, two = (json.loads((tmp_path / f"{n}.json").read_text())["scores"] for n in ("one", "two"))
+    assert len(one) > 20
+    assert two == pytest.approx(one, abs=1e-6)
+    assert "idiolink/val/span/r_precision" in ended[0][1]
+    assert "idiolink/val/span/r_precision" not in ended[1][1], "the main process alone shows the table"
+
+
 def test_an_error_of_one_process_ends_all(launches: Launches, tmp_path: Path, options: list[str]) -> None:
     ended = launches(
         2, "tests.process_jobs:whole_run", folder=str(tmp_path / "run"), options=options, fail=True
