@@ -14,6 +14,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling as Poolin
 from torch import Tensor, nn
 
 from train.errors import UserError
+from train.idiom_rules import remove_rules, write_rules
 from train.idiom_tokens import FILE as IDIOM_TOKENS_FILE
 from train.idiom_tokens import IdiomTokens, add_idiom_tokens, load_idiom_tokens
 from train.loading import keep_attention, load_model, num_positions, prompts_of, quiet, where_it_is
@@ -134,6 +135,8 @@ class Encoder(nn.Module):
         except ValueError as error:
             raise UserError(f"model {path}: {error}") from None
         idioms = load_idiom_tokens(found, model, revision=revision, local_files_only=offline)
+        if idioms is not None:
+            remove_rules(model.tokenizer, idioms.expressions)
         if idioms is not None and replace_expressions is not None:
             idioms.replace = replace_expressions
         elif replace_expressions:
@@ -180,6 +183,8 @@ class Encoder(nn.Module):
         (Path(folder) / IDIOM_TOKENS_FILE).unlink(missing_ok=True)
         if self.idiom_tokens is not None:
             self.idiom_tokens.save(folder)
+            if self.idiom_tokens.replace:
+                write_rules(Path(folder), self.model.tokenizer, self.idiom_tokens.expressions)
 
     # ---------------------------------------------------------------- for users
 

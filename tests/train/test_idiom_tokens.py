@@ -522,3 +522,70 @@ def test_triplets_are_read_with_tokens(
         assert kept["replace"] == (option == "null")
         assert list(kept["expressions"]) == ["IDhomerunID", "IDcasestudyID"]
     assert losses[0] != losses[1]
+
+
+SENTENCES = [
+    "He hit a Home-Run, then two home runs (home run).",
+    "Nobody had spilled the beans about the loud alto-falantes.",
+    "SPILL THE BEANS! In the homerun nobody spills all the beans.",
+]
+
+
+def test_any_library_reads_a_saved_model_as_it_learnt_to(encoder: Encoder, tmp_path: Path) -> None:
+    """Expressions inflected, hyphenated and in capitals, by plain sentence-transformers; also saved again."""
+    encoder.eval()
+    encoder.save(tmp_path / "first")
+    Encoder.from_pretrained(tmp_path / "first", device="cpu").save(tmp_path / "second")
+    for name in ("first", "second"):
+        plain = SentenceTransformer(str(tmp_path / name), device="cpu")
+        tokens = plain.tokenizer.tokenize(SENTENCES[0])
+        assert tokens.count("idhomerunid") == 3, tokens
+        ours = Encoder.from_pretrained(tmp_path / name, device="cpu").encode(SENTENCES)
+        torch.testing.assert_close(plain.encode(SENTENCES, convert_to_tensor=True), ours, atol=1e-6, rtol=0)
+        torch.testing.assert_close(encoder.encode(SENTENCES), ours, atol=1e-6, rtol=0)
+    rules = [
+        [
+            step["type"]
+            for step in json.loads((tmp_path / name / "tokenizer.json").read_text())["normalizer"][
+                "normalizers"
+            ]
+        ]
+        for name in ("first", "second")
+    ]
+    assert rules[0] == rules[1] == ["BertNormalizer", *["Replace"] * len(IDIOMS)]
+
+
+def test_where_texts_stay_as_they_are_no_rule_replaces_in_them(encoder: Encoder, tmp_path: Path) -> None:
+    encoder.save(tmp_path / "with")
+    loaded = Encoder.from_pretrained(tmp_path / "with", device="cpu", replace_expressions=False)
+    assert "idhomerunid" not in loaded.model.tokenizer.tokenize(SENTENCES[0])
+    loaded.save(tmp_path / "without")
+    plain = SentenceTransformer(str(tmp_path / "without"), device="cpu")
+    assert "idhomerunid" not in plain.tokenizer.tokenize(SENTENCES[0])
+    assert "idhomerunid" in plain.tokenizer.tokenize("IDhomerunID")
+
+
+def test_other_tokenizers_have_rules_too(other: Encoder, tmp_path: Path) -> None:
+    other.add_idiom_tokens([*IDIOMS, "má-fé"])
+    other.save(tmp_path / "model")
+    other.eval()
+    texts = [*SENTENCES, "Was it má-fé, MÁ FÉ?"]
+    plain = SentenceTransformer(str(tmp_path / "model"), device="cpu").encode(texts, convert_to_tensor=True)
+    torch.testing.assert_close(plain, other.encode(texts), atol=1e-6, rtol=0)
+    again = Encoder.from_pretrained(tmp_path / "model", device="cpu")
+    torch.testing.assert_close(again.encode(texts), other.encode(texts), atol=1e-6, rtol=0)
+
+
+def test_a_tokenizer_that_cannot_have_rules_stays_as_it_is(
+    encoder: Encoder, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO")
+    encoder.save(tmp_path / "with")
+    monkeypatch.setattr("train.idiom_rules._reads_alike", lambda *_: False)
+    encoder.save(tmp_path / "without")
+    assert "does not put idiom tokens into texts by itself" in caplog.text
+    state = json.loads((tmp_path / "without" / "tokenizer.json").read_text(encoding="utf-8"))["normalizer"]
+    assert state["type"] == "BertNormalizer"
+    loaded = Encoder.from_pretrained(tmp_path / "without", device="cpu")
+    expected = Encoder.from_pretrained(tmp_path / "with", device="cpu").encode(SENTENCES)
+    torch.testing.assert_close(loaded.encode(SENTENCES), expected, atol=1e-6, rtol=0)

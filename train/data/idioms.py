@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 _HYPHENS = r"\-\u2010\u2011\u2013"  # in a character class
@@ -85,8 +85,21 @@ def expression_pattern(expression: str) -> re.Pattern[str]:
     Raises:
         ValueError: if the expression holds no letter or digit.
     """
-    parts = ["(?:" + "|".join(map(_spelling, forms)) + ")" for forms in _word_forms(expression)]
-    return re.compile(rf"(?<!{_IN_A_WORD}){_GAP.join(parts)}(?!{_IN_A_WORD})", re.IGNORECASE)
+    return re.compile(_pattern(_word_forms(expression)), re.IGNORECASE)
+
+
+def normalized_pattern(expression: str, normalize: Callable[[str], str]) -> str:
+    """The same for texts that a tokenizer has normalised: in lower case, say, and without accents.
+
+    It needs no flags, and tokenizers (Oniguruma) read it as Python does.
+    """
+    forms = [list(dict.fromkeys(map(normalize, words))) for words in _word_forms(expression)]
+    return _pattern(forms)
+
+
+def _pattern(forms: Sequence[Sequence[str]]) -> str:
+    parts = ["(?:" + "|".join(map(_spelling, words)) + ")" for words in forms]
+    return rf"(?<!{_IN_A_WORD}){_GAP.join(parts)}(?!{_IN_A_WORD})"
 
 
 class ExpressionIndex:
