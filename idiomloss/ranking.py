@@ -14,7 +14,9 @@ def pairwise_hinge(scores: Tensor, ranks: Tensor, margin: float = 1.0) -> Tensor
 
         L = mean over (i, j) with r_i < r_j of  max(0, m - (s_i - s_j))
 
-    with scores s, gold ranks r (0 = best) and margin m, in units of the scores.
+    with scores s, gold ranks r (0 = best) and margin m, in units of the scores. It is also the mean over all
+    (i, j), i != j, of max(0, m - sign(r_j - r_i) (s_i - s_j)), in which each pair comes twice with one value:
+    a sign factor for the order changes nothing, as long as it is positive where i is the better.
 
     Args:
         scores: (B, N), any floating type; computed in float32 at least.
@@ -63,18 +65,20 @@ def listwise_softmax(scores: Tensor, ranks: Tensor, gold_temperature: float = 1.
     return -(gold * functional.log_softmax(scores, dim=1)).sum(1)
 
 
-def top1_hinge(scores: Tensor, ranks: Tensor, margin: float = 1.0) -> Tensor:
+def top1_hinge(scores: Tensor, ranks: Tensor, margin: float = 1.0, *, bounded: bool = True) -> Tensor:
     """The best candidate is to score higher than each other one, by a margin; their order is left open.
 
         L = mean over j with r_j > 0 of  max(0, m - (s_best - s_j))
 
     with scores s, gold ranks r (0 = best) and margin m, in units of the scores. The hinge bounds each term
-    from below: without it, pushing one candidate further and further away would pay for any other's place.
+    from below: without it (`bounded=False`), pushing one candidate further and further away pays for any
+    other's place, and the loss falls for ever.
 
     Args:
         scores: (B, N), any floating type; computed in float32 at least.
         ranks: int (B, N), in each row an order of 0 … N - 1.
         margin: m.
+        bounded: with the hinge; else each term is m - (s_best - s_j).
 
     Returns:
         (B,), one loss an item.
@@ -85,7 +89,8 @@ def top1_hinge(scores: Tensor, ranks: Tensor, margin: float = 1.0) -> Tensor:
     scores = _checked(scores, ranks, margin=margin)
     best = scores.gather(1, (ranks == 0).int().argmax(1, keepdim=True))  # (B, 1)
     others = (ranks > 0).to(scores.dtype)
-    return ((margin - (best - scores)).clamp(min=0) * others).sum(1) / others.sum(1)
+    terms = margin - (best - scores)
+    return ((terms.clamp(min=0) if bounded else terms) * others).sum(1) / others.sum(1)
 
 
 class PairwiseHingeLoss(nn.Module):
@@ -137,19 +142,20 @@ class Top1HingeLoss(nn.Module):
     """:func:`top1_hinge`, averaged over items.
 
     Args:
-        margin: see there.
+        margin, bounded: see there.
     """
 
-    def __init__(self, margin: float = 1.0) -> None:
+    def __init__(self, margin: float = 1.0, *, bounded: bool = True) -> None:
         super().__init__()
         self.margin = margin
+        self.bounded = bounded
 
     def forward(self, scores: Tensor, ranks: Tensor) -> Tensor:
         """A scalar from (B, N) and (B, N); zero, with a graph, where B is 0."""
-        return _mean(top1_hinge(scores, ranks, self.margin))
+        return _mean(top1_hinge(scores, ranks, self.margin, bounded=self.bounded))
 
     def extra_repr(self) -> str:
-        return f"margin={self.margin}"
+        return f"margin={self.margin}, bounded={self.bounded}"
 
 
 def _mean(terms: Tensor) -> Tensor:

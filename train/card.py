@@ -61,8 +61,8 @@ _PROMPTS = """
 It was trained with prompts before its texts: `model.encode_query(…)` and `model.encode_document(…)` add them.
 """
 _IDIOM_TOKENS = """
-It reads the expressions in `idiom_tokens.json` as one token each, "home run" as `IDhomerunID`: its tokenizer puts
-them into texts, and where a tokenizer cannot, `Encoder` does.
+It reads the expressions in `idiom_tokens.json` as one token each, "home run" as `IDhomerunID`: its tokenizer
+puts them into texts, and where a tokenizer cannot, `Encoder` does.
 """
 _EXPERTS = """
 `experts/` holds what was trained beside the encoder for AdMIRe; `train.evaluate` scores it too.

@@ -87,6 +87,33 @@ def test_gradcheck(module: Module) -> None:
     assert torch.autograd.gradcheck(lambda s: module(0.7)(s, ranks), (scores.requires_grad_(),))
 
 
+def test_a_sign_factor_over_all_pairs_is_the_same_pairwise_loss() -> None:
+    scores, ranks = random_case(seed=7)
+    for item, (s, r) in enumerate(zip(scores, ranks, strict=True)):
+        terms = [
+            (0.7 - (r[j] - r[i]).sign() * (s[i] - s[j])).clamp(min=0)
+            for i in range(N)
+            for j in range(N)
+            if i != j
+        ]
+        torch.testing.assert_close(pairwise_hinge(scores, ranks, 0.7)[item], torch.stack(terms).mean())
+
+
+def test_without_its_hinge_one_candidate_pays_for_another() -> None:
+    """The second best stands above the best: the hinge sees it, whatever the last one's score."""
+    ranks = torch.arange(5)[None]
+    for last, unbounded in ((0.0, (2.0 - 0.0 - 0.0 + 0.0) / 4), (-8.0, (2.0 - 0.0 - 0.0 - 8.0) / 4)):
+        scores = torch.tensor([[1.0, 2.0, 0.0, 0.0, last]], requires_grad=True)
+        assert top1_hinge(scores, ranks).item() == pytest.approx(2.0 / 4)
+        loss = Top1HingeLoss(bounded=False)(scores, ranks)
+        assert loss.item() == pytest.approx(unbounded)
+        (gradient,) = torch.autograd.grad(loss, scores)
+        assert gradient.tolist() == [[-1.0, 0.25, 0.25, 0.25, 0.25]]
+    scores, ranks = random_case(seed=8)
+    own = Top1HingeLoss(0.7, bounded=False)
+    assert torch.autograd.gradcheck(lambda s: own(s, ranks), (scores.requires_grad_(),))
+
+
 def test_by_hand() -> None:
     """Candidates in gold order, scores 3, 1, 2, 0, 0; margin 1."""
     scores, ranks = torch.tensor([[3.0, 1.0, 2.0, 0.0, 0.0]]), torch.arange(5)[None]

@@ -51,7 +51,7 @@ def admire_objective(settings: TrainSettings, own: AdmireObjectiveSettings) -> A
     losses: dict[str, nn.Module] = {
         "pairwise": PairwiseHingeLoss(loss.margin),
         "listwise": ListwiseSoftmaxLoss(loss.gold_temperature),
-        "top1": Top1HingeLoss(loss.margin),
+        "top1": Top1HingeLoss(loss.margin, bounded=loss.bounded),
     }
     torch.manual_seed(settings.seed)  # of the experts' first weights
     options = ExpertsOptions(

@@ -160,6 +160,7 @@ class ClipSettings(Section):
 class ExpertsLossSettings(Section):
     rank: Literal["pairwise", "listwise", "top1"]
     margin: Weight
+    bounded: bool
     gold_temperature: Temperature
     rank_weight: Weight
     sense_weight: Weight
