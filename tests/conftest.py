@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.tiny_models import tiny_sentence_transformer
 from tests.tiny_runs import DRAWN, KEY
@@ -16,6 +17,8 @@ from train.encoder import Encoder
 
 ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may wait for a network
+# One thread, here and in what tests start: results that are compared must be rounded alike.
+torch.set_num_threads(int(os.environ.setdefault("OMP_NUM_THREADS", "1")))
 
 
 @pytest.fixture(scope="session")

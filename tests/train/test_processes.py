@@ -116,6 +116,7 @@ def test_an_evaluation_is_shared_out_and_gives_the_scores_of_one(
     launches: Launches, tmp_path: Path, tiny_path: Path
 ) -> None:
     own = ["data=sample", "device=cpu", "model=pretrained", f"model.path={tiny_path}", "split=val"]
+    own += ["benchmarks=[idiolink,semeval2022]"]
     process_jobs.evaluation([*own, f"output={tmp_path / 'one.json'}"])
     ended = launches(2, "tests.process_jobs:evaluation", options=[*own, f"output={tmp_path / 'two.json'}"])
     assert [status for status, _ in ended] == [0, 0], ended

@@ -193,7 +193,7 @@ def test_a_stopped_run_goes_on(launches: Launches, sharded: Path, tmp_path: Path
             *("trainer.idiom_tokens_learning_rate=0.01", "eval.every=1"),
             "trainer.activation_checkpointing=true",
         ],
-        pytest.param(["trainer.freeze_encoder=true"], marks=pytest.mark.slow),
+        pytest.param(["trainer.freeze_encoder=true", "benchmark=[admire]"], marks=pytest.mark.slow),
     ],
     ids=["adapters", "interpolation", "frozen"],
 )
