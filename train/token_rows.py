@@ -27,7 +27,8 @@ class TokenRows:
     def __init__(self, encoder: Encoder, option: str) -> None:
         if encoder.idiom_tokens is None:
             raise UserError(
-                f"{option}: the model has no idiom tokens; model.idiom_tokens=train gives it some"
+                f"{option}: the model has no idiom tokens; model.idiom_tokens=train gives it some, or leave "
+                f"the option out ({option.partition('=')[0]}=null or false)"
             )
         embedder: Any = encoder.model[0]
         self._encoder = encoder
