@@ -19,6 +19,7 @@ from torch import nn
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
 
+from train.attention import use_short_attention
 from train.errors import UserError
 from train.hub import first_line, is_cached, why_unavailable
 from train.prompts import Prompts
@@ -110,6 +111,7 @@ def load_model(
                 model[0].auto_model.config.is_causal = not bidirectional
             if _sees_ahead(model):
                 model[0].auto_model.set_attn_implementation("eager")
+            use_short_attention(model[0].auto_model)
             _settle_length(model)
             _settle_end(
                 model, get_tokenizer_config(path, revision=revision, local_files_only=local_files_only)
