@@ -187,7 +187,7 @@ class Points:
         import train.fine_tune
         from train.encoder import Encoder
 
-        forward, build = Encoder._forward_chunk, train.build.build_encoder
+        forward, build = Encoder.embed, train.build.build_encoder
 
         def watched_forward(encoder: Encoder, *arguments: Any) -> Any:
             untrained = not (self._folder / "baseline.json").exists()
@@ -200,7 +200,7 @@ class Points:
                 self._scoring = "re-scoring"
             return build(*arguments)
 
-        patch.object(Encoder, "_forward_chunk", watched_forward).start()
+        patch.object(Encoder, "embed", watched_forward).start()
         patch.object(train.fine_tune, "build_encoder", watched_build).start()
         sys.addaudithook(self._on_event)
 

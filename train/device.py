@@ -46,8 +46,7 @@ class Placement:
         """Padded tokens a forward pass that keep this device busy without waste.
 
         On a CPU short passes of equal length are fastest (less padding, and activations stay in its
-        caches; MiniLM trains as fast with 256 as with 1024, faster between; in bf16, where products take
-        less of the time, 2048 is a tenth faster than 512); a GPU wants long ones.
+        caches; measured with MiniLM, RESULTS.md); a GPU wants long ones.
         """
         if self.device == "cpu":
             return 512 if self.precision == "fp32" else 2048

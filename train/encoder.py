@@ -19,9 +19,8 @@ from train.idiom_tokens import FILE as IDIOM_TOKENS_FILE
 from train.idiom_tokens import IdiomTokens, add_idiom_tokens, load_idiom_tokens
 from train.loading import keep_attention, load_model, num_positions, prompts_of, quiet, where_it_is
 from train.passes import Pass, Tokenizer, Tokens, cut, tokens_of_span
+from train.pooling import pool_sentences, pool_spans
 from train.prompts import Prompts, Request, Role, find_span
-
-_MAX_SPAN_ELEMENTS = 2**26  # numbers in memory while spans are pooled: 256 MB in float32
 
 
 class Encoder(nn.Module):
@@ -363,51 +362,16 @@ class Encoder(nn.Module):
         return passes
 
     def embed(self, one: Pass) -> Tensor:
-        """(n, D), a row for each of the pass' `requests`."""
-        return self._forward_chunk(one.texts, one.rows, one.skipped, one.spans)
-
-    def _forward_chunk(
-        self,
-        batch: list[list[int]],
-        rows: list[int],
-        skipped: Sequence[int],
-        spans: list[tuple[int, list[int]]],
-    ) -> Tensor:
-        """One pass of the transformer, pooled for the sentences `rows`, then for the `spans`.
-
-        Args:
-            skipped: of each of the `rows`, how many tokens at its start are not pooled.
-        """
-        features = self._tokenizer.pad(batch, self.device)
-        length = features["input_ids"].shape[1]
+        """(n, D), a row for each of the pass' `requests`: first its sentences, then its spans."""
+        features = self._tokenizer.pad(one.texts, self.device)
         modules = list(self.model)
         for module in modules[: self._pooling_at]:
             features = module(features)
-        token_embeddings: Tensor = features["token_embeddings"]  # (B, T, D)
-        pooled = []
-        if any(skipped):
-            mask = features["attention_mask"]
-            for row, num_prompt in zip(rows, skipped, strict=True):
-                own = {"token_embeddings": token_embeddings[row : row + 1], "prompt_length": num_prompt}
-                own["attention_mask"] = mask[row : row + 1]
-                pooled.append(modules[self._pooling_at](own)["sentence_embedding"])
-        elif rows:
-            features = modules[self._pooling_at](features)
-            pooled.append(features["sentence_embedding"][torch.tensor(rows, device=self.device)])
-        if spans:
-            of_row = torch.tensor([row for row, _ in spans])
-            weights = torch.zeros(len(spans), length)
-            for s, (_, positions) in enumerate(spans):
-                weights[s, positions] = 1.0 / len(positions)
-            weights = weights.to(self.device, token_embeddings.dtype)
-            # (S, T, D) · (S, T, 1) → (S, D); no matrix product, which autocast would round to bfloat16
-            at_once = max(_MAX_SPAN_ELEMENTS // token_embeddings[0].numel(), 1)
-            for some, of_some in zip(
-                torch.split(weights, at_once), torch.split(of_row.to(self.device), at_once), strict=True
-            ):
-                means = (token_embeddings[of_some] * some[:, :, None]).sum(1)
-                # In the place of each of several poolings side by side, as of [CLS] and [SEP].
-                pooled.append(means.repeat(1, self._num_pooled))
+        pooled = pool_sentences(modules[self._pooling_at], features, one.rows, one.skipped)
+        if one.spans:
+            means = pool_spans(features["token_embeddings"], one.spans)
+            # In the place of each of several poolings side by side, as of [CLS] and [SEP].
+            pooled.append(means.repeat(1, self._num_pooled))
         features = dict(features, sentence_embedding=torch.cat(pooled))
         for module in modules[self._pooling_at + 1 :]:
             features = module(features)
