@@ -217,6 +217,8 @@ def _advice(error: Exception) -> str:
             "model.revision unset (the Hub then converts the main branch), or name a converted one, such as "
             "model.revision=refs/pr/1"
         )
+    if "deserializ" in text:  # safetensors' own words
+        return f"a .safetensors file of it is damaged or cut off ({first_line(error)}): get it again"
     return first_line(error)
 
 
