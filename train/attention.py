@@ -35,7 +35,7 @@ def attend(
     is_causal: bool | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """What transformers' `sdpa_attention_forward` computes, and that itself for long texts.
+    """What transformers' `sdpa_attention_forward` computes, as exactly, and that itself for long texts.
 
     Which of both is decided by the length alone, so that a pass is computed the same way with a graph and
     without.
@@ -65,12 +65,14 @@ def attend(
     key, value = repeat_kv(key, groups), repeat_kv(value, groups)
     if attention_mask is None and (getattr(module, "is_causal", True) if is_causal is None else is_causal):
         attention_mask = torch.ones(length, length, dtype=torch.bool, device=query.device).tril()
-    scores = (query * (query.shape[-1] ** -0.5 if scaling is None else scaling)) @ key.transpose(2, 3)
-    if attention_mask is not None:
-        unseen = torch.zeros_like(attention_mask, dtype=scores.dtype)
-        scores = scores + unseen.masked_fill_(~attention_mask, torch.finfo(scores.dtype).min)
-    weights = nn.functional.dropout(scores.softmax(dim=-1), dropout, module.training)
-    return (weights.to(value.dtype) @ value).transpose(1, 2).contiguous(), None
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    with torch.autocast(query.device.type, enabled=False):  # scores in float32, as the fused kernel has them
+        scores = (query.float() * scale) @ key.float().transpose(2, 3)
+        if attention_mask is not None:
+            unseen = torch.zeros_like(attention_mask, dtype=scores.dtype)
+            scores = scores + unseen.masked_fill_(~attention_mask, torch.finfo(scores.dtype).min)
+        weights = nn.functional.dropout(scores.softmax(dim=-1), dropout, module.training)
+        return (weights.to(value.dtype) @ value).transpose(1, 2).contiguous(), None
 
 
 AttentionInterface.register(_NAME, attend)

@@ -18,7 +18,7 @@ import textwrap
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -29,7 +29,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 
 from train.errors import UserError
 from train.paths import expanded, is_folder
-from train.processes import has_peers, rank_of_launch
+from train.processes import has_peers, is_lost_peer, rank_of_launch
 from train.resume import find_run, holds_a_run
 from train.search.sweeper import register
 
@@ -49,7 +49,8 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
     The task gets plain, resolved containers. A :class:`UserError`, or one of Hydra's, becomes a message
     and exit status 2; an interrupt 130; anything unexpected a short message, the traceback in a file,
     and 1. In a sweep a job that fails says so and the next one starts; the sweep's status is the first
-    failure's. Of several processes of one launch the main one has the run folder, and talks.
+    failure's. Of several processes of one launch the main one has the run folder, and talks; their sweep
+    ends with the first failure, since it may be one process' alone.
     """
     wants_traceback = os.environ.get(_TRACEBACKS) == "1"
     os.environ[_TRACEBACKS] = "1"  # makes Hydra raise instead of printing a traceback of its own
@@ -61,11 +62,17 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
         register_resolvers()  # again, where a launcher runs the job in a process of its own
         resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         assert isinstance(resolved, dict)
+        is_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
         try:
             return task({str(key): value for key, value in resolved.items()})
-        except UserError as error:
-            _remove_unused_folder()
-            if HydraConfig.get().mode == RunMode.MULTIRUN:
+        except Exception as error:
+            if isinstance(error, UserError):
+                _remove_unused_folder()
+            if is_sweep and has_peers() and not wants_traceback:
+                _end(error)
+            if not isinstance(error, UserError):
+                raise
+            if is_sweep:
                 print(f"error: job {HydraConfig.get().job.num}: {error}", file=sys.stderr, flush=True)
                 raise
             failures.append(error)  # raised below: Hydra would add words of its own
@@ -85,13 +92,20 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
     except Exception as error:
         if wants_traceback:
             raise
-        if isinstance(error, UserError):
-            _exit(str(error), 2)
-        if isinstance(error, HydraException | OmegaConfBaseException):
-            _exit(_hydras(error), 2)
-        if isinstance(error, OSError) and not HydraConfig.initialized():  # it writes its record first
-            _exit(f"the folder of the run cannot be written: {error}", 2)
-        _exit(_unexpected(error), 1)
+        _end(error)
+
+
+def _end(error: Exception) -> NoReturn:
+    """Say what was wrong, and exit."""
+    if isinstance(error, UserError):
+        _exit(str(error), 2)
+    if isinstance(error, HydraException | OmegaConfBaseException):
+        _exit(_hydras(error), 2)
+    if isinstance(error, OSError) and not HydraConfig.initialized():  # it writes its record first
+        _exit(f"the folder of the run cannot be written: {error}", 2)
+    if has_peers() and is_lost_peer(error):
+        _exit("another process of this launch ended; see its message", 2)
+    _exit(_unexpected(error), 1)
 
 
 def _hydras(error: Exception) -> str:
@@ -342,10 +356,11 @@ def _unexpected(error: Exception) -> str:
     return f"{message}\nThe traceback is in {path}"
 
 
-def _exit(message: str, status: int) -> None:
+def _exit(message: str, status: int) -> NoReturn:
     who = ""
     if has_peers():
-        if rank_of_launch() and status == 130:  # the main process says it
+        if rank_of_launch() and status == 130:  # the main process says it, and has more to write
+            time.sleep(_AFTER_THE_FIRST)
             os._exit(status)
         who = f"process {rank_of_launch()}: "
         if "another process" in message or rank_of_launch():

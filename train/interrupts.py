@@ -21,14 +21,18 @@ class Pruned(Exception):  # noqa: N818  an outcome, no error
 
 @contextmanager
 def stop_requests() -> Iterator[Callable[[], bool]]:
-    """SIGINT and SIGTERM set a flag, to be looked at between steps; a second SIGINT stops at once."""
+    """SIGINT and SIGTERM set a flag, to be looked at between steps; a second SIGINT stops at once.
+
+    A second SIGTERM does not: a scheduler tells every process, and the launcher, told too, tells them again.
+    """
     received: list[int] = []
 
     def note(number: int, _frame: object) -> None:
-        if number in received:
+        if number == signal.SIGINT and number in received:
             raise KeyboardInterrupt
+        if not received:
+            log.info("%s: stopping after this step", signal.Signals(number).name)
         received.append(number)
-        log.info("%s: stopping after this step", signal.Signals(number).name)
 
     if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
         yield lambda: False

@@ -111,7 +111,8 @@ def load_model(
                 model[0].auto_model.config.is_causal = not bidirectional
             if _sees_ahead(model):
                 model[0].auto_model.set_attn_implementation("eager")
-            use_short_attention(model[0].auto_model)
+            with quiet():  # a class that cannot be told keeps its own, with a warning
+                use_short_attention(model[0].auto_model)
             _settle_length(model)
             _settle_end(
                 model, get_tokenizer_config(path, revision=revision, local_files_only=local_files_only)

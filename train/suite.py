@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from train.benchmarks import Benchmark, Distributions
@@ -79,7 +80,8 @@ class Suite:
         finally:
             encoder.train(was_training)
         embeddings = embeddings.float().cpu()
-        return self._processes.from_main(lambda: self._score(chosen, embeddings, start, num_texts))
+        with torch.autocast("cpu", enabled=False):  # a lower precision is the model's, not the similarities'
+            return self._processes.from_main(lambda: self._score(chosen, embeddings, start, num_texts))
 
     def _score(
         self, chosen: Sequence[Benchmark], embeddings: Tensor, start: float, num_texts: int

@@ -74,6 +74,20 @@ def test_values_and_gradients_are_those_of_pytorch(groups: int, scaling: float |
         torch.testing.assert_close(mine.grad, other.grad, atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize("spread", [1, 4])
+def test_bfloat16_is_as_exact_as_pytorchs(spread: int) -> None:
+    torch.manual_seed(0)
+    query, key, value = ((torch.randn(4, 12, 48, 32) * s).bfloat16() for s in (spread, 1, 1))
+    exact, theirs = (
+        functional.scaled_dot_product_attention(query.to(d), key.to(d), value.to(d)).transpose(1, 2)
+        for d in (torch.float64, torch.bfloat16)
+    )
+    with torch.autocast("cpu", torch.bfloat16):
+        ours, _ = attend(_module(), query, key, value, None)
+    assert ours.dtype == torch.bfloat16
+    assert (ours - exact).norm() < 1.5 * (theirs - exact).norm()
+
+
 def test_dropout_draws_what_pytorch_draws() -> None:
     query, key, value = _inputs()
     module = _module().train()

@@ -27,9 +27,11 @@ class Probe:
         self.name = name
         self.requests = [Request(text) for text in texts]
         self.got: Tensor | None = None
+        self.similarities: torch.dtype | None = None
 
     def score(self, embeddings: Tensor) -> BenchmarkResult:
         self.got = embeddings
+        self.similarities = (embeddings @ embeddings.T).dtype
         return BenchmarkResult({f"{self.name}/sum": embeddings.sum().item()}, [{"id": self.name}])
 
 
@@ -43,6 +45,16 @@ def test_each_benchmark_gets_its_own_rows_and_no_text_is_embedded_twice(tiny: En
     assert b.got is not None
     torch.testing.assert_close(a.got, tiny.encode(["one", "two"]))
     torch.testing.assert_close(b.got, tiny.encode(["two", "three", "one"]))
+
+
+def test_a_lower_precision_is_the_models_alone(tiny: Encoder) -> None:
+    """In bfloat16 cosines of 0.9 are 0.004 apart, and many texts would share a rank."""
+    probe = Probe("a", ["one", "two"])
+    with torch.autocast("cpu", torch.bfloat16):
+        Suite([probe]).run(tiny)
+    assert probe.got is not None
+    assert not torch.equal(probe.got, tiny.encode(["one", "two"]))
+    assert probe.similarities == torch.float32
 
 
 def test_each_benchmarks_time_is_in_the_log(tiny: Encoder, caplog: pytest.LogCaptureFixture) -> None:
