@@ -147,6 +147,18 @@ def test_a_failed_job_does_not_end_the_sweep(tmp_path: Path, tiny_path: Path) ->
     assert (tmp_path / "1" / "best" / "model.safetensors").is_file()
 
 
+def test_a_failed_job_ends_a_sweep_of_several_processes(tmp_path: Path, tiny_path: Path) -> None:
+    """It may have failed in this process alone: the next job would wait for the others for ever."""
+    done = run(
+        *("train", "-m", "+experiment=idiolink_ft", "data=sample", f"model={tiny_path}", "device=cuda,cpu"),
+        f"hydra.sweep.dir={tmp_path}",
+        environment={"CUDA_VISIBLE_DEVICES": "", "RANK": "0", "WORLD_SIZE": "2"},
+    )
+    assert_explained(done, "process 0: device=cuda is not available")
+    assert done.returncode == 2
+    assert not (tmp_path / "1").exists()
+
+
 @pytest.mark.slow
 def test_sweep_gives_each_job_a_folder(tmp_path: Path, tiny_path: Path) -> None:
     done = run(

@@ -26,6 +26,8 @@ from train.prompts import Request
 from train.schedule import seed_everything
 from train.sharding import is_sharded, reshard
 
+_AT_ONCE = 100_000  # a token id and its place in the text take about 100 bytes
+
 
 def share_out(passes: Sequence[Pass], count: int) -> list[list[int]]:
     """The passes that each of `count` processes makes, by number: longest first, to whoever has least."""
@@ -120,9 +122,20 @@ def embed_all(
     on_progress: Callable[[int], None] | None = None,
     autocast: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Tensor:
-    """(R, D) without a graph, each process having embedded its share; in all of them."""
+    """(R, D) without a graph, each process having embedded its share; in all of them.
+
+    Token ids are in memory of at most `_AT_ONCE` requests, those of one text together.
+    """
     if not requests:
         return torch.zeros(0, encoder.dimension, device=encoder.device)
+    if len(requests) > _AT_ONCE:
+        order = sorted(range(len(requests)), key=lambda i: requests[i].text)
+        rows = torch.empty(len(requests), encoder.dimension, device=encoder.device)
+        for start in range(0, len(order), _AT_ONCE):
+            some = order[start : start + _AT_ONCE]
+            of_some = embed_all(encoder, [requests[i] for i in some], processes, on_progress, autocast)
+            rows[torch.tensor(some, device=rows.device)] = of_some.to(rows.dtype)
+        return rows
     shared = SharedEmbeddings(encoder, processes, autocast)
     passes, shares = shared.plan(requests)
     mine = shares[processes.rank]

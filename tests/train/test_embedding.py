@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -11,8 +12,9 @@ import torch
 from idiomloss import InfoNCELoss, candidate_masks
 from tests.tiny_runs import metrics, train, weights
 from train.device import place, start_processes
-from train.embedding import TrainedEmbeddings
+from train.embedding import TrainedEmbeddings, embed_all
 from train.encoder import Encoder
+from train.processes import Processes
 from train.prompts import Request
 
 
@@ -102,3 +104,21 @@ def test_every_pass_draws_numbers_of_its_own(tiny: Encoder, monkeypatch: pytest.
     assert {(1, step, micro) for step in (0, 1) for micro in (0, 1)} <= set(drawn)
     padded = {(*numbers, 0)[:4] for numbers in drawn}  # to numpy, 1, 0, 0 and 1, 0, 0, 0 are one seed
     assert len(padded) == len(drawn)
+
+
+def test_a_large_corpus_is_read_in_parts(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Embeddings as of all at once, in their order; a text's sentence and span still share one pass."""
+    texts = [f"{'very ' * (i % 7)}rough number {i}." for i in range(23)]
+    requests = [Request(text) for text in texts] + [
+        Request(text, pooling="span", span=(0, 5)) for text in texts if text.startswith("rough")
+    ]
+    whole = embed_all(tiny, requests, Processes())
+    monkeypatch.setattr("train.embedding._AT_ONCE", 9)
+    seen: list[int] = []
+    with patch.object(tiny, "embed", side_effect=tiny.embed) as embed:
+        in_parts = embed_all(tiny, requests, Processes(), seen.append)
+    passes = [call.args[0].num_texts for call in embed.call_args_list]
+    torch.testing.assert_close(in_parts, whole, atol=1e-6, rtol=1e-5)
+    assert max(passes) <= 9
+    assert 23 <= sum(passes) <= 23 + len(requests) // 9  # once, but for those at a part's end
+    assert sum(seen) == sum(passes)
