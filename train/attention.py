@@ -71,7 +71,9 @@ def attend(
         if attention_mask is not None:
             unseen = torch.zeros_like(attention_mask, dtype=scores.dtype)
             scores = scores + unseen.masked_fill_(~attention_mask, torch.finfo(scores.dtype).min)
-        weights = nn.functional.dropout(scores.softmax(dim=-1), dropout, module.training)
+        weights = scores.softmax(dim=-1)
+        if dropout:  # which the module gives in training alone
+            weights = nn.functional.dropout(weights, dropout)
         return (weights.to(value.dtype) @ value).transpose(1, 2).contiguous(), None
 
 
