@@ -40,7 +40,9 @@ PROGRAMS: dict[str, tuple[str, type[Section]]] = {
     "train.push": ("push", PushSettings),
 }
 # Of other people, or of the shell: nothing of ours to check.
-OTHERS = re.compile(r"(source|export|pip install|python3 -m venv|hf|wandb|tensorboard|onnx-venv/bin/pip) ")
+OTHERS = re.compile(
+    r"(source|export|grep|pip install|python3 -m venv|hf|wandb|tensorboard|onnx-venv/bin/pip) "
+)
 # Options that the worked examples add; a test of their own runs them.
 OF_EXAMPLES = ("+experiment=contrast", "rewording")
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]

@@ -51,6 +51,20 @@ def test_scores_by_hand() -> None:
     )
 
 
+def test_rounding_of_float32_is_no_difference() -> None:
+    """Three pairs that are one sentence each to the model, one of them by the last bit of float32 below."""
+    gold = [Gold(str(i), False, similarity, None) for i, similarity in enumerate([1.0, 0.9, 0.8, 0.2])]
+    exact = embedded([1.0, 1.0, 1.0, 0.5, 0.0])
+    rounded = exact.clone()
+    rounded[0, 1], rounded[1, 1] = 2e-4, 1e-4
+    cosines = torch.nn.functional.cosine_similarity(rounded[:3].double(), rounded[5:8].double())
+    assert len(set(cosines.tolist())) == 3
+    scores = [SemEvalBenchmark([split(gold)]).score(rows).scores for rows in (exact, rounded)]
+    assert scores[0] == scores[1]
+    key = "semeval2022/dev/en/idiom/spearman"
+    assert scores[0][key] == pytest.approx(spearman([1, 1, 1, 0.5], [1, 0.9, 0.8, 0.2]))
+
+
 def test_empty_gold_is_the_models_own_similarity_of_the_other_pair() -> None:
     """Pair 0's gold is what the model gives for pair 3, pair 1's what it gives for itself."""
     gold = [
