@@ -15,7 +15,7 @@ from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_f
 from transformers.masking_utils import sdpa_mask
 
 _NAME = "sdpa_short_on_cpu"
-_LONGEST = 256  # tokens: scores take length², and from here the fused kernel is as fast
+_LONGEST = 256  # tokens: scores take length² in memory, and gain less the longer a text is
 
 
 def use_short_attention(transformer: PreTrainedModel) -> None:

@@ -8,13 +8,13 @@ import os
 import shutil
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
 from tests.tiny_runs import assert_same_run, at_loss, composed, resume, train
+from tests.train.test_idiom_tokens import row
 from train.build import build_objective, idiom_expressions
 from train.data.idiolink import load_split
 from train.data.semeval2022 import TRAIN_FILE
@@ -23,12 +23,6 @@ from train.errors import UserError
 from train.idiom_tokens import FILE
 from train.interrupts import Interrupted
 from train.settings import EvaluateSettings, TrainSettings, check
-
-
-def _row(encoder: Encoder, token: str) -> torch.Tensor:
-    transformer: Any = encoder.model[0]
-    matrix: torch.Tensor = transformer.auto_model.get_input_embeddings().weight.detach()
-    return matrix[encoder.model.tokenizer.convert_tokens_to_ids(token)]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +140,7 @@ def test_a_run_with_tokens_trains_saves_and_resumes_bit_for_bit(
     for token, names in best.idiom_tokens.expressions.items():
         start = Encoder.from_pretrained(tiny_path, device="cpu")
         start.add_idiom_tokens(names)
-        assert not torch.equal(_row(best, token), _row(start, token))  # it was trained
+        assert not torch.equal(row(best, token), row(start, token))  # it was trained
     text = f"So {names[0]} it is."
     plain = SentenceTransformer(str(tmp_path / "whole" / "best"), device="cpu")
     theirs = plain.encode([f"So {token} it is."], convert_to_tensor=True)
