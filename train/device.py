@@ -77,7 +77,7 @@ def place(device: str, precision: str) -> Placement:
     if precision == "auto":
         chosen: Precision = "bf16" if bf16 else "fp32"
         why += f"; precision {chosen}: " + (
-            "the GPU has it" if bf16 else f"exact, and lower ones are not faster on {device} as a rule"
+            "the GPU has it" if bf16 else "exact; whether a lower one is faster depends on the processor"
         )
     elif precision == "fp16" and device == "cpu":
         raise UserError("precision=fp16 is not for the CPU; use precision=fp32 or bf16")
