@@ -23,13 +23,14 @@ assert Path(train.__file__).is_relative_to(Path.cwd())
 from train.cli import compose_config
 from train.evaluate import run as evaluate
 from train.fine_tune import fine_tune
+from train.runfolder import RunFolder
 from train.settings import TrainSettings, check
 model = ["data=sample", "device=cpu", "model=pretrained", f"model.path={sys.argv[1]}"]
 config = compose_config(
     "config", "+experiment=contrast", *model, "benchmark=[semeval2022,rewording]", "trainer.max_steps=2",
     "eval.every=end",
 )
-fine_tune(check(TrainSettings, config), config, "contrast", Path("run"))
+fine_tune(check(TrainSettings, config), config, "contrast", RunFolder(Path("run")))
 evaluate(compose_config("evaluate", "benchmark=[rewording]", *model, "output=scores.json"))
 """
 

@@ -16,6 +16,7 @@ from train.cli import compose_config
 from train.fine_tune import fine_tune
 from train.objectives.idiolink import IdioLinkObjective
 from train.resume import saved_config
+from train.runfolder import RunFolder
 from train.settings import TrainSettings, check
 
 KEY = "idiolink/val/sentence/ndcg@10"
@@ -34,12 +35,12 @@ def composed(name: str, *overrides: str) -> dict[str, Any]:
 
 def train(folder: Path, options: list[str]) -> float:
     config = composed("config", *options)
-    return fine_tune(check(TrainSettings, config), config, "idiolink_ft", folder)
+    return fine_tune(check(TrainSettings, config), config, "idiolink_ft", RunFolder(folder))
 
 
 def resume(folder: Path, *options: str) -> float:
     config = saved_config(folder, composed("config", *options), "default", options)
-    return fine_tune(check(TrainSettings, config), config, "default", folder)
+    return fine_tune(check(TrainSettings, config), config, "default", RunFolder(folder))
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:

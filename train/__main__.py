@@ -3,10 +3,9 @@
 import math
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from train.cli import experiment_name, launch, output_folder, overrides, search
+from train.cli import experiment_name, launch, overrides, record_start, run_folder, search
 from train.processes import rank_of_launch
 from train.resume import saved_config
 from train.settings import TrainSettings, check
@@ -14,21 +13,24 @@ from train.settings import TrainSettings, check
 
 def run(config: dict[str, Any]) -> float:
     """One run, from its configuration to the monitored score of its best checkpoint."""
-    folder = output_folder()
+    folder = run_folder(config)
     if config["resume"] is not None:
-        folder = Path(config["resume"])
-        config = saved_config(folder, config, experiment_name(), overrides())
+        config = saved_config(folder.path, config, experiment_name(), overrides())
     settings: TrainSettings = check(TrainSettings, config)
     from train.fine_tune import fine_tune  # heavy: after the configuration is known to be right
     from train.interrupts import Pruned
 
     try:
-        best = fine_tune(settings, config, experiment_name(), folder, on_scores=_trial(settings))
+        best = fine_tune(
+            *(settings, config, experiment_name(), folder),
+            record_start=record_start,
+            on_scores=_trial(settings),
+        )
     except Pruned as pruned:
         print(f"pruned: {pruned}", file=sys.stderr)
         best = math.nan
     if rank_of_launch() == 0:
-        print(folder)
+        print(folder.path)
     return best
 
 

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 
 from train.encoder import Encoder
 from train.errors import UserError
-from train.runfolder import write_json
+from train.files import write_json
 from train.sharding import local, share_of
 
 _NAME = "default"  # peft's own name for a model's only adapter

@@ -16,7 +16,7 @@ import yaml
 from huggingface_hub import EvalResult, ModelCardData
 
 from train.licences import base_model, common_licence, training_data
-from train.resume import read_record
+from train.resume import read_config, read_run
 
 FOLDER = "path/to/this/folder"  # how the card names the model before it has a name on the Hub
 
@@ -107,8 +107,8 @@ def model_card(
     Raises:
         UserError: if the run's record is damaged.
     """
-    config: dict[str, Any] = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
-    record = read_record(run / "run.json")
+    config = read_config(run)
+    record = read_run(run)
     base, data = base_model(config), training_data(config)
     sample = bool(config["data"]["sample"])
     meta = (scores or {}).get("meta", {})
@@ -157,7 +157,7 @@ def model_card(
 
 def command(run: Path) -> str:
     """The command line that started a run, as Hydra recorded it; without what decides nothing."""
-    experiment = read_record(run / "run.json")["experiment"]
+    experiment = read_run(run)["experiment"]
     try:
         recorded = yaml.safe_load((run / ".hydra" / "overrides.yaml").read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError):

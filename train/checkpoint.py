@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
-import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from train.data.sources import fingerprint
 from train.errors import UserError
+from train.files import copy_file, fingerprint, seal, sync, write_json, write_text
 from train.objectives import Publishes
+from train.resume import RECORD, checkpoint_folders
 from train.retention import TRAINED, Retention
-from train.runfolder import write_json
 from train.sharding import share_of
 
 log = logging.getLogger(__name__)
@@ -31,6 +33,7 @@ NOT_OF_THE_MODEL = (
     TRAINED,
     "state.json",
     "scores.json",
+    RECORD,
     _CHECKSUMS,
 )
 
@@ -53,6 +56,8 @@ class TrainerState:
         loss_sum: of the steps since the last evaluation, and how many they are.
     """
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
+
     step: int = 0
     epoch: int = 0
     step_in_epoch: int = 0
@@ -74,11 +79,15 @@ def save_checkpoint(
     optimizer: torch.optim.Optimizer,
     state: TrainerState,
     scores: dict[str, float] | None,
+    record: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write `step_<n>/`: it appears under that name only when it is whole.
+    """Write `step_<n>/`: it appears under that name only when it is whole, and on the disk.
 
-    The folder is a sentence-transformers model too, so that any checkpoint can be scored. `scores` is
-    None for one that is saved because the run was asked to stop.
+    The folder is a sentence-transformers model too, so that any checkpoint can be scored.
+
+    Args:
+        scores: None for a checkpoint that is saved because the run was asked to stop.
+        record: the run's configuration and record, kept here too in case those beside it are damaged.
 
     Raises:
         UserError: if the disk is full or the folder cannot be written.
@@ -99,16 +108,19 @@ def save_checkpoint(
         if scores is not None:
             card = {"scores": scores, "baseline": {}, "meta": {"step": state.step}}
             write_json(partial / "scores.json", card)
+        if record is not None:
+            write_json(partial / RECORD, record)
         files = sorted(path for path in partial.rglob("*") if path.is_file())
         sums = {str(path.relative_to(partial)): fingerprint(path) for path in files}
         write_json(partial / _CHECKSUMS, sums)
+        seal(partial)
         if final.exists():  # saved at an interrupt, and now again with its scores
             shutil.rmtree(old, ignore_errors=True)
             final.rename(old)
         partial.rename(final)
+        sync(run)
         shutil.rmtree(old, ignore_errors=True)
-    # safetensors reports a full disk as an error of its own
-    except Exception as error:
+    except (OSError, SafetensorError) as error:  # safetensors reports a full disk as an error of its own
         free = shutil.disk_usage(run).free / 2**20  # before what is half written makes room again
         shutil.rmtree(partial, ignore_errors=True)
         last = latest_checkpoint(run)
@@ -133,8 +145,19 @@ def load_training_state(
 
 
 def read_state(checkpoint: Path) -> TrainerState:
-    """Where the run stood."""
-    return TrainerState(**json.loads((checkpoint / "state.json").read_text(encoding="utf-8")))
+    """Where the run stood.
+
+    Raises:
+        UserError: if it cannot be read, or is of another version.
+    """
+    path = checkpoint / "state.json"
+    try:
+        return TypeAdapter(TrainerState).validate_json(path.read_bytes())
+    except ValidationError as error:
+        fields = ", ".join(".".join(map(str, e["loc"])) or e["msg"] for e in error.errors())
+        raise UserError(f"{path} is damaged or of another version ({fields})") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
 
 
 def verify(checkpoint: Path, *, model_in: Path | None = None) -> str | None:
@@ -144,14 +167,16 @@ def verify(checkpoint: Path, *, model_in: Path | None = None) -> str | None:
         model_in: look at the model's files alone, as they lie in this folder (the checkpoint's or `best/`).
     """
     try:
-        sums: dict[str, str] = json.loads((checkpoint / _CHECKSUMS).read_text(encoding="utf-8"))
+        sums = json.loads((checkpoint / _CHECKSUMS).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return f"{_CHECKSUMS} is missing"
-    except ValueError:
+    except (OSError, ValueError, RecursionError):
         return f"{_CHECKSUMS} is damaged"
     if not isinstance(sums, dict) or "state.json" not in sums:
         return f"{_CHECKSUMS} is damaged"
     for name, expected in sums.items():
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            return f"{_CHECKSUMS} is damaged"
         if model_in is not None and name in (*NOT_OF_THE_MODEL, "README.md"):
             continue
         path = (model_in or checkpoint) / name
@@ -164,8 +189,7 @@ def verify(checkpoint: Path, *, model_in: Path | None = None) -> str | None:
 
 def checkpoints(run: Path) -> list[Path]:
     """All whole checkpoints of a run, oldest first."""
-    found = (p for p in run.glob("step_*") if p.name.removeprefix("step_").isdigit())
-    return sorted(found, key=_number)
+    return checkpoint_folders(run)
 
 
 def _number(checkpoint: Path) -> int:
@@ -180,12 +204,24 @@ def latest_checkpoint(run: Path) -> Path | None:
     for checkpoint in reversed(checkpoints(run)):
         problem = verify(checkpoint)
         if problem is None:
-            best_step = read_state(checkpoint).best_step
-            if best_step is None or _whole_best(run, run / f"step_{best_step}") is not None:
-                return checkpoint
-            problem = f"the best model, of step_{best_step}, is lost there and in best/"
+            try:
+                best_step = read_state(checkpoint).best_step
+            except UserError as error:
+                problem = str(error)
+            else:
+                if best_step is None or _whole_best(run, run / f"step_{best_step}") is not None:
+                    return checkpoint
+                problem = f"the best model, of step_{best_step}, is lost there and in best/"
         log.warning("cannot go on from %s (%s): looking at the checkpoint before it", checkpoint, problem)
     return None
+
+
+def recover(run: Path) -> None:
+    """Give a checkpoint its name back where a save of the same step was cut short between two renames."""
+    for old in run.glob(".step_*_old"):
+        final = run / old.name.removeprefix(".").removesuffix("_old")
+        if not final.exists():
+            old.rename(final)
 
 
 def restore_best(run: Path, best_step: int, card: str) -> None:
@@ -201,10 +237,17 @@ def _whole_best(run: Path, checkpoint: Path) -> Path | None:
 
 
 def prune(run: Path, keep: int, best_step: int | None) -> None:
-    """Remove all checkpoints but the newest `keep`, one or more, and the best."""
+    """Remove all checkpoints but the newest `keep`, one or more, and the best as of now and of each of these.
+
+    A run goes on from a checkpoint only with the model that was the best by then.
+    """
     saved = checkpoints(run)
+    best = {best_step}
+    for path in saved[-keep:]:
+        with contextlib.suppress(UserError):  # damaged: nothing goes on from it
+            best.add(read_state(path).best_step)
     for path in saved[:-keep]:
-        if path.name != f"step_{best_step}":
+        if _number(path) not in best:
             _remove(path)
     for leftover in run.glob(".step_*"):  # of a save that was killed
         shutil.rmtree(leftover, ignore_errors=True)
@@ -230,23 +273,17 @@ def write_best(run: Path, checkpoint: Path, card: str) -> Path:
     best, partial, old = run / "best", run / ".best", run / ".best_old"
     for leftover in (partial, old):
         shutil.rmtree(leftover, ignore_errors=True)
-    # Hard links where the file system has them: a checkpoint's files never change.
-    ignored = shutil.ignore_patterns(*NOT_OF_THE_MODEL)
-    shutil.copytree(checkpoint, partial, copy_function=_link_or_copy, ignore=ignored)
-    (partial / "README.md").unlink(missing_ok=True)
-    (partial / "README.md").write_text(card, encoding="utf-8")
+    # No hard links: a file that is damaged on the disk would be damaged in both folders.
+    ignored = shutil.ignore_patterns(*NOT_OF_THE_MODEL, "README.md")
+    shutil.copytree(checkpoint, partial, copy_function=copy_file, ignore=ignored)
+    write_text(partial / "README.md", card)
+    seal(partial)
     if best.exists():
         best.rename(old)
     partial.rename(best)
+    sync(run)
     shutil.rmtree(old, ignore_errors=True)
     return best
-
-
-def _link_or_copy(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> Iterable[nn.Parameter]:

@@ -17,6 +17,7 @@ import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,15 +28,20 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
+from train.credentials import refuse_arguments, refuse_values
 from train.errors import UserError
+from train.files import write_text
 from train.paths import expanded, is_folder
 from train.processes import has_peers, is_lost_peer, rank_of_launch
 from train.resume import find_run, holds_a_run
+from train.run_names import numbered, run_name
+from train.runfolder import START, RunFolder, remove_if_empty
 from train.search.sweeper import register
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 
 _AFTER_THE_FIRST = 5  # seconds: whose error came first, or is all processes' own, is said alone
+_INTERRUPTED = 130  # exit status, as of a shell command that Ctrl-C ended
 _TRACEBACKS = "HYDRA_FULL_ERROR"
 _PATHS = (
     *("run_dir", "data.root", "data.semeval2022", "data.ncimp", "data.admire", "data.astitch", "data.pie"),
@@ -60,14 +66,19 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
 
     def run(config: DictConfig) -> Any:
         register_resolvers()  # again, where a launcher runs the job in a process of its own
-        resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-        assert isinstance(resolved, dict)
+        _started.config = config
         is_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
         try:
-            return task({str(key): value for key, value in resolved.items()})
+            resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+            assert isinstance(resolved, dict)
+            plain = {str(key): value for key, value in resolved.items()}
+            refuse_values(plain)
+            return task(plain)
         except Exception as error:
             if isinstance(error, UserError):
                 _remove_unused_folder()
+            elif not isinstance(error, HydraException | OmegaConfBaseException):
+                _started.unexpected = error
             if is_sweep and has_peers() and not wants_traceback:
                 _end(error)
             if not isinstance(error, UserError):
@@ -84,15 +95,37 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
         sys.argv[1:] = rewrite_arguments(sys.argv[1:], config_names("model"))
         if rank_of_launch():
             sys.argv[1:] += _aside()
+        elif config_name == "config" and _is_unnamed_sweep(sys.argv[1:]):
+            sys.argv.append(f"hydra.sweep.dir={_quoted(str(_new_sweep_folder()))}")
         hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(run)()
         for failure in failures:
             raise failure
     except KeyboardInterrupt as error:
-        _exit(f"interrupted: {error}" if str(error) else "interrupted", 130)
+        _exit(f"interrupted: {error}" if str(error) else "interrupted", _INTERRUPTED)
     except Exception as error:
         if wants_traceback:
             raise
         _end(error)
+
+
+@dataclass
+class _Start:
+    """What is known of this start, also once Hydra has forgotten it.
+
+    Attributes:
+        config: the configuration, once it is composed.
+        unexpected: an error of the task that is no user's slip.
+        made_folder: `run_dir=` named a folder that was not there.
+        run: the folder of the run.
+    """
+
+    config: DictConfig | None = None
+    unexpected: Exception | None = None
+    made_folder: bool = False
+    run: RunFolder | None = None
+
+
+_started = _Start()
 
 
 def _end(error: Exception) -> NoReturn:
@@ -101,10 +134,13 @@ def _end(error: Exception) -> NoReturn:
         _exit(str(error), 2)
     if isinstance(error, HydraException | OmegaConfBaseException):
         _exit(_hydras(error), 2)
-    if isinstance(error, OSError) and not HydraConfig.initialized():  # it writes its record first
-        _exit(f"the folder of the run cannot be written: {error}", 2)
     if has_peers() and is_lost_peer(error):
         _exit("another process of this launch ended; see its message", 2)
+    if error is not _started.unexpected:  # Hydra was at work
+        if isinstance(error, OSError) and error.filename is not None:
+            _exit(f"the folder of the run cannot be written: {error}", 2)
+        if _started.config is None:  # a slip that Hydra does not expect, as `=3`
+            _exit(f"the command line could not be understood ({' '.join(sys.argv[1:])}): {error}", 2)
     _exit(_unexpected(error), 1)
 
 
@@ -178,9 +214,28 @@ def config_names(group: str) -> list[str]:
     return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
-def output_folder() -> Path:
-    """The run folder of the run that is going on."""
-    return Path(HydraConfig.get().runtime.output_dir)
+def run_folder(config: dict[str, Any]) -> RunFolder:
+    """That of the run that starts, or goes on; not yet claimed."""
+    if config["resume"] is not None:
+        _started.run = RunFolder(Path(config["resume"]))
+        return _started.run
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    is_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
+    named = any(o.startswith("hydra.run.dir=") for o in HydraConfig.get().overrides.hydra)
+    chosen = config["run_dir"] is None and not is_sweep and not named
+    _started.run = RunFolder(folder, chosen=chosen, made=is_sweep or _started.made_folder)
+    return _started.run
+
+
+def record_start(folder: Path) -> None:
+    """Write what Hydra was asked for and what it made of it, as Hydra does by itself."""
+    overrides = OmegaConf.create(list(HydraConfig.get().overrides.task))
+    for name, content in (
+        ("config.yaml", _started.config),
+        ("hydra.yaml", HydraConfig.instance().cfg),
+        ("overrides.yaml", overrides),
+    ):
+        write_text(folder / START / name, OmegaConf.to_yaml(content))
 
 
 def experiment_name() -> str:
@@ -207,14 +262,14 @@ def rewrite_arguments(arguments: Sequence[str], models: Sequence[str]) -> list[s
     """The command line as Hydra takes it.
 
     `model=<folder or Hub id>` becomes `model=pretrained model.path='...'` (Hydra refuses the slash);
-    `resume=` gets the folder it means, and Hydra's record of the first start is left as it is.
+    `resume=` gets the folder it means.
 
     Raises:
         UserError: for `run_dir=` or `resume=` in a sweep, whose runs would share the folder; for
             several models of which one is a path; for a folder to resume that holds no run; for a token;
             for `+sweep=` without `-m`.
     """
-    _refuse_tokens(arguments)
+    refuse_arguments(arguments)
     sweep = any(a in ("-m", "--multirun") for a in arguments)
     named = next((a for a in arguments if a.startswith("+sweep=")), None)
     if named is not None and not sweep:
@@ -222,7 +277,7 @@ def rewrite_arguments(arguments: Sequence[str], models: Sequence[str]) -> list[s
     rewritten = []
     folder = find_run(arguments)
     if folder is not None:
-        rewritten += [f"resume={_quoted(folder)}", "hydra.output_subdir=null"]
+        rewritten.append(f"resume={_quoted(folder)}")
     for argument in arguments:
         key, _, value = argument.partition("=")
         if sweep and key in ("run_dir", "resume"):
@@ -262,19 +317,8 @@ def _aside() -> list[str]:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return [
         *(f"hydra.run.dir='{folder}'", f"hydra.sweep.dir='{folder}'"),
-        *("hydra.output_subdir=null", "hydra/job_logging=follower"),
+        "hydra/job_logging=follower",
     ]
-
-
-def _refuse_tokens(arguments: Sequence[str]) -> None:
-    """Before Hydra writes its record of the command line."""
-    for argument in arguments:
-        key = argument.partition("=")[0].lstrip("+~")
-        if "=" in argument and key.rpartition(".")[2] in ("token", "hf_token", "HF_TOKEN"):
-            raise UserError(
-                f"{key}= is no option, because options are recorded with the run and shown: put the token "
-                "into the environment variable HF_TOKEN, or log in once with `hf auth login`"
-            )
 
 
 def _quoted(value: str) -> str:
@@ -290,6 +334,7 @@ def _check_new_folder(value: str) -> None:
             f"the run folder {value} already holds a run: go on with it by resume={value}, or name "
             "another with run_dir="
         )
+    _started.made_folder = not path.exists()
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -308,64 +353,80 @@ def _run_folder(*, _root_: DictConfig) -> str:
     if _run_folder_of_process is None:
         choices = OmegaConf.select(_root_, "hydra.runtime.choices") or {}
         experiment = choices.get("experiment") or "default"
-        overrides = [
-            _for_folder_name(override)
-            for override in OmegaConf.select(_root_, "hydra.overrides.task") or []
-            if not override.startswith("+experiment=")
-        ]
-        stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
-        short = "_".join([stamp, *overrides])[:120].rstrip("_-.")
-        _run_folder_of_process = f"checkpoints/{experiment}/{short}"
+        name = run_name(OmegaConf.select(_root_, "hydra.overrides.task") or [])
+        _run_folder_of_process = f"checkpoints/{experiment}/{name}"
     return _run_folder_of_process
 
 
-def _for_folder_name(override: str) -> str:
-    """`trainer.batch_size=64` as `batch_size-64`, without what is awkward in a folder's name."""
-    key, _, value = override.partition("=")
-    short = f"{key.rpartition('.')[2]}-{value}"
-    return "".join(c if c.isalnum() or c in ".+-_" else "-" for c in short)
+def _is_unnamed_sweep(arguments: Sequence[str]) -> bool:
+    asks = ("--cfg", "-c", "--info", "-i", "--help", "-h", "--hydra-help", "--version")
+    return (
+        any(a in ("-m", "--multirun") for a in arguments)
+        and not any(a.startswith("hydra.sweep.dir=") for a in arguments)
+        and not any(a.partition("=")[0] in asks for a in arguments)
+    )
+
+
+def _new_sweep_folder() -> Path:
+    """A folder of its own for a sweep that names none, however many start in one second."""
+    above = Path("checkpoints/sweeps")
+    try:
+        above.mkdir(parents=True, exist_ok=True)
+        for folder in numbered(above / time.strftime("%Y-%m-%d_%H-%M-%S")):
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir()
+                break
+    except OSError as error:
+        raise UserError(f"the sweep's folder cannot be made in {above}: {error.strerror}") from None
+    atexit.register(remove_if_empty, folder, of_experiment=True)
+    return folder
 
 
 def _remove_unused_folder() -> None:
-    """The folder that Hydra made for a run that never started; nothing that was there before."""
-    folder = output_folder()
+    """The folder that was made for a run that never started, where nothing is in it."""
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    is_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
     # train.evaluate and resume= have no folder made for them: theirs is the user's.
-    if HydraConfig.get().output_subdir is None or folder.resolve() == Path.cwd():
+    if folder.resolve() == Path.cwd() or rank_of_launch():
         return
-    left = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if left and left <= {".hydra", "train.log", ".lock"}:
-        shutil.rmtree(folder, ignore_errors=True)
-        with contextlib.suppress(OSError):  # that of the experiment, where it holds no other run
-            folder.parent.rmdir()
+    if is_sweep or _started.made_folder or str(folder).endswith(str(_run_folder_of_process)):
+        remove_if_empty(folder, of_experiment=_run_folder_of_process is not None)
 
 
 def _unexpected(error: Exception) -> str:
+    """What went wrong, and where its traceback is."""
     import traceback
 
-    message = f"unexpected {type(error).__name__}: {error}"
-    if not HydraConfig.initialized():  # slips on the command line that Hydra does not expect, as `=3`
-        return f"the command line could not be understood ({' '.join(sys.argv[1:])}): {error}"
+    text = "".join(traceback.format_exception(error))
+    return f"unexpected {type(error).__name__}: {error}\nThe traceback is in {_keep(text)}"
+
+
+def _keep(text: str) -> Path:
+    """In the run's folder where there is one, else in a temporary file."""
     try:
-        folder = output_folder()
-        if not (folder / "run.json").is_file():  # train.evaluate has no folder of its own
-            raise OSError
-        path = folder / "error.log"
-        path.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
-    except (OSError, ValueError):
-        return f"{message}\nFor the traceback set {_TRACEBACKS}=1"
-    return f"{message}\nThe traceback is in {path}"
+        if _started.run is not None and (_started.run.path / "run.json").is_file():
+            path = _started.run.path / "error.log"
+            write_text(path, text)
+            return path
+    except OSError:
+        pass
+    descriptor, name = tempfile.mkstemp(prefix="idiomtune-error-", suffix=".log")
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(text)
+    return Path(name)
 
 
 def _exit(message: str, status: int) -> NoReturn:
     who = ""
     if has_peers():
-        if rank_of_launch() and status == 130:  # the main process says it, and has more to write
+        if rank_of_launch() and status == _INTERRUPTED:  # the main process says it, and has more to write
             time.sleep(_AFTER_THE_FIRST)
             os._exit(status)
         who = f"process {rank_of_launch()}: "
         if "another process" in message or rank_of_launch():
             time.sleep(_AFTER_THE_FIRST)  # the launcher ends the others once one has ended
-    print(f"error: {who}{message}", file=sys.stderr, flush=True)
+    label = "" if status == _INTERRUPTED else "error: "
+    print(f"{label}{who}{message}", file=sys.stderr, flush=True)
     if has_peers():
         os._exit(status)  # without waiting for processes that wait for this one
     sys.exit(status)

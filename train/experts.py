@@ -18,8 +18,8 @@ from torch.nn import functional
 
 from train.data.admire import NUM_IMAGES, Item, first_words
 from train.errors import UserError
+from train.files import write_json
 from train.prompts import Request
-from train.runfolder import write_json
 from train.scorekeys import ADMIRE_SENSES, ExpertsMode
 
 FOLDER = "experts"  # in a checkpoint and in best/

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from train.checkpoint import TrainerState, latest_checkpoint
 from train.errors import UserError
+from train.files import write_json
 from train.objectives import Batch
-from train.runfolder import RunFolder, write_json
+from train.runfolder import RunFolder
 
 
 def not_finite(

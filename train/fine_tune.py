@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import shutil
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import Accelerator
+from pydantic import TypeAdapter, ValidationError
 
 from train.build import (
     build_benchmarks,
@@ -28,19 +30,21 @@ from train.checkpoint import (
     drop_after,
     latest_checkpoint,
     read_state,
+    recover,
     verify,
 )
 from train.device import Placement, place, start_processes
 from train.errors import UserError
+from train.files import fingerprints, set_aside, write_json, write_jsonl, write_text
 from train.hub_push import check_can_push, push_or_warn
-from train.interrupts import Interrupted, Pruned
+from train.interrupts import Interrupted, Pruned, stopped_by_sigterm
 from train.loop import OnScores, train_loop
 from train.plots import learning_curve, violins
 from train.processes import Processes, is_lost_peer
 from train.reports import write_run_page
-from train.resume import check_same_base, check_same_data, holds_a_run
+from train.resume import RECORD, check_same_base, check_same_data, parsed, read_config
 from train.retention import check_remedies
-from train.runfolder import RunFolder, fingerprints, write_json, write_jsonl, write_text
+from train.runfolder import RunFolder
 from train.selection import check_monitor, monitor_name, monitored_if_any
 from train.settings import TrainerSettings, TrainSettings
 from train.suite import Scorecard, Suite
@@ -54,7 +58,9 @@ def fine_tune(
     settings: TrainSettings,
     config: dict[str, Any],
     experiment: str,
-    folder: Path,
+    run: RunFolder,
+    *,
+    record_start: Callable[[Path], None] | None = None,
     on_scores: OnScores | None = None,
 ) -> float:
     """Train, and leave a complete run folder.
@@ -63,8 +69,9 @@ def fine_tune(
         settings: the checked configuration.
         config: the same as plain containers, for the record.
         experiment: its name, for the record.
-        folder: the run folder; with `settings.resume` it already holds the run to go on with. Of several
+        run: the run folder; with `settings.resume` it already holds the run to go on with. Of several
             processes that of the main one counts.
+        record_start: writes how the run was started into its folder, once that is the run's own.
         on_scores: gets the scores of each evaluation but the last.
 
     Returns:
@@ -77,43 +84,34 @@ def fine_tune(
     """
     placement = place(settings.device, settings.precision)
     accelerator, processes = start_processes(placement)
-    folder = processes.from_main(lambda: folder)
+    run.writes = processes.is_main
     try:
-        run = RunFolder(folder, writes=processes.is_main)
-        with contextlib.ExitStack() as held:
+        with stopped_by_sigterm(), contextlib.ExitStack() as held:
 
-            def start() -> tuple[Path | None, dict[str, Any]]:
-                held.enter_context(run.locked())
-                if settings.resume is None and holds_a_run(folder):
-                    raise UserError(
-                        f"the run folder {folder} already holds a run: go on with it by resume={folder}, or "
-                        "name another with run_dir= (in a sweep, hydra.sweep.dir=)"
-                    )
+            def start() -> tuple[Path, Path | None, dict[str, Any]]:
+                resume = settings.resume is not None
+                held.enter_context(run.claimed(resume=resume, record_start=record_start))
                 log.info(placement.reason)
                 check_can_push(settings.hub, config)
                 checkpoint = _start(settings, config, experiment, run, placement)
-                return checkpoint, run.recorded() or {}
+                return run.path, checkpoint, run.recorded() or {}
 
-            checkpoint, record = processes.from_main(start)
+            run.path, checkpoint, record = processes.from_main(start)
             step = read_state(checkpoint).step if checkpoint else 0
             with _recorded_end(run), tracked(run, settings.tracking, config, experiment, step):
                 state = _run(settings, run, record, placement, accelerator, processes, checkpoint, on_scores)
             run.end("finished", best_step=state.best_step, steps=state.step)
             if processes.is_main:  # the others need not wait
-                write_run_page(folder)
+                write_run_page(run.path)
                 if settings.hub.push is not None:
                     push_or_warn(settings.hub, run.path)
     except OSError as error:
-        last = latest_checkpoint(folder)
-        raise UserError(
-            f"a file could not be read or written: {_first_reason(error)}. "
-            + (f"The last checkpoint that is whole: {last}" if last else "No checkpoint is saved yet")
-        ) from error
+        raise _as_user_error(error, run.path) from error
     except RuntimeError as error:
         if processes.count == 1 or not is_lost_peer(error):
             raise
         raise UserError(
-            f"another process of this launch ended; see its message. Go on with resume={folder}"
+            f"another process of this launch ended; see its message. Go on with resume={run.path}"
         ) from error
     assert state.best_score is not None
     return state.best_score
@@ -127,9 +125,7 @@ def _recorded_end(run: RunFolder) -> Iterator[None]:
     except KeyboardInterrupt as error:
         with contextlib.suppress(OSError):  # a full disk must not hide what happened
             run.end("interrupted")
-        if isinstance(error, Interrupted):
-            raise Interrupted(f"{error}; go on with: python -m train resume={run.path}") from None
-        raise
+        raise Interrupted(f"{error or 'stopped'}; go on with: python -m train resume={run.path}") from None
     except Pruned as error:
         run.end("pruned", reason=str(error))
         raise
@@ -139,12 +135,25 @@ def _recorded_end(run: RunFolder) -> Iterator[None]:
         raise
 
 
-def _first_reason(error: OSError) -> str:
-    """Copying a folder fails with a list of (source, target, reason)."""
+_OF_A_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)  # told without a file by some libraries
+_CLIENTS = ("requests", "urllib")  # their errors are the system's, too
+
+
+def _as_user_error(error: OSError, folder: Path) -> Exception:
+    """What the user can mend of what the system reports; anything else as it is."""
     if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list):
-        _, target, reason = error.args[0][0]
-        return f"{target}: {reason}"
-    return str(error)
+        _, target, reason = error.args[0][0]  # of copying a folder
+        what = f"a file could not be written: {target}: {reason}"
+    elif error.filename is not None or error.errno in _OF_A_DISK:
+        what = f"a file could not be read or written: {error}"
+    elif isinstance(error, ConnectionError | TimeoutError) or type(error).__module__.startswith(_CLIENTS):
+        what = f"the network failed: {type(error).__name__}: {error}"
+    else:
+        return error
+    last = latest_checkpoint(folder)
+    return UserError(
+        f"{what}. " + (f"The last checkpoint that is whole: {last}" if last else "No checkpoint is saved yet")
+    )
 
 
 def _start(
@@ -156,6 +165,8 @@ def _start(
     config = config | {"resume": None}
     where = {"device": placement.device, "precision": placement.precision, "reason": placement.reason}
     recorded = run.recorded() if settings.resume is not None else None
+    if recorded:
+        recover(run.path)
     checkpoint = latest_checkpoint(run.path) if recorded else None
     if recorded and not checkpoint and any(verify(path) is None for path in checkpoints(run.path)):
         raise UserError(
@@ -167,8 +178,10 @@ def _start(
     if recorded:
         drop_after(run.path, read_state(checkpoint).step if checkpoint else 0)
     if recorded and checkpoint:
-        _check_length(settings.trainer, read_state(checkpoint))
-        run.go_on(config, read_state(checkpoint).step, **where)
+        state = read_state(checkpoint)
+        _check_length(settings.trainer, state)
+        _tell_new_length(read_config(run.path)["trainer"], settings.trainer, state)
+        run.go_on(config, state.step, parsed(checkpoint / RECORD), **where)
         log.info("going on from %s", checkpoint)
     else:
         if recorded:
@@ -186,6 +199,19 @@ def _check_length(trainer: TrainerSettings, state: TrainerState) -> None:
             f"the run has {state.step} steps in {epochs} epochs behind it, more than trainer.max_epochs="
             f"{trainer.max_epochs} trainer.max_steps={trainer.max_steps}: leave these out to go on as "
             "before, or give as many or more"
+        )
+
+
+def _tell_new_length(before: dict[str, Any], trainer: TrainerSettings, state: TrainerState) -> None:
+    """The learning rate of each step depends on how long the run is to be."""
+    names = ("max_epochs", "max_steps")
+    changed = [n for n in names if before.get(n) != getattr(trainer, n)]
+    if changed and trainer.schedule != "constant":
+        log.warning(
+            "%s: from step %d on the learning rate follows the %s schedule of this length, up to there it "
+            "followed that of the old one: the result is not that of a run which had this length from its start",
+            *(", ".join(f"trainer.{n} was {before.get(n)}, is {getattr(trainer, n)}" for n in changed),),
+            *(state.step, trainer.schedule),
         )
 
 
@@ -288,10 +314,10 @@ def _baseline(
         if not path.is_file():
             return None
         try:
-            scores: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))
-            return scores
-        except ValueError:
-            log.warning("%s is damaged: scoring the untrained model again", path)
+            return TypeAdapter(dict[str, float]).validate_json(path.read_bytes())
+        except ValidationError:
+            aside = set_aside(path)
+            log.warning("%s is damaged, kept as %s: scoring the untrained model again", path, aside.name)
             return None
 
     known = processes.from_main(read)

@@ -12,10 +12,10 @@ from safetensors import SafetensorError, safe_open
 
 import train
 from train.card import model_card, shortened_paths
-from train.data.sources import fingerprint
 from train.errors import UserError
+from train.files import fingerprint
 from train.licences import ask_for_licence, base_model, common_licence, training_data
-from train.resume import read_record
+from train.resume import read_config, read_run
 from train.settings import PushSettings
 
 MANIFEST = "idiomtune.json"  # in a repository: what of it was pushed, so that only that is ever replaced
@@ -58,11 +58,11 @@ def collect(settings: PushSettings) -> Upload:
             a file is no safetensors, or too large.
     """
     run, folder = _find(settings.checkpoint)
-    record = read_record(run / "run.json")
+    record = read_run(run)
     scores = _scores(run, folder, record)
     models = _model_files(folder)
     _check_whole(run, folder, record)
-    config: dict[str, Any] = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+    config = read_config(run)
     sources = [base_model(config), *training_data(config)]
     licence = settings.license or common_licence(sources)
     problems = []

@@ -16,7 +16,7 @@ from tokenizers import AddedToken
 from train.data.idioms import ExpressionIndex
 from train.data.records import read_json, read_text
 from train.errors import UserError
-from train.runfolder import write_json
+from train.files import write_json
 
 FILE = "idiom_tokens.json"
 _FORMAT = 1

@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class Interrupted(KeyboardInterrupt):
-    """The run was asked to stop, and has saved a checkpoint."""
+    """The run was asked to stop; in training it has saved a checkpoint."""
 
 
 class Pruned(Exception):  # noqa: N818  an outcome, no error
@@ -43,3 +43,25 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def stopped_by_sigterm() -> Iterator[None]:
+    """In here SIGTERM raises :class:`Interrupted`, as SIGINT does KeyboardInterrupt, so that it is recorded.
+
+    Once: a scheduler tells every process, and the launcher, told too, tells them again. The training loop
+    finishes its step instead, see :func:`stop_requests`.
+    """
+
+    def stop(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        raise Interrupted("stopped by SIGTERM")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

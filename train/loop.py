@@ -107,7 +107,8 @@ def train_loop(
             # Before the checkpoint: a run that is killed in between drops the line when it goes on.
             run.log_metrics({"step": state.step, "epoch": state.epoch, "scores": scorecard.scores})
             saved = save_checkpoint(
-                run.path, retention, objective.modules, optimizer, state, scorecard.scores
+                *(run.path, retention, objective.modules, optimizer, state, scorecard.scores),
+                record=run.snapshot(),
             )
             if improved:
                 write_best(run.path, saved, card)
@@ -199,7 +200,7 @@ def train_loop(
                 if not due:
                     own = run.path, retention, objective.modules, optimizer, state
                     with whole(encoder, optimizer, is_main=processes.is_main):
-                        processes.from_main(lambda: save_checkpoint(*own, None))  # noqa: B023  at once
+                        processes.from_main(lambda: save_checkpoint(*own, None, run.snapshot()))  # noqa: B023  at once
                 raise Interrupted(f"stopped after step {state.step}, which is saved")
         if state.scored_step != state.step:  # resumed with nothing left to train
             score_and_save(last=True)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from train.data.idiolink import Split, is_relevant
 from train.data.semeval2022 import PairSplit
 from train.errors import UserError
-from train.runfolder import fingerprints
+from train.files import fingerprints
 
 try:
     from datasets import Dataset

@@ -74,6 +74,7 @@ def report(arguments: Arguments) -> Path:
         UserError: if there is nothing to report, or the files cannot be written.
     """
     # Scipy and pydantic take a second: not for --help and slips.
+    from train.files import write_text
     from train.reports.compare import compare_groups, compare_to_untrained, paired_notes
     from train.reports.groups import data_notes, group_runs
     from train.reports.page import PAGE, page
@@ -81,7 +82,6 @@ def report(arguments: Arguments) -> Path:
     from train.reports.tables import as_csv, latex_document, paper_tables
     from train.reports.terminal import print_notes, print_paired, print_scores, print_table
     from train.reports.text import as_markdown
-    from train.runfolder import write_text
 
     named = [*arguments.folders, *([arguments.against] if arguments.against else [])]
     paths, notes = find_runs(named)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,10 @@ import yaml
 
 from train.errors import UserError
 from train.paths import expanded, is_file
+
+log = logging.getLogger(__name__)
+
+RECORD = "record.json"  # in a checkpoint: the run's `config.yaml` and `run.json` as of then
 
 # How long it runs, where, where its data lies (its checksums must be the same), and what it prints may
 # change; everything else would make it another run.
@@ -37,7 +43,13 @@ def holds_a_run(folder: Path) -> bool:
     One that failed before its first checkpoint (a wrong path, say) may be started over.
     """
     status = _status(folder / "run.json")
-    return status not in (None, "failed") or any(folder.glob("step_*"))
+    return status not in (None, "failed") or bool(checkpoint_folders(folder))
+
+
+def checkpoint_folders(run: Path) -> list[Path]:
+    """`step_<n>/` of a run, oldest first."""
+    found = [path for path in run.glob("step_*") if re.fullmatch("step_[0-9]+", path.name)]
+    return sorted(found, key=lambda path: int(path.name.removeprefix("step_")))
 
 
 def find_run(arguments: Sequence[str]) -> str | None:
@@ -71,7 +83,7 @@ def find_run(arguments: Sequence[str]) -> str | None:
         for path in folder.glob("*/run.json")
         # What failed before its first checkpoint (a wrong path, say) is nothing to go on with.
         if _status(path) not in ("finished", "failed")
-        or (_status(path) == "failed" and any(path.parent.glob("step_*")))
+        or (_status(path) == "failed" and checkpoint_folders(path.parent))
     ]
     newest = max(unfinished, key=lambda path: path.stat().st_mtime, default=None)
     return None if newest is None else str(newest)
@@ -91,8 +103,8 @@ def saved_config(
     Raises:
         UserError: naming each override that differs from the run's.
     """
-    saved = _read_config(folder / "config.yaml")
-    run = read_record(folder / "run.json")
+    saved = read_config(folder)
+    run = read_run(folder)
     if "hub" in composed:
         saved.setdefault("hub", composed["hub"])  # the run was started before there was this section
     differences = []
@@ -145,14 +157,30 @@ def check_same_data(recorded: Mapping[str, str], now: Mapping[str, str]) -> None
     Raises:
         UserError: naming the files that differ.
     """
-    before = {Path(path).parts[-2:]: sum_ for path, sum_ in recorded.items()}
-    after = {Path(path).parts[-2:]: sum_ for path, sum_ in now.items()}
-    differing = sorted("/".join(k) for k in before.keys() | after.keys() if before.get(k) != after.get(k))
+    moved = _same_files(list(recorded), list(now))
+    differing = [path for path, to in moved.items() if to is None or recorded[path] != now[to]]
+    differing += sorted(now.keys() - set(moved.values()))
     if differing:
+        shown = ", ".join("/".join(Path(path).parts[-2:]) for path in differing)
         raise UserError(
-            f"the data is not what the run was started with: {', '.join(differing)} changed. Bring it "
+            f"the data is not what the run was started with: {shown} changed. Bring it "
             "back (data.root, IDIOM_DATA), or start a new run without resume="
         )
+
+
+def _same_files(recorded: Sequence[str], now: Sequence[str]) -> dict[str, str | None]:
+    """Where each recorded file lies now: under its own name, in the folders most like those it was in."""
+
+    def common(path: str, other: str) -> int:
+        ends = zip(reversed(Path(path).parts), reversed(Path(other).parts), strict=False)
+        return next((i for i, (a, b) in enumerate(ends) if a != b), len(Path(path).parts))
+
+    found: dict[str, str | None] = dict.fromkeys(recorded)
+    pairs = [(common(path, other), path, other) for path in recorded for other in now]
+    for length, path, other in sorted(pairs, key=lambda pair: -pair[0]):
+        if length and found[path] is None and other not in found.values():
+            found[path] = other
+    return found
 
 
 def check_same_base(recorded: str | None, now: str) -> None:
@@ -184,41 +212,67 @@ def _group_differences(group: str, ours: Any, theirs: Any, overrides: Sequence[s
 
 
 def _can_go_on(folder: Path) -> bool:
-    return all(is_file(folder / name) for name in ("config.yaml", "run.json"))
+    return all(is_file(folder / name) for name in ("config.yaml", "run.json")) or any(
+        is_file(checkpoint / RECORD) for checkpoint in checkpoint_folders(folder)
+    )
 
 
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, ValueError):
-        config = None
-    if not isinstance(config, dict):
-        raise UserError(f"{path} is damaged, so the run cannot be gone on with; start a new one")
-    return config
-
-
-def read_record(path: Path) -> dict[str, Any]:
-    """The content of a `run.json`.
+def read_config(folder: Path) -> dict[str, Any]:
+    """The configuration of a run: its `config.yaml`, or where that is damaged what its checkpoints keep.
 
     Raises:
-        UserError: if it is damaged.
+        UserError: if there is none.
     """
+    return _read_or_restored(folder, "config.yaml", "config")
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """The record of a run: its `run.json`, or where that is damaged what its checkpoints keep.
+
+    Raises:
+        UserError: if there is none.
+    """
+    return _read_or_restored(folder, "run.json", "run")
+
+
+def _read_or_restored(folder: Path, name: str, kept_as: str) -> dict[str, Any]:
+    content = parsed(folder / name)
+    if content is not None:
+        return content
+    for checkpoint in reversed(checkpoint_folders(folder)):
+        kept = (parsed(checkpoint / RECORD) or {}).get(kept_as)
+        if isinstance(kept, dict) and kept:
+            log.warning("%s is damaged: taking what %s keeps of it", folder / name, checkpoint)
+            return kept
+    raise UserError(
+        f"{folder / name} is damaged, and no checkpoint keeps what was in it, so the run cannot go on. Its "
+        "checkpoints, step_*, can be evaluated: python -m train.evaluate model=<checkpoint>"
+    )
+
+
+def parsed(path: Path) -> dict[str, Any] | None:
+    """The content of a `config.yaml`, a `run.json` or a :data:`RECORD`; None where it is no such thing."""
     try:
-        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        raise UserError(
-            f"{path} is damaged, so the run cannot be gone on with; its checkpoints, step_*, can be "
-            "evaluated: python -m train.evaluate model=<checkpoint>"
-        ) from None
-    return record
+        text = path.read_text(encoding="utf-8")
+        content = yaml.safe_load(text) if path.suffix == ".yaml" else json.loads(text)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        return None
+    if not isinstance(content, dict):
+        return None
+    needed = _NEEDED.get(path.name, ())
+    return content if all(isinstance(content.get(key), kind) for key, kind in needed) else None
+
+
+# What makes a file one of these: anything less was damaged, or is another program's.
+_NEEDED: dict[str, tuple[tuple[str, type], ...]] = {
+    "config.yaml": (("trainer", dict), ("model", dict)),
+    "run.json": (("status", str), ("experiment", str)),
+}
 
 
 def _status(path: Path) -> str | None:
-    try:
-        status: str | None = json.loads(path.read_text(encoding="utf-8")).get("status")
-    except (OSError, ValueError):
-        return None
-    return status
+    record = parsed(path)
+    return None if record is None else str(record["status"])
 
 
 def _get(config: dict[str, Any], key: str) -> Any:

@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from train.files import write_json
 from train.interrupts import Pruned
-from train.runfolder import RunFolder, write_json
+from train.runfolder import RunFolder
 from train.settings.tracking import TrackingSettings, WandbSettings
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,8 @@ from train.build import (
 )
 from train.device import Placement, place, start_processes
 from train.errors import UserError
-from train.runfolder import code_version, fingerprints, package_versions, write_json, write_jsonl, write_text
+from train.files import fingerprints, write_json, write_jsonl, write_text
+from train.runfolder import code_version, package_versions
 from train.settings import EvaluateSettings
 from train.suite import Scorecard, Suite
 from train.tables import SAMPLE_NOTE, print_scores

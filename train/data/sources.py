@@ -1,6 +1,5 @@
 """Where a dataset lies: an override, `IDIOM_DATA`, the sample, or one verified download."""
 
-import hashlib
 import json
 import logging
 import os
@@ -8,6 +7,7 @@ from pathlib import Path
 
 from train.data.download import github_file
 from train.errors import DataMissingError, UserError
+from train.files import fingerprint
 from train.paths import expanded, is_file, is_folder
 
 log = logging.getLogger(__name__)
@@ -88,12 +88,6 @@ def pie_file(named: str | None) -> Path:
         cache_folder() / "pie",
         otherwise=f"a local copy: data.pie=<folder with {PIE_FILE}>",
     )
-
-
-def fingerprint(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _descend(folder: Path, named_by: str) -> Path:

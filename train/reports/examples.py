@@ -14,8 +14,8 @@ from typing import Any
 from PIL import Image
 
 from train.data.admire import FOLDER, find_image, read_items
-from train.data.sources import fingerprint
 from train.errors import UserError
+from train.files import fingerprint
 from train.reports.groups import data_files
 from train.reports.runs import Run, read_lines
 from train.scorekeys import ADMIRE_CV_SPLIT

@@ -9,7 +9,7 @@ from typing import Any
 import optuna
 from optuna.trial import TrialState
 
-from train.runfolder import write_json
+from train.files import write_json
 from train.search.plots import front, history, parameters
 from train.search.space import as_overrides
 from train.search.study import FOLDER, REASON, best_trials, describe

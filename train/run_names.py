@@ -1,0 +1,51 @@
+"""The name of a run's folder: when it started, and which options it was given."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+
+_MAX_LENGTH = 80
+_MAX_VALUE = 24
+# Options that say where a run's data lies, where it writes and who watches: they make no other run.
+_NOT_TOLD = re.compile(
+    r"(experiment|run_dir|resume|device|data\.(root|semeval2022|ncimp|admire|astitch|pie))$"
+    r"|(hydra|hub|tracking|trackers)\b"
+)
+
+
+def run_name(overrides: Sequence[str]) -> str:
+    """`2026-11-22_10-15-00_seed-43_batch_size-64`: the seed first, and no paths."""
+    told = [part for override in sorted(overrides, key=_rank) if (part := _told(override))]
+    name = time.strftime("%Y-%m-%d_%H-%M-%S")
+    for part in told:
+        if len(name) + 1 + len(part) > _MAX_LENGTH:
+            break
+        name = f"{name}_{part}"
+    return name
+
+
+def numbered(folder: Path) -> Iterator[Path]:
+    """The folder, then `<folder>-2`, `<folder>-3`, …"""
+    yield folder
+    for number in itertools.count(2):
+        yield folder.with_name(f"{folder.name}-{number}")
+
+
+def _rank(override: str) -> bool:
+    return not override.lstrip("+").startswith("seed=")
+
+
+def _told(override: str) -> str:
+    """`trainer.batch_size=64` as `batch_size-64`; "" for what is not told."""
+    key, _, value = override.lstrip("+~").partition("=")
+    value = value.strip("'\"")
+    if _NOT_TOLD.match(key) or (key, value) == ("model", "pretrained"):
+        return ""
+    if "/" in value or "\\" in value:  # of a folder or a Hub id its last part
+        value = PurePosixPath(value.replace("\\", "/")).name
+    short = f"{'model' if key == 'model.path' else key.rpartition('.')[2]}-{value[:_MAX_VALUE]}"
+    return "".join(c if c.isascii() and (c.isalnum() or c in ".+-_") else "-" for c in short).rstrip("_-.")
