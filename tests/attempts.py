@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any, Literal
 from unittest.mock import patch
 
+from tests.power import cut_power
+
 ROOT = Path(__file__).resolve().parent.parent
 POINT = "\x01"  # before a line that names a point; all other lines are the run's own
 _WHAT = {  # the first part of a path in the run folder, without its dots → what is being done there
@@ -46,7 +48,8 @@ class Attempt:
         resume: go on with the run in the folder.
         at: the point at which something happens, counted from 1; of those named `what`, if that is given.
         how: `kill` is SIGKILL at the point; `torn` ends the process a few bytes into what it writes next;
-            `full` fills the disk: no file can grow and no folder be made from then on.
+            `full` fills the disk: no file can grow and no folder be made from then on; `power` stops the
+            file system of the folder, see tests/power.py, and then the process.
         after: SIGKILL after so many seconds, wherever the run then stands.
     """
 
@@ -55,7 +58,7 @@ class Attempt:
     resume: bool = False
     at: int | None = None
     what: str | None = None
-    how: Literal["kill", "torn", "full"] = "kill"
+    how: Literal["kill", "torn", "full", "power"] = "kill"
     after: float | None = None
 
 
@@ -151,6 +154,7 @@ def _run(attempt: Attempt, report: int) -> int:
     import logging
 
     from tests.tiny_runs import resume, train
+    from train.errors import UserError
 
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
     points = Points(attempt, report)
@@ -160,6 +164,9 @@ def _run(attempt: Attempt, report: int) -> int:
             resume(Path(attempt.folder), *attempt.options)
         else:
             train(Path(attempt.folder), attempt.options)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     except BaseException:
         traceback.print_exc()
         return 1
@@ -236,7 +243,9 @@ class Points:
         self._passed += self._attempt.what in (None, what)
         if self._passed != self._attempt.at or self._attempt.what not in (None, what):
             return
-        if self._attempt.how == "kill":
+        if self._attempt.how == "power":
+            cut_power(self._folder.parent)
+        if self._attempt.how in ("kill", "power"):
             os.kill(os.getpid(), signal.SIGKILL)
         # Where a file would pass this size, the part up to it is written. What happens then Python has set
         # to an error; without that the signal ends the process.

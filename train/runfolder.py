@@ -94,8 +94,8 @@ class RunFolder:
         with self._locked_somewhere(resume=resume):
             if links := find_links(self.path, apart=[_KEEPS_LINKS]):
                 raise UserError(
-                    f"{links[0]} is a symbolic link, and a run writes no file through one: remove it, or name "
-                    "another folder with run_dir="
+                    f"{links[0]} is a symbolic link, and a run writes no file through one: remove it, or "
+                    "name another folder with run_dir="
                 )
             try:
                 if record_start is not None and not resume:

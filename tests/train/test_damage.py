@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from tests.tiny_runs import assert_same_run, at_loss, resume, train
 from train.checkpoint import TrainerState, checkpoints, latest_checkpoint, prune, verify
 from train.encoder import Encoder
 from train.errors import UserError
+from train.files import fingerprint
 from train.interrupts import Interrupted
 from train.resume import holds_a_run
 
@@ -24,7 +27,7 @@ def truncated(path: Path) -> None:
 
 
 def flipped(path: Path) -> None:
-    """In place, as a disk does it: what is hard-linked to the file is damaged with it."""
+    """In place, as a disk does it: a hard link to the file would be damaged with it."""
     with path.open("r+b") as file:
         file.seek(path.stat().st_size // 2)
         byte = file.read(1)[0]
@@ -37,12 +40,7 @@ def emptied(path: Path) -> None:
 
 
 def copied(run: Path, folder: Path) -> Path:
-    """A run folder with its hard links."""
     shutil.copytree(run, folder)
-    for model in run.glob("step_*/model.safetensors"):
-        if model.samefile(run / "best" / model.name):
-            (folder / "best" / model.name).unlink()
-            os.link(folder / model.relative_to(run), folder / "best" / model.name)
     return folder
 
 
@@ -125,6 +123,7 @@ def test_nothing_whole_is_thrown_away_where_the_best_model_is_lost(
     """Nor is a worse one reported as the best: the user decides; then it is trained again."""
     folder = copied(whole, tmp_path / "run")
     flipped(folder / "step_2" / "model.safetensors")
+    flipped(folder / "best" / "model.safetensors")
     with pytest.raises(UserError, match="the best model so far is damaged both in its step_"):
         resume(folder)
     assert "step_6 (the best model, of step_2, is lost there and in best/)" in caplog.text
@@ -136,25 +135,125 @@ def test_nothing_whole_is_thrown_away_where_the_best_model_is_lost(
     assert_same_run(whole, folder)
 
 
-def test_a_damaged_record_of_the_run_is_named(tmp_path: Path, whole: Path) -> None:
+def test_one_flip_spoils_one_folder(tmp_path: Path, whole: Path) -> None:
+    """The best checkpoint's files and those of `best/` are no links to the same blocks."""
     folder = copied(whole, tmp_path / "run")
-    (folder / "run.json").write_text("", encoding="utf-8")
-    with pytest.raises(UserError, match=r"run\.json is damaged"):
+    for path in (whole / "best").rglob("*"):
+        twin = whole / "step_2" / path.relative_to(whole / "best")
+        assert path.is_dir() or not twin.exists() or not path.samefile(twin), path
+    flipped(folder / "step_2" / "model.safetensors")
+    resume(folder)
+    assert_same_run(whole, folder)
+
+
+@pytest.mark.parametrize("content", ["", "{}", "null", "[]", '{"status": 3}', "[" * 10_000])
+def test_a_damaged_record_is_set_aside_and_made_again(
+    tmp_path: Path, whole: Path, content: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of what the checkpoint keeps of it."""
+    folder = copied(whole, tmp_path / "run")
+    before = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(content, encoding="utf-8")
+    resume(folder)
+    assert f"{folder / 'run.json'} is damaged" in caplog.text
+    assert (folder / "run.json.damaged").read_text(encoding="utf-8") == content
+    after = json.loads((folder / "run.json").read_text())
+    for name in ("experiment", "seed", "data", "started"):
+        assert after[name] == before[name]
+    assert_same_run(whole, folder)
+
+
+@pytest.mark.parametrize("content", ["", "a: [", "text", "[]", "trainer: 3"])
+def test_a_damaged_configuration_is_set_aside_and_made_again(
+    tmp_path: Path, whole: Path, content: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = copied(whole, tmp_path / "run")
+    before = (folder / "config.yaml").read_text()
+    (folder / "config.yaml").write_text(content, encoding="utf-8")
+    resume(folder)
+    assert "config.yaml is damaged" in caplog.text
+    assert (folder / "config.yaml").read_text() == before
+    assert_same_run(whole, folder)
+
+
+@pytest.mark.parametrize("name", ["run.json", "config.yaml"])
+def test_a_record_that_nothing_keeps_is_named(tmp_path: Path, whole: Path, name: str) -> None:
+    folder = copied(whole, tmp_path / "run")
+    (folder / name).write_text("", encoding="utf-8")
+    for record in folder.glob("step_*/record.json"):
+        record.unlink()
+    with pytest.raises(UserError, match=f"{name} is damaged"):
         resume(folder)
     assert (folder / "step_6").is_dir()
 
 
-@pytest.mark.parametrize("content", ["", "a: [", "text"])
-def test_a_damaged_configuration_is_named(tmp_path: Path, whole: Path, content: str) -> None:
+@pytest.mark.parametrize("content", ["{", "[]", "null", '{"a": "b"}', '{"a": {}}', "[" * 10_000])
+def test_a_damaged_baseline_is_scored_again(tmp_path: Path, whole: Path, content: str) -> None:
     folder = copied(whole, tmp_path / "run")
-    (folder / "config.yaml").write_text(content, encoding="utf-8")
-    with pytest.raises(UserError, match=r"config\.yaml is damaged"):
-        resume(folder)
+    (folder / "baseline.json").write_text(content, encoding="utf-8")
+    resume(folder)
+    assert_same_run(whole, folder)
 
 
-def test_a_damaged_baseline_is_scored_again(tmp_path: Path, whole: Path) -> None:
+@pytest.mark.parametrize("line", ["{", "[]", "3", '{"loss": 1}', '{"step": "x"}', "\x00", "[" * 10_000])
+def test_bad_lines_of_the_metrics_are_left_out_and_kept_aside(
+    tmp_path: Path, whole: Path, line: str, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = copied(whole, tmp_path / "run")
-    (folder / "baseline.json").write_text("{", encoding="utf-8")
+    path = folder / "metrics.jsonl"
+    lines = path.read_text(encoding="utf-8").split("\n")
+    path.write_text("\n".join([lines[0], line, *lines[1:]]), encoding="utf-8")
+    resume(folder)
+    assert f"{path}: line 2 is damaged" in caplog.text
+    assert (folder / "metrics.jsonl.damaged").is_file()
+    assert_same_run(whole, folder)
+
+
+def test_shortened_metrics_are_noticed(tmp_path: Path, whole: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = copied(whole, tmp_path / "run")
+    path = folder / "metrics.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join(lines[:2]), encoding="utf-8")
+    resume(folder)
+    assert f"has 2 of the {len(lines)} lines" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [({"surplus": 1}, "surplus"), ({"step": "six"}, "step"), ({"num_empty": []}, "num_empty")],
+)
+def test_a_state_of_another_version_is_passed_over(
+    tmp_path: Path, whole: Path, change: dict[str, Any], says: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = copied(whole, tmp_path / "run")
+    checkpoint = folder / "step_6"
+    state = json.loads((checkpoint / "state.json").read_text()) | change
+    (checkpoint / "state.json").write_text(json.dumps(state), encoding="utf-8")
+    sums = json.loads((checkpoint / "checksums.json").read_text())
+    sums["state.json"] = fingerprint(checkpoint / "state.json")
+    (checkpoint / "checksums.json").write_text(json.dumps(sums), encoding="utf-8")
+    assert latest_checkpoint(folder) == folder / "step_4"
+    assert says in caplog.text
+
+
+def test_other_folders_are_no_checkpoints(tmp_path: Path, whole: Path) -> None:
+    folder = copied(whole, tmp_path / "run")
+    for name in ("step_\u00b2", "step_", "step_-1", "step_6x", "step_\u0663"):
+        (folder / name).mkdir()
+    assert latest_checkpoint(folder) == folder / "step_6"
+    resume(folder)
+
+
+def test_deep_checksums_are_damaged_ones(tmp_path: Path, whole: Path) -> None:
+    folder = copied(whole, tmp_path / "run")
+    (folder / "step_6" / "checksums.json").write_text("[" * 100_000, encoding="utf-8")
+    assert verify(folder / "step_6") == "checksums.json is damaged"
+    assert latest_checkpoint(folder) == folder / "step_4"
+
+
+def test_a_save_cut_short_between_two_names_is_recovered(tmp_path: Path, whole: Path) -> None:
+    folder = copied(whole, tmp_path / "run")
+    (folder / "step_6").rename(folder / ".step_6_old")
     resume(folder)
     assert_same_run(whole, folder)
 
@@ -213,3 +312,15 @@ def test_the_newest_checkpoints_and_the_best_are_kept(tmp_path: Path, keep: int,
         (tmp_path / f"step_{step}").mkdir()
         prune(tmp_path, keep, best_step=2 if step > 1 else 1)
     assert [int(path.name[5:]) for path in checkpoints(tmp_path)] == kept
+
+
+def test_the_best_as_of_each_kept_checkpoint_is_kept(tmp_path: Path) -> None:
+    """Else the one before a damaged newest could not be gone on from."""
+    for step, best in ((1, 1), (2, 1), (3, 3), (4, 4)):
+        (tmp_path / f"step_{step}").mkdir()
+        state = asdict(TrainerState(step=step, best_step=best))
+        (tmp_path / f"step_{step}" / "state.json").write_text(json.dumps(state), encoding="utf-8")
+        prune(tmp_path, 2, best)
+        if step == 3:
+            assert [path.name for path in checkpoints(tmp_path)] == ["step_1", "step_2", "step_3"]
+    assert [path.name for path in checkpoints(tmp_path)] == ["step_3", "step_4"]

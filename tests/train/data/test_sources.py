@@ -10,8 +10,9 @@ import pytest
 
 from tests.fake_hub import serve
 from tests.programs import assert_explained, run
-from train.data.sources import SAMPLE_ROOT, fingerprint, idiolink_root
+from train.data.sources import SAMPLE_ROOT, idiolink_root
 from train.errors import UserError
+from train.files import fingerprint
 
 
 @pytest.fixture
