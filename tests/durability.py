@@ -1,12 +1,12 @@
-"""Runs that are killed, cut off from power and damaged: does each end as if it had not been, with nothing lost?
+"""Runs that are killed, cut off from power and damaged: does each end as if it had not been?
 
     python -m tests.durability [--kills 100] [--two 20] [--minilm 10] [--power 20] [--damages 100] [--seed 7]
 
 Not one of the default tests: it takes long. Real SIGKILLs of real runs (of one process, and of one
 of two), at numbered points of training, scoring and saving, in the middle of a write, and at random times;
 the same points with the file system stopped too, so that what is not on the disk is lost (needs root);
-and files of finished and unfinished runs that are cut, emptied, changed or removed. Such a run is resumed, and
-may be harmed again; after each harm every checkpoint under its name must be whole, and none that was there
+and files of finished and unfinished runs that are cut, emptied, changed or removed. Such a run is resumed,
+and may be harmed again; after each harm every checkpoint under its name must be whole, and none that was there
 may be gone; at the end the run must be, bit for bit, the one that was left alone. A line is printed for each
 harm; the exit status is 1 if anything failed.
 """
@@ -208,9 +208,8 @@ def power_cut_run(whole: Whole, disk: Disk, draw: random.Random, tally: Tally) -
     for _ in range(draw.randint(1, 2)):
         at = draw.randint(1, whole.points[0])
         resume = holds_a_run(folder)
-        outcome = whole.starter(
-            Attempt(str(folder), [] if resume else whole.options, resume, at, how="power"), 0
-        )
+        start = Attempt(str(folder), [] if resume else whole.options, resume, at, how="power")
+        outcome = whole.starter(start, 0)
         disk.power_on()
         if not outcome.killed:  # it had fewer points left
             assert outcome.finished, outcome.output
@@ -277,10 +276,9 @@ DAMAGES: dict[str, Callable[[Path, random.Random], object]] = {
     "emptied": lambda path, _: path.write_bytes(b""),
     "removed": lambda path, _: path.unlink(),
     "nulled": lambda path, _: path.write_bytes(bytes(path.stat().st_size)),
-    "of another kind": lambda path, draw: path.write_text(
-        draw.choice(["{}", "[]", "null", "3", "a: [", "[" * 9999])
-    ),
+    "of another kind": lambda path, draw: path.write_text(draw.choice(OF_ANOTHER_KIND)),
 }
+OF_ANOTHER_KIND = ["{}", "[]", "null", "3", "a: [", "[" * 9999]
 
 
 def recipes(tiny: Path) -> dict[str, list[str]]:
@@ -315,9 +313,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=100, help="of runs of one process, a tiny model")
     parser.add_argument("--two", type=int, default=20, help="of runs of two processes, a tiny model")
     parser.add_argument("--minilm", type=int, default=10, help="of runs of one process, MiniLM")
-    parser.add_argument(
-        "--power", type=int, default=20, help="power cuts, of runs of one process, a tiny model"
-    )
+    parser.add_argument("--power", type=int, default=20, help="cuts of it, of runs of a tiny model")
     parser.add_argument("--damages", type=int, default=100, help="of a file each, runs of a tiny model")
     parser.add_argument("--seed", type=int, default=7, help="of which kills are drawn")
     parser.add_argument("--minutes", type=float, default=600, help="no further run is started after these")

@@ -1,4 +1,4 @@
-"""A disk whose power can be cut: an ext4 file system in a file, which is stopped without writing anything back.
+"""A disk whose power can be cut: an ext4 file system in a file, stopped with nothing written back.
 
 Needs root on Linux, and a kernel that lends loop devices.
 """
@@ -21,7 +21,7 @@ class Disk:
     def __init__(self, place: Path, size_mib: int = 512) -> None:
         self._image = place / "disk.img"
         self.folder = place / "disk"
-        self.folder.mkdir()
+        self.folder.mkdir(exist_ok=True)
         with self._image.open("wb") as file:
             file.truncate(size_mib * 2**20)
         _system("mkfs.ext4", "-q", str(self._image))
