@@ -6,8 +6,8 @@ Not one of the default tests: it takes long. Real SIGKILLs of real runs (of one 
 of two), at numbered points of training, scoring and saving, in the middle of a write, and at random times;
 the same points with the file system stopped too, so that what is not on the disk is lost (needs root);
 and files of finished and unfinished runs that are cut, emptied, changed or removed. Such a run is resumed,
-and may be harmed again; after each harm every checkpoint under its name must be whole, and none that was there
-may be gone; at the end the run must be, bit for bit, the one that was left alone. A line is printed for each
+and may be harmed again; after each harm every checkpoint under its name must be whole, and none that was
+there may be gone; at the end the run must be, bit for bit, the one that was left alone. A line is printed for each
 harm; the exit status is 1 if anything failed.
 """
 
