@@ -21,7 +21,7 @@ from train.checkpoint import (
 from train.errors import UserError
 from train.failures import not_finite, nothing_mined
 from train.interrupts import Interrupted, stop_requests
-from train.objectives import Batch, Objective
+from train.objectives import Batch, Objective, StepLog
 from train.processes import Processes
 from train.progress import progress_bar
 from train.retention import Retention
@@ -142,7 +142,7 @@ def train_loop(
             started, step_loss = time.perf_counter(), 0.0
             text_counts: list[int] = []
             batches: list[Batch] = []
-            logs: dict[str, float] = {}
+            step_log = StepLog()
             is_empty, part = True, ""
             learning_rate = trainer.learning_rate * schedule(trainer, state.step, warmup, total)
             for group in optimizer.param_groups:
@@ -155,14 +155,13 @@ def train_loop(
                 batches.append(batch)
                 embeddings = embed(batch.requests, state.step, micro, on_progress=text_counts.append)
                 share = len(anchors) / num_anchors
-                result = retention.hold(objective.loss(embeddings, batch), embeddings, batch, share)
+                result = retention.hold(objective.loss(embeddings, batch), embeddings, batch)
                 if not math.isfinite(result.loss.item()):
                     raise not_finite("loss", result.loss.item(), [batch], state, run)
                 embed.backward(result.loss * share)
                 step_loss += result.loss.item() * share
                 is_empty, part = is_empty and result.is_empty, result.part or ""
-                for name, value in result.logs.items():
-                    logs[name] = logs.get(name, 0.0) + value
+                step_log.add(result)
             state.num_empty[part] = state.num_empty.get(part, 0) + 1 if is_empty else 0
             if state.num_empty[part] >= trainer.max_empty_steps:
                 raise nothing_mined(state, part, run)
@@ -190,7 +189,7 @@ def train_loop(
                         "lr": learning_rate,
                         "grad_norm": norm if math.isfinite(norm) else None,
                         "texts_per_second": sum(text_counts) / (time.perf_counter() - started),
-                        **logs,
+                        **step_log.values(),
                     }
                 )
             advance(1)

@@ -86,7 +86,10 @@ def test_what_is_not_finite_is_never_best_and_no_improvement(bad: float) -> None
 
 
 def breaks(monkeypatch: pytest.MonkeyPatch, *evaluations: int) -> None:
-    """Let the monitored score be NaN in these evaluations, from 1 (the untrained model's) on; in all if none."""
+    """Let the monitored score be NaN in these evaluations, of which the first is the untrained model's.
+
+    In all of them if none is named.
+    """
     real, calls = IdioLinkBenchmark.score, 0
 
     def score(self: IdioLinkBenchmark, embeddings: Tensor) -> BenchmarkResult:

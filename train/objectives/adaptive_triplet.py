@@ -162,7 +162,7 @@ class AdaptiveTripletObjective:
         """The loss of the batch's mined triplets."""
         plan: _Plan = batch.plan
         result = self._loss(embeddings, plan.labels.to(embeddings.device))
-        logs = {
+        counts = {
             "triplets_possible": float(plan.num_possible),
             "triplets_within": float(result.num_within),
             "triplets_across": float(result.num_across),
@@ -171,7 +171,7 @@ class AdaptiveTripletObjective:
         has_property = self._loss.property_weight and plan.num_possible
         has_correct = self._loss.correct_weight and plan.has_correct
         return ObjectiveLoss(
-            result.loss, logs, is_empty=not has_triplets and not has_property and not has_correct
+            result.loss, counts, is_empty=not has_triplets and not has_property and not has_correct
         )
 
 

@@ -90,8 +90,8 @@ def test_the_loss_is_that_of_the_groups(groups: list[Group]) -> None:
     batch = built.batch(0, shard)
     rows = torch.randn(len(shard), 300, generator=torch.Generator().manual_seed(0), requires_grad=True)
     result = built.loss(rows, batch)
-    assert result.logs["triplets_possible"] >= result.logs["triplets_within"] > 0
-    assert result.logs["triplets_across"] > 0
+    assert result.counts["triplets_possible"] >= result.counts["triplets_within"] > 0
+    assert result.counts["triplets_across"] > 0
     assert not result.is_empty
     learnt = torch.eye(300)[[int(label) for label in batch.plan.labels.labels]].requires_grad_()
     result = built.loss(learnt, batch)

@@ -118,7 +118,7 @@ def test_loss_equals_one_computed_record_by_record(split: Split, in_batch: str, 
             terms = [math.log(1 + below / math.exp(logit(p))) for p in positives]
             losses.append(sum(terms) / len(terms))
     assert result.loss.item() == pytest.approx(sum(losses) / len(losses), rel=1e-9)
-    assert result.logs["false_negatives"] == num_false / 2  # counted once, not once a mode
+    assert result.counts["false_negatives"] == num_false / 2  # counted once, not once a mode
 
 
 def test_anchors_in_several_modes_share_their_text(split: Split) -> None:
