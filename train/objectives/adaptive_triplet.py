@@ -35,7 +35,7 @@ class AdaptiveTripletObjective:
         only_usable: leave out groups without an incorrect (or without a correct) paraphrase
             (`num_skipped`), which have no triplet of their own.
         per_expression: groups of an expression an epoch, at most, and the next ones in the next epoch: an
-            expression that has few then counts for as much as one that has many.
+            expression that has few then counts for as much as one that has many. None = all groups.
         files: that were read.
 
     Raises:
@@ -49,9 +49,9 @@ class AdaptiveTripletObjective:
         *,
         batch_size: int,
         seed: int,
-        shuffled: bool = True,
-        only_usable: bool = True,
-        per_expression: int | None = None,
+        shuffled: bool,
+        only_usable: bool,
+        per_expression: int | None,
         files: Sequence[Path] = (),
     ) -> None:
         self._groups = [group for group in groups if group.num_triplets or not only_usable]

@@ -79,9 +79,9 @@ class AdmireObjective:
         *,
         batch_size: int,
         seed: int,
-        usages_per_item: int = 8,
-        temperature: float = 0.05,
-        weights: tuple[float, float, float] = (1.0, 1.0, 1.0),
+        usages_per_item: int,
+        temperature: float,
+        weights: tuple[float, float, float],
         files: Sequence[Path] = (),
         note: str = "",
     ) -> None:

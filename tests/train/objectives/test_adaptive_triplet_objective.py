@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from idiomloss import AdaptiveTripletLoss
+from tests.tiny_objectives import ADAPTIVE_TRIPLET
 from train.data.semeval2022 import TRAIN_FILE, Group, SemEvalFiles, read_groups
 from train.errors import UserError
 from train.objectives.adaptive_triplet import AdaptiveTripletObjective
@@ -23,9 +24,8 @@ def groups(semeval_sample: SemEvalFiles) -> list[Group]:
 def build(
     groups: list[Group], loss: AdaptiveTripletLoss | None = None, **changes: Any
 ) -> AdaptiveTripletObjective:
-    return AdaptiveTripletObjective(
-        groups, loss or AdaptiveTripletLoss(), **({"batch_size": 16, "seed": 0} | changes)
-    )
+    options = ADAPTIVE_TRIPLET | {"batch_size": 16, "seed": 0} | changes
+    return AdaptiveTripletObjective(groups, loss or AdaptiveTripletLoss(), **options)
 
 
 def flat(steps: list[list[list[int]]]) -> list[int]:
