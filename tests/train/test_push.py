@@ -429,6 +429,8 @@ def test_licences() -> None:
     assert made_of("gemma", "apache-2.0") == "gemma"
     assert made_of("apache-2.0", "cc-by-nc-sa-4.0", "gpl-3.0") is None
     assert made_of("apache-2.0", None) is None
+    assert made_of("apache-2.0", "other") is None  # of which nobody knows what it asks
+    assert made_of() is None
 
 
 def test_what_a_run_was_made_of(tmp_path: Path) -> None:
@@ -440,6 +442,7 @@ def test_what_a_run_was_made_of(tmp_path: Path) -> None:
     assert len(names("+experiment=admire_experts")) == 2
     assert names("data.root=/my/idioms") == ["the idioms in idioms"]
     assert names("+experiment=joint", "data=sample") == ["the project's own sample data"]
+    assert names("data=sample", "data.extra=pie") == ["the project's own sample data", "PIE"]
     config = composed("config")
     assert base_model(config).repo_id == "sentence-transformers/all-MiniLM-L6-v2"
     (tmp_path / "README.md").write_text("---\nlicense: mit\n---\n", encoding="utf-8")
@@ -447,6 +450,33 @@ def test_what_a_run_was_made_of(tmp_path: Path) -> None:
     assert base_model(config) == Source(tmp_path.name, "mit")
     config["model"] |= {"path": "org/name", "about": {"licence": "Gemma"}}
     assert base_model(config) == Source("org/name", "gemma", "org/name")
+
+
+@pytest.mark.parametrize("sample", [False, True])
+def test_the_data_of_an_objective_that_is_not_known_leaves_no_licence(finished: Path, sample: bool) -> None:
+    """A permissive base model does not make its fine-tuned one permissive."""
+    config = yaml.safe_load((finished / "config.yaml").read_text(encoding="utf-8"))
+    config["model"] |= {"path": "someone/base", "about": {"licence": "MIT"}}
+    config["data"]["sample"] = sample
+    config["objective"] = {"name": "somebodys_own"}
+    (finished / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    upload = collect(asked(finished, license=None))
+    assert upload.licence is None
+    (problem,) = upload.problems
+    assert all(part in problem for part in ("somebodys_own", "license=<identifier>"))
+    assert "license" not in ModelCard(upload.card).data.to_dict()
+    assert not collect(asked(finished, license="cc-by-4.0")).problems
+
+
+@pytest.mark.parametrize("name", ["other", "Other", "unknown", "see its repository", "", "MIT"])
+def test_a_base_models_licence_is_one_of_the_hubs_or_not_known(tmp_path: Path, name: str) -> None:
+    config = composed("config")
+    config["model"] |= {"path": "org/name", "about": {"licence": name}}
+    expected = "mit" if name == "MIT" else None
+    assert base_model(config).licence == expected
+    (tmp_path / "README.md").write_text(f"---\nlicense: {json.dumps(name)}\n---\n", encoding="utf-8")
+    config["model"] = {"path": str(tmp_path)}
+    assert base_model(config).licence == expected
 
 
 # ---- from a training run
