@@ -32,6 +32,7 @@ from train.checkpoint import (
 )
 from train.device import Placement, place, start_processes
 from train.errors import UserError
+from train.hub import is_network_error, without_secrets
 from train.hub_push import check_can_push, push_or_warn
 from train.interrupts import Interrupted, Pruned
 from train.loop import OnScores, train_loop
@@ -105,8 +106,9 @@ def fine_tune(
                     push_or_warn(settings.hub, run.path)
     except OSError as error:
         last = latest_checkpoint(folder)
+        what = "the network failed" if is_network_error(error) else "a file could not be read or written"
         raise UserError(
-            f"a file could not be read or written: {_first_reason(error)}. "
+            f"{what}: {without_secrets(_first_reason(error))}. "
             + (f"The last checkpoint that is whole: {last}" if last else "No checkpoint is saved yet")
         ) from error
     except RuntimeError as error:
