@@ -59,6 +59,21 @@ def open_storage(storage: str | None, sweep_dir: Path) -> optuna.storages.BaseSt
         raise _unreadable(storage, sweep_dir, error) from None
 
 
+def _check_journal(storage: str | None) -> None:
+    """Optuna writes into a journal before it reads it: into one that is cut off, or no journal at all.
+
+    Raises:
+        ValueError: if a line is none of a journal's.
+    """
+    path = Path((storage or "").removeprefix("journal:"))
+    if storage is None or not storage.startswith("journal:") or not path.is_file():
+        return
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(keepends=True), 1):
+        record = json.loads(line)
+        if not isinstance(record, dict) or "op_code" not in record or not line.endswith("\n"):
+            raise ValueError(f"line {number} is no whole record of a journal")
+
+
 def _unreadable(storage: str | None, sweep_dir: Path, error: Exception) -> UserError:
     where = storage or str(sweep_dir / "study.db")
     has_password = "@" in where
@@ -78,6 +93,10 @@ def open_study(
     Raises:
         UserError: if that one asks another question, or its storage is damaged.
     """
+    try:
+        _check_journal(settings.storage)
+    except (OSError, ValueError) as error:
+        raise _unreadable(settings.storage, sweep_dir, error) from error
     storage = open_storage(settings.storage, sweep_dir)
     try:
         study = optuna.create_study(
@@ -103,8 +122,8 @@ def open_study(
     directions = [direction.name.lower() for direction in study.directions]
     if known is None and (num_trials or directions != settings.known_directions):
         raise UserError(
-            f"the study {settings.study!r} was not started by such a search: it has {num_trials} trials, whose "
-            f"parameters may be other ones, and goes by {', '.join(directions)}. Name a new one: "
+            f"the study {settings.study!r} was not started by such a search: it has {num_trials} trials, "
+            f"whose parameters may be other ones, and goes by {', '.join(directions)}. Name a new one: "
             "hydra.sweeper.study=<name>"
         )
     if known is None:
