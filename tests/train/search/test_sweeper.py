@@ -13,6 +13,7 @@ from typing import Any
 
 import optuna
 import pytest
+from optuna.study import StudyDirection
 
 from tests.process_launcher import NAME
 from tests.programs import run as program
@@ -330,20 +331,22 @@ def test_a_database_that_is_no_study_is_named(
     assert not fake.rates
 
 
-@pytest.mark.parametrize(("directions", "num_trials"), [(["minimize"], 0), (["maximize"], 1)])
+@pytest.mark.parametrize(
+    ("directions", "num_trials"), [([StudyDirection.MINIMIZE], 0), ([StudyDirection.MAXIMIZE], 1)]
+)
 def test_somebody_elses_study_is_not_gone_on_with(
     search: Search,
     fake: FakeRuns,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    directions: list[str],
+    directions: list[StudyDirection],
     num_trials: int,
 ) -> None:
     url = f"sqlite:///{tmp_path / 'shared.db'}"
     theirs = optuna.create_study(study_name="theirs", storage=url, directions=directions)
     for _ in range(num_trials):
         theirs.enqueue_trial({"dropout": 0.1})
-    assert search(SPACE, "hydra.sweeper.study=theirs", f"'hydra.sweeper.storage={url}'") == 2
+    assert search(SPACE, "hydra.sweeper.study=theirs", f"hydra.sweeper.storage='{url}'") == 2
     assert "'theirs'" in capsys.readouterr().err
     assert not fake.rates
     assert len(optuna.load_study(study_name="theirs", storage=url).trials) == num_trials
