@@ -7,8 +7,8 @@ of two), at numbered points of training, scoring and saving, in the middle of a 
 the same points with the file system stopped too, so that what is not on the disk is lost (needs root);
 and files of finished and unfinished runs that are cut, emptied, changed or removed. Such a run is resumed,
 and may be harmed again; after each harm every checkpoint under its name must be whole, and none that was
-there may be gone; at the end the run must be, bit for bit, the one that was left alone. A line is printed for each
-harm; the exit status is 1 if anything failed.
+there may be gone; at the end the run must be, bit for bit, the one that was left alone. A line is printed for
+each harm; the exit status is 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -230,16 +230,18 @@ def power_cut_run(whole: Whole, disk: Disk, draw: random.Random, tally: Tally) -
 
 
 def damaged_run(whole: Whole, folder: Path, draw: random.Random, tally: Tally) -> None:
-    """Copy a run, take its end away or not, spoil one file, resume, and compare.
+    """Spoil one file of a run that has ended, or of one that was killed, resume, and compare.
 
     Raises:
         AssertionError: if it does not end as the run that was left alone.
     """
     tally.runs += 1
-    shutil.copytree(whole.folder, folder)
-    if unfinished := draw.random() < 0.5:
-        shutil.rmtree(checkpoints(folder)[-1])
-        (folder / "scores.json").unlink()
+    unfinished = draw.random() < 0.5
+    if unfinished:  # killed somewhere after its first checkpoint
+        at = draw.randint(whole.points[0] * 2 // 3, whole.points[0] - 1)
+        whole.starter(Attempt(str(folder), whole.options, at=at), 0)
+    else:
+        shutil.copytree(whole.folder, folder)
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     small = [path for path in files if path.parent == folder or path.suffix == ".json"]
     path = draw.choice(draw.choice([files, small]))
@@ -250,7 +252,7 @@ def damaged_run(whole: Whole, folder: Path, draw: random.Random, tally: Tally) -
     assert "Traceback" not in ended.output, (words, ended.output)
     assert ended.finished, (words, ended.output)
     if path.name == "metrics.jsonl":  # what was logged is lost; that is said
-        assert kind in ("emptied", "removed", "cut short") or "damaged" in ended.output, (words, ended.output)
+        assert kind in LOSE_LINES or "damaged" in ended.output, (words, ended.output)
         shutil.copy(whole.folder / path.name, path)
     assert_same_run(whole.folder, folder)
     tally.kills[f"{whole.name}, damage"] += 1
@@ -270,6 +272,8 @@ def _flip(path: Path, draw: random.Random) -> None:
     path.write_bytes(content)
 
 
+OF_ANOTHER_KIND = ("{}", "[]", "null", "3", "a: [", "[" * 9999)
+LOSE_LINES = ("emptied", "removed", "cut short", "nulled", "flipped")  # or change a number
 DAMAGES: dict[str, Callable[[Path, random.Random], object]] = {
     "cut short": _cut_short,
     "flipped": _flip,
@@ -278,7 +282,6 @@ DAMAGES: dict[str, Callable[[Path, random.Random], object]] = {
     "nulled": lambda path, _: path.write_bytes(bytes(path.stat().st_size)),
     "of another kind": lambda path, draw: path.write_text(draw.choice(OF_ANOTHER_KIND)),
 }
-OF_ANOTHER_KIND = ["{}", "[]", "null", "3", "a: [", "[" * 9999]
 
 
 def recipes(tiny: Path) -> dict[str, list[str]]:

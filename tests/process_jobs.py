@@ -22,6 +22,7 @@ from train.device import place, start_processes
 from train.embedding import TrainedEmbeddings
 from train.encoder import Encoder
 from train.errors import UserError
+from train.objectives import StepLog
 from train.prompts import Request
 from train.settings import EvaluateSettings, TrainSettings, check
 from train.sharding import local, shard
@@ -52,12 +53,12 @@ def gradients(options: list[str], output: str, *, caching: bool = False, sharded
     named = {**dict(encoder.named_parameters()), **dict(objective.modules.named_parameters())}
     kept: dict[str, torch.Tensor] = {}
     for step, shards in enumerate(objective.plan(0, 2)[: settings.trainer.max_steps]):
-        logs: dict[str, float] = {}
+        log = StepLog()
         for micro, anchors in enumerate(shards):
             batch = objective.batch(0, anchors)
             result = objective.loss(embed(batch.requests, step, micro), batch)
             embed.backward(result.loss / len(shards))
-            logs = {name: logs.get(name, 0.0) + value for name, value in result.logs.items()}
+            log.add(result)
         processes.sum_gradients(encoder.parameters())
         processes.sum_gradients(objective.modules.parameters(), divide=True)
         for name, p in named.items():
@@ -66,7 +67,8 @@ def gradients(options: list[str], output: str, *, caching: bool = False, sharded
                     p.grad.full_tensor() if isinstance(p.grad, DTensor) else p.grad.clone()
                 )
             p.grad = None
-        kept |= {f"{step}.log.{name}": torch.tensor(value) for name, value in logs.items()}
+        logged = {name: value for name, value in log.values().items() if value is not None}
+        kept |= {f"{step}.log.{name}": torch.tensor(value) for name, value in logged.items()}
     if processes.is_main:
         save_file(kept, output)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,9 @@ class SuiteEvaluator(BaseEvaluator):
     ) -> dict[str, float]:
         """The scores.
 
+        One that is not finite is left out, with a warning; the primary metric then is the worst there can
+        be, so that a trainer goes on and takes no such checkpoint for the best.
+
         Args:
             model: left in the mode in which it came.
             output_path: folder for the file of scores; None = write none.
@@ -101,11 +105,12 @@ class SuiteEvaluator(BaseEvaluator):
         was_training = model.training
         try:
             encoder = Encoder.around(model, tokens_per_forward=self.tokens_per_forward)
-            scores = self.suite.run(encoder).scores
+            scorecard = self.suite.run(encoder)
         finally:
             model.train(was_training)
-        named: dict[str, float] = self.prefix_name_to_metrics(scores, self.name)
-        if self.primary_metric not in named:
+        named: dict[str, float] = self.prefix_name_to_metrics(scorecard.scores, self.name)
+        undefined = self.prefix_name_to_metrics(scorecard.undefined, self.name)
+        if self.primary_metric not in {**named, **undefined}:
             raise UserError(
                 f"primary_metric={self.primary_metric} is none of the scores; these are {', '.join(named)}"
             )
@@ -114,6 +119,8 @@ class SuiteEvaluator(BaseEvaluator):
             Path(output_path).mkdir(parents=True, exist_ok=True)
             with (Path(output_path) / SCORES_FILE).open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"epoch": epoch, "steps": steps, "scores": named}) + "\n")
+        if self.primary_metric in undefined:
+            return {**named, self.primary_metric: -math.inf if self.greater_is_better else math.inf}
         return named
 
     @property

@@ -36,6 +36,7 @@ from train.checkpoint import (
 from train.device import Placement, place, start_processes
 from train.errors import UserError
 from train.files import fingerprints, set_aside, write_json, write_jsonl, write_text
+from train.hub import is_network_error, without_secrets
 from train.hub_push import check_can_push, push_or_warn
 from train.interrupts import Interrupted, Pruned, stopped_by_sigterm
 from train.loop import OnScores, train_loop
@@ -106,7 +107,10 @@ def fine_tune(
                 if settings.hub.push is not None:
                     push_or_warn(settings.hub, run.path)
     except OSError as error:
-        raise _as_user_error(error, run.path) from error
+        mended = _as_user_error(error, run.path)
+        if mended is None:
+            raise
+        raise mended from error
     except RuntimeError as error:
         if processes.count == 1 or not is_lost_peer(error):
             raise
@@ -136,20 +140,19 @@ def _recorded_end(run: RunFolder) -> Iterator[None]:
 
 
 _OF_A_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)  # told without a file by some libraries
-_CLIENTS = ("requests", "urllib")  # their errors are the system's, too
 
 
-def _as_user_error(error: OSError, folder: Path) -> Exception:
-    """What the user can mend of what the system reports; anything else as it is."""
+def _as_user_error(error: OSError, folder: Path) -> UserError | None:
+    """What the user can mend of what the system reports; None for anything else."""
     if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list):
         _, target, reason = error.args[0][0]  # of copying a folder
         what = f"a file could not be written: {target}: {reason}"
     elif error.filename is not None or error.errno in _OF_A_DISK:
         what = f"a file could not be read or written: {error}"
-    elif isinstance(error, ConnectionError | TimeoutError) or type(error).__module__.startswith(_CLIENTS):
-        what = f"the network failed: {type(error).__name__}: {error}"
+    elif is_network_error(error):
+        what = f"the network failed: {without_secrets(str(error))}"
     else:
-        return error
+        return None
     last = latest_checkpoint(folder)
     return UserError(
         f"{what}. " + (f"The last checkpoint that is whole: {last}" if last else "No checkpoint is saved yet")

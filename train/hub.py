@@ -1,10 +1,34 @@
 """The Hugging Face Hub, asked once and quickly: the client itself retries for over a minute."""
 
-from typing import Literal
+from __future__ import annotations
 
-from huggingface_hub import HfApi, try_to_load_from_cache
+import importlib
+import json
+import re
+from typing import Any, Literal
+
+from huggingface_hub import HfApi, errors, get_token, try_to_load_from_cache
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
 _TIMEOUT = 10.0  # seconds
+
+# httpx in older clients, a fork of it in newer ones.
+_HTTP_ERROR: type[Exception] = HfHubHTTPError.__bases__[0]
+_http: Any = importlib.import_module(_HTTP_ERROR.__module__.partition(".")[0])
+
+NETWORK_ERRORS: tuple[type[Exception], ...] = (_HTTP_ERROR, ConnectionError, TimeoutError)
+"""No connection, no answer in time, or an answer that says no; some are `OSError`, but none is of a file."""
+
+CLIENT_ERRORS: tuple[type[Exception], ...] = (
+    *NETWORK_ERRORS,
+    OSError,  # its own errors of files, tokens and the name service
+    HFValidationError,
+    _http.InvalidURL,  # HF_ENDPOINT is none
+    json.JSONDecodeError,  # something else than the Hub answered: a proxy's page
+    # Those of newer clients alone.
+    *(getattr(errors, name) for name in ("OIDCError", "DeviceCodeError") if hasattr(errors, name)),
+)
+"""What the client raises where it is asked for something: not found, no rights, offline, no valid name."""
 
 
 def why_unavailable(
@@ -13,10 +37,14 @@ def why_unavailable(
     """Why the Hub does not give a repository, in one line, or None if it does."""
     try:
         HfApi().repo_info(repo_id, repo_type=kind, revision=revision, timeout=_TIMEOUT)
-    # Not found, no rights, offline, timed out, no valid name: all are reasons, none is a bug.
-    except Exception as error:
+    except CLIENT_ERRORS as error:
         return first_line(error)
     return None
+
+
+def is_network_error(error: BaseException) -> bool:
+    """Whether an error is of the network, which the system reports as it does those of files."""
+    return isinstance(error, NETWORK_ERRORS) and not isinstance(error, BrokenPipeError)  # that of `| head`
 
 
 def is_cached(repo_id: str, revision: str | None = None) -> bool:
@@ -27,7 +55,26 @@ def is_cached(repo_id: str, revision: str | None = None) -> bool:
     )
 
 
-def first_line(error: Exception) -> str:
-    """An error in one line."""
+def first_line(error: BaseException) -> str:
+    """An error in one line, without anything secret."""
     lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    return without_secrets(lines[0]) if lines else type(error).__name__
+
+
+def without_secrets(text: str) -> str:
+    """A text that may be shown: no token, and of addresses neither user and password nor the query.
+
+    `HF_ENDPOINT` may hold a password, and the addresses that files are uploaded to are signed in their query.
+    """
+    text = re.sub(r"(\w+://)[^\s/?#'\"<>]*@", r"\1***@", text)
+    text = re.sub(r"(\w+://[^\s?#'\"<>]*)\?[^\s'\"<>]*", r"\1?***", text)
+    text = re.sub(r"\bhf_[A-Za-z0-9]{20,}", "***", text)
+    token = _known_token()
+    return text.replace(token, "***") if token else text
+
+
+def _known_token() -> str | None:
+    try:
+        return get_token()
+    except CLIENT_ERRORS:  # it had to be fetched, and was not
+        return None

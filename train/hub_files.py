@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,12 @@ from train.settings import PushSettings
 MANIFEST = "idiomtune.json"  # in a repository: what of it was pushed, so that only that is ever replaced
 
 _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
+# What the files of a model end in; those that the run itself saved go with it whatever their name.
+_OF_A_MODEL = (
+    *(".safetensors", ".json", ".txt", ".model", ".spm", ".vocab", ".bpe", ".tiktoken", ".jinja", ".py"),
+    *(".onnx", ".onnx_data"),
+)
+_ALSO_OF_A_MODEL = ("LICENSE", "LICENCE", "NOTICE")
 _GREATEST_FILE = 50 * 10**9  # bytes; the Hub advises against more
 
 
@@ -34,6 +41,7 @@ class Upload:
         card: README.md, which is among the files.
         licence: of the model, or None where it is not known.
         problems: why this cannot be pushed as it is, each with what to do.
+        left_out: files that lie there, and are no model's: logs, data.
         message: of the commit.
     """
 
@@ -43,6 +51,7 @@ class Upload:
     licence: str | None
     problems: list[str]
     message: str
+    left_out: Sequence[str] = ()
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -60,7 +69,7 @@ def collect(settings: PushSettings) -> Upload:
     run, folder = _find(settings.checkpoint)
     record = read_run(run)
     scores = _scores(run, folder, record)
-    models = _model_files(folder)
+    models, left_out = _model_files(run, folder, record)
     _check_whole(run, folder, record)
     config = read_config(run)
     sources = [base_model(config), *training_data(config)]
@@ -97,11 +106,12 @@ def collect(settings: PushSettings) -> Upload:
         licence,
         problems,
         f"{folder.name} of {record['experiment']}, seed {record['seed']}",
+        left_out,
     )
 
 
 def _json(content: Any) -> bytes:
-    return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
+    return (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def _find(checkpoint: str) -> tuple[Path, Path]:
@@ -131,7 +141,7 @@ def _scores(run: Path, folder: Path, record: dict[str, Any]) -> dict[str, Any]:
             folder / "scores.json", "the checkpoint was saved at an interrupt; push another"
         )
         baseline = run / "baseline.json"
-        known = json.loads(baseline.read_text(encoding="utf-8")) if baseline.is_file() else {}
+        known = _read_baseline(baseline)
         return {**content, "baseline": known, "meta": {**content["meta"], "checkpoint": folder.name}}
     if record.get("status") != "finished":
         raise UserError(
@@ -142,24 +152,46 @@ def _scores(run: Path, folder: Path, record: dict[str, Any]) -> dict[str, Any]:
     return _read_scores(run / "scores.json", f"score it again with python -m train resume={run}")
 
 
+def _read_baseline(path: Path) -> dict[str, float]:
+    """The untrained model's scores, or none: the model's own are what it is published with."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
+    except (FileNotFoundError, ValueError):
+        return {}
+    return {k: v for k, v in content.items() if v is not None} if isinstance(content, dict) else {}
+
+
 def _read_scores(path: Path, advice: str) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        # Older runs may have kept scores that are not finite, which JSON cannot.
+        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
     except FileNotFoundError:
         raise UserError(f"there is no {path}, and a model is published with its scores: {advice}") from None
     except ValueError:
         content = None
     if not isinstance(content, dict) or not {"scores", "baseline", "meta"} <= content.keys():
         raise UserError(f"{path} is damaged: {advice}")
-    return content
+    return content | {
+        part: {key: value for key, value in content[part].items() if value is not None}
+        for part in ("scores", "baseline")
+    }
 
 
-def _model_files(folder: Path) -> dict[str, Path]:
-    """The files of the plain sentence-transformers folder, by their path in it."""
+def _model_files(run: Path, folder: Path, record: dict[str, Any]) -> tuple[dict[str, Path], list[str]]:
+    """The files of the plain sentence-transformers folder, by their path in it, and what is left out.
+
+    Raises:
+        UserError: if one must not be published, or the model is not whole.
+    """
     from train.checkpoint import NOT_OF_THE_MODEL  # torch takes seconds to start
 
-    files = {}
-    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+    files: dict[str, Path] = {}
+    left_out: list[str] = []
+    saved = _saved_files(_checkpoint_of(run, folder, record))
+    for path in sorted(folder.rglob("*")):
+        _check_no_way_out(path, run)
+        if not path.is_file():
+            continue
         name = path.relative_to(folder).as_posix()
         if name in (*NOT_OF_THE_MODEL, "README.md") or any(part.startswith(".") for part in name.split("/")):
             continue
@@ -168,6 +200,9 @@ def _model_files(folder: Path) -> dict[str, Path]:
                 f"{path} may hold a pickle, which can run anything on the machine that loads it: only "
                 "safetensors are pushed. Remove it if it is not the model's"
             )
+        if name not in saved and path.suffix not in _OF_A_MODEL and path.name not in _ALSO_OF_A_MODEL:
+            left_out.append(name)
+            continue
         size = path.stat().st_size
         if size > _GREATEST_FILE:
             raise UserError(
@@ -180,13 +215,36 @@ def _model_files(folder: Path) -> dict[str, Path]:
             raise UserError(f"{folder} is no whole model: {needed} is missing")
     if not {"model.safetensors", "model.safetensors.index.json"} & files.keys():
         raise UserError(f"{folder} is no whole model: model.safetensors is missing")
-    return files
+    return files, left_out
+
+
+def _check_no_way_out(path: Path, run: Path) -> None:
+    """A link to a folder is not followed by every tool, and one out of the run may show anything."""
+    if path.is_symlink() and (path.is_dir() or not path.resolve().is_relative_to(run.resolve())):
+        raise UserError(
+            f"{path} is a link to {path.resolve()}, which may be anything: put a copy of what it points to "
+            "in its place if it is the model's, or else remove it"
+        )
+
+
+def _checkpoint_of(run: Path, folder: Path, record: dict[str, Any]) -> Path:
+    """The checkpoint that a model's folder was made of."""
+    return run / f"step_{record.get('best_step')}" if folder.name == "best" else folder
+
+
+def _saved_files(checkpoint: Path) -> set[str]:
+    """What the run saved in a checkpoint, by its list of checksums."""
+    try:
+        sums = json.loads((checkpoint / "checksums.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # pruned or damaged, of which `_check_whole` tells
+        return set()
+    return set(sums) if isinstance(sums, dict) else set()
 
 
 def _check_whole(run: Path, folder: Path, record: dict[str, Any]) -> None:
     from train.checkpoint import verify  # torch takes seconds to start
 
-    step = run / f"step_{record.get('best_step')}" if folder.name == "best" else folder
+    step = _checkpoint_of(run, folder, record)
     problem = verify(step, model_in=folder) if (step / "checksums.json").is_file() else None
     for path in folder.rglob("*.safetensors"):
         try:

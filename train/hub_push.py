@@ -6,12 +6,14 @@ import json
 import logging
 import shlex
 import tempfile
-from collections.abc import Iterator
+import traceback
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import (
+    CommitInfo,
     CommitOperationAdd,
     CommitOperationDelete,
     HfApi,
@@ -22,7 +24,7 @@ from huggingface_hub import (
 from huggingface_hub.errors import RepositoryNotFoundError
 
 from train.errors import UserError
-from train.hub import first_line
+from train.hub import CLIENT_ERRORS, NETWORK_ERRORS, first_line, without_secrets
 from train.hub_files import MANIFEST, Upload, collect
 from train.licences import ask_for_licence, base_model, common_licence, training_data
 from train.settings import HubSettings, PushSettings
@@ -45,13 +47,22 @@ def push_checkpoint(settings: PushSettings) -> str | None:
     Raises:
         UserError: for everything that the user can mend.
     """
-    upload = collect(settings)
+    upload = _collected(settings)
     if settings.dry_run:
         _show(upload, settings)
         return None
-    url = _push(upload, settings)
+    url = without_secrets(_push(upload, settings))
     print(url)
     return url
+
+
+def _collected(settings: PushSettings) -> Upload:
+    try:
+        return collect(settings)
+    except OSError as error:  # it asks no network
+        raise UserError(
+            f"checkpoint={settings.checkpoint}: {error.filename} cannot be read: {error.strerror}"
+        ) from error
 
 
 def check_can_push(hub: HubSettings, config: dict[str, Any]) -> None:
@@ -69,7 +80,7 @@ def check_can_push(hub: HubSettings, config: dict[str, Any]) -> None:
     try:
         with _limited(_QUESTION_TIMEOUT):
             name = HfApi().whoami()["name"]
-    except Exception as error:
+    except CLIENT_ERRORS as error:
         if _status(error) in (401, 403):
             raise _explained(error, "asking whose the token is", hub.repo_id or "", None) from error
         log.warning(
@@ -94,15 +105,18 @@ def push_or_warn(hub: HubSettings, checkpoint: Path, revision: str | None = None
         dry_run=False,
     )
     try:
-        url = _push(collect(settings), settings)
-    except Exception as error:  # whatever it is, hours of training are worth more
-        reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {_reason(error)}"
-        log.warning(
-            "%s was NOT pushed to %s: %s\nThe run is not touched by that. To push it: %s",
-            *(checkpoint, hub.repo_id, reason, push_command(settings)),
-        )
+        url = _push(_collected(settings), settings)
+    except UserError as error:
+        reason = str(error)
+    except Exception as error:  # a bug, but hours of training are worth more: it is shown as one
+        reason = without_secrets("unexpected " + "".join(traceback.format_exception(error)).strip())
+    else:
+        log.info("pushed %s: %s", checkpoint.name, without_secrets(url))
         return
-    log.info("pushed %s: %s", checkpoint.name, url)
+    log.warning(
+        "%s was NOT pushed to %s: %s\nThe run is not touched by that. To push it: %s",
+        *(checkpoint, hub.repo_id, reason, push_command(settings)),
+    )
 
 
 def push_command(settings: PushSettings) -> str:
@@ -125,6 +139,8 @@ def _show(upload: Upload, settings: PushSettings) -> None:
     print(f"(made {'private' if settings.private else 'public'} if it is not there yet; nobody was asked)\n")
     for name, size in sizes.items():
         print(f"{size:>15,}  {name}")
+    for name in upload.left_out:
+        print(f"{'left out':>15}  {name}")
     print(f"{sum(sizes.values()):>15,}  bytes in {len(sizes)} files\n")
     print(f"licence: {upload.licence or 'NOT KNOWN'}\n")
     print(f"README.md:\n\n{upload.card}")
@@ -149,22 +165,38 @@ def _push(upload: Upload, settings: PushSettings) -> str:
                 api.create_branch(repo_id, branch=branch, exist_ok=True)
             doing = f"listing what {repo_id} has on {branch}"
             stale = _pushed_before(api, repo_id, branch) - upload.files.keys()
-        operations = [CommitOperationAdd(name, content) for name, content in upload.files.items()]
         with _limited(_UPLOAD_TIMEOUT):
             doing = "uploading"
+            if upload.left_out:
+                log.warning("left out, for no model has such files: %s", ", ".join(upload.left_out))
             log.info("uploading %s to %s, %s", _megabytes(upload), repo_id, branch)
-            done = api.create_commit(
-                repo_id,
-                [*operations, *(CommitOperationDelete(name) for name in sorted(stale))],
-                commit_message=upload.message,
-                revision=branch,
-            )
-    except UserError:
-        raise
-    # The client, its transport and its Rust part have errors of their own, of no common kind.
-    except Exception as error:
+            done = _committed(api, settings, upload, stale)
+    except _PUSH_ERRORS as error:
         raise _explained(error, doing, repo_id, user) from error
     return str(done.commit_url)
+
+
+class _UploadError(Exception):
+    """An upload that failed in the client's own words."""
+
+
+_PUSH_ERRORS: tuple[type[Exception], ...] = (*CLIENT_ERRORS, _UploadError)
+
+
+def _committed(api: HfApi, settings: PushSettings, upload: Upload, stale: Collection[str]) -> CommitInfo:
+    try:
+        return api.create_commit(
+            settings.repo_id,
+            [
+                *(CommitOperationAdd(name, content) for name, content in upload.files.items()),
+                *(CommitOperationDelete(name) for name in sorted(stale)),
+            ],
+            commit_message=upload.message,
+            revision=settings.revision or _MAIN,
+        )
+    # Here alone the client wraps what it meets in these, and its Rust part raises them.
+    except (RuntimeError, ValueError) as error:
+        raise _UploadError(str(error)) from error
 
 
 def _megabytes(upload: Upload) -> str:
@@ -222,7 +254,7 @@ def _check_token(what: str) -> None:
         )
     try:
         token = get_token()
-    except Exception as error:  # a token that had to be fetched
+    except CLIENT_ERRORS as error:  # a token that had to be fetched
         raise UserError(f"{what} needs a token, and it could not be had: {_reason(error)}") from error
     if token is None:
         raise UserError(
@@ -262,22 +294,31 @@ def _status(error: BaseException) -> int | None:
 
 
 def _reason(error: BaseException) -> str:
-    """The error at the bottom in one line, without the token, should a library ever put it there."""
+    """The error at the bottom in one line, without anything secret that a library may have put there."""
     chain = list(_chain(error))
     answered = [one for one in chain if getattr(one, "response", None) is not None]
     one = (answered or chain[-1:])[0]
     said = getattr(one, "server_message", None)
-    text = first_line(one) if isinstance(one, Exception) else str(one)
-    text = f"{text} {str(said).splitlines()[0]}" if said and str(said) not in text else text
-    try:
-        token = get_token()
-    except Exception:
-        token = None
-    return text.replace(token, "***") if token else text
+    text = first_line(one)
+    return without_secrets(f"{text} {str(said).splitlines()[0]}") if said and str(said) not in text else text
+
+
+def _of_a_file(error: BaseException) -> OSError | None:
+    """The file error that an error came of, where no network error is in between."""
+    chain = list(_chain(error))
+    if any(isinstance(one, NETWORK_ERRORS) for one in chain):
+        return None
+    return next((one for one in chain if isinstance(one, OSError) and one.filename is not None), None)
 
 
 def _explained(error: Exception, doing: str, repo_id: str, user: str | None) -> UserError:
     """What happened and what to do."""
+    of_file = _of_a_file(error)
+    if of_file is not None:
+        return UserError(
+            f"{doing} failed: {of_file.filename} cannot be read: {of_file.strerror}\n"
+            "  Nobody sees a push until it is complete: run the command again once the file is there"
+        )
     status = _status(error)
     owner = repo_id.partition("/")[0]
     who = f"the token of {user}" if user else "the token"

@@ -42,6 +42,15 @@ _ADMIRE = Source("AdMIRe (SemEval-2025 Task 1)", None)
 _PIE = Source("PIE", None)
 _SAMPLE = Source("the project's own sample data", "apache-2.0")
 
+# What each objective is trained on. The data of one that is not here is not known.
+_OF_OBJECTIVE: dict[str, tuple[Source, ...]] = {
+    "idiolink": (_IDIOLINK,),
+    "adaptive_triplet": (_SEMEVAL,),
+    "admire": (_ADMIRE, _ASTITCH),
+}
+# Identifiers of the Hub's list that name no licence.
+_NO_LICENCE = frozenset({"other", "unknown", "unlicensed", "none", ""})
+
 
 def base_model(config: Mapping[str, Any]) -> Source:
     """The base model of a run.
@@ -65,32 +74,36 @@ def base_model(config: Mapping[str, Any]) -> Source:
 def training_data(config: Mapping[str, Any]) -> list[Source]:
     """The datasets that a run was trained on.
 
-    A folder that `data.root` names may hold anybody's idioms: whose they are is not known here.
+    A folder that `data.root` names may hold anybody's idioms: whose they are is not known here. Nor is what
+    an objective is trained on that is not the project's own.
     """
     data, objective = config["data"], config["objective"]
+    names = list(objective["proportions"]) if objective["name"] == "joint" else [objective["name"]]
+    sources = [source for name in names for source in _of_objective(name, data)]
+    extra = data.get("extra")
+    if extra is not None:
+        sources.append(_PIE if extra == "pie" else Source(f"the external data {extra}", None))
+    return list(dict.fromkeys(sources))
+
+
+def _of_objective(name: str, data: Mapping[str, Any]) -> tuple[Source, ...]:
+    if name not in _OF_OBJECTIVE:
+        return (Source(f"the data of the objective {name}", None),)
     if data["sample"]:
-        return [_SAMPLE]
-    names = [n for n in ("idiolink", "adaptive_triplet") if objective["name"] == "joint" and objective.get(n)]
-    sources: list[Source] = []
-    for name in names or [objective["name"]]:
-        if name == "idiolink":
-            named = data.get("root")
-            sources.append(Source(f"the idioms in {Path(named).name}", None) if named else _IDIOLINK)
-        elif name == "adaptive_triplet":
-            sources.append(_SEMEVAL)
-        elif name == "admire":
-            sources += [_ADMIRE, _ASTITCH]
-    return sources + ([_PIE] if data.get("extra") == "pie" else [])
+        return (_SAMPLE,)
+    if name == "idiolink" and data.get("root"):
+        return (Source(f"the idioms in {Path(data['root']).name}", None),)
+    return _OF_OBJECTIVE[name]
 
 
 def common_licence(sources: Sequence[Source]) -> str | None:
     """The licence that all sources together allow, or None where only a person can say.
 
     Permissive licences give way to the one that is not; of two that are not, or where one is unknown,
-    nothing is concluded.
+    nothing is concluded. Nor is it of no sources.
     """
     licences = [source.licence for source in sources]
-    if any(licence is None for licence in licences):
+    if not licences or any(licence is None or licence in _NO_LICENCE for licence in licences):
         return None
     binding = {licence for licence in licences if licence not in _PERMISSIVE}
     if not binding:
@@ -116,11 +129,11 @@ def _in_card(path: Path) -> str | None:
     except (OSError, ValueError, yaml.YAMLError):
         return None
     licence = metadata.get("license") if isinstance(metadata, dict) else None
-    return licence if isinstance(licence, str) else None
+    return _identifier(licence) if isinstance(licence, str) else None
 
 
 def _identifier(name: str | None) -> str | None:
     """A licence's name as the Hub's list has it, or None for one that is not there ("see its repository")."""
-    if name is None or " " in name:
+    if name is None or " " in name.strip() or name.strip().lower() in _NO_LICENCE:
         return None
-    return name.lower()
+    return name.strip().lower()

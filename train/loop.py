@@ -21,13 +21,13 @@ from train.checkpoint import (
 from train.errors import UserError
 from train.failures import not_finite, nothing_mined
 from train.interrupts import Interrupted, stop_requests
-from train.objectives import Batch, Objective
+from train.objectives import Batch, Objective, StepLog
 from train.processes import Processes
 from train.progress import progress_bar
 from train.retention import Retention
 from train.runfolder import RunFolder
 from train.schedule import num_warmup_steps, schedule
-from train.selection import monitor_name, monitored, out_of_patience, update_best
+from train.selection import monitor_name, monitored, no_best, out_of_patience, update_best
 from train.settings import EvalSettings, TrainerSettings
 from train.sharding import whole
 from train.suite import Suite
@@ -67,7 +67,8 @@ def train_loop(
         Where the run ended. `best/` holds the best checkpoint.
 
     Raises:
-        UserError: if the loss or its gradient is not finite, or a checkpoint cannot be saved.
+        UserError: if the loss or its gradient is not finite, a checkpoint cannot be saved, or the monitored
+            score was not finite at any evaluation.
         Interrupted: at SIGINT or SIGTERM, once the step that was going on is saved.
         Pruned: if `on_scores` does.
     """
@@ -90,15 +91,18 @@ def train_loop(
         prune(run.path, trainer.keep_checkpoints, state.best_step)
 
     num_texts, since = 0, time.perf_counter()  # of the last evaluation, or of this start
+    undefined: dict[str, float] = {}  # scores of the last evaluation that are not finite
 
     def score_and_save(*, last: bool) -> None:
-        nonlocal num_texts, since
+        nonlocal num_texts, since, undefined
         seconds = time.perf_counter() - since
         with retention.published():
             scorecard = suite.run(encoder, only=evaluation.benchmarks)
-            improved = update_best(state, scorecard.scores, trainer)
+            improved = update_best(state, scorecard.scores | scorecard.undefined, trainer)
             if evaluation.benchmarks is not None and (last or out_of_patience(state, trainer)):
                 scorecard = suite.run(encoder)  # the last is scored in full
+        undefined = scorecard.undefined
+        monitor = monitored(scorecard.scores | undefined, trainer)
         mean_loss = state.loss_sum / max(state.num_losses, 1)
         state.loss_sum, state.num_losses = 0.0, 0
         state.scored_step = state.step
@@ -117,10 +121,10 @@ def train_loop(
         with whole(encoder, optimizer, is_main=processes.is_main):
             processes.from_main(save)
         log.info(
-            "epoch %.4g, step %d: loss %.4f, %s %.4f%s; %.0f texts/s, scored in %.1f s",
+            "epoch %.4g, step %d: loss %.4f, %s %s%s; %.0f texts/s, scored in %.1f s",
             *(state.epoch + state.step_in_epoch / steps_per_epoch, state.step),
             mean_loss,
-            *(monitor_name(trainer), monitored(scorecard.scores, trainer)),
+            *(monitor_name(trainer), "not finite" if monitor is None else f"{monitor:.4f}"),
             " (best)" if improved else "",
             *(num_texts / seconds, scorecard.seconds),
         )
@@ -130,6 +134,8 @@ def train_loop(
             on_scores(scorecard.scores)
         num_texts, since = 0, time.perf_counter()
 
+    if checkpoint and state.best_step is None and (state.step >= total or out_of_patience(state, trainer)):
+        score_and_save(last=state.step >= total)  # what gave no finite score may have been mended since
     with stop_requests() as stop_requested, progress_bar("training", total) as advance:
         advance(state.step)
         for shards in remaining_steps(objective, trainer, state, total):
@@ -137,7 +143,7 @@ def train_loop(
             started, step_loss = time.perf_counter(), 0.0
             text_counts: list[int] = []
             batches: list[Batch] = []
-            logs: dict[str, float] = {}
+            step_log = StepLog()
             is_empty, part = True, ""
             learning_rate = trainer.learning_rate * schedule(trainer, state.step, warmup, total)
             for group in optimizer.param_groups:
@@ -150,14 +156,13 @@ def train_loop(
                 batches.append(batch)
                 embeddings = embed(batch.requests, state.step, micro, on_progress=text_counts.append)
                 share = len(anchors) / num_anchors
-                result = retention.hold(objective.loss(embeddings, batch), embeddings, batch, share)
+                result = retention.hold(objective.loss(embeddings, batch), embeddings, batch)
                 if not math.isfinite(result.loss.item()):
                     raise not_finite("loss", result.loss.item(), [batch], state, run)
                 embed.backward(result.loss * share)
                 step_loss += result.loss.item() * share
                 is_empty, part = is_empty and result.is_empty, result.part or ""
-                for name, value in result.logs.items():
-                    logs[name] = logs.get(name, 0.0) + value
+                step_log.add(result)
             state.num_empty[part] = state.num_empty.get(part, 0) + 1 if is_empty else 0
             if state.num_empty[part] >= trainer.max_empty_steps:
                 raise nothing_mined(state, part, run)
@@ -185,7 +190,7 @@ def train_loop(
                         "lr": learning_rate,
                         "grad_norm": norm if math.isfinite(norm) else None,
                         "texts_per_second": sum(text_counts) / (time.perf_counter() - started),
-                        **logs,
+                        **step_log.values(),
                     }
                 )
             advance(1)
@@ -206,6 +211,8 @@ def train_loop(
             score_and_save(last=True)
     if out_of_patience(state, trainer):
         log.info("no improvement in %d evaluations: stopped", state.num_without_improvement)
+    if state.best_step is None:
+        raise no_best(undefined, trainer, run.path)
     return state
 
 

@@ -218,36 +218,81 @@ def _can_go_on(folder: Path) -> bool:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The configuration of a run: its `config.yaml`, or where that is damaged what its checkpoints keep.
+    """The configuration of a run: its `config.yaml`, where that is what its checkpoints were trained with.
 
     Raises:
-        UserError: if there is none.
+        UserError: if it is damaged and no checkpoint keeps it.
     """
-    return _read_or_restored(folder, "config.yaml", "config")
+    return _read_or_restored(folder, "config.yaml")
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """The record of a run: its `run.json`, or where that is damaged what its checkpoints keep.
+    """The record of a run: its `run.json`, where that agrees with what its checkpoints keep.
 
     Raises:
-        UserError: if there is none.
+        UserError: if it is damaged and no checkpoint keeps it.
     """
-    return _read_or_restored(folder, "run.json", "run")
+    return _read_or_restored(folder, "run.json")
 
 
-def _read_or_restored(folder: Path, name: str, kept_as: str) -> dict[str, Any]:
-    content = parsed(folder / name)
-    if content is not None:
-        return content
+def damage(folder: Path, name: str) -> list[str]:
+    """What is wrong with `config.yaml` or `run.json`: the fields that are not what the newest checkpoint keeps.
+
+    A checkpoint's copy has a checksum, these files have none. [""] where nothing of the file can be read.
+    """
+    content, kept = parsed(folder / name), _kept(folder, name)
+    if content is None:
+        return [""]
+    if kept is None:
+        return []
+    if name == "run.json":
+        return [field for field in _NEVER_CHANGES if field in kept and content.get(field) != kept[field]]
+    ours, theirs = _leaves(content), _leaves(kept)
+    return [
+        key for key in sorted({*ours, *theirs}) if not may_change(key) and ours.get(key) != theirs.get(key)
+    ]
+
+
+# Facts of `run.json` that a checkpoint knows as well.
+_NEVER_CHANGES = ("experiment", "seed", "started", "data", "sample", "base_weights")
+
+
+def _read_or_restored(folder: Path, name: str) -> dict[str, Any]:
+    content, kept, wrong = parsed(folder / name), _kept(folder, name), damage(folder, name)
+    if content is None and kept is None:
+        raise UserError(
+            f"{folder / name} is damaged, and no checkpoint keeps what was in it, so the run cannot go on. "
+            "Its checkpoints, step_*, can be evaluated: python -m train.evaluate model=<checkpoint>"
+        )
+    if wrong:
+        assert kept is not None
+        where = f" ({', '.join(wrong[:5])})" if content is not None else ""
+        log.warning("%s is damaged%s: taking what the newest checkpoint keeps of it", folder / name, where)
+    if content is None:
+        assert kept is not None
+        return kept
+    for key in wrong:
+        assert kept is not None
+        _set(content, key, kept[key] if name == "run.json" else _get(kept, key))
+    return content
+
+
+def _kept(folder: Path, name: str) -> dict[str, Any] | None:
+    """What the newest checkpoint that can be read keeps of a file."""
     for checkpoint in reversed(checkpoint_folders(folder)):
-        kept = (parsed(checkpoint / RECORD) or {}).get(kept_as)
+        kept = (parsed(checkpoint / RECORD) or {}).get("run" if name == "run.json" else "config")
         if isinstance(kept, dict) and kept:
-            log.warning("%s is damaged: taking what %s keeps of it", folder / name, checkpoint)
             return kept
-    raise UserError(
-        f"{folder / name} is damaged, and no checkpoint keeps what was in it, so the run cannot go on. Its "
-        "checkpoints, step_*, can be evaluated: python -m train.evaluate model=<checkpoint>"
-    )
+    return None
+
+
+def _leaves(config: Any, key: str = "") -> dict[str, Any]:
+    """`section.option` → value."""
+    if not isinstance(config, dict) or not config:
+        return {key: config}
+    return {
+        k: v for name, part in config.items() for k, v in _leaves(part, f"{key}.{name}".lstrip(".")).items()
+    }
 
 
 def parsed(path: Path) -> dict[str, Any] | None:
@@ -265,7 +310,7 @@ def parsed(path: Path) -> dict[str, Any] | None:
 
 # What makes a file one of these: anything less was damaged, or is another program's.
 _NEEDED: dict[str, tuple[tuple[str, type], ...]] = {
-    "config.yaml": (("trainer", dict), ("model", dict)),
+    "config.yaml": tuple((section, dict) for section in ("model", "data", "objective", "trainer")),
     "run.json": (("status", str), ("experiment", str)),
 }
 
@@ -285,5 +330,5 @@ def _get(config: dict[str, Any], key: str) -> Any:
 def _set(config: dict[str, Any], key: str, value: Any) -> None:
     *parents, last = key.split(".")
     for part in parents:
-        config = config[part]
+        config = config.setdefault(part, {})
     config[last] = value

@@ -17,7 +17,7 @@ from train.adapters import Adapters, check_peft
 from train.embedding import embed_all
 from train.encoder import Encoder
 from train.errors import UserError
-from train.objectives import Batch, Objective, ObjectiveLoss
+from train.objectives import Batch, Mean, Objective, ObjectiveLoss
 from train.processes import Processes
 from train.progress import progress_bar
 from train.prompts import Request
@@ -66,20 +66,17 @@ class Retention:
         if interpolation != 1.0:  # in the main memory: needed at evaluations alone
             self._base_weights = {name: p.detach().cpu().clone() for name, p in self._trained()}
 
-    def hold(
-        self, result: ObjectiveLoss, embeddings: Tensor, batch: Batch, share: float = 1.0
-    ) -> ObjectiveLoss:
+    def hold(self, result: ObjectiveLoss, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
         """The objective's loss with the term that holds the batch's plain rows to the base model.
 
         Args:
             embeddings: (R, D), row i for `batch.requests[i]`.
-            share: of the batch in its step, so that what is logged of its parts adds up to the mean.
         """
         if self._distillation is None:
             return result
         term = self._distillation.term(embeddings, batch)
-        logs = result.logs | {"distillation": share * term.item()}
-        return replace(result, loss=result.loss + self._distillation.weight * term, logs=logs)
+        means = {**result.means, "distillation": Mean(term.item(), len(batch.plain_rows))}
+        return replace(result, loss=result.loss + self._distillation.weight * term, means=means)
 
     @contextmanager
     def published(self) -> Iterator[None]:

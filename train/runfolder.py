@@ -21,7 +21,7 @@ import train
 from train.errors import UserError
 from train.files import find_links, named_in_errors, set_aside, sync, write_json, write_jsonl, write_text
 from train.logs import logged_to
-from train.resume import holds_a_run, parsed, read_run
+from train.resume import damage, holds_a_run, read_run
 from train.run_names import numbered
 
 log = logging.getLogger(__name__)
@@ -194,8 +194,8 @@ class RunFolder:
         """
         recorded = read_run(self.path)
         for name in ("config.yaml", "run.json"):
-            if (self.path / name).exists() and parsed(self.path / name) is None:
-                log.warning("%s is damaged: kept as %s", name, set_aside(self.path / name))
+            if (self.path / name).exists() and damage(self.path, name):
+                log.warning("the damaged %s is kept as %s", name, set_aside(self.path / name))
         self._write_config(config)
         self._run = recorded
         self._run.setdefault("resumed", []).append({"step": step, "at": _now(), **_surroundings(), **facts})

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from train.benchmarks import Benchmark, Distributions
+from train.benchmarks import Benchmark, BenchmarkResult, Distributions
 from train.embedding import embed_all
 from train.encoder import Encoder
 from train.errors import UserError
@@ -26,13 +28,15 @@ class Scorecard:
     """Scores of one checkpoint on all benchmarks.
 
     Attributes:
-        scores: flat key → number, see :mod:`train.scorekeys`.
-        per_query: benchmark → one record a query and mode.
+        scores: flat key → finite number, see :mod:`train.scorekeys`.
+        per_query: benchmark → one record a query and mode, as JSON can hold it.
         predictions: file name → text, in the form in which a task takes them.
         plots: name → what to draw.
         notes: how to read the scores, a sentence each.
         seconds: wall time, and of it the encoder's.
         num_texts: distinct texts that were embedded.
+        undefined: flat key → NaN or an infinity, for scores that a benchmark could not give. JSON has no such
+            numbers, and no comparison with them means anything, so they are kept out of `scores`.
     """
 
     scores: dict[str, float]
@@ -43,6 +47,7 @@ class Scorecard:
     seconds: float = 0.0
     encoder_seconds: float = 0.0
     num_texts: int = 0
+    undefined: dict[str, float] = field(default_factory=dict)
 
 
 class Suite:
@@ -51,7 +56,8 @@ class Suite:
     Args:
         benchmarks: each states its requests; equal requests of several benchmarks are embedded once.
             Several may have one name (that of a dataset), under which their results stand together.
-        processes: that share the texts; the main one scores, and all have the scorecard.
+        processes: that share the texts; the main one scores. The others get the scores, and none of what is
+            only written to files: records by query, predictions and plots.
     """
 
     def __init__(self, benchmarks: Sequence[Benchmark], processes: Processes | None = None) -> None:
@@ -66,7 +72,8 @@ class Suite:
             only: names of benchmarks to run; by default all.
 
         Raises:
-            UserError: if an embedding is not finite: its ranks would look like a score.
+            UserError: if an embedding is not finite (its ranks would look like a score), or a benchmark gives
+                what is no score.
         """
         start = time.perf_counter()
         chosen = [b for b in self.benchmarks if only is None or b.name in only]
@@ -81,7 +88,17 @@ class Suite:
             encoder.train(was_training)
         embeddings = embeddings.float().cpu()
         with torch.autocast("cpu", enabled=False):  # a lower precision is the model's, not the similarities'
-            return self._processes.from_main(lambda: self._score(chosen, embeddings, start, num_texts))
+            return self._scored_by_main(lambda: self._score(chosen, embeddings, start, num_texts))
+
+    def _scored_by_main(self, score: Callable[[], Scorecard]) -> Scorecard:
+        whole: list[Scorecard] = []
+
+        def shared() -> Scorecard:
+            whole.append(score())
+            return replace(whole[0], per_query={}, predictions={}, plots={})
+
+        scorecard = self._processes.from_main(shared)
+        return whole[0] if whole else scorecard
 
     def _score(
         self, chosen: Sequence[Benchmark], embeddings: Tensor, start: float, num_texts: int
@@ -94,6 +111,7 @@ class Suite:
             )
 
         scores: dict[str, float] = {}
+        given_by: dict[str, str] = {}
         per_query: dict[str, list[dict[str, Any]]] = {}
         predictions: dict[str, str] = {}
         plots: dict[str, Distributions] = {}
@@ -108,14 +126,21 @@ class Suite:
             # One pass embeds the texts of all: its time is shared out by their length.
             seconds = time.perf_counter() - began + (embedded - start) * length / max(sum(lengths), 1)
             times.append(f"{benchmark.name} {seconds:.1f} s")
-            scores |= result.scores
-            per_query.setdefault(benchmark.name, []).extend(result.per_query)
+            of_benchmark = _checked_scores(benchmark.name, result, given_by)
+            given_by |= dict.fromkeys(of_benchmark, benchmark.name)
+            scores |= of_benchmark
+            records = [_as_json(benchmark.name, record) for record in result.per_query]
+            per_query.setdefault(benchmark.name, []).extend(records)
             predictions |= result.predictions
             plots |= result.plots
             notes += result.notes
         log.info("scored %d texts: %s", num_texts, ", ".join(times))
+        undefined = {key: value for key, value in scores.items() if not math.isfinite(value)}
+        for key, value in undefined.items():
+            log.warning("benchmark %s: %s is %s, which is no score: left out", given_by[key], key, value)
+            notes.append(f"{key} is {value}, which is no score: left out.")
         return Scorecard(
-            scores,
+            {key: value for key, value in scores.items() if key not in undefined},
             per_query,
             predictions,
             plots,
@@ -123,4 +148,53 @@ class Suite:
             seconds=time.perf_counter() - start,
             encoder_seconds=embedded - start,
             num_texts=num_texts,
+            undefined=undefined,
         )
+
+
+def _checked_scores(name: str, result: BenchmarkResult, given_by: Mapping[str, str]) -> dict[str, float]:
+    """A benchmark's scores as plain numbers, which may not be finite.
+
+    Raises:
+        UserError: if a key is no string or was given before, or a score is no number.
+    """
+    checked: dict[str, float] = {}
+    for key, value in result.scores.items():
+        if not isinstance(key, str):
+            raise UserError(f"benchmark {name}: the key {key!r} of a score is no string, as {name}/accuracy")
+        if key in given_by:
+            raise UserError(
+                f"benchmark {name}: it gives the score {key!r}, and so does "
+                f"{'another benchmark of this name' if given_by[key] == name else given_by[key]}: "
+                "rename one of them"
+            )
+        number = value.item() if isinstance(value, np.generic) else value
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise UserError(
+                f"benchmark {name}: the score {key!r} is {value!r}, a {type(value).__name__}: give a number, "
+                "of a tensor its .item()"
+            )
+        checked[key] = number
+    return checked
+
+
+def _as_json(name: str, value: Any) -> Any:
+    """A per-query record as JSON can hold it: NumPy's numbers are plain ones, and NaN and infinities null.
+
+    Raises:
+        UserError: if there is anything else in it.
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _as_json(name, of_key) for key, of_key in value.items()}
+    if isinstance(value, Sequence):
+        return [_as_json(name, item) for item in value]
+    raise UserError(
+        f"benchmark {name}: a per-query record holds {value!r}, a {type(value).__name__}, which JSON cannot: "
+        "give numbers, strings, lists and dicts"
+    )

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from train.files import write_json
+from train.hub import without_secrets
 from train.interrupts import Pruned
 from train.runfolder import RunFolder
 from train.settings.tracking import TrackingSettings, WandbSettings
@@ -106,7 +107,7 @@ class _Guarded:
             self._tracker = None
             log.warning(
                 "tracking by %s is switched off for the rest of this run, which goes on: %s: %s",
-                *(self._name, type(error).__name__, error),
+                *(self._name, type(error).__name__, without_secrets(str(error))),
             )
 
 
@@ -152,7 +153,8 @@ class WandbTracker:
         except Exception as error:
             if mode == "offline":
                 raise
-            log.warning("wandb cannot be reached, tracking offline: %s: %s", type(error).__name__, error)
+            reason = without_secrets(str(error))  # WANDB_BASE_URL may hold a password
+            log.warning("wandb cannot be reached, tracking offline: %s: %s", type(error).__name__, reason)
             mode = "offline"
             self._run = self._start(mode, folder, settings, config, experiment, known.get("id"))
         # In an agent's sweep wandb chooses the id: then the steps of the one known here are another run's.
@@ -160,7 +162,7 @@ class WandbTracker:
         self._known_step = self._last_step
         self._write()
         later = f"offline; upload it by: wandb sync {folder}/wandb/offline-run-*"
-        where = later if mode == "offline" else self._run.url
+        where = later if mode == "offline" else without_secrets(str(self._run.url))
         log.info("tracking: wandb run %s, %s", self._run.id, where)
 
     def _start(

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 from sentence_transformers import SentenceTransformer
+from torch import Tensor
 
 from tests.tiny_runs import composed
+from train.benchmarks import BenchmarkResult
 from train.build import build_benchmarks
 from train.encoder import Encoder
 from train.errors import UserError
 from train.evaluators import SCORES_FILE, SuiteEvaluator
+from train.prompts import Request
 from train.settings import EvaluateSettings, check
 from train.suite import Suite
 
@@ -71,3 +75,26 @@ def test_prompts_are_the_models_own(tiny_path: Path) -> None:
     model.prompts["instruction"] = "no place for the query"
     with pytest.raises(UserError, match="instruction prompt"):
         Encoder.around(model)
+
+
+class Broken:
+    """A benchmark that can give no score."""
+
+    name = "mine"
+    requests = (Request("one"),)
+    files = ()
+    without_gold = ()
+
+    def score(self, embeddings: Tensor) -> BenchmarkResult:  # noqa: ARG002
+        return BenchmarkResult({"mine/accuracy": math.nan, "mine/median_rank": math.nan, "mine/size": 1.0})
+
+
+@pytest.mark.parametrize(("metric", "worst"), [("mine/accuracy", -math.inf), ("mine/median_rank", math.inf)])
+def test_a_primary_metric_that_is_nan_is_the_worst_there_is(
+    tiny_path: Path, tmp_path: Path, metric: str, worst: float
+) -> None:
+    evaluator = SuiteEvaluator([Broken()], metric)
+    scores = evaluator(SentenceTransformer(str(tiny_path), device="cpu"), output_path=str(tmp_path))
+    assert scores == {metric: worst, "mine/size": 1.0}
+    line = json.loads((tmp_path / SCORES_FILE).read_text(encoding="utf-8"))
+    assert line["scores"] == {"mine/size": 1.0}

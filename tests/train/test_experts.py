@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from idiomloss import PairwiseHingeLoss
+from tests.tiny_objectives import ADMIRE
 from tests.tiny_runs import composed
 from train.benchmarks.experts import ExpertsBenchmark, sense_metrics
 from train.build import build_objective
@@ -42,8 +43,8 @@ def embeddings(model: Experts, seed: int = 1) -> torch.Tensor:
 
 
 def objective(model: Experts, **options: object) -> AdmireObjective:
-    own = {"batch_size": 4, "seed": 0, "usages_per_item": 3} | options
-    return AdmireObjective(model, SPLIT.items, USAGES, MEANINGS, PairwiseHingeLoss(), **own)  # type: ignore[arg-type]
+    own = ADMIRE | {"batch_size": 4, "seed": 0, "usages_per_item": 3} | options
+    return AdmireObjective(model, SPLIT.items, USAGES, MEANINGS, PairwiseHingeLoss(), **own)
 
 
 def test_requests_of_an_item() -> None:
@@ -175,7 +176,7 @@ def test_items_without_gold_cannot_be_learnt_from() -> None:
 
     items = [replace(SPLIT.items[0], gold_ranks=None)]
     with pytest.raises(UserError, match="without sense or gold order: train_"):
-        AdmireObjective(experts(), items, USAGES, {}, PairwiseHingeLoss(), batch_size=2, seed=0)
+        AdmireObjective(experts(), items, USAGES, {}, PairwiseHingeLoss(), **ADMIRE)
 
 
 def test_a_folds_compounds_are_nowhere_in_training() -> None:
@@ -246,7 +247,5 @@ def test_sense_metrics_by_hand() -> None:
 
 def test_meanings_of_one_sense_alone_do_not_count() -> None:
     meanings = {plain_expression(SPLIT.items[0].compound): Meanings("paper tiger", "a toy", ())}
-    own = AdmireObjective(
-        experts(), SPLIT.items[:1], USAGES, meanings, PairwiseHingeLoss(), batch_size=1, seed=0
-    )
+    own = AdmireObjective(experts(), SPLIT.items[:1], USAGES, meanings, PairwiseHingeLoss(), **ADMIRE)
     assert own.num_without_meanings == 1

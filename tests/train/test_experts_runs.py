@@ -15,6 +15,7 @@ from tests.tiny_runs import assert_same_run, at_loss, composed, metrics, resume,
 from train.errors import UserError
 from train.experts import FOLDER, Experts
 from train.interrupts import Interrupted
+from train.objectives import Batch, ObjectiveLoss
 from train.objectives.admire import AdmireObjective
 from train.scorekeys import experts_keys
 from train.settings import EvaluateSettings, TrainSettings, check
@@ -115,6 +116,43 @@ def test_the_losses_of_the_parts_fall(tmp_path: Path, experts_options: list[str]
     for part in ("rank_loss", "sense_loss", "meaning_loss"):
         first, last = (sum(line[part] for line in some) for some in (lines[:9], lines[-9:]))
         assert last < 0.8 * first, part
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_what_is_logged_is_the_mean_over_the_step_also_of_the_last_shorter_one(
+    tmp_path: Path, experts_options: list[str], monkeypatch: pytest.MonkeyPatch, accumulation: int
+) -> None:
+    """Of each item, sentence and meaning of a step; the sample's items do not fill the last one."""
+    own = [*experts_options, "trainer.batch_size=4", "trainer.max_epochs=1"]
+    own += [f"trainer.accumulation={accumulation}"]
+    real, of_parts = AdmireObjective.loss, []
+
+    def loss(self: AdmireObjective, embeddings: torch.Tensor, batch: Batch) -> ObjectiveLoss:
+        result = real(self, embeddings, batch)
+        of_parts.append((len(batch.anchors), result))
+        return result
+
+    monkeypatch.setattr(AdmireObjective, "loss", loss)
+    train(tmp_path / "run", own)
+    lines = [line for line in metrics(tmp_path / "run") if "loss" in line]
+    sizes: list[int] = []
+    for line in lines:
+        parts = [of_parts.pop(0) for _ in range(accumulation)] if line is not lines[-1] else of_parts
+        sizes.append(sum(size for size, _ in parts))
+        for name, mean in (("rank_loss", 1), ("sense_loss", 3), ("sense_accuracy", 3)):
+            # An item comes with two sentences for the sense.
+            expected = sum(result.means[name].value * size for size, result in parts) / sizes[-1]
+            assert line[name] == pytest.approx(expected), name
+            assert sum(result.means[name].num for _, result in parts) == mean * sizes[-1]
+        assert line["loss"] == pytest.approx(
+            sum(result.loss.item() * size for size, result in parts) / sizes[-1]
+        )
+        with_meanings = [(r.means["meaning_loss"].value, r.means["meaning_loss"].num) for _, r in parts]
+        total = sum(number for _, number in with_meanings)
+        assert line["with_meanings"] == total
+        if total:
+            assert line["meaning_loss"] == pytest.approx(sum(v * n for v, n in with_meanings) / total)
+    assert sizes[-1] < 4
 
 
 def test_all_items_and_the_ablations(tmp_path: Path, experts_options: list[str]) -> None:

@@ -16,8 +16,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor
 from transformers import AutoModel
 
-from idiomloss import InfoNCELoss
 from tests.tiny_families import CORPUS, FAMILIES, POSITIONS, WIDTH, tiny_checkpoint
+from tests.tiny_objectives import IDIOLINK
 from train.adapters import Adapters
 from train.data.idiolink import Split, load_split
 from train.data.tuples import draw_tuples
@@ -110,10 +110,11 @@ def test_a_training_step_in_all_query_modes(encoder: Encoder, sample_root: Path)
         lambda epoch: draw_tuples(
             split.queries, split.documents, num_positives=1, num_hard=1, num_soft=1, seed=[0, epoch]
         ),
-        query_modes=["sentence", "span", "instruction_sentence", "instruction_span"],
-        loss=InfoNCELoss(0.05),
-        batch_size=2,
-        seed=0,
+        **(
+            IDIOLINK
+            | {"query_modes": ["sentence", "span", "instruction_sentence", "instruction_span"]}
+            | {"batch_size": 2, "seed": 0}
+        ),
     )
     batch = objective.batch(0, [0, 1])
     encoder.train()

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from huggingface_hub import ModelCard, constants
+from huggingface_hub import HfApi, ModelCard, constants
+from huggingface_hub.errors import HfHubHTTPError
 from sentence_transformers import SentenceTransformer
 
 from tests.fake_hub_upload import Failure, FakeHub, Repository, serve
@@ -23,8 +24,9 @@ from train.cli import rewrite_arguments
 from train.data.sources import SAMPLE_ROOT
 from train.encoder import Encoder
 from train.errors import UserError
+from train.hub import is_network_error, why_unavailable, without_secrets
 from train.hub_files import MANIFEST, collect
-from train.hub_push import push_checkpoint
+from train.hub_push import push_checkpoint, push_or_warn
 from train.licences import Source, base_model, common_licence, training_data
 from train.settings import PushSettings, TrainSettings, check
 
@@ -386,6 +388,126 @@ def test_a_folder_that_is_no_finished_run_is_refused(finished: Path) -> None:
     assert not [name for name in step.files if name.startswith(("optimizer", "state", "checksums"))]
 
 
+def test_what_is_no_models_is_not_published(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Data and logs that lie there are left out and said; links that lead elsewhere are refused."""
+    best = finished / "best"
+    for name in ("train.log", "tuples.jsonl", "experts/queries.csv", ".lock"):
+        (best / name).parent.mkdir(exist_ok=True)
+        (best / name).write_text("private", encoding="utf-8")
+    (best / "LICENSE").write_text("ours", encoding="utf-8")
+    upload = collect(asked(finished))
+    assert set(upload.left_out) == {"train.log", "tuples.jsonl", "experts/queries.csv"}
+    assert "LICENSE" in upload.files
+    assert not {*upload.left_out, ".lock"} & upload.files.keys()
+    push(finished, dry_run=True)
+    assert re.search(r"left out +tuples\.jsonl", capsys.readouterr().out)
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "notes.txt").write_text("private", encoding="utf-8")
+    for target in (tmp_path / "secret" / "notes.txt", tmp_path / "secret"):
+        link = best / "notes.txt"
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+        with pytest.raises(UserError) as refused:
+            collect(asked(finished))
+        assert str(link) in str(refused.value)
+        assert str(target) in str(refused.value)
+
+
+def test_files_that_cannot_be_read_are_named(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable(path: Path) -> str:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("train.hub_files.fingerprint", unreadable)
+        with pytest.raises(UserError, match=r"best/.* cannot be read: Permission denied"):
+            push(finished)
+    (finished / "config.yaml").write_text("model: [", encoding="utf-8")
+    with pytest.raises(UserError, match=r"config\.yaml is damaged"):
+        push(finished)
+
+
+def test_a_file_that_vanishes_is_no_network_error(
+    finished: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint may be removed by the run that goes on, while it is pushed."""
+    weights = finished / "best" / "model.safetensors"
+    real = HfApi.preupload_lfs_files
+
+    def late(self: HfApi, *arguments: Any, **named: Any) -> Any:
+        weights.unlink()
+        return real(self, *arguments, **named)
+
+    monkeypatch.setattr(HfApi, "preupload_lfs_files", late)
+    with pytest.raises(UserError) as failed:
+        push(finished)
+    assert str(weights) in str(failed.value)
+    assert "connection" not in str(failed.value)
+    assert hub.repositories[REPO].num_commits == 0
+
+
+def test_a_network_error_is_no_file_error() -> None:
+    assert is_network_error(HfHubHTTPError.__new__(HfHubHTTPError))  # it is an OSError, too
+    assert is_network_error(ConnectionResetError())
+    assert is_network_error(TimeoutError())
+    assert not is_network_error(FileNotFoundError())
+    assert not is_network_error(BrokenPipeError())  # a terminal's
+
+
+def test_a_bug_is_no_user_error_and_ends_no_run(
+    finished: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    message = f"a bug at {hub.url.replace('//', '//me:pass1234@')}"
+
+    def bug(*_: object, **__: object) -> None:
+        raise TypeError(message)
+
+    monkeypatch.setattr(HfApi, "create_commit", bug)
+    with pytest.raises(TypeError):
+        push(finished)
+    pushing = composed("config", *TRAINED[2:], "hub.push=best", "hub.allow_sample=true")
+    settings: TrainSettings = check(TrainSettings, pushing)
+    push_or_warn(settings.hub, finished)
+    assert "was NOT pushed" in caplog.text
+    assert "Traceback" in caplog.text
+    assert "TypeError: a bug" in caplog.text
+    assert "pass1234" not in caplog.text
+    monkeypatch.setattr(HfApi, "repo_info", bug)
+    with pytest.raises(TypeError):
+        why_unavailable(REPO, "model")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("404 for url https://me:pa%20ss@hub.org/api/x", "404 for url https://***@hub.org/api/x"),
+        ("at 'http://token@host:80/x'", "at 'http://***@host:80/x'"),
+        ("PUT https://s3/x?X-Signature=abc&y=1 failed", "PUT https://s3/x?*** failed"),
+        (f"header {TOKEN}", "header ***"),
+        ("mail me@host.org, see https://host/x", "mail me@host.org, see https://host/x"),
+        ("install hf_transfer", "install hf_transfer"),
+    ],
+)
+def test_what_is_shown_holds_no_credentials(text: str, shown: str) -> None:
+    assert without_secrets(text) == shown
+
+
+def test_a_password_in_the_hubs_address_is_not_shown(
+    finished: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """HF_ENDPOINT of a mirror that asks for a user and a password."""
+    monkeypatch.setattr(constants, "ENDPOINT", hub.url.replace("//", "//me:pass1234@"))
+    hub.failures = [Failure("/api/whoami-v2", 404)]
+    monkeypatch.setattr("train.hub_push.HfApi", lambda: HfApi(endpoint=constants.ENDPOINT))
+    monkeypatch.setattr("train.hub.HfApi", lambda: HfApi(endpoint=constants.ENDPOINT))
+    with pytest.raises(UserError) as failed:
+        push(finished)
+    told = f"{failed.value} {why_unavailable('some/model', 'model')} {caplog.text}"
+    assert "pass1234" not in told
+    assert "***@127.0.0.1" in told
+
+
 # ---- settings and licences
 
 
@@ -429,6 +551,8 @@ def test_licences() -> None:
     assert made_of("gemma", "apache-2.0") == "gemma"
     assert made_of("apache-2.0", "cc-by-nc-sa-4.0", "gpl-3.0") is None
     assert made_of("apache-2.0", None) is None
+    assert made_of("apache-2.0", "other") is None  # of which nobody knows what it asks
+    assert made_of() is None
 
 
 def test_what_a_run_was_made_of(tmp_path: Path) -> None:
@@ -440,6 +564,7 @@ def test_what_a_run_was_made_of(tmp_path: Path) -> None:
     assert len(names("+experiment=admire_experts")) == 2
     assert names("data.root=/my/idioms") == ["the idioms in idioms"]
     assert names("+experiment=joint", "data=sample") == ["the project's own sample data"]
+    assert names("data=sample", "data.extra=pie") == ["the project's own sample data", "PIE"]
     config = composed("config")
     assert base_model(config).repo_id == "sentence-transformers/all-MiniLM-L6-v2"
     (tmp_path / "README.md").write_text("---\nlicense: mit\n---\n", encoding="utf-8")
@@ -447,6 +572,34 @@ def test_what_a_run_was_made_of(tmp_path: Path) -> None:
     assert base_model(config) == Source(tmp_path.name, "mit")
     config["model"] |= {"path": "org/name", "about": {"licence": "Gemma"}}
     assert base_model(config) == Source("org/name", "gemma", "org/name")
+
+
+@pytest.mark.parametrize("sample", [False, True])
+def test_the_data_of_an_objective_that_is_not_known_leaves_no_licence(finished: Path, sample: bool) -> None:
+    """A permissive base model does not make its fine-tuned one permissive."""
+    config = yaml.safe_load((finished / "config.yaml").read_text(encoding="utf-8"))
+    config["model"] |= {"path": "someone/base", "about": {"licence": "MIT"}}
+    config["data"]["sample"] = sample
+    config["objective"] = {"name": "somebodys_own"}
+    (finished / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    upload = collect(asked(finished, license=None))
+    assert upload.licence is None
+    (problem,) = upload.problems
+    assert all(part in problem for part in ("somebodys_own", "license=<identifier>"))
+    card: Any = ModelCard(upload.card).data
+    assert card.license is None
+    assert not collect(asked(finished, license="cc-by-4.0")).problems
+
+
+@pytest.mark.parametrize("name", ["other", "Other", "unknown", "see its repository", "", "MIT"])
+def test_a_base_models_licence_is_one_of_the_hubs_or_not_known(tmp_path: Path, name: str) -> None:
+    config = composed("config")
+    config["model"] |= {"path": "org/name", "about": {"licence": name}}
+    expected = "mit" if name == "MIT" else None
+    assert base_model(config).licence == expected
+    (tmp_path / "README.md").write_text(f"---\nlicense: {json.dumps(name)}\n---\n", encoding="utf-8")
+    config["model"] = {"path": str(tmp_path)}
+    assert base_model(config).licence == expected
 
 
 # ---- from a training run

@@ -25,7 +25,7 @@ from train.checkpoint import verify
 from train.encoder import Encoder
 from train.errors import UserError
 from train.interrupts import Interrupted
-from train.objectives import Batch, ObjectiveLoss
+from train.objectives import Batch, Mean, ObjectiveLoss
 from train.prompts import Request
 from train.retention import Distillation, Retention
 from train.settings import TrainSettings, check
@@ -116,9 +116,10 @@ def test_the_term_is_the_mean_over_plain_rows(tiny: Encoder, tiny_path: Path) ->
     torch.testing.assert_close(distillation.term(embeddings, batch), expected)
 
     retention = Retention(tiny, distillation=distillation)
-    result = retention.hold(ObjectiveLoss(embeddings.sum(), {"n": 1.0}), embeddings, batch, share=0.25)
+    result = retention.hold(ObjectiveLoss(embeddings.sum(), {"n": 1.0}), embeddings, batch)
     torch.testing.assert_close(result.loss, embeddings.sum() + 0.5 * expected)
-    assert result.logs == {"n": 1.0, "distillation": pytest.approx(0.25 * expected.item())}
+    assert result.counts == {"n": 1.0}
+    assert result.means == {"distillation": Mean(distillation.term(embeddings, batch).item(), 3)}
     without = retention.hold(ObjectiveLoss(embeddings.sum()), embeddings, Batch(batch.requests, ["a"], None))
     assert without.loss.item() == pytest.approx(embeddings.sum().item())
 
@@ -140,15 +141,23 @@ def test_a_heavy_term_keeps_plain_sentences_where_they_were(
     assert drift[20] < drift[0] / 3
 
 
-def test_what_is_logged_of_a_step_in_parts_is_its_mean(
+def test_what_is_logged_of_a_step_in_parts_is_the_mean_over_its_plain_sentences(
     tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Encoder, "train", lambda self, *_: torch.nn.Module.train(self, False))
-    monkeypatch.setattr(Distillation, "term", lambda _self, embeddings, _batch: embeddings.sum() * 0 + 3)
+    """The parts of a step hold unequal numbers of them, and each has another mean."""
+    seen: list[tuple[float, int]] = []
+
+    def term(_self: Distillation, embeddings: torch.Tensor, batch: Batch) -> torch.Tensor:
+        seen.append((float(len(seen)), len(batch.plain_rows)))
+        return embeddings.sum() * 0 + seen[-1][0]
+
+    monkeypatch.setattr(Distillation, "term", term)
     own = [*options, *DISTILLATION, "trainer.accumulation=4", "trainer.max_steps=1"]
     train(tmp_path / "run", own)
     (line,) = (line for line in metrics(tmp_path / "run") if "loss" in line)
-    assert line["distillation"] == pytest.approx(3)
+    assert len({number for _, number in seen}) > 1
+    expected = sum(value * number for value, number in seen) / sum(number for _, number in seen)
+    assert line["distillation"] == pytest.approx(expected)
 
 
 def test_distillation_without_plain_sentences_is_an_error(tmp_path: Path, options: list[str]) -> None:

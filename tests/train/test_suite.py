@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
+import pickle
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -13,6 +18,7 @@ from torch import Tensor
 from train.benchmarks import BenchmarkResult
 from train.encoder import Encoder
 from train.errors import UserError
+from train.processes import Processes
 from train.prompts import Request
 from train.suite import Suite
 
@@ -86,3 +92,80 @@ def test_scoring_is_in_evaluation_mode_and_leaves_training_mode(tiny: Encoder) -
     assert tiny.training
     assert probe.got is not None
     assert not probe.got.requires_grad
+
+
+class Own(Probe):
+    """Somebody's own benchmark, which gives whatever it is told to."""
+
+    def __init__(self, name: str, scores: dict[Any, Any], record: Any = None) -> None:
+        super().__init__(name, ["one"])
+        self.scores = scores
+        self.records = [] if record is None else [record]
+
+    def score(self, embeddings: Tensor) -> BenchmarkResult:  # noqa: ARG002
+        return BenchmarkResult(self.scores, self.records)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, np.float32("nan")])
+def test_a_score_that_is_not_finite_is_said_and_left_out(
+    tiny: Encoder, caplog: pytest.LogCaptureFixture, value: float
+) -> None:
+    scorecard = Suite([Own("mine", {"mine/broken": value, "mine/right": 0.5})]).run(tiny)
+    assert scorecard.scores == {"mine/right": 0.5}
+    assert scorecard.undefined.keys() == {"mine/broken"}
+    assert any("mine/broken" in note for note in scorecard.notes)
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert any("mine/broken" in warning for warning in warnings)
+
+
+@pytest.mark.parametrize(
+    ("benchmarks", "named"),
+    [
+        ([Own("mine", {"mine/x": torch.tensor(0.5)})], ("mine/x", ".item()")),
+        ([Own("mine", {"mine/x": "0.5"})], ("mine/x", "'0.5'")),
+        ([Own("mine", {"mine/x": True})], ("mine/x", "True")),
+        ([Own("mine", {"mine/x": None})], ("mine/x", "None")),
+        ([Own("mine", {3: 0.5})], ("benchmark mine", "3")),
+        ([Own("mine", {"x": 1.0}), Own("theirs", {"x": 2.0})], ("mine", "theirs", "'x'")),
+        ([Own("mine", {"x": 1.0}), Own("mine", {"x": 2.0})], ("mine", "'x'")),
+        ([Own("mine", {"mine/x": 1.0}, {"id": torch.zeros(2)})], ("benchmark mine", "Tensor")),
+    ],
+)
+def test_what_is_no_score_is_refused_with_benchmark_and_key(
+    tiny: Encoder, benchmarks: list[Own], named: tuple[str, ...]
+) -> None:
+    with pytest.raises(UserError) as refused:
+        Suite(benchmarks).run(tiny)
+    assert all(name in str(refused.value) for name in named)
+
+
+def test_records_are_what_json_can_hold(tiny: Encoder) -> None:
+    record = {"id": np.int64(3), "values": (np.float32(0.5), math.nan), "best": None}
+    scorecard = Suite([Own("mine", {"mine/x": np.float64(0.25)}, record)]).run(tiny)
+    written = json.dumps([scorecard.scores, scorecard.per_query], allow_nan=False)
+    assert json.loads(written) == [
+        {"mine/x": 0.25},
+        {"mine": [{"id": 3, "values": [0.5, None], "best": None}]},
+    ]
+
+
+class Watched(Processes):
+    """One process, which keeps what the main one would send to the others."""
+
+    sent: ClassVar[list[Any]] = []
+
+    def from_main(self, compute: Callable[[], Any]) -> Any:
+        result = compute()
+        self.sent.append(result)
+        return result
+
+
+def test_other_processes_get_the_scores_and_not_the_records(tiny: Encoder) -> None:
+    records = [{"id": number} for number in range(1000)]
+    own = Own("mine", {"mine/x": 0.5})
+    own.records = records
+    scorecard = Suite([own], Watched()).run(tiny)
+    assert scorecard.per_query == {"mine": records}
+    (sent,) = Watched.sent
+    assert sent.scores == {"mine/x": 0.5}
+    assert len(pickle.dumps(sent)) < 1000

@@ -1,6 +1,7 @@
 """One module an objective: its data, how a batch is drawn, and its loss. Knows no loop, no model."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -29,19 +30,51 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class Mean:
+    """A mean to be logged, and over how many it is (of 0 there is none)."""
+
+    value: float
+    num: int
+
+
+@dataclass(frozen=True)
 class ObjectiveLoss:
     """Loss of a batch (mean over its anchors) and what is worth logging beside it.
 
     Attributes:
-        logs: name → count; summed over the micro-steps of a step.
+        counts: name → count; summed over the micro-steps of a step.
+        means: name → mean over what the batch holds of it; logged as the mean over all that the step holds.
         is_empty: nothing to learn from was found in this batch (no triplet was mined): the loss is zero.
         part: of a joint objective, which one this step is of; its loss is logged under that name too.
     """
 
     loss: Tensor
-    logs: dict[str, float] = field(default_factory=dict)
+    counts: Mapping[str, float] = field(default_factory=dict)
+    means: Mapping[str, Mean] = field(default_factory=dict)
     is_empty: bool = False
     part: str | None = None
+
+
+class StepLog:
+    """What the micro-steps of a step log together."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, float] = defaultdict(float)
+        self._sums: dict[str, float] = defaultdict(float)
+        self._nums: dict[str, int] = defaultdict(int)
+
+    def add(self, result: ObjectiveLoss) -> None:
+        """What one micro-step logs."""
+        for name, count in result.counts.items():
+            self._counts[name] += count
+        for name, mean in result.means.items():
+            self._sums[name] += mean.value * mean.num
+            self._nums[name] += mean.num
+
+    def values(self) -> dict[str, float | None]:
+        """Name → the count of the step, or its mean; None for a mean over nothing."""
+        means = {name: self._sums[name] / num if num else None for name, num in self._nums.items()}
+        return {**self._counts, **means}
 
 
 @runtime_checkable

@@ -35,7 +35,7 @@ class AdaptiveTripletObjective:
         only_usable: leave out groups without an incorrect (or without a correct) paraphrase
             (`num_skipped`), which have no triplet of their own.
         per_expression: groups of an expression an epoch, at most, and the next ones in the next epoch: an
-            expression that has few then counts for as much as one that has many.
+            expression that has few then counts for as much as one that has many. None = all groups.
         files: that were read.
 
     Raises:
@@ -49,9 +49,9 @@ class AdaptiveTripletObjective:
         *,
         batch_size: int,
         seed: int,
-        shuffled: bool = True,
-        only_usable: bool = True,
-        per_expression: int | None = None,
+        shuffled: bool,
+        only_usable: bool,
+        per_expression: int | None,
         files: Sequence[Path] = (),
     ) -> None:
         self._groups = [group for group in groups if group.num_triplets or not only_usable]
@@ -162,7 +162,7 @@ class AdaptiveTripletObjective:
         """The loss of the batch's mined triplets."""
         plan: _Plan = batch.plan
         result = self._loss(embeddings, plan.labels.to(embeddings.device))
-        logs = {
+        counts = {
             "triplets_possible": float(plan.num_possible),
             "triplets_within": float(result.num_within),
             "triplets_across": float(result.num_across),
@@ -171,7 +171,7 @@ class AdaptiveTripletObjective:
         has_property = self._loss.property_weight and plan.num_possible
         has_correct = self._loss.correct_weight and plan.has_correct
         return ObjectiveLoss(
-            result.loss, logs, is_empty=not has_triplets and not has_property and not has_correct
+            result.loss, counts, is_empty=not has_triplets and not has_property and not has_correct
         )
 
 

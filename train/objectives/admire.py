@@ -17,7 +17,7 @@ from train.data.astitch import Meanings, Usage
 from train.data.idioms import plain_expression
 from train.errors import UserError
 from train.experts import Experts
-from train.objectives import Batch, ObjectiveLoss
+from train.objectives import Batch, Mean, ObjectiveLoss
 from train.objectives.steps import shuffled_steps
 from train.prompts import Request
 
@@ -79,9 +79,9 @@ class AdmireObjective:
         *,
         batch_size: int,
         seed: int,
-        usages_per_item: int = 8,
-        temperature: float = 0.05,
-        weights: tuple[float, float, float] = (1.0, 1.0, 1.0),
+        usages_per_item: int,
+        temperature: float,
+        weights: tuple[float, float, float],
         files: Sequence[Path] = (),
         note: str = "",
     ) -> None:
@@ -201,15 +201,13 @@ class AdmireObjective:
         total = sum(w * t for w, t in zip(self._weights, (rank, sense, meaning), strict=True))
         assert isinstance(total, Tensor)
         right = (logits.argmax(1) == senses).float().mean().item()
-        share = num_items / self.batch_size  # logs of micro-steps are added up
-        logs = {
-            "rank_loss": share * rank.item(),
-            "sense_loss": share * sense.item(),
-            "meaning_loss": share * meaning.item(),
-            "sense_accuracy": share * right,
-            "with_meanings": float(num_with),
+        means = {
+            "rank_loss": Mean(rank.item(), num_items),
+            "sense_loss": Mean(sense.item(), len(senses)),
+            "meaning_loss": Mean(meaning.item(), num_with),
+            "sense_accuracy": Mean(right, len(senses)),
         }
-        return ObjectiveLoss(total, logs)
+        return ObjectiveLoss(total, {"with_meanings": float(num_with)}, means)
 
 
 def meaning_loss(

@@ -44,7 +44,7 @@ class IdioLinkObjective:
             are all the other anchors of its micro-batch.
         query_modes: how anchors are embedded; with several, the loss is the mean over modes, and
             modes that read the same text share its forward pass.
-        query_weights: weights of the query modes in that mean, instead of equal ones.
+        query_weights: weights of the query modes in that mean; None = equal ones.
         document_modes: how candidates are embedded; with several, the loss is the mean over them too.
         mask: what stands for a hidden span in the modes that hide it.
         loss: InfoNCE with its options.
@@ -53,7 +53,7 @@ class IdioLinkObjective:
         in_batch: which candidates of other anchors are negatives.
         false_negatives: what becomes of those with the anchor's own idiom and meaning.
         idioms_per_batch: make steps of that many idioms with equally many anchors; None = shuffled.
-        positive_weights: weight of a positive by its usage.
+        positive_weights: weight of a positive by its usage; None = all the same.
         plain_usages: documents without the idiom, by usage: those of `plain_requests`.
         drop_last: leave out the last batch of an epoch where it is not full.
         extra_files: files beside the split's that were read (released tuples, external data).
@@ -73,16 +73,16 @@ class IdioLinkObjective:
         loss: InfoNCELoss,
         batch_size: int,
         seed: int,
-        query_weights: Sequence[float] | None = None,
-        document_modes: Sequence[TrainDocumentMode] = ("sentence",),
-        mask: str = "[MASK]",
-        in_batch: InBatch = "positives",
-        false_negatives: FalseNegatives = "positive",
-        candidates_from_batch: bool = False,
-        idioms_per_batch: int | None = None,
-        positive_weights: Mapping[str, float] | None = None,
-        plain_usages: Sequence[str] = ("simplification", "sense"),
-        drop_last: bool = False,
+        query_weights: Sequence[float] | None,
+        document_modes: Sequence[TrainDocumentMode],
+        mask: str,
+        in_batch: InBatch,
+        false_negatives: FalseNegatives,
+        candidates_from_batch: bool,
+        idioms_per_batch: int | None,
+        positive_weights: Mapping[str, float] | None,
+        plain_usages: Sequence[str],
+        drop_last: bool,
         extra_files: Sequence[Path] = (),
         note: str = "",
         idiom_sentences: Sequence[tuple[str, str]] = (),

@@ -82,5 +82,6 @@ class JointObjective:
         """The part's loss; logged under its name."""
         name, of_part = batch.plan
         result = self.parts[name].loss(embeddings, of_part)
-        logs = {f"{name}/{key}": value for key, value in result.logs.items()}
-        return replace(result, logs=logs, part=name)
+        counts = {f"{name}/{key}": count for key, count in result.counts.items()}
+        means = {f"{name}/{key}": mean for key, mean in result.means.items()}
+        return replace(result, counts=counts, means=means, part=name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from train.search.space import as_overrides
 from train.search.study import FOLDER, REASON, best_trials, describe
 from train.settings.search import SearchSettings
 from train.tables import print_table
+
+log = logging.getLogger(__name__)
 
 
 def objective_names(settings: SearchSettings) -> list[str]:
@@ -39,11 +42,14 @@ def write(study: optuna.Study, settings: SearchSettings, sweep_dir: Path) -> Non
     if not complete:
         return
     folder = sweep_dir / "plots"
-    folder.mkdir(exist_ok=True)
-    history(complete, names, settings.known_directions, folder / "history.png")
-    parameters(complete, names, folder / "parameters.png")
-    if len(names) > 1:
-        front(complete, best, names, folder / "pareto.png")
+    try:
+        folder.mkdir(exist_ok=True)
+        history(complete, names, settings.known_directions, folder / "history.png")
+        parameters(complete, names, folder / "parameters.png")
+        if len(names) > 1:
+            front(complete, best, names, folder / "pareto.png")
+    except (OSError, ValueError) as error:  # what ends a sweep is told, and not that it could not be drawn
+        log.warning("the search's plots in %s could not be drawn: %s", folder, error)
 
 
 def show(study: optuna.Study, settings: SearchSettings) -> None:

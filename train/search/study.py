@@ -12,6 +12,7 @@ from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, distribution_to_json
+from optuna.exceptions import StorageInternalError
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
@@ -55,11 +56,33 @@ def open_storage(storage: str | None, sweep_dir: Path) -> optuna.storages.BaseSt
         waiting = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
         return optuna.storages.RDBStorage(url, engine_kwargs=waiting)
     except Exception as error:  # of whatever database
-        # The address may hold a password.
-        raise UserError(
-            f"hydra.sweeper.storage: the study's storage cannot be opened: {type(error).__name__}"
-            + ("" if storage and "@" in storage else f": {error}")
-        ) from None
+        raise _unreadable(storage, sweep_dir, error) from None
+
+
+def _check_journal(storage: str | None) -> None:
+    """Optuna writes into a journal before it reads it: into one that is cut off, or no journal at all.
+
+    Raises:
+        ValueError: if a line is none of a journal's.
+    """
+    path = Path((storage or "").removeprefix("journal:"))
+    if storage is None or not storage.startswith("journal:") or not path.is_file():
+        return
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(keepends=True), 1):
+        record = json.loads(line)
+        if not isinstance(record, dict) or "op_code" not in record or not line.endswith("\n"):
+            raise ValueError(f"line {number} is no whole record of a journal")
+
+
+def _unreadable(storage: str | None, sweep_dir: Path, error: Exception) -> UserError:
+    where = storage or str(sweep_dir / "study.db")
+    has_password = "@" in where
+    return UserError(
+        f"hydra.sweeper.storage: the study's storage cannot be opened{'' if has_password else f', {where}'}: "
+        f"{type(error).__name__}{'' if has_password else f': {error}'}\n"
+        "If it is damaged, or not Optuna's, bring it back from a copy, or start another study: "
+        "hydra.sweeper.storage= or hydra.sweep.dir= with a new name. The runs that are there stay as they are"
+    )
 
 
 def open_study(
@@ -68,17 +91,27 @@ def open_study(
     """A new study, or the one of this name to go on with.
 
     Raises:
-        UserError: if that one asks another question.
+        UserError: if that one asks another question, or its storage is damaged.
     """
-    study = optuna.create_study(
-        study_name=settings.study,
-        storage=open_storage(settings.storage, sweep_dir),
-        directions=settings.known_directions,
-        load_if_exists=True,
-        pruner=make_pruner(settings),
-    )
+    try:
+        _check_journal(settings.storage)
+    except (OSError, ValueError) as error:
+        raise _unreadable(settings.storage, sweep_dir, error) from error
+    storage = open_storage(settings.storage, sweep_dir)
+    try:
+        study = optuna.create_study(
+            study_name=settings.study,
+            storage=storage,
+            directions=settings.known_directions,
+            load_if_exists=True,
+            pruner=make_pruner(settings),
+        )
+        num_trials = len(study.get_trials(deepcopy=False))
+    # A file that is cut off, or somebody else's, is found out by the first reading, in many ways.
+    except (StorageInternalError, ValueError, KeyError, TypeError, AssertionError) as error:
+        raise _unreadable(settings.storage, sweep_dir, error) from error
     # The sampler's seed moves on with the study: one that goes on must not draw the same trials again.
-    study.sampler = _sampler(settings, len(study.get_trials(deepcopy=False)))
+    study.sampler = _sampler(settings, num_trials)
     question = {
         "objectives": settings.objectives or ["trainer.monitor"],
         "directions": settings.known_directions,
@@ -86,6 +119,13 @@ def open_study(
         "space": {key: json.loads(distribution_to_json(of)) for key, of in sorted(space.items())},
     }
     known = study.user_attrs.get(_QUESTION)
+    directions = [direction.name.lower() for direction in study.directions]
+    if known is None and (num_trials or directions != settings.known_directions):
+        raise UserError(
+            f"the study {settings.study!r} was not started by such a search: it has {num_trials} trials, "
+            f"whose parameters may be other ones, and goes by {', '.join(directions)}. Name a new one: "
+            "hydra.sweeper.study=<name>"
+        )
     if known is None:
         study.set_user_attr(_QUESTION, question)
     elif known != question:
@@ -125,14 +165,14 @@ def outcome_of(folder: Path, objectives: Sequence[str] | None, error: Exception 
     """How the run in a folder ended, by what it left; `error` is what the launcher says."""
     try:
         record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-        status = record.get("status")
+        status = record["status"]
         if status == "pruned":
-            return Outcome(TrialState.PRUNED, reason=record.get("reason", ""))
+            return Outcome(TrialState.PRUNED, reason=str(record.get("reason", "")))
         if status == "finished":
             card = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
             return _scored(card["scores"], objectives, card["meta"]["monitor"])
         reason = str(record.get("error") or f"the run is {status}")
-    except (OSError, ValueError, KeyError) as unreadable:
+    except (OSError, ValueError, KeyError, TypeError) as unreadable:
         reason = f"no whole run in {folder}: {type(unreadable).__name__}: {unreadable}"
     return Outcome(TrialState.FAIL, reason=str(error) if error is not None else reason)
 

@@ -10,6 +10,7 @@ import contextlib
 import importlib.util
 import io
 import logging
+import re
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -93,6 +94,7 @@ class OptunaSweeper(Sweeper):
                 "at once are hydra/launcher='s to run"
             )
         settings: SearchSettings = check(SearchSettings, self._options, section="hydra.sweeper")
+        self._warn_of_password()
         from train.runfolder import RunFolder
         from train.search import report
         from train.search.space import as_overrides, first_values, split_overrides
@@ -134,6 +136,17 @@ class OptunaSweeper(Sweeper):
             elif failures:
                 log.warning("%d of %d trials failed", len(failures), budget)
         print(folder)
+
+    def _warn_of_password(self) -> None:
+        """Hydra records the options of a sweep and of each of its jobs as they were given."""
+        given = OmegaConf.to_container(self._config.hydra.sweeper, resolve=False)
+        storage = given.get("storage") if isinstance(given, dict) else None
+        if re.search(r"://[^/@]*:[^/@]+@", str(storage)):
+            log.warning(
+                "hydra.sweeper.storage holds a password, which is recorded with the sweep and each of its "
+                "runs: put the address into an environment variable, as "
+                "'hydra.sweeper.storage=${oc.env:STUDY_STORAGE}'"
+            )
 
     def _run_batch(
         self,

@@ -45,14 +45,19 @@ class TrialReport:
     def __call__(self, scores: dict[str, float]) -> None:
         """Report one evaluation.
 
+        One whose score is missing, for it is not finite, counts, but is not reported: there is nothing to
+        compare.
+
         Raises:
             Pruned: if others were better after as many.
         """
         if self._trial is None:
             return
+        self._num_evaluations += 1
+        if not all(key in scores for key in self._keys):
+            return
+        value = sum(scores[key] for key in self._keys) / len(self._keys)
         try:
-            value = sum(scores[key] for key in self._keys) / len(self._keys)
-            self._num_evaluations += 1
             self._trial.report(value, self._num_evaluations)
             hopeless = self._trial.should_prune()
         except Exception as error:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from idiomloss import AdaptiveTripletLoss
+from tests.tiny_objectives import ADAPTIVE_TRIPLET
 from train.data.semeval2022 import TRAIN_FILE, Group, SemEvalFiles, read_groups
 from train.errors import UserError
 from train.objectives.adaptive_triplet import AdaptiveTripletObjective
@@ -23,9 +24,8 @@ def groups(semeval_sample: SemEvalFiles) -> list[Group]:
 def build(
     groups: list[Group], loss: AdaptiveTripletLoss | None = None, **changes: Any
 ) -> AdaptiveTripletObjective:
-    return AdaptiveTripletObjective(
-        groups, loss or AdaptiveTripletLoss(), **({"batch_size": 16, "seed": 0} | changes)
-    )
+    options = ADAPTIVE_TRIPLET | {"batch_size": 16, "seed": 0} | changes
+    return AdaptiveTripletObjective(groups, loss or AdaptiveTripletLoss(), **options)
 
 
 def flat(steps: list[list[list[int]]]) -> list[int]:
@@ -90,8 +90,8 @@ def test_the_loss_is_that_of_the_groups(groups: list[Group]) -> None:
     batch = built.batch(0, shard)
     rows = torch.randn(len(shard), 300, generator=torch.Generator().manual_seed(0), requires_grad=True)
     result = built.loss(rows, batch)
-    assert result.logs["triplets_possible"] >= result.logs["triplets_within"] > 0
-    assert result.logs["triplets_across"] > 0
+    assert result.counts["triplets_possible"] >= result.counts["triplets_within"] > 0
+    assert result.counts["triplets_across"] > 0
     assert not result.is_empty
     learnt = torch.eye(300)[[int(label) for label in batch.plan.labels.labels]].requires_grad_()
     result = built.loss(learnt, batch)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from idiomloss import InfoNCELoss
+from tests.tiny_objectives import IDIOLINK
 from train.data.idiolink import Document, Split, load_split, query_request
 from train.data.tuples import TrainingTuple, draw_tuples, read_released, released_file
 from train.errors import UserError
@@ -29,13 +30,8 @@ def build(split: Split, **changes: Any) -> IdioLinkObjective:
     def tuples(epoch: int) -> list[TrainingTuple]:
         return draw_tuples(anchors, split.documents, num_positives=1, num_hard=2, num_soft=3, seed=[0, epoch])
 
-    options: dict[str, Any] = {
-        "query_modes": ["sentence", "span"],
-        "loss": InfoNCELoss(0.05),
-        "batch_size": 32,
-        "seed": 0,
-    }
-    return IdioLinkObjective(split, tuples, **(options | changes))
+    options: dict[str, Any] = {"query_modes": ["sentence", "span"], "batch_size": 32, "seed": 0}
+    return IdioLinkObjective(split, tuples, **(IDIOLINK | options | changes))
 
 
 def flat(steps: list[list[list[int]]]) -> list[int]:
@@ -118,7 +114,7 @@ def test_loss_equals_one_computed_record_by_record(split: Split, in_batch: str, 
             terms = [math.log(1 + below / math.exp(logit(p))) for p in positives]
             losses.append(sum(terms) / len(terms))
     assert result.loss.item() == pytest.approx(sum(losses) / len(losses), rel=1e-9)
-    assert result.logs["false_negatives"] == num_false / 2  # counted once, not once a mode
+    assert result.counts["false_negatives"] == num_false / 2  # counted once, not once a mode
 
 
 def test_anchors_in_several_modes_share_their_text(split: Split) -> None:
@@ -142,9 +138,7 @@ def test_anchors_without_a_positive_are_left_out_and_counted(split: Split) -> No
         ids = [d.id for d in split.documents[:4]]
         return [TrainingTuple(id_, (ids[0],) if i else (), (), ()) for i, id_ in enumerate(ids)]
 
-    objective = IdioLinkObjective(
-        split, tuples, query_modes=["sentence"], loss=InfoNCELoss(), batch_size=2, seed=0
-    )
+    objective = IdioLinkObjective(split, tuples, **(IDIOLINK | {"batch_size": 2, "seed": 0}))
     assert objective.num_skipped == 1
     assert sorted(flat(objective.plan(0, 1))) == [1, 2, 3]
     assert "1 without a positive left out" in objective.describe()
@@ -160,15 +154,8 @@ def test_real_batches_hold_the_false_negatives_that_were_counted(real_data: Path
     root = real_data / "idiolink"
     real = load_split(root, "train")
     fixed = read_released(released_file(root, "train"), real)
-    objective = IdioLinkObjective(
-        *(real, lambda _epoch: fixed),
-        query_modes=["sentence"],
-        loss=InfoNCELoss(),
-        batch_size=32,
-        seed=42,
-        false_negatives="keep",
-        drop_last=True,
-    )
+    options = {"batch_size": 32, "seed": 42, "false_negatives": "keep", "drop_last": True}
+    objective = IdioLinkObjective(real, lambda _epoch: fixed, **(IDIOLINK | options))
     counts = []
     for epoch in range(10):
         steps = objective.plan(epoch, 1)
@@ -193,7 +180,7 @@ def alone(split: Split, **changes: Any) -> IdioLinkObjective:
         "idioms_per_batch": 6,
         "positive_weights": {"sense": 3.0},
     }
-    return IdioLinkObjective(split, lambda _epoch: tuples, **(options | changes))
+    return IdioLinkObjective(split, lambda _epoch: tuples, **(IDIOLINK | options | changes))
 
 
 @pytest.mark.parametrize("positives", ["mean", "hardest"])
@@ -245,15 +232,8 @@ def test_an_anchor_that_is_alone_in_its_class_is_left_out(split: Split) -> None:
     literal = next(d for d in split.documents if d.usage == "literal")
     others = [d for d in split.documents if d.usage != "literal"]
     tuples = [TrainingTuple(r.id, (), (), ()) for r in (literal, *others)]
-    objective = IdioLinkObjective(
-        *(split, lambda _epoch: tuples),
-        query_modes=["sentence"],
-        loss=InfoNCELoss(),
-        batch_size=8,
-        seed=0,
-        in_batch="all",
-        candidates_from_batch=True,
-    )
+    options = {"batch_size": 8, "seed": 0, "in_batch": "all", "candidates_from_batch": True}
+    objective = IdioLinkObjective(split, lambda _epoch: tuples, **(IDIOLINK | options))
     assert objective.num_skipped == 1
     assert 0 not in flat(objective.plan(0, 1))
 

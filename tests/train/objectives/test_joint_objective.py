@@ -98,7 +98,7 @@ def test_the_loss_and_its_logs_are_the_parts() -> None:
         batch = joint.batch(1, step[0])
         result = joint.loss(torch.ones(4, 2), batch)
         name = batch.plan[0]
-        assert (result.loss.item(), result.part, result.logs) == (8.0, name, {f"{name}/count": 1.0})
+        assert (result.loss.item(), result.part, result.counts) == (8.0, name, {f"{name}/count": 1.0})
         assert result.is_empty
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import sqlite3
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 
 import optuna
 import pytest
+from optuna.study import StudyDirection
 
 from tests.process_launcher import NAME
 from tests.programs import run as program
@@ -18,6 +21,8 @@ from tests.tiny_runs import KEY, composed, resume
 from train.__main__ import main
 from train.cli import config_names
 from train.interrupts import Pruned
+from train.search.study import outcome_of
+from train.search.trial import TrialReport
 from train.settings import TrainSettings
 
 OTHER = "idiolink/val/sentence/r_precision"
@@ -289,6 +294,106 @@ def test_a_study_that_cannot_be_told_ends_no_run(
     assert search(SPACE, "hydra.sweeper.n_trials=2", "hydra.sweeper.pruner=median") == 0
     assert states(tmp_path) == ["complete", "complete"]
     assert len(fake.rates) == 2
+
+
+@pytest.mark.parametrize(
+    "content", ["hello\n", '{"op_code": 0, "worker_id": "x", "stu', '{"a": 1}\n', "[]\n"]
+)
+def test_a_damaged_journal_is_named_and_left_as_it_is(
+    search: Search, fake: FakeRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    journal = tmp_path / "study.log"
+    journal.write_text(content, encoding="utf-8")
+    assert search(SPACE, f"hydra.sweeper.storage=journal:{journal}") == 2
+    error = capsys.readouterr().err
+    assert str(journal) in error
+    assert "hydra.sweeper.storage" in error
+    assert "traceback" not in error.lower()
+    assert journal.read_text(encoding="utf-8") == content
+    assert not fake.rates
+
+
+@pytest.mark.parametrize("damage", ["garbage", "foreign"])
+def test_a_database_that_is_no_study_is_named(
+    search: Search, fake: FakeRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    (tmp_path / "sweep").mkdir()
+    path = tmp_path / "sweep" / "study.db"
+    if damage == "garbage":
+        path.write_bytes(b"garbage" * 1000)
+    else:
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            database.execute("create table studies (x int)")
+    assert search(SPACE) == 2
+    error = capsys.readouterr().err
+    assert str(path) in error
+    assert "traceback" not in error.lower()
+    assert not fake.rates
+
+
+@pytest.mark.parametrize(
+    ("directions", "num_trials"), [([StudyDirection.MINIMIZE], 0), ([StudyDirection.MAXIMIZE], 1)]
+)
+def test_somebody_elses_study_is_not_gone_on_with(
+    search: Search,
+    fake: FakeRuns,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    directions: list[StudyDirection],
+    num_trials: int,
+) -> None:
+    url = f"sqlite:///{tmp_path / 'shared.db'}"
+    theirs = optuna.create_study(study_name="theirs", storage=url, directions=directions)
+    for _ in range(num_trials):
+        theirs.enqueue_trial({"dropout": 0.1})
+    assert search(SPACE, "hydra.sweeper.study=theirs", f"hydra.sweeper.storage='{url}'") == 2
+    assert "'theirs'" in capsys.readouterr().err
+    assert not fake.rates
+    assert len(optuna.load_study(study_name="theirs", storage=url).trials) == num_trials
+
+
+def test_an_evaluation_without_a_score_is_passed_over(
+    search: Search, fake: FakeRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was NaN, and is left out of the scores: the trial goes on, and its next evaluation is its second."""
+    real, calls = TrialReport.__call__, 0
+
+    def first_is_nan(self: TrialReport, scores: dict[str, float]) -> None:
+        nonlocal calls
+        calls += 1
+        real(self, {} if calls == 1 else scores)
+
+    monkeypatch.setattr(TrialReport, "__call__", first_is_nan)
+    epochs = ("trainer.max_epochs=3", "hydra.sweeper.n_trials=1", "hydra.sweeper.pruner=median")
+    assert search(SPACE, *epochs) == 0
+    (trial,) = report(tmp_path)["trials"]
+    assert calls == 2
+    assert len(trial["evaluations"]) == 1
+    assert trial["state"] == "complete"
+    assert len(fake.rates) == 1
+
+
+@pytest.mark.parametrize("left", ['["finished"]', '{"status": "finished"}', "{}", "null", "{"])
+def test_a_run_that_left_nonsense_is_a_failed_trial(tmp_path: Path, left: str) -> None:
+    (tmp_path / "run.json").write_text(left, encoding="utf-8")
+    (tmp_path / "scores.json").write_text('{"scores": {"a": "high"}, "meta": {"monitor": ["a"]}}', "utf-8")
+    outcome = outcome_of(tmp_path, None)
+    assert outcome.state == optuna.trial.TrialState.FAIL
+    assert outcome.reason
+
+
+def test_plots_that_fail_lose_no_search(
+    search: Search,
+    fake: FakeRuns,  # noqa: ARG001
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("train.search.report.history", full)
+    assert search(SPACE, "hydra.sweeper.n_trials=1") == 0
+    assert states(tmp_path) == ["complete"]
 
 
 @pytest.mark.parametrize("name", config_names("sweep"))

@@ -1,0 +1,41 @@
+"""What `conf/objective/` makes the objectives of, for tests that change some of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from idiomloss import InfoNCELoss
+from tests.tiny_runs import composed
+
+_IDIOLINK = composed("config", "objective=idiolink")["objective"]
+_TRIPLET = composed("config", "objective=adaptive_triplet")["objective"]
+_ADMIRE = composed("config", "objective=admire")["objective"]
+
+IDIOLINK: dict[str, Any] = {
+    "query_modes": [_IDIOLINK["query_mode"]],
+    "document_modes": [_IDIOLINK["document_mode"]],
+    "loss": InfoNCELoss(_IDIOLINK["loss"]["temperature"]),
+    "batch_size": 2,
+    "seed": 0,
+    "candidates_from_batch": _IDIOLINK["tuples"] == "batch",
+    "positive_weights": None,
+    **{name: _IDIOLINK["loss"][name] for name in ("in_batch", "false_negatives")},
+    **{
+        name: _IDIOLINK[name]
+        for name in ("query_weights", "mask", "idioms_per_batch", "plain_usages", "drop_last")
+    },
+}
+ADAPTIVE_TRIPLET: dict[str, Any] = {
+    "batch_size": 2,
+    "seed": 0,
+    "shuffled": _TRIPLET["order"] == "shuffled",
+    "only_usable": _TRIPLET["groups"] == "usable",
+    "per_expression": _TRIPLET["groups_per_expression"],
+}
+ADMIRE: dict[str, Any] = {
+    "batch_size": 2,
+    "seed": 0,
+    "usages_per_item": _ADMIRE["usages_per_item"],
+    "temperature": _ADMIRE["loss"]["temperature"],
+    "weights": tuple(_ADMIRE["loss"][f"{term}_weight"] for term in ("rank", "sense", "meaning")),
+}
