@@ -236,9 +236,9 @@ def read_run(folder: Path) -> dict[str, Any]:
 
 
 def damage(folder: Path, name: str) -> list[str]:
-    """What is wrong with `config.yaml` or `run.json`: the fields that are not what the newest checkpoint keeps.
+    """Fields of `config.yaml` or `run.json` that are not what the newest checkpoint keeps; [""] for all of them.
 
-    A checkpoint's copy has a checksum, these files have none. [""] where nothing of the file can be read.
+    A checkpoint's copy has a checksum, these files have none.
     """
     content, kept = parsed(folder / name), _kept(folder, name)
     if content is None:
@@ -246,11 +246,18 @@ def damage(folder: Path, name: str) -> list[str]:
     if kept is None:
         return []
     if name == "run.json":
-        return [field for field in _NEVER_CHANGES if field in kept and content.get(field) != kept[field]]
+        changed = [field for field in _NEVER_CHANGES if field in kept and content.get(field) != kept[field]]
+        return [field for field in changed if field != "data" or _sums(content) != _sums(kept)]
     ours, theirs = _leaves(content), _leaves(kept)
     return [
         key for key in sorted({*ours, *theirs}) if not may_change(key) and ours.get(key) != theirs.get(key)
     ]
+
+
+def _sums(record: Mapping[str, Any]) -> list[tuple[str, Any]] | None:
+    """Of the data files, which may have been moved since."""
+    data = record.get("data")
+    return sorted((Path(path).name, sum_) for path, sum_ in data.items()) if isinstance(data, dict) else None
 
 
 # Facts of `run.json` that a checkpoint knows as well.

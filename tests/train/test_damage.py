@@ -176,6 +176,23 @@ def test_a_damaged_configuration_is_set_aside_and_made_again(
     assert_same_run(whole, folder)
 
 
+def test_an_option_that_changed_on_the_disk_is_what_it_was(
+    tmp_path: Path, whole: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One flipped bit in a number would make it another run."""
+    folder = copied(whole, tmp_path / "run")
+    shutil.rmtree(folder / "step_6")
+    text = (folder / "config.yaml").read_text()
+    (folder / "config.yaml").write_text(text.replace("temperature: 0.05", "temperature: 0.01"))
+    record = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(record | {"seed": 3, "data": {"x": "y"}}))
+    resume(folder)
+    assert "temperature" in caplog.text
+    assert (folder / "config.yaml").read_text() == text
+    assert json.loads((folder / "run.json").read_text())["data"] == record["data"]
+    assert_same_run(whole, folder)
+
+
 @pytest.mark.parametrize("name", ["run.json", "config.yaml"])
 def test_a_record_that_nothing_keeps_is_named(tmp_path: Path, whole: Path, name: str) -> None:
     folder = copied(whole, tmp_path / "run")
