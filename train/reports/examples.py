@@ -246,12 +246,12 @@ def _thumbnail(path: Path | None) -> str | None:
     if path is None:
         return None
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=("JPEG", "PNG")) as image:
             small = image.convert("RGB")
             small.thumbnail(_THUMBNAIL)
             file = io.BytesIO()
             small.save(file, "JPEG", quality=70)
-    except (OSError, ValueError):
+    except (OSError, ValueError, Image.DecompressionBombError):
         return None
     return data_uri(file.getvalue(), "image/jpeg")
 
