@@ -146,9 +146,9 @@ class RunFolder:
         path = self.path / "metrics.jsonl"
         if not path.is_file():
             return []
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        # A line without its end was cut short when the process was killed.
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        # The last is empty, or was cut short when the process was killed.
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+        return [json.loads(line) for line in lines]
 
 
 def _surroundings() -> dict[str, Any]:

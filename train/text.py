@@ -1,4 +1,4 @@
-"""Text from data files, as it may be shown."""
+"""Text from data files: its lines, and how it may be shown."""
 
 from __future__ import annotations
 
@@ -9,6 +9,15 @@ import unicodedata
 _UNSAFE = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
 _KEPT = "\n\t"
 _JOINERS = "\u200c\u200d"  # parts of words in some scripts, and of emoji; they move nothing
+
+
+def text_lines(text: str) -> list[str]:
+    r"""The lines of a text, which end at `\n` and nowhere else.
+
+    `str.splitlines` also cuts at U+2028, U+0085 and others, which may stand in any sentence.
+    """
+    lines = text.split("\n")
+    return lines if lines[-1] else lines[:-1]
 
 
 def printable(text: str) -> str:

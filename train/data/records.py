@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from train.errors import UserError
+from train.text import has_lone_surrogate, printable
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -23,7 +24,7 @@ def describe(problems: Sequence[str], what: str) -> UserError:
     rest = len(problems) - MAX_PROBLEMS_SHOWN
     more = f"\n  … and {rest} more" if rest > 0 else ""
     count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
-    return UserError(f"{what}: {count}\n{shown}{more}")
+    return UserError(printable(f"{what}: {count}\n{shown}{more}"))
 
 
 def read_json(path: Path) -> Any:

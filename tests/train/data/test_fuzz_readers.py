@@ -30,6 +30,7 @@ from train.data.semeval2022 import SemEvalFiles, read_groups, read_pairs
 from train.data.sources import SAMPLE_ROOT, dataset_folder, idiolink_root
 from train.data.tuples import read_released
 from train.errors import UserError
+from train.text import text_lines
 
 PIE = [
     "Idiom,Sense,Idiomatic_Sent,Literal_Sent,Idiomatic_Label,Literal_Label",
@@ -321,7 +322,7 @@ def test_idioms_in_two_splits_in_whatever_spelling(root: Path) -> None:
 )
 def test_released_tuples(change: dict[str, Any], expected: str, root: Path) -> None:
     reader = READERS[2]
-    first, *rest = (root / reader.file).read_text(encoding="utf-8").splitlines()
+    first, *rest = text_lines((root / reader.file).read_text(encoding="utf-8"))
     row = json.loads(first)
     refused(reader, root, "\n".join([json.dumps(row | change), *rest]).encode(), "line 1", expected)
     itself = json.dumps(row | {"positive": row["query"]})
