@@ -37,6 +37,7 @@ from train.resume import find_run, holds_a_run
 from train.run_names import numbered, run_name
 from train.runfolder import START, RunFolder, remove_if_empty
 from train.search.sweeper import register
+from train.text import printable
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 
@@ -84,7 +85,8 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
             if not isinstance(error, UserError):
                 raise
             if is_sweep:
-                print(f"error: job {HydraConfig.get().job.num}: {error}", file=sys.stderr, flush=True)
+                said = f"error: job {HydraConfig.get().job.num}: {error}"
+                print(printable(said), file=sys.stderr, flush=True)
                 raise
             failures.append(error)  # raised below: Hydra would add words of its own
             return None
@@ -426,7 +428,7 @@ def _exit(message: str, status: int) -> NoReturn:
         if "another process" in message or rank_of_launch():
             time.sleep(_AFTER_THE_FIRST)  # the launcher ends the others once one has ended
     label = "" if status == _INTERRUPTED else "error: "
-    print(f"{label}{who}{message}", file=sys.stderr, flush=True)
+    print(printable(f"{label}{who}{message}"), file=sys.stderr, flush=True)
     if has_peers():
         os._exit(status)  # without waiting for processes that wait for this one
     sys.exit(status)

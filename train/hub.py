@@ -47,6 +47,23 @@ def is_network_error(error: BaseException) -> bool:
     return isinstance(error, NETWORK_ERRORS) and not isinstance(error, BrokenPipeError)  # that of `| head`
 
 
+class HubError(Exception):
+    """Why the Hub does not give something, in one line."""
+
+
+def dataset_files(repo_id: str, revision: str) -> tuple[str, list[str]]:
+    """The commit that a revision of a dataset means now, and the paths of its files.
+
+    Raises:
+        HubError: if the Hub does not say.
+    """
+    try:
+        info = HfApi().dataset_info(repo_id, revision=revision, timeout=_TIMEOUT)
+    except Exception as error:  # as above
+        raise HubError(first_line(error)) from error
+    return info.sha or revision, [file.rfilename for file in info.siblings or ()]
+
+
 def is_cached(repo_id: str, revision: str | None = None) -> bool:
     """Whether a model was downloaded before."""
     return any(

@@ -17,6 +17,7 @@ from train.data.idioms import ExpressionIndex
 from train.data.records import read_json, read_text
 from train.errors import UserError
 from train.files import write_json
+from train.text import text_lines
 
 FILE = "idiom_tokens.json"
 _FORMAT = 1
@@ -228,7 +229,7 @@ def read_expressions(path: Path) -> list[str]:
     Raises:
         UserError: if it cannot be read, or names no expression or one without a letter or digit.
     """
-    lines = enumerate(read_text(path).splitlines(), 1)
+    lines = enumerate(text_lines(read_text(path)), 1)
     expressions = []
     for number, line in lines:
         if line.strip():

@@ -9,6 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
+from train.text import printable
+
+
+class Formatter(logging.Formatter):
+    """Messages repeat what stands in data: a terminal is to show it, not to obey it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
 
 class StderrHandler(logging.StreamHandler[TextIO]):
     """Writes to what `sys.stderr` is at the moment of writing, so that a progress bar can stand aside."""
@@ -28,7 +37,7 @@ def logged_to(path: Path) -> Iterator[None]:
     handler = logging.FileHandler(path, encoding="utf-8")
     root = logging.getLogger()
     shown = next((h.formatter for h in root.handlers if isinstance(h, StderrHandler)), None)
-    handler.setFormatter(shown)
+    handler.setFormatter(shown or Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
     root.addHandler(handler)
     try:
         yield

@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from train.data.records import read_text
 from train.errors import UserError
 from train.scorekeys import ADMIRE_METRICS
 from train.statistics import compare
+from train.text import text_lines
 
 
 def by_item(
@@ -37,7 +39,7 @@ def read_runs(folders: Sequence[Path]) -> list[list[dict[str, Any]]]:
     """Records of each run, of the folders themselves or the runs of a sweep in them.
 
     Raises:
-        UserError: if a folder has none.
+        UserError: if a folder has none, or a line is damaged.
     """
     runs = []
     for folder in folders:
@@ -46,8 +48,24 @@ def read_runs(folders: Sequence[Path]) -> list[list[dict[str, Any]]]:
         )
         if not files:
             raise UserError(f"{folder}: no run with per_query/admire.jsonl (eval.per_query=true writes it)")
-        runs += [[json.loads(line) for line in path.read_text("utf-8").splitlines()] for path in files]
+        runs += [_records(path) for path in files]
     return runs
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    records = []
+    for number, line in enumerate(text_lines(read_text(path)), 1):
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            record = None
+        if not isinstance(record, dict) or not {"mode", "split", "id"} <= record.keys():
+            raise UserError(
+                f"{path}, line {number}: is no record of an AdMIRe item; it was damaged after the run, which "
+                "python -m train.evaluate scores again"
+            )
+        records.append(record)
+    return records
 
 
 def table(runs: Sequence[Sequence[Mapping[str, Any]]], ours: str, theirs: str, split: str) -> str:

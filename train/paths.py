@@ -1,6 +1,6 @@
 """Files and folders as people name them."""
 
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 
 from train.errors import UserError
 
@@ -34,3 +34,19 @@ def is_file(path: Path) -> bool:
         return path.is_file()
     except OSError:
         return False
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether a text of a data file can only name something in the folder that it is looked for in.
+
+    No path, on whatever system: `../x`, `/x`, `C:x`, `..`, `.`, an empty text, one with a NUL.
+    """
+    return name not in ("", ".", "..") and "\0" not in name and PureWindowsPath(name).name == name
+
+
+def leads_out(path: Path, folder: Path) -> bool:
+    """Whether a path within a folder ends outside of it, by a link on the way."""
+    try:
+        return not path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):  # links in a circle
+        return True

@@ -46,3 +46,15 @@ def test_items_are_paired_by_id_and_averaged_over_runs(
     assert main([str(tmp_path / "sweep"), "--ours", "experts_image"]) == 1
     with pytest.raises(UserError, match=r"eval\.per_query=true"):
         read_runs([tmp_path / "nothing"])
+
+
+@pytest.mark.parametrize("line", ["{", "[1]", '{"id": "a"}', "[" * 100_000])
+def test_a_damaged_line_is_named(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "run" / "per_query" / "admire.jsonl"
+    path.parent.mkdir(parents=True)
+    good = json.dumps(record("a\u2028b", "caption", 0), ensure_ascii=False)
+    path.write_text(f"{good}\n{good}\n", encoding="utf-8")
+    assert [len(records) for records in read_runs([tmp_path])] == [2]
+    path.write_text(f"{good}\n{line}\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"admire\.jsonl, line 2"):
+        read_runs([tmp_path])

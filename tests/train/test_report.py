@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from train.report import main, parse
 from train.reports.compare import compare_groups, compare_to_untrained, paired_notes
 from train.reports.groups import Group, group_runs
 from train.reports.runs import find_runs, read_runs
-from train.reports.tables import latex, latex_document, markdown, paper_tables, tex, verdict
+from train.reports.tables import as_csv, latex, latex_document, markdown, paper_tables, tex, verdict
 
 R_PRECISION, NDCG = "idiolink/val/sentence/r_precision", "idiolink/val/sentence/ndcg@10"
 
@@ -306,3 +307,16 @@ def test_against_chooses_the_reference(tmp_path: Path, capsys: pytest.CaptureFix
     told = capsys.readouterr().out
     assert "learning_rate=1 − learning_rate=2" in told
     assert "learning_rate=3 − learning_rate=2" in told
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1+1", "@SUM(A1)", " =1+1", "=cmd|'x'!A0"])
+def test_a_name_is_no_formula_in_a_spreadsheet(name: str, tmp_path: Path) -> None:
+    (group,) = groups_of(plant(tmp_path / "run", scores=dict.fromkeys(SCORES, -0.25)))
+    run = replace(group.runs[0], name=name)
+    text = as_csv([replace(group, name=name, runs=[run])])
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert len(rows) == len(SCORES)
+    for row in rows:
+        assert row["group"] == row["runs"] == f"'{name}"
+        assert row["score"] in SCORES
+        assert (float(row["mean"]), float(row["difference"])) == (-0.25, -0.5)

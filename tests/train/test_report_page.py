@@ -17,6 +17,8 @@ from train.data.sources import SAMPLE_ROOT
 from train.report import main
 from train.reports import write_run_page
 from train.reports.charts import Line, line_chart, thinned, ticks
+from train.reports.compare import read_per_query
+from train.reports.runs import read_lines
 
 _VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}
 
@@ -171,3 +173,64 @@ def test_charts() -> None:
     assert 'stroke-dasharray="6 3"' in chart
     assert re.search(r'points="48\.0,\S+ 470\.0,', chart)
     assert str(line_chart([Line("empty", [], 0)], "x", "y")) == ""
+
+
+SEPARATORS = ("\u2028", "\u2029", "\u0085", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\r")
+
+
+def test_every_query_is_read_whatever_its_sentence_holds(tmp_path: Path) -> None:
+    """Lines of records end at a line feed; other characters that some call line ends are text."""
+    folder = plant_queries(tmp_path / "run", {"a1": 0.5})
+    texts = [f"One{separator}two." for separator in SEPARATORS]
+    records = [query(f"a{i}", 0.5, sentence=text) for i, text in enumerate(texts)]
+    path = folder / "per_query" / "idiolink.jsonl"
+    lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    path.write_text(lines, encoding="utf-8", newline="")
+    read, damaged = read_lines(path)
+    assert [record["sentence"] for record in read] == texts
+    assert damaged == 0
+    (values,) = {len(of_key) for of_key in read_per_query(path, "idiolink").values.values()}
+    assert values == len(texts)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("{", "[1]", "3", '{"id": "b1"}', "[" * 100_000, "\u2028"),
+        json.dumps(query("b1", 0.5, sentence=3)),
+        json.dumps(query("b1", 0.5, top=[3])),
+        json.dumps(query("b1", 0.5) | {"ndcg@10": "much"}),
+    ],
+)
+def test_a_bad_line_of_results_is_told(tmp_path: Path, line: str) -> None:
+    folder = plant_queries(tmp_path / "run", {"a1": 0.5})
+    path = folder / "per_query" / "idiolink.jsonl"
+    good = path.read_text(encoding="utf-8")
+    for content in (good + line + "\n", line):
+        path.write_text(content, encoding="utf-8")
+        write_run_page(folder)
+        assert "per_query/idiolink.jsonl: 1 lines are damaged" in checked(folder / "report.html")
+    path.write_bytes(b"\xff" + good.encode())
+    write_run_page(folder)
+    assert "per_query/idiolink.jsonl: 1 lines are damaged" in checked(folder / "report.html")
+
+
+def test_items_that_name_other_pictures_show_none(tmp_path: Path) -> None:
+    """Records of a run that somebody sent may name anything; only the data's own images are opened."""
+    data = tmp_path / "data"
+    shutil.copytree(SAMPLE_ROOT / "admire", data)
+    image = next(data.rglob("*.jpg"))
+    secret = tmp_path / "secret.jpg"
+    shutil.copy(image, secret)
+    folder = admire_run(tmp_path / "run", data)
+    path = folder / "per_query" / "admire.jsonl"
+    (record,), _ = read_lines(path)
+    names = [str(secret), "../../../../secret.jpg", "../secret.jpg", "", "."]
+    for changes in (
+        {"order": names, "gold": names},
+        {"compound": str(tmp_path), "order": ["secret.jpg"], "gold": ["secret.jpg"]},
+        {"order": [3, None], "gold": [3]},
+    ):
+        write_lines(path, [record | changes])
+        write_run_page(folder)
+        assert "<img" not in checked(folder / "report.html")

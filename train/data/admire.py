@@ -16,7 +16,7 @@ import numpy as np
 from train.data.idioms import find_expression, plain_expression
 from train.data.records import describe, parse_list, read_table
 from train.errors import DataMissingError, UserError
-from train.paths import is_file
+from train.paths import is_file, is_plain_name, leads_out
 from train.scorekeys import AdmireSplit
 
 log = logging.getLogger(__name__)
@@ -112,7 +112,7 @@ def read_items(folder: Path, split: AdmireSplit, *, check_images: bool = False) 
     Raises:
         UserError: naming file, row and field of what is wrong: an empty field, an unknown sense, an image
             twice, a gold order that is not one of the item's five images, gold for some items only, an item
-            twice, a missing image.
+            twice, a missing image, a name that is a path or an image that is a link to outside of `folder`.
     """
     path = _table(folder, split)
     items: list[Item] = []
@@ -130,8 +130,10 @@ def read_items(folder: Path, split: AdmireSplit, *, check_images: bool = False) 
         names = [row[f"image{i}_name"].strip() for i in range(1, NUM_IMAGES + 1)]
         if len(set(names)) < NUM_IMAGES:
             problems.append(f"{where}, fields 'image1_name' to 'image5_name': an image is there twice")
+        wrong = _names_that_are_none(folder, split, compound, names)
+        problems += [f"{where}, {problem}" for problem in wrong]
         paths: Sequence[Path | None] = [None] * NUM_IMAGES
-        if check_images:
+        if check_images and not wrong:
             paths = [find_image(folder, split, compound, name) for name in names]
             problems += [
                 f"{where}, field 'image{i}_name': there is no image {name} in "
@@ -219,8 +221,17 @@ def _table(folder: Path, split: str) -> Path:
 
 
 def find_image(folder: Path, split: str, compound: str, name: str) -> Path | None:
-    """The file of an image, in any of the places of :func:`read_items`; None where it is not there."""
-    if not name:
+    """The file of an image, in any of the places of :func:`read_items`; None where it is not there.
+
+    Nor is it there if it lies outside of `folder`: only the data's own images are opened and shown.
+    """
+    path = _place(folder, split, compound, name)
+    return None if path is None or leads_out(path, folder) else path
+
+
+def _place(folder: Path, split: str, compound: str, name: str) -> Path | None:
+    """As :func:`find_image`, wherever links lead."""
+    if not all(map(is_plain_name, (split, compound, name))):
         return None
     for above in (folder / "images" / split, folder / split, folder):
         for inside in dict.fromkeys((_folder_name(compound), compound)):
@@ -228,6 +239,19 @@ def find_image(folder: Path, split: str, compound: str, name: str) -> Path | Non
                 if is_file(path := above / inside / file):
                     return path
     return None
+
+
+def _names_that_are_none(folder: Path, split: str, compound: str, names: Sequence[str]) -> list[str]:
+    """What is wrong with an item's names as names of a folder and of files in it (empty ones aside)."""
+    if compound and not is_plain_name(compound):
+        return [f"field 'compound': {compound!r} is no name of a folder, which its images lie in"]
+    problems = []
+    for i, name in enumerate(names, 1):
+        if name and not is_plain_name(name):
+            problems.append(f"field 'image{i}_name': {name!r} is no name of a file")
+        elif (path := _place(folder, split, compound, name)) is not None and leads_out(path, folder):
+            problems.append(f"field 'image{i}_name': {path} is a link to outside of {folder}")
+    return problems
 
 
 def _folder_name(compound: str) -> str:

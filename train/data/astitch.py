@@ -14,13 +14,13 @@ from typing import Literal, get_args
 
 from train.data.download import github_file
 from train.data.idioms import find_expression, plain_expression
+from train.data.published import ASTITCH
 from train.data.records import describe, read_table
 from train.errors import UserError
 
 log = logging.getLogger(__name__)
 
 FOLDER = "astitch"
-REPO = "H-TayyarMadabushi/AStitchInLanguageModels"
 SENSES_FILE = "EN_Extended_Noun_Compound_Senses_Dataset.csv"
 UsageFile = Literal["train_zero_shot", "train_one_shot", "train_few_shot", "dev", "test"]
 
@@ -107,7 +107,7 @@ class AStitchFiles:
         published = f"{_PUBLISHED[inside]}/{Path(inside).name}"
         if self.folder is None:
             return github_file(
-                *(REPO, published, self.cache / FOLDER / Path(inside).parent),
+                *(ASTITCH, published, self.cache / FOLDER / Path(inside).parent),
                 otherwise="a local copy: data.astitch=<folder with EN/ and the senses table>, or "
                 f"IDIOM_DATA=<folder with {FOLDER}/>",
             )

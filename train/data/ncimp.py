@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from train.data.download import github_file
+from train.data.published import NCIMP
 from train.data.records import describe, parse_list, read_table
 from train.errors import UserError
 from train.scorekeys import EPSILON_CLASSES, EpsilonLanguage
 
 FOLDER = "ncimp"
-REPO = "risehnhew/Finding-Idiomaticity-in-Word-Representations"
 NUM_SENTENCES = 3
 SCORES_FILE = "human_compositionality scores.xlsx"
 _SCORE_COLUMNS = ("language", "compound", "ClassType", "ClassToken")
@@ -126,7 +126,7 @@ class NcimpFiles:
         """
         if self.folder is None:
             return github_file(
-                *(REPO, f"dataset/{path}", self.cache / FOLDER / Path(path).parent),
+                *(NCIMP, f"dataset/{path}", self.cache / FOLDER / Path(path).parent),
                 otherwise="a local copy: data.ncimp=<folder with EN/ and the human scores>, or "
                 f"IDIOM_DATA=<folder with {FOLDER}/>",
             )

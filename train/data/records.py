@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from train.errors import UserError
+from train.text import has_lone_surrogate, printable
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -23,7 +24,7 @@ def describe(problems: Sequence[str], what: str) -> UserError:
     rest = len(problems) - MAX_PROBLEMS_SHOWN
     more = f"\n  … and {rest} more" if rest > 0 else ""
     count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
-    return UserError(f"{what}: {count}\n{shown}{more}")
+    return UserError(printable(f"{what}: {count}\n{shown}{more}"))
 
 
 def read_json(path: Path) -> Any:
@@ -116,7 +117,7 @@ def read_table(
     missing = [c for c in columns if c not in header]
     if missing:
         found = ", ".join(header or ["none"])
-        raise UserError(f"{path}: the columns {', '.join(missing)} are missing (found: {found})")
+        raise UserError(printable(f"{path}: the columns {', '.join(missing)} are missing (found: {found})"))
     if twice := [c for c in dict.fromkeys(header) if header.count(c) > 1]:
         raise UserError(f"{path}: the columns {', '.join(map(repr, twice))} are there twice")
     rows, problems = [], []
@@ -147,9 +148,20 @@ def read_records(path: Path, kind: type[R]) -> list[R]:
             records.append(kind.model_validate(entry))
         except ValidationError as error:
             problems += [f"{name_record(position, entry)}, {p}" for p in field_problems(error)]
+        else:
+            problems += [f"{name_record(position, entry)}, {p}" for p in _half_characters(entry)]
     if problems:
         raise describe(problems, str(path))
     return records
+
+
+def _half_characters(entry: dict[str, Any]) -> list[str]:
+    """Fields that could be neither tokenized nor written anywhere; some types of field let them pass."""
+    return [
+        f"field {name!r}: holds half a character (a lone surrogate): {value!r}"
+        for name, value in entry.items()
+        if isinstance(value, str) and has_lone_surrogate(value)
+    ]
 
 
 def name_record(position: int, entry: Any) -> str:

@@ -16,12 +16,12 @@ import numpy as np
 
 from train.data.download import github_file
 from train.data.idioms import find_expression
+from train.data.published import SEMEVAL2022
 from train.data.records import describe, read_table
 from train.errors import UserError
 from train.scorekeys import SemEvalSplit
 
 FOLDER = "semeval2022_task2b"
-REPO = "H-TayyarMadabushi/SemEval_2022_Task2-idiomaticity"
 TRAIN_FILE = "SubTaskB/TrainData/train_data.csv"
 ONE_SHOT_FILE = "SubTaskB/TestData/train_one_shot.csv"
 _LANGUAGES = ("EN", "PT", "GL")
@@ -132,7 +132,7 @@ class SemEvalFiles:
         if self.folder is None:
             where = self.cache / FOLDER / Path(path).parent
             return github_file(
-                *(REPO, path, where),
+                *(SEMEVAL2022, path, where),
                 otherwise="a local copy: data.semeval2022=<folder with SubTaskB/>, or "
                 f"IDIOM_DATA=<folder with {FOLDER}/>",
             )

@@ -3,9 +3,16 @@
 import json
 import logging
 import os
+import re
+import tempfile
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
-from train.data.download import github_file
+from train.data.download import LIMITS, DownloadError, differs, fetch, github_file, partial_file, refused_by
+from train.data.download import fingerprint as fingerprint
+from train.data.published import IDIOLINK, PIE
+from train.data.records import parse_json, read_json, read_records, read_text
 from train.errors import DataMissingError, UserError
 from train.files import fingerprint
 from train.paths import expanded, is_file, is_folder
@@ -13,10 +20,8 @@ from train.paths import expanded, is_file, is_folder
 log = logging.getLogger(__name__)
 
 SAMPLE_ROOT = Path(__file__).parent / "sample"
-IDIOLINK_REPO = "Intellexus/IdioLink"
-PIE_REPO = "zhjjn/MWE_PIE"
 PIE_FILE = "data_cleaned.csv"
-_IDIOLINK_PATTERNS = ("data/*/indexes.json", "data/*/queries.json", "data/*/triplets_*.jsonl")
+_IDIOLINK_FILE = re.compile(r"data/[\w-]+/(indexes\.json|queries\.json|triplets_[\w-]+\.jsonl)", re.ASCII)
 _CHECKSUMS = "checksums.json"
 _OTHER_DATASETS = ("semeval2022_task2b", "ncimp", "astitch", "admire")
 
@@ -83,7 +88,7 @@ def pie_file(named: str | None) -> Path:
                 return path
             raise UserError(f"{by}: there is no file {path if path.suffix else path / PIE_FILE}")
     return github_file(
-        PIE_REPO,
+        PIE,
         PIE_FILE,
         cache_folder() / "pie",
         otherwise=f"a local copy: data.pie=<folder with {PIE_FILE}>",
@@ -113,58 +118,149 @@ def cache_folder() -> Path:
 
 
 def _download_idiolink() -> Path:
-    folder = cache_folder() / "idiolink"
+    """IdioLink's splits from the cache, or from the Hub.
+
+    Files are fetched into a folder of their own and checked there: the cache holds all of them, or none.
+    """
+    revision, sums = _idiolink_revision()
+    folder = cache_folder() / ("idiolink" if sums else f"idiolink-{revision}")
     recorded = folder / _CHECKSUMS
-    if recorded.is_file():
-        _verify(folder, json.loads(recorded.read_text(encoding="utf-8")))
+    if is_file(recorded) and _verify(folder, _read_sums(recorded), sums):
         return folder / "data"
-    from huggingface_hub import snapshot_download  # heavy; needed once
-
-    from train.hub import first_line, why_unavailable
-
-    reason = why_unavailable(IDIOLINK_REPO, "dataset")
-    if reason is not None:
-        raise _not_downloaded(reason)
-    log.info("downloading the dataset %s from the Hugging Face Hub to %s", IDIOLINK_REPO, folder)
+    log.info("downloading the dataset %s from the Hugging Face Hub to %s", IDIOLINK.repo, folder)
     try:
-        snapshot_download(
-            IDIOLINK_REPO,
-            repo_type="dataset",
-            allow_patterns=list(_IDIOLINK_PATTERNS),
-            local_dir=folder,
-        )
-    # Interrupted, disk full, a file withdrawn: the way out is the same.
-    except Exception as error:
-        raise _not_downloaded(first_line(error)) from error
-    files = sorted((folder / "data").glob("*/*.json*"))
-    if not files:
-        raise UserError(
-            f"the dataset {IDIOLINK_REPO} on the Hub has no data/<split>/indexes.json; name a local "
-            "copy with data.root=<folder>"
-        )
-    sums = {str(path.relative_to(folder)): fingerprint(path) for path in files}
-    # Written last and whole: its presence says that the download is complete.
-    partial = recorded.with_suffix(".partial")
-    partial.write_text(json.dumps(sums, indent=2) + "\n", encoding="utf-8")
-    partial.replace(recorded)
-    log.info("downloaded %d files; checksums in %s", len(files), recorded)
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".partial-") as staged:
+            found = _fetch_idiolink(Path(staged), revision, sums)
+            recorded.unlink(missing_ok=True)  # never sums beside files that they are not of
+            for name in found:
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (Path(staged) / name).replace(folder / name)
+        # Written last and whole: its presence says that the download is complete.
+        with partial_file(recorded, (json.dumps(found, indent=2) + "\n").encode()) as written:
+            written.replace(recorded)
+    except (OSError, DownloadError) as error:
+        raise _not_downloaded(str(error)) from error
+    log.info("downloaded %d files; checksums in %s", len(found), recorded)
     return folder / "data"
+
+
+def _idiolink_revision() -> tuple[str, Mapping[str, str]]:
+    """The revision to fetch, and the known sums of its files: none where the user names a revision."""
+    named = os.environ.get(IDIOLINK.revision_by)
+    if not named:
+        return IDIOLINK.revision, IDIOLINK.sha256
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", named):
+        raise UserError(
+            f"{IDIOLINK.revision_by}={named}: is neither a commit nor the name of a branch or tag"
+        )
+    return named, {}
+
+
+def _fetch_idiolink(staged: Path, revision: str, sums: Mapping[str, str]) -> dict[str, str]:
+    """Fetch the files of all splits into a folder, and check them; the sum of each by its path.
+
+    Raises:
+        DownloadError: if they cannot be fetched, or one is not what it should be.
+    """
+    # Heavy, and needed once.
+    from huggingface_hub import get_token, hf_hub_url
+
+    from train.hub import HubError, dataset_files
+
+    try:
+        commit, names = dataset_files(IDIOLINK.repo, revision)
+    except HubError as error:
+        raise DownloadError(str(error)) from error
+    wanted = sorted(name for name in names if _IDIOLINK_FILE.fullmatch(name))
+    missing = sorted(sums.keys() - set(wanted))
+    if missing or not any(name.endswith("/indexes.json") for name in wanted):
+        raise DownloadError(
+            f"the dataset on the Hub (revision {revision}) has no {missing[0] if missing else 'split'}"
+        )
+    token = get_token()
+    authorization = f"Bearer {token}" if token else None
+    for name in wanted:
+        url = hf_hub_url(IDIOLINK.repo, name, repo_type="dataset", revision=commit)
+        path = staged / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.write_bytes(fetch(url, authorization=authorization, limits=LIMITS))
+            reason = differs(path, sums[name]) if name in sums else refused_by(partial(_check, path), path)
+        except DownloadError as error:
+            reason = str(error)
+        if reason is not None:
+            raise DownloadError(f"{name} (revision {commit}): {' '.join(reason.split())}")
+    return {name: fingerprint(staged / name) for name in wanted}
+
+
+def _check(path: Path) -> None:
+    """That a file of IdioLink whose sum is not known has its form.
+
+    Raises:
+        UserError: if it has not.
+    """
+    from train.data.idiolink import Document, Query  # not needed where a folder is named
+
+    if path.suffix == ".json":
+        kind = Query if path.name == "queries.json" else Document
+        if not read_records(path, kind):
+            raise UserError(f"{path}: holds no record")
+        return
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        try:
+            is_object = not line.strip() or isinstance(parse_json(line), dict)
+        except ValueError:
+            is_object = False
+        if not is_object:
+            raise UserError(f"{path}: line {number} is no JSON object")
 
 
 def _not_downloaded(reason: str) -> DataMissingError:
     return DataMissingError(
         "the IdioLink data is not here and could not be downloaded from the Hugging Face Hub "
-        f"({IDIOLINK_REPO}).\n"
+        f"({IDIOLINK.repo}).\n"
         "  - a local copy: data.root=<folder with train/ and val/>, or the environment variable "
         "IDIOM_DATA=<folder with idiolink/>\n"
+        "  - another revision of the dataset: the environment variable "
+        f"{IDIOLINK.revision_by}=<commit or branch>\n"
         "  - no data at hand: data=sample runs on the small set that comes with the project\n"
         f"  Reason: {reason}"
     )
 
 
-def _verify(folder: Path, sums: dict[str, str]) -> None:
-    for name, expected in sums.items():
+def _read_sums(recorded: Path) -> dict[str, str]:
+    """The sums of what was downloaded.
+
+    Raises:
+        UserError: if they cannot be read.
+    """
+    advice = f"delete the folder {recorded.parent} to download it again"
+    try:
+        sums = read_json(recorded)
+    except UserError as error:
+        raise UserError(f"{error}: {advice}") from None
+    if not isinstance(sums, dict) or not sums or not all(isinstance(value, str) for value in sums.values()):
+        raise UserError(f"{recorded} is damaged: it does not hold the sums of files. {advice.capitalize()}")
+    return sums
+
+
+def _verify(folder: Path, recorded: Mapping[str, str], known: Mapping[str, str]) -> bool:
+    """Whether the copy serves: False where it is as it was downloaded, but not what is published.
+
+    Raises:
+        UserError: if a file is missing or was changed since.
+    """
+    for name, expected in recorded.items():
         path = folder / name
-        if not path.is_file() or fingerprint(path) != expected:
-            state = "differs from what was downloaded" if path.is_file() else "is missing"
+        try:
+            actual = fingerprint(path) if is_file(path) else None
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+        if actual != expected:
+            state = "differs from what was downloaded" if actual else "is missing"
             raise UserError(f"{path} {state}: delete the folder {folder} to download it again")
+    others = [name for name, expected in known.items() if recorded.get(name) != expected]
+    if others:
+        log.warning("IdioLink is downloaded again: %s in %s is not the published file", others[0], folder)
+    return not others

@@ -6,7 +6,7 @@ import base64
 import io
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,16 +70,25 @@ class Retrieval:
     notes: list[str]
 
 
+def damaged_records(run: Run) -> list[str]:
+    """Notes on records that cannot be shown."""
+    return [
+        *_idiolink(run.per_query_file("idiolink"))[1],
+        *_idiolink(run.per_query_file("idiolink", untrained=True))[1],
+        *_admire(run.per_query_file("admire"))[1],
+    ]
+
+
 def retrieval(run: Run) -> Retrieval | None:
     """Worst and best queries by nDCG@10, and those that training changed most; None without records."""
-    records = _idiolink(run.per_query_file("idiolink"))
+    records, _ = _idiolink(run.per_query_file("idiolink"))
     if not records:
         return None
     split, mode = _chosen(run, records)
     records = [r for r in records if r["split"] == split and r["mode"] == mode]
     before = {
         r["id"]: float(r["ndcg@10"])
-        for r in _idiolink(run.per_query_file("idiolink", untrained=True))
+        for r in _idiolink(run.per_query_file("idiolink", untrained=True))[0]
         if r["split"] == split and r["mode"] == mode
     }
     documents, notes = _documents(run)
@@ -99,9 +108,41 @@ def retrieval(run: Run) -> Retrieval | None:
     return Retrieval(f"{split}, {mode}", lists, kinds, _confusion(records, documents, kinds), notes)
 
 
-def _idiolink(path: Path) -> list[dict[str, Any]]:
-    needed = {"id", "split", "mode", "idiom", "sentence", "usage", "ndcg@10", "top"}
-    return [r for r in read_lines(path)[0] if needed <= r.keys() and isinstance(r["top"], list)]
+def _idiolink(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    texts = ("id", "split", "mode", "idiom", "sentence", "usage")
+    return _whole(path, lambda r: _has(r, texts, ("ndcg@10",)) and _is_list(r.get("top"), dict))
+
+
+def _admire(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """Records of items with gold."""
+    texts = ("id", "split", "mode", "compound", "sentence")
+
+    def is_whole(record: Mapping[str, Any]) -> bool:
+        order, gold = record.get("order"), record.get("gold")
+        with_gold = not gold or (_has(record, (), ("rank_difference",)) and _is_list(gold, str))
+        return _has(record, texts, ()) and _is_list(order, str) and with_gold
+
+    records, damaged = _whole(path, is_whole)
+    return [record for record in records if record["gold"]], damaged
+
+
+def _whole(
+    path: Path, is_whole: Callable[[Mapping[str, Any]], bool]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Records that can be shown, and a note if there are others."""
+    records, damaged = read_lines(path)
+    whole = [record for record in records if is_whole(record)]
+    damaged += len(records) - len(whole)
+    return whole, [f"{path.parent.name}/{path.name}: {damaged} lines are damaged"] if damaged else []
+
+
+def _has(record: Mapping[str, Any], texts: Sequence[str], numbers: Sequence[str]) -> bool:
+    of_texts = all(isinstance(record.get(name), str) for name in texts)
+    return of_texts and all(isinstance(record.get(name), int | float) for name in numbers)
+
+
+def _is_list(value: Any, of: type) -> bool:
+    return isinstance(value, list) and all(isinstance(part, of) for part in value)
 
 
 def _chosen(run: Run, records: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
@@ -192,8 +233,7 @@ class PictureItem:
 
 def pictures(run: Run) -> tuple[str, dict[str, list[PictureItem]], list[str]] | None:
     """AdMIRe's items that were ordered worst and best: heading, lists, notes; None without records."""
-    needed = {"id", "split", "mode", "compound", "sentence", "order", "gold", "rank_difference"}
-    records = [r for r in read_lines(run.per_query_file("admire"))[0] if needed <= r.keys() and r["gold"]]
+    records, _ = _admire(run.per_query_file("admire"))
     if not records:
         return None
     modes = list(dict.fromkeys((r["split"], r["mode"]) for r in records))
@@ -246,12 +286,12 @@ def _thumbnail(path: Path | None) -> str | None:
     if path is None:
         return None
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=("JPEG", "PNG")) as image:
             small = image.convert("RGB")
             small.thumbnail(_THUMBNAIL)
             file = io.BytesIO()
             small.save(file, "JPEG", quality=70)
-    except (OSError, ValueError):
+    except (OSError, ValueError, Image.DecompressionBombError):
         return None
     return data_uri(file.getvalue(), "image/jpeg")
 

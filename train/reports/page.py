@@ -17,7 +17,7 @@ from markupsafe import Markup
 from train.files import write_text
 from train.reports.charts import Line, css, line_chart
 from train.reports.compare import Difference, Paired, compare_to_untrained, is_main, paired_notes
-from train.reports.examples import PictureItem, Retrieval, data_uri, pictures, retrieval
+from train.reports.examples import PictureItem, Retrieval, damaged_records, data_uri, pictures, retrieval
 from train.reports.groups import Group, data_files, group_runs, show
 from train.reports.runs import Run, read_lines, read_run, sample_note
 from train.reports.tables import PAIRED_HEADS, paired_cells, paper_tables, verdict
@@ -134,9 +134,11 @@ def view(run: Run, *, with_examples: bool) -> RunView:
         notes.append("metrics.jsonl is missing or empty: no learning curves")
     found = retrieval(run) if with_examples else None
     images = pictures(run) if with_examples else None
+    notes += damaged_records(run) if with_examples else []
     missing = run.meta.get("not_scored")
     if isinstance(missing, dict):
-        notes += [f"{name} was not scored: {str(why).splitlines()[0]}" for name, why in missing.items()]
+        reasons = {name: str(why).partition("\n")[0] for name, why in missing.items()}
+        notes += [f"{name} was not scored: {why}" for name, why in reasons.items()]
     return RunView(
         *(run, _facts(run), _options(run.config)),
         [(_home(path), sum_) for path, sum_ in data_files(run).items()],

@@ -14,6 +14,7 @@ import yaml
 
 from train.errors import UserError
 from train.tables import SAMPLE_NOTE
+from train.text import text_lines
 
 _DEPTH = 3  # folders of folders of runs
 _WITHOUT_FOLDER = "left no folder: it failed before it started, or was not reached"
@@ -247,16 +248,21 @@ def flat(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 
 def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """The objects of a file of JSON lines, and how many lines are damaged; of a missing file none."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError):
+    """The objects of a file of JSON lines, and how many lines are damaged; of a missing file none.
+
+    A file that cannot be read, or is no UTF-8, is one damaged line.
+    """
+    if not path.exists():
         return [], 0
+    try:
+        lines = text_lines(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return [], 1
     records, damaged = [], 0
     for line in lines:
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             record = None
         if isinstance(record, dict):
             records.append(record)

@@ -251,6 +251,17 @@ def verdict(d: Difference) -> str:
     return "worse" if (d.difference > 0) == smaller_is_better(d.key) else "better"
 
 
+_STARTS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def spreadsheet_text(text: str) -> str:
+    """A text, rather than a number, for a cell of a CSV file: no spreadsheet takes it for a formula.
+
+    Names of runs come from folders and options; in some programs, `=` or `@` at their start runs commands.
+    """
+    return f"'{text}" if text.lstrip(" ").startswith(_STARTS_A_FORMULA) else text
+
+
 def as_csv(groups: Sequence[Group], compared: Sequence[Paired] = ()) -> str:
     """Every score of every group, a line each, as fractions under its flat key."""
     file = io.StringIO(newline="")
@@ -259,7 +270,8 @@ def as_csv(groups: Sequence[Group], compared: Sequence[Paired] = ()) -> str:
     writer.writerow(*[["group", "runs", "score", "mean", "std", "seeds", "untrained", "difference", *fields]])
     found = {(p.ours, d.key): d for p in compared if p.theirs == UNTRAINED for d in p.differences}
     for group in groups:
-        runs = " ".join(run.name for run in group.runs)
+        name = spreadsheet_text(group.name)
+        runs = spreadsheet_text(" ".join(run.name for run in group.runs))
         for key in group.keys:
             value, before = group.value(key), group.value(key, untrained=True)
             if value is None:
@@ -269,7 +281,7 @@ def as_csv(groups: Sequence[Group], compared: Sequence[Paired] = ()) -> str:
             ends += [*(d.by_cluster or ("", "")), d.p_cluster] if d else ["", "", ""]
             writer.writerow(
                 [
-                    *(group.name, runs, key, value.mean, value.std, value.num_seeds),
+                    *(name, runs, spreadsheet_text(key), value.mean, value.std, value.num_seeds),
                     *(before.mean if before else "", value.mean - before.mean if before else ""),
                     *("" if end is None else end for end in ends),
                 ]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from train.data.admire import read_items
+from train.data.admire import find_image, read_items
 from train.data.sources import SAMPLE_ROOT
 from train.errors import UserError
 
@@ -152,3 +152,52 @@ def test_real_tables(real_data: Path) -> None:
     assert (train.num_without_span, dev.num_without_span) == (0, 0)
     assert (train.has_gold, dev.has_gold) == (True, False)
     assert not any("\\n" in c.caption for item in train.items for c in item.candidates)
+
+
+OUTSIDE = ["{outside}", "../../../../secret", "..\\..\\secret", "C:secret", "..", ".", "a/b", "x\0y"]
+
+
+@pytest.mark.parametrize("field", ["compound", *(f"image{i}_name" for i in (1, 5))])
+@pytest.mark.parametrize("name", OUTSIDE)
+@pytest.mark.parametrize("check_images", [True, False])
+def test_names_that_are_paths_are_refused(field: str, name: str, check_images: bool, tmp_path: Path) -> None:
+    """A picture outside of the data folder is neither opened nor put into a report."""
+    outside = tmp_path / "secret.png"
+    outside.touch()
+    folder = tmp_path / "data"
+    (folder / "images" / "train" / "cold feet").mkdir(parents=True)
+    given = name.format(outside=outside.with_suffix("" if field == "compound" else ".png"))
+    given += ".png" if field != "compound" and name.endswith("secret") else ""
+    row = ROW | {field: given}
+    row["expected_order"] = str([row[f"image{i}_name"] for i in range(1, 6)])
+    with pytest.raises(UserError) as caught:
+        read_items(write(folder, row), "train", check_images=check_images)
+    assert all(part in str(caught.value) for part in ("subtask_a_train.tsv", "row 2", f"'{field}'"))
+    compound, image = (given, "1.png") if field == "compound" else ("cold feet", given)
+    assert find_image(folder, "train", compound, image) is None
+
+
+def test_links_out_of_the_data_folder_are_refused(tmp_path: Path) -> None:
+    folder, inside = tmp_path / "data", tmp_path / "data" / "images" / "train" / "cold feet"
+    inside.mkdir(parents=True)
+    (tmp_path / "secret.jpg").touch()
+    (inside / "2.jpg").symlink_to(tmp_path / "secret.jpg")
+    for name in ("1", "3", "4", "5"):
+        (inside / f"{name}.jpg").touch()
+    write(folder, ROW)
+    with pytest.raises(UserError, match=r"row 2 .*'image2_name'.*link"):
+        read_items(folder, "train")
+    assert find_image(folder, "train", "cold feet", "2.png") is None
+    assert find_image(folder, "../data/images/train", "cold feet", "1.png") is None
+    (inside / "2.jpg").unlink()
+    (inside / "2.jpg").symlink_to(inside / "1.jpg")  # within the folder they may lie anyhow
+    linked = tmp_path / "linked"
+    linked.symlink_to(folder)  # as may the folder itself
+    (item,) = read_items(linked, "train", check_images=True).items
+    assert all(candidate.path is not None for candidate in item.candidates)
+    for name in ("images", "elsewhere"):
+        (tmp_path / name).mkdir()
+    shutil.move(inside, tmp_path / "elsewhere" / "cold feet")
+    inside.symlink_to(tmp_path / "elsewhere" / "cold feet")
+    with pytest.raises(UserError, match=r"'image1_name'.*link"):
+        read_items(folder, "train", check_images=True)

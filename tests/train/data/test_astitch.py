@@ -12,6 +12,7 @@ from train.data import astitch
 from train.data.admire import read_items
 from train.data.astitch import AStitchFiles, UsageFile, read_senses, read_usages
 from train.data.idioms import plain_expression
+from train.data.published import GitHubData
 from train.data.sources import SAMPLE_ROOT
 from train.errors import UserError
 
@@ -104,8 +105,8 @@ def test_downloads_are_asked_for_by_their_published_names(
 ) -> None:
     asked = []
 
-    def download(repo: str, path: str, folder: Path, *, otherwise: str) -> Path:
-        asked.append((repo, path, folder))
+    def download(data: GitHubData, path: str, folder: Path, *, otherwise: str) -> Path:
+        asked.append((data.repo, path, folder))
         assert "data.astitch=" in otherwise
         return folder / Path(path).name
 

@@ -30,6 +30,7 @@ from train.data.semeval2022 import SemEvalFiles, read_groups, read_pairs
 from train.data.sources import SAMPLE_ROOT, dataset_folder, idiolink_root
 from train.data.tuples import read_released
 from train.errors import UserError
+from train.text import text_lines
 
 PIE = [
     "Idiom,Sense,Idiomatic_Sent,Literal_Sent,Idiomatic_Label,Literal_Label",
@@ -321,7 +322,7 @@ def test_idioms_in_two_splits_in_whatever_spelling(root: Path) -> None:
 )
 def test_released_tuples(change: dict[str, Any], expected: str, root: Path) -> None:
     reader = READERS[2]
-    first, *rest = (root / reader.file).read_text(encoding="utf-8").splitlines()
+    first, *rest = text_lines((root / reader.file).read_text(encoding="utf-8"))
     row = json.loads(first)
     refused(reader, root, "\n".join([json.dumps(row | change), *rest]).encode(), "line 1", expected)
     itself = json.dumps(row | {"positive": row["query"]})
@@ -450,3 +451,39 @@ def test_folders_that_cannot_be(name: str, root: Path, monkeypatch: pytest.Monke
         dataset_folder("ncimp", name, "data.ncimp", None, sample=False)
     with pytest.raises(UserError, match="is not in"):
         load_split(root / "idiolink", name)
+
+
+TERMINAL = "\x1b]0;title\x07\x1b[2J\x9b31m\u202e\u2066\u200f"
+
+
+def test_what_a_terminal_would_obey_is_shown_as_its_escape(root: Path) -> None:
+    """Controls and bidirectional overrides in data, wherever a message repeats it."""
+    reader = READERS[1]
+    first, *rest = record_of(reader, root)
+    for wrong in ({"id": TERMINAL, "usage": "x"}, {"usage": TERMINAL}, {"span": TERMINAL}, {TERMINAL: 1}):
+        assert_harmless(reader, root, json.dumps([first | wrong, *rest]).encode())
+    for reader in TABLES:
+        header, first_row, *rows = rows_of(reader, root)
+        for place in range(len(header)):
+            damaged = [*first_row[:place], TERMINAL, *first_row[place + 1 :]]
+            assert_harmless(reader, root, table([header, damaged, *rows], reader.delimiter))
+            other = [*header[:place], TERMINAL, *header[place + 1 :]]
+            assert_harmless(reader, root, table([other, first_row, *rows], reader.delimiter))
+
+
+def assert_harmless(reader: Reader, root: Path, content: bytes) -> None:
+    message = ""
+    with instead(root / reader.file, content):
+        try:
+            reader.read(root)
+        except UserError as error:
+            message = str(error)
+    assert not set("\x1b\x07\x9b\u202e\u2066\u200f") & set(message), ascii(message)
+
+
+@pytest.mark.parametrize("field", ["id", "sentence", "idiom", "span", "subject"])
+@pytest.mark.parametrize("reader", [r for r in READERS if r.kind == JSON], ids=lambda r: r.file)
+def test_half_a_character_is_refused(reader: Reader, field: str, root: Path) -> None:
+    records = record_of(reader, root)
+    records[2][field] += "\ud800"
+    refused(reader, root, json.dumps(records).encode(), "record 3", f"'{field}'")

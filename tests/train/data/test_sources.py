@@ -68,6 +68,7 @@ def test_download_is_done_once_verified_and_explained_when_damaged(
             "HF_HUB_OFFLINE": None,
             "IDIOM_DATA": None,
             "IDIOM_CACHE": str(cache),
+            "IDIOM_IDIOLINK_REVISION": "sample",  # the sums of the default one are not the sample's
             "HF_HUB_DISABLE_XET": "1",
         }
         first = run(*arguments, environment=environment)
@@ -75,7 +76,7 @@ def test_download_is_done_once_verified_and_explained_when_damaged(
         fetched = [r for r in hub.requests if r.startswith("GET") and "/resolve/" in r and "IdioLink" in r]
         assert len(fetched) == len(set(fetched)) == 7
         assert not any("README" in r for r in fetched)
-        sums = json.loads((cache / "idiolink" / "checksums.json").read_text(encoding="utf-8"))
+        sums = json.loads((cache / "idiolink-sample" / "checksums.json").read_text(encoding="utf-8"))
         name = "data/val/queries.json"
         assert sums[name] == fingerprint(three_layouts["hub"] / name)
 
@@ -84,7 +85,7 @@ def test_download_is_done_once_verified_and_explained_when_damaged(
         assert second.returncode == 0, second.stderr
         assert not any("IdioLink" in r for r in hub.requests)
 
-        damaged = cache / "idiolink" / name
+        damaged = cache / "idiolink-sample" / name
         damaged.write_text(damaged.read_text(encoding="utf-8") + " ", encoding="utf-8")
         third = run(*arguments, environment=environment)
         assert_explained(third, name, "differs from what was downloaded", "delete the folder")

@@ -1,0 +1,55 @@
+"""Text from data files: its lines, and how it may be shown."""
+
+from __future__ import annotations
+
+import unicodedata
+
+# C0 and C1 controls, formats (bidirectional overrides, zero-width characters), lone surrogates, characters of
+# private use, the separators of lines and paragraphs.
+_UNSAFE = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
+_KEPT = "\n\t"
+_JOINERS = "\u200c\u200d"  # parts of words in some scripts, and of emoji; they move nothing
+
+
+def text_lines(text: str) -> list[str]:
+    r"""The lines of a text, which end at `\n` and nowhere else.
+
+    `str.splitlines` also cuts at U+2028, U+0085 and others, which may stand in any sentence.
+    """
+    lines = text.split("\n")
+    return lines if lines[-1] else lines[:-1]
+
+
+def printable(text: str) -> str:
+    r"""Text for a terminal: what would be obeyed or would reorder the line stands there as its escape.
+
+    Line ends and tabs stay, since messages have several lines; a value within a message is shown by `repr`,
+    or by :func:`one_line`. An ESC becomes `\x1b`, a right-to-left override `\u202e`.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escaped(c) if _is_unsafe(c) else c for c in text)
+
+
+def one_line(text: str) -> str:
+    """As :func:`printable`, with line ends and tabs escaped too: a value of a field within a message."""
+    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def has_lone_surrogate(text: str) -> bool:
+    r"""Whether it holds half a character (JSON's `"\ud800"`), which can be neither written nor tokenized."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _is_unsafe(character: str) -> bool:
+    if character in _KEPT or character in _JOINERS:
+        return False
+    return unicodedata.category(character) in _UNSAFE
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
