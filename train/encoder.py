@@ -18,6 +18,7 @@ from train.idiom_rules import remove_rules, write_rules
 from train.idiom_tokens import FILE as IDIOM_TOKENS_FILE
 from train.idiom_tokens import IdiomTokens, add_idiom_tokens, load_idiom_tokens
 from train.loading import keep_attention, load_model, num_positions, prompts_of, quiet, where_it_is
+from train.model_checks import check_length
 from train.passes import Pass, Tokenizer, Tokens, cut, tokens_of_span
 from train.pooling import pool_sentences, pool_spans
 from train.prompts import Prompts, Request, Role, find_span
@@ -128,6 +129,8 @@ class Encoder(nn.Module):
             limit = num_positions(transformer)
             if limit is not None and max_length > limit:
                 raise UserError(f"model.max_length={max_length}: the model {path} has {limit} positions")
+        check_length(str(path), model, max_length)
+        if max_length is not None:
             model.max_seq_length = max_length
         try:
             prompts = prompts_of(model, query_prompt, document_prompt, instruction_prompt)

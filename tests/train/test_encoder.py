@@ -227,7 +227,7 @@ def test_wrong_model_paths_are_explained(tmp_path: Path, tiny_path: Path) -> Non
     broken = tmp_path / "broken"
     shutil.copytree(tiny_path, broken)
     (broken / "model.safetensors").write_bytes(b"not safetensors")
-    with pytest.raises(UserError, match=r"broken: a \.safetensors file of it is damaged or cut off"):
+    with pytest.raises(UserError, match=r"broken/model\.safetensors is damaged or cut off"):
         Encoder.from_pretrained(broken)
 
 
