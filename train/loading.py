@@ -14,12 +14,14 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
+from sentence_transformers.util import load_file_path
 from tokenizers import processors
 from torch import nn
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
 
 from train.attention import use_short_attention
+from train.data.records import read_json
 from train.errors import UserError
 from train.hub import first_line, is_cached, why_unavailable
 from train.model_checks import (
@@ -155,7 +157,7 @@ def _load(
                 path, revision=revision, local_files_only=local_files_only
             )
     except Exception as error:
-        reason = _reason(path, revision, error)
+        reason = why_not_loaded(path, revision, error)
         if reason is None:
             raise
         raise UserError(f"could not load model {path}: {reason}") from error
@@ -167,7 +169,7 @@ def _load(
     return model, tokenizer_config
 
 
-def _reason(path: str, revision: str | None, error: Exception) -> str | None:
+def why_not_loaded(path: str, revision: str | None, error: Exception) -> str | None:
     """Why a checkpoint could not be loaded, in one line; None if the error tells of no fault of its own.
 
     A value of a wrong type in a file of settings makes the libraries fail in any way, a TypeError say: that
@@ -181,6 +183,63 @@ def _reason(path: str, revision: str | None, error: Exception) -> str | None:
     if problem is not None:
         return f"{problem}: get the file again, or correct it"
     return _advice(error) if is_load_error(error) else None
+
+
+def configured_width(
+    path: str, *, revision: str | None = None, own_pooling: bool = True, local_files_only: bool = False
+) -> int | None:
+    """D, of a checkpoint's embeddings, without its weights; None where its configuration does not say.
+
+    Args:
+        own_pooling: else another one follows the transformer, and gives the transformer's width.
+
+    Raises:
+        UserError: if a file of settings is damaged, or could not be downloaded.
+    """
+
+    def read(name: str) -> dict[str, Any]:
+        content = _settings_file(path, name, revision, local_files_only)
+        return content if isinstance(content, dict) else {}
+
+    modules = _settings_file(path, "modules.json", revision, local_files_only) if own_pooling else None
+    if isinstance(modules, list):
+        for module in reversed(modules):
+            kind = str(module["type"]).rpartition(".")[2]
+            config = read(f"{module['path']}/config.json") if kind in ("Dense", "Pooling") else {}
+            if kind == "Dense":
+                return _whole(config.get("out_features"))
+            if kind == "Pooling":
+                width = _whole(config.get("embedding_dimension") or config.get("word_embedding_dimension"))
+                return None if width is None else width * _num_pooled(config)
+            if kind not in ("Normalize", "Dropout"):
+                return None
+        return None
+    config = read("config.json")
+    return next((config[name] for name in ("hidden_size", "d_model") if _whole(config.get(name))), None)
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _num_pooled(config: Mapping[str, Any]) -> int:
+    """How many poolings stand side by side: named since version 6 of the library, by flags before."""
+    mode = config.get("pooling_mode")
+    flags = [value for name, value in config.items() if name.startswith("pooling_mode_")]
+    return len(mode) if isinstance(mode, list) else sum(map(bool, flags)) or 1
+
+
+def _settings_file(path: str, name: str, revision: str | None, local_files_only: bool) -> Any:
+    """The content of a JSON file of a checkpoint; None if it has none."""
+    if Path(path).is_dir() and (problem := damaged_setting(path)) is not None:
+        raise UserError(f"could not load model {path}: {problem}: get the file again, or correct it")
+    try:
+        found = load_file_path(path, name, revision=revision, local_files_only=local_files_only)
+    except Exception as error:
+        if not is_network_error(error):
+            raise
+        raise UserError(f"model {path}: {name} could not be downloaded: {first_line(error)}") from error
+    return None if found is None else read_json(Path(found))
 
 
 def num_positions(transformer: Transformer) -> int | None:

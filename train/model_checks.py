@@ -52,15 +52,18 @@ def loading_reports() -> Iterator[list[tuple[PreTrainedModel, Report]]]:
         return model
 
     logger = logging.getLogger("transformers.modeling_utils")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    logger.addFilter(_is_no_table)
     patched: Any = PreTrainedModel
     patched.from_pretrained = classmethod(reporting)
     try:
         yield reports
     finally:
         patched.from_pretrained = plain
-        logger.setLevel(level)
+        logger.removeFilter(_is_no_table)
+
+
+def _is_no_table(record: logging.LogRecord) -> bool:
+    return "LOAD REPORT" not in record.getMessage()
 
 
 def check_report(path: str, model: PreTrainedModel, report: Report) -> None:
@@ -244,7 +247,10 @@ def _word_embeddings(model: nn.Module) -> tuple[str, Tensor] | None:
     """The name and the matrix of the embeddings that tokens are looked up in."""
     if not isinstance(model, PreTrainedModel):
         return None
-    weight = getattr(model.get_input_embeddings(), "weight", None)
+    try:
+        weight = getattr(model.get_input_embeddings(), "weight", None)
+    except NotImplementedError:  # of a model of texts and images
+        return None
     if weight is None:
         return None
     name = next((name for name, p in model.named_parameters() if p is weight), "the word embeddings")
