@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from transformers import CLIPImageProcessor, CLIPModel, CLIPTokenizer
 
 from train.errors import UserError
-from train.loading import quiet
+from train.loading import quiet, why_not_loaded
+from train.model_checks import check_report, check_vocabulary, check_weights, loading_reports
 
 _AT_ONCE = 32  # images in a forward pass
 
@@ -22,7 +23,7 @@ class ClipTowers:
     Args:
         model: in float32; put into evaluation mode (published models have no dropout).
         tokenizer, image_processor: its own.
-        path: where it was loaded from.
+        path, revision: where it was loaded from.
         trained_layers: of the text tower.
 
     Raises:
@@ -30,7 +31,14 @@ class ClipTowers:
     """
 
     def __init__(
-        self, model: CLIPModel, tokenizer: Any, image_processor: Any, *, path: str, trained_layers: int = 2
+        self,
+        model: CLIPModel,
+        tokenizer: Any,
+        image_processor: Any,
+        *,
+        path: str,
+        revision: str | None = None,
+        trained_layers: int = 2,
     ) -> None:
         self._model: Any = model
         self._model.eval().requires_grad_(False)  # type: ignore[no-untyped-call]
@@ -38,6 +46,7 @@ class ClipTowers:
         self._image_processor = image_processor
         self._images: dict[Path, Tensor] = {}
         self.path = path
+        self.revision = revision
         self.trained_layers = trained_layers
         layers = list(self._model.text_model.encoder.layers)
         if trained_layers > len(layers):
@@ -63,20 +72,25 @@ class ClipTowers:
         name = str(local) if local.is_dir() else path
         options: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
         try:
-            with quiet():
+            with quiet(), loading_reports() as reports:
                 model = CLIPModel.from_pretrained(name, use_safetensors=True, dtype=torch.float32, **options)
                 tokenizer = CLIPTokenizer.from_pretrained(name, **options)
                 image_processor = CLIPImageProcessor.from_pretrained(name, **options)
-        # What is missing or broken shows in many ways, depending on the file.
         except Exception as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise UserError(
-                f"objective.clip.path={path}: could not be loaded as a CLIP model: {reason}\n"
-                "  - name a folder with config.json, model.safetensors, the tokenizer's and the image "
-                "processor's files, or such a model on the Hub (openai/clip-vit-base-patch32)\n"
-                "  - without CLIP: objective.clip.path=null, the text-only experts"
-            ) from error
-        return cls(model, tokenizer, image_processor, path=path, trained_layers=trained_layers)
+            reason = why_not_loaded(name, revision, error)
+            if reason is None:
+                raise
+            raise _no_clip(path, reason) from error
+        try:
+            for loaded, report in reports:
+                check_report(name, loaded, report)
+            check_weights(name, model)
+            check_vocabulary(name, tokenizer)
+        except UserError as error:
+            raise _no_clip(path, str(error)) from None
+        return cls(
+            model, tokenizer, image_processor, path=path, revision=revision, trained_layers=trained_layers
+        )
 
     @property
     def width(self) -> int:
@@ -122,6 +136,15 @@ class ClipTowers:
         if self._model.visual_projection.weight.device != device:
             self._model.to(device)
         return device
+
+
+def _no_clip(path: str, reason: str) -> UserError:
+    return UserError(
+        f"objective.clip.path={path}: could not be loaded as a CLIP model: {reason}\n"
+        "  - name a folder with config.json, model.safetensors, the tokenizer's and the image "
+        "processor's files, or such a model on the Hub (openai/clip-vit-base-patch32)\n"
+        "  - without CLIP: objective.clip.path=null, the text-only experts"
+    )
 
 
 def _features(output: Any) -> Tensor:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,9 +19,12 @@ from train.idiom_rules import remove_rules, write_rules
 from train.idiom_tokens import FILE as IDIOM_TOKENS_FILE
 from train.idiom_tokens import IdiomTokens, add_idiom_tokens, load_idiom_tokens
 from train.loading import keep_attention, load_model, num_positions, prompts_of, quiet, where_it_is
-from train.passes import Pass, Tokenizer, Tokens, cut, tokens_of_span
+from train.model_checks import check_length
+from train.passes import Pass, Tokenizer, Tokens, cut, cut_spans_note, is_cut_off, tokens_of_span
 from train.pooling import pool_sentences, pool_spans
 from train.prompts import Prompts, Request, Role, find_span
+
+log = logging.getLogger(__name__)
 
 
 class Encoder(nn.Module):
@@ -37,6 +41,9 @@ class Encoder(nn.Module):
             tokens, padding included. It bounds padding and, when scoring, memory; it never changes
             an embedding.
         idiom_tokens: of the model, if it has such: expressions in texts are replaced by them.
+
+    Attributes:
+        cut_spans: requests so far whose span goes on beyond the maximum length: what is left of it is pooled.
 
     Raises:
         UserError: if the model has no transformer, no pooling, or no tokenizer with offsets.
@@ -67,6 +74,7 @@ class Encoder(nn.Module):
         self._num_pooled = pooling.pooling_output_dimension // pooling.embedding_dimension
         self._pools_prompts: bool = pooling.include_prompt
         self._tokenizer = Tokenizer(model)
+        self.cut_spans: set[Request] = set()
         self.eval()
 
     # ---------------------------------------------------------------- loading and saving
@@ -128,6 +136,8 @@ class Encoder(nn.Module):
             limit = num_positions(transformer)
             if limit is not None and max_length > limit:
                 raise UserError(f"model.max_length={max_length}: the model {path} has {limit} positions")
+        check_length(str(path), model, max_length)
+        if max_length is not None:
             model.max_seq_length = max_length
         try:
             prompts = prompts_of(model, query_prompt, document_prompt, instruction_prompt)
@@ -341,6 +351,7 @@ class Encoder(nn.Module):
         for i, (text, _) in enumerate(rendered):
             wanted[text].append(i)
 
+        self._note_cut_spans(requests, rendered, tokens)
         passes = []
         for chunk in cut(texts, tokens, self.tokens_per_forward, at_least):
             rows, skipped, spans, of_sentences, of_spans = [], [], [], [], []
@@ -360,6 +371,24 @@ class Encoder(nn.Module):
                 )
             )
         return passes
+
+    def _note_cut_spans(
+        self,
+        requests: Sequence[Request],
+        rendered: Sequence[tuple[str, tuple[int, int] | None]],
+        tokens: Mapping[str, Tokens],
+    ) -> None:
+        """Remember spans that are cut in two; the first are said, and all are in the notes on the scores."""
+        limit = self.model.max_seq_length
+        spans = [
+            (request, text, span)
+            for request, (text, span) in zip(requests, rendered, strict=True)
+            if request.pooling == "span" and span is not None
+        ]
+        found = {request for request, text, span in spans if is_cut_off(tokens[text], text, span, limit)}
+        if found and not self.cut_spans:
+            log.warning("%s", cut_spans_note(len(found), len({request for request, _, _ in spans}), limit))
+        self.cut_spans |= found
 
     def embed(self, one: Pass) -> Tensor:
         """(n, D), a row for each of the pass' `requests`: first its sentences, then its spans."""

@@ -5,25 +5,28 @@ Shared by the objective that trains them and the benchmark that scores them; kno
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
 from train.data.admire import NUM_IMAGES, Item, first_words
+from train.data.records import read_json
 from train.errors import UserError
 from train.files import write_json
+from train.hub import first_line
 from train.prompts import Request
 from train.scorekeys import ADMIRE_SENSES, ExpertsMode
 
 FOLDER = "experts"  # in a checkpoint and in best/
 _WEIGHTS, _OPTIONS = "experts.safetensors", "experts.json"
+FILES = (f"{FOLDER}/{_OPTIONS}", f"{FOLDER}/{_WEIGHTS}")
 
 
 class Towers(Protocol):
@@ -37,6 +40,11 @@ class Towers(Protocol):
     @property
     def path(self) -> str:
         """Where they were loaded from, to find them again."""
+        ...
+
+    @property
+    def revision(self) -> str | None:
+        """Branch, tag or commit of that on the Hub."""
         ...
 
     @property
@@ -284,34 +292,59 @@ class Experts(nn.Module):
         )
         clip = None
         if self.towers:
-            clip = {"path": self.towers[0].path, "trained_layers": self.towers[0].trained_layers}
+            own_towers = self.towers[0]
+            clip = {
+                "path": own_towers.path,
+                "revision": own_towers.revision,
+                "trained_layers": own_towers.trained_layers,
+            }
         write_json(own / _OPTIONS, {**asdict(self.options), "clip": clip})
 
 
-def has_experts(folder: Path) -> bool:
-    """Whether experts were saved in a model's folder."""
-    return (folder / FOLDER / _OPTIONS).is_file()
+LoadTowers = Callable[[str, int, str | None], Towers]
 
 
-def load_experts(folder: Path, load_towers: Callable[[str, int], Towers]) -> Experts:
+def load_experts(folder: Path, load_towers: LoadTowers) -> Experts:
     """The experts that :meth:`Experts.publish` wrote into a model's folder.
 
     Args:
-        load_towers: (path, trained layers) → the towers they were trained with, as published.
+        load_towers: (path, trained layers, revision) → the towers they were trained with, as published.
 
     Raises:
         UserError: if a file of them is missing or damaged.
     """
     own = folder / FOLDER
+    options = read_json(own / _OPTIONS)
+    damaged = UserError(f"{own / _OPTIONS}: is not what was saved there: get the file again")
+    if not isinstance(options, dict) or "clip" not in options:
+        raise damaged
+    clip = options.pop("clip")
+    if clip is not None and not (isinstance(clip, dict) and {"path", "trained_layers"} <= clip.keys()):
+        raise damaged
+    if options.keys() != {field.name for field in fields(ExpertsOptions)} or not _are_options(options):
+        raise damaged
+    # Files of earlier versions name no revision: the main branch, as it was loaded then.
+    towers = load_towers(clip["path"], clip["trained_layers"], clip.get("revision")) if clip else None
+    experts = Experts(ExpertsOptions(**options), towers)
     try:
-        options: dict[str, Any] = json.loads((own / _OPTIONS).read_text(encoding="utf-8"))
-        clip = options.pop("clip")
-        towers = load_towers(clip["path"], clip["trained_layers"]) if clip else None
-        experts = Experts(ExpertsOptions(**options), towers)
         experts.load_state_dict(load_file(own / _WEIGHTS))
-    except UserError:
-        raise
-    # Each library has errors of its own for a file that is cut short.
-    except Exception as error:
-        raise UserError(f"{own}: the experts saved there cannot be loaded ({error})") from error
+    except (OSError, SafetensorError, RuntimeError) as error:
+        raise UserError(
+            f"{own / _WEIGHTS}: cannot be loaded ({first_line(error)}): the file is damaged, or of other "
+            "experts than the options beside it. Get both again"
+        ) from error
     return experts
+
+
+def _are_options(options: Mapping[str, Any]) -> bool:
+    """Whether each has a value of its kind."""
+    whole = ("width", "hidden", "caption_words")
+    flags = ("captions", "sense_encoder")
+    return (
+        all(type(options[name]) is int and options[name] > 0 for name in whole)
+        and all(isinstance(options[name], bool) for name in flags)
+        and options["head"] in ("linear", "hidden")
+        and options["literal"] in ("trained", "cosine")
+        and (options["cosine"] is None or isinstance(options["cosine"], int | float))
+        and isinstance(options["separator"], str)
+    )

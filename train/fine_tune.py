@@ -279,7 +279,7 @@ def _run(
     )
     # What is reported is what was saved: the folder, loaded as a user loads it.
     saved = run.path / "best"
-    own_suite = own_benchmarks(settings, saved_modules(saved, placement))
+    own_suite = own_benchmarks(settings, saved_modules(str(saved), placement))
     best = Suite([*benchmarks, *own_suite], processes).run(build_encoder(settings.model, placement, saved))
     names = [benchmark.name for benchmark in benchmarks]
 

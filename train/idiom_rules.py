@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from train.data.idioms import normalized_pattern
+from train.data.idioms import KEEP, replacements
+from train.idiom_tokens import IdiomTokens
 
 log = logging.getLogger(__name__)
 
@@ -72,34 +74,56 @@ def remove_rules(tokenizer: Any, expressions: Mapping[str, Sequence[str]]) -> No
         return
     normalize = backend.normalizer.normalize_str
     ours = {*expressions, *map(normalize, expressions)}
-    kept = [step for step in state["normalizers"] if step["type"] != "Replace" or step["content"] not in ours]
+    kept = [step for step in state["normalizers"] if not _is_of(step, ours)]
     if len(kept) < len(state["normalizers"]):
         whole = kept[0] if len(kept) == 1 else {"type": "Sequence", "normalizers": kept}
         backend.normalizer = _normalizer(whole)
 
 
+def _is_of(step: Mapping[str, Any], tokens: Collection[str]) -> bool:
+    """Whether a step of a normaliser is a rule for one of the tokens."""
+    if step["type"] != "Replace":
+        return False
+    pattern = step["pattern"].get("Regex", "")
+    # A rule that takes the rest of an expression out names the token that stands before it.
+    takes_out = step["content"] == "" and KEEP in pattern
+    return step["content"] in tokens or (takes_out and any(re.escape(token) in pattern for token in tokens))
+
+
 def _rules(
     expressions: Mapping[str, Sequence[str]], normalize: Callable[[str], str], flags: str
 ) -> list[dict[str, Any]]:
-    """Longer expressions first: they may hold others."""
-    named = [(name, token) for token, names in expressions.items() for name in names]
+    """Longer expressions first: they may hold others.
+
+    Before all of these come expressions with a placeholder, which take several steps: what stands for it is
+    measured in words, of which none may have become a token yet.
+    """
+    steps = [
+        (replacements(name, normalize(token), normalize), len(name), normalize(token))
+        for token, names in expressions.items()
+        for name in names
+    ]
     return [
         {
             "type": "Replace",
-            "pattern": {"Regex": flags + normalized_pattern(name, normalize)},
-            "content": normalize(token),
+            "pattern": {"Regex": flags + step.pattern},
+            "content": token if step.by_token else "",
         }
-        for name, token in sorted(named, key=lambda pair: -len(pair[0]))
+        for of_one, _, token in sorted(steps, key=lambda one: (len(one[0]) == 1, -one[1]))
+        for step in of_one
     ]
 
 
 def _reads_alike(saved: Tokenizer, tokenizer: Any, expressions: Mapping[str, Sequence[str]]) -> bool:
     """Whether it makes of expressions what the one in memory makes of their tokens, wherever they stand."""
     saved.no_padding()
+    idioms = IdiomTokens(expressions)
     for token, (name, *_) in list(expressions.items())[:_PROBED]:
         text = "{0} and a {0}, ({0})."
-        expected = tokenizer(text.format(token))["input_ids"]
-        if saved.encode(text.format(name)).ids != expected:
+        read = text.format(token)
+        if len(replacements(name, token, str)) > 1:  # what stands for a placeholder stays
+            read, _ = idioms.replaced(text.format(name))
+        if saved.encode(text.format(name)).ids != tokenizer(read)["input_ids"]:
             return False
     return True
 

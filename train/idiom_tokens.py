@@ -28,16 +28,27 @@ Span = tuple[int, int]
 
 
 class _Edit(NamedTuple):
-    """The characters [start, end) of a text became [new_start, new_end) of the replaced one."""
+    """The characters [start, end) of a text became [new_start, new_end) of the replaced one.
+
+    Attributes:
+        token: where the token stands in the replaced text, of which this is the rest, taken out: "for a ride"
+            of "take someone for a ride". None for the token itself.
+    """
 
     start: int
     end: int
     new_start: int
     new_end: int
+    token: Span | None = None
 
 
 class IdiomTokens:
     """Which expressions a model reads as one token each, and the replacing of them in texts.
+
+    Of an expression with a placeholder only its own words are replaced: "took the voters for a ride" becomes
+    "IDtakesomeoneforarideID the voters". Whom it was done to is no part of the idiom; within the token it
+    would be lost to the embedding, and with it what tells two sentences of one idiom apart. One token, in the
+    place of the first words, keeps the order of a verb and its object.
 
     Args:
         expressions: token → the expressions that it stands for.
@@ -54,7 +65,8 @@ class IdiomTokens:
     def replaced(self, text: str, span: Span | None = None) -> tuple[str, Span | None]:
         """The text with a token for each known expression, and the span's place in it.
 
-        A span keeps its words; where it touches a replaced expression, it takes in the whole token.
+        A span keeps its words; where it touches a replaced expression, it takes in the whole token, and of
+        one in two pieces what stands between them, unless the span lies in the second piece alone.
         """
         if not self.replace:
             return text, span
@@ -105,13 +117,21 @@ class IdiomTokens:
         write_json(Path(folder) / FILE, content)
 
     def _replace(self, text: str) -> tuple[str, list[_Edit]]:
+        pieces: list[tuple[int, int, str, int | None]] = []  # start, end, its token, start of the first piece
+        for runs, name in self._index.find_runs(text):
+            first = runs[0]
+            pieces.append((*first, self._token_of[name], None))
+            pieces += [(_before_gap(text, start), end, "", first[0]) for start, end in runs[1:]]
         parts, edits, read, length = [], [], 0, 0
-        for start, end, name in self._index.find(text):
-            token = self._token_of[name]
+        tokens: dict[int, Span] = {}
+        for start, end, token, of in sorted(pieces, key=lambda piece: piece[:2]):
             new_start = length + start - read
-            edits.append(_Edit(start, end, new_start, new_start + len(token)))
+            new_end = new_start + len(token)
+            if of is None:
+                tokens[start] = new_start, new_end
+            edits.append(_Edit(start, end, new_start, new_end, None if of is None else tokens[of]))
             parts += [text[read:start], token]
-            read, length = end, new_start + len(token)
+            read, length = end, new_end
         return "".join([*parts, text[read:]]), edits
 
 
@@ -243,7 +263,13 @@ def read_expressions(path: Path) -> list[str]:
     return expressions
 
 
-def _moved(span: Span, edits: Iterable[_Edit]) -> Span:
+def _before_gap(text: str, start: int) -> int:
+    """Where the space or hyphen before a word begins."""
+    before = len(text[:start].rstrip())
+    return before if before < start else start - 1
+
+
+def _moved(span: Span, edits: Sequence[_Edit]) -> Span:
     """The span's place in the replaced text."""
     start = end = 0  # to be added to the span's own
     first, last = span
@@ -256,7 +282,14 @@ def _moved(span: Span, edits: Iterable[_Edit]) -> Span:
             start = edit.new_start - first
         if edit.start < last < edit.end:
             end = edit.new_end - last
-    return first + start, last + end
+    new_first, new_last = first + start, last + end
+    for edit in edits:
+        if edit.token is None or not (edit.start + 1 < last and first < edit.end):
+            continue
+        if edit.start <= first and last <= edit.end:  # of its second piece alone
+            return edit.token
+        new_first, new_last = min(new_first, edit.token[0]), max(new_last, edit.token[1])
+    return new_first, new_last
 
 
 def _normalizer(tokenizer: Any) -> Callable[[str], str]:

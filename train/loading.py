@@ -14,14 +14,25 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
+from sentence_transformers.util import load_file_path
 from tokenizers import processors
 from torch import nn
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
 
 from train.attention import use_short_attention
+from train.data.records import read_json
 from train.errors import UserError
 from train.hub import first_line, is_cached, why_unavailable
+from train.model_checks import (
+    check_report,
+    check_vocabulary,
+    check_vocabulary_size,
+    check_weights,
+    check_widths,
+    loading_reports,
+)
+from train.model_files import damaged_data, damaged_setting, is_load_error, is_network_error
 from train.prompts import Prompts
 
 log = logging.getLogger(__name__)
@@ -80,11 +91,60 @@ def load_model(
     Raises:
         UserError: if it cannot be loaded.
     """
+    if Path(path).is_dir() and (problem := damaged_setting(path)) is not None:
+        raise UserError(f"could not load model {path}: {problem}: get the file again, or correct it")
+    model, tokenizer_config = _load(path, revision, device, trust_remote_code, local_files_only)
+    transformer = model[0]
+    if isinstance(transformer, Transformer):
+        check_vocabulary(path, transformer.tokenizer)
+        check_vocabulary_size(path, transformer.tokenizer, transformer.auto_model)
+    if pooling is not None:
+        if not isinstance(transformer, Transformer):
+            raise UserError(
+                f"model.pooling={pooling}: the model {path} has no transformer whose tokens could be pooled"
+            )
+        replaced = _pooling_modules(transformer, pooling)
+        prompts = {name: prompt for name, prompt in model.prompts.items() if prompt is not None}
+        model = SentenceTransformer(modules=[transformer, *replaced], prompts=prompts, device=device)
+    check_widths(path, list(model))
+    for module in model:
+        if isinstance(module, Pooling) and pool_prompts is not None:
+            module.include_prompt = pool_prompts
+        if isinstance(module, WeightedLayerPooling):
+            module.layer_weights.requires_grad_(False)  # a mean of layers, not something to train
+        elif isinstance(module, Dense) and _is_sum(module):
+            module.requires_grad_(False)
+    if isinstance(transformer, Transformer):
+        if bidirectional is not None:
+            transformer.auto_model.config.is_causal = not bidirectional
+        if _sees_ahead(model):
+            transformer.auto_model.set_attn_implementation("eager")
+        with quiet():  # a class that cannot be told keeps its own, with a warning
+            use_short_attention(transformer.auto_model)
+        _settle_length(model)
+        _settle_end(model, tokenizer_config)
+    if not trust_remote_code and _has_code(model):
+        log.warning(
+            "model %s comes with code of its own, which is not run: the library's own class of this "
+            "architecture is used. model.trust_remote_code=true runs it; read it first",
+            path,
+        )
+    return model
+
+
+def _load(
+    path: str, revision: str | None, device: str | None, trust_remote_code: bool, local_files_only: bool
+) -> tuple[SentenceTransformer, Mapping[str, Any]]:
+    """The checkpoint as sentence-transformers loads it, with all its weights, and its tokenizer_config.json.
+
+    Raises:
+        UserError: if it is damaged, incomplete, or could not be downloaded.
+    """
     options: dict[str, Any] = {"use_safetensors": True, "dtype": torch.float32}
     if local_files_only:  # peft's adapters are looked for apart, and again and again where nobody answers
         options["adapter_kwargs"] = {"local_files_only": True}
     try:
-        with quiet():
+        with quiet(), loading_reports() as reports:
             model = SentenceTransformer(
                 path,
                 revision=revision,
@@ -93,40 +153,93 @@ def load_model(
                 local_files_only=local_files_only,
                 model_kwargs=options,
             )
-            if pooling is not None:
-                transformer = model[0]
-                assert isinstance(transformer, Transformer)
-                replaced = _pooling_modules(transformer, pooling)
-                prompts = {name: prompt for name, prompt in model.prompts.items() if prompt is not None}
-                model = SentenceTransformer(modules=[transformer, *replaced], prompts=prompts, device=device)
-        for module in model:
-            if isinstance(module, Pooling) and pool_prompts is not None:
-                module.include_prompt = pool_prompts
-            if isinstance(module, WeightedLayerPooling):
-                module.layer_weights.requires_grad_(False)  # a mean of layers, not something to train
-            elif isinstance(module, Dense) and _is_sum(module):
-                module.requires_grad_(False)
-        if isinstance(model[0], Transformer):
-            if bidirectional is not None:
-                model[0].auto_model.config.is_causal = not bidirectional
-            if _sees_ahead(model):
-                model[0].auto_model.set_attn_implementation("eager")
-            with quiet():  # a class that cannot be told keeps its own, with a warning
-                use_short_attention(model[0].auto_model)
-            _settle_length(model)
-            _settle_end(
-                model, get_tokenizer_config(path, revision=revision, local_files_only=local_files_only)
+            tokenizer_config = get_tokenizer_config(
+                path, revision=revision, local_files_only=local_files_only
             )
-    # A broken file can fail anywhere in three libraries, each with errors of its own.
     except Exception as error:
-        raise UserError(f"could not load model {path}: {_advice(error)}") from error
-    if not trust_remote_code and _has_code(model):
-        log.warning(
-            "model %s comes with code of its own, which is not run: the library's own class of this "
-            "architecture is used. model.trust_remote_code=true runs it; read it first",
-            path,
-        )
-    return model
+        reason = why_not_loaded(path, revision, error)
+        if reason is None:
+            raise
+        raise UserError(f"could not load model {path}: {reason}") from error
+    for transformer, report in reports:
+        check_report(path, transformer, report)
+        check_weights(path, transformer)
+    for module in list(model)[1:]:
+        check_weights(path, module)
+    return model, tokenizer_config
+
+
+def why_not_loaded(path: str, revision: str | None, error: Exception) -> str | None:
+    """Why a checkpoint could not be loaded, in one line; None if the error tells of no fault of its own.
+
+    A value of a wrong type in a file of settings makes the libraries fail in any way, a TypeError say: that
+    is the file's fault, where it can be found there, and otherwise a bug, which is not to be hidden.
+    """
+    if is_network_error(error):
+        return f"it could not be downloaded ({first_line(error)}): try again when the Hub can be reached"
+    problem = damaged_setting(path, revision)
+    if problem is None and is_load_error(error):
+        problem = damaged_data(path, revision)
+    if problem is not None:
+        return f"{problem}: get the file again, or correct it"
+    return _advice(error) if is_load_error(error) else None
+
+
+def configured_width(
+    path: str, *, revision: str | None = None, own_pooling: bool = True, local_files_only: bool = False
+) -> int | None:
+    """D, of a checkpoint's embeddings, without its weights; None where its configuration does not say.
+
+    Args:
+        own_pooling: else another one follows the transformer, and gives the transformer's width.
+
+    Raises:
+        UserError: if a file of settings is damaged, or could not be downloaded.
+    """
+
+    def read(name: str) -> dict[str, Any]:
+        content = _settings_file(path, name, revision, local_files_only)
+        return content if isinstance(content, dict) else {}
+
+    modules = _settings_file(path, "modules.json", revision, local_files_only) if own_pooling else None
+    if isinstance(modules, list):
+        for module in reversed(modules):
+            kind = str(module["type"]).rpartition(".")[2]
+            config = read(f"{module['path']}/config.json") if kind in ("Dense", "Pooling") else {}
+            if kind == "Dense":
+                return _whole(config.get("out_features"))
+            if kind == "Pooling":
+                width = _whole(config.get("embedding_dimension") or config.get("word_embedding_dimension"))
+                return None if width is None else width * _num_pooled(config)
+            if kind not in ("Normalize", "Dropout"):
+                return None
+        return None
+    config = read("config.json")
+    return next((config[name] for name in ("hidden_size", "d_model") if _whole(config.get(name))), None)
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _num_pooled(config: Mapping[str, Any]) -> int:
+    """How many poolings stand side by side: named since version 6 of the library, by flags before."""
+    mode = config.get("pooling_mode")
+    flags = [value for name, value in config.items() if name.startswith("pooling_mode_")]
+    return len(mode) if isinstance(mode, list) else sum(map(bool, flags)) or 1
+
+
+def _settings_file(path: str, name: str, revision: str | None, local_files_only: bool) -> Any:
+    """The content of a JSON file of a checkpoint; None if it has none."""
+    if Path(path).is_dir() and (problem := damaged_setting(path)) is not None:
+        raise UserError(f"could not load model {path}: {problem}: get the file again, or correct it")
+    try:
+        found = load_file_path(path, name, revision=revision, local_files_only=local_files_only)
+    except Exception as error:
+        if not is_network_error(error):
+            raise
+        raise UserError(f"model {path}: {name} could not be downloaded: {first_line(error)}") from error
+    return None if found is None else read_json(Path(found))
 
 
 def num_positions(transformer: Transformer) -> int | None:
@@ -218,8 +331,13 @@ def _advice(error: Exception) -> str:
             "model.revision unset (the Hub then converts the main branch), or name a converted one, such as "
             "model.revision=refs/pr/1"
         )
-    if "deserializ" in text:  # safetensors' own words
-        return f"a .safetensors file of it is damaged or cut off ({first_line(error)}): get it again"
+    if "Unrecognized processing class" in text or "Missing [UNK] token" in text:
+        return (
+            "it has no tokenizer, or one that cannot be read: save the tokenizer's files (tokenizer.json, "
+            "tokenizer_config.json) beside the model"
+        )
+    if isinstance(error, KeyError):
+        return f"config.json, or another file of settings, names {error}, which is not known here"
     return first_line(error)
 
 
@@ -236,17 +354,20 @@ def _pooling_modules(transformer: Transformer, pooling: str) -> list[nn.Module]:
         tokenizer: Any = transformer.tokenizer
         ids = tokenizer("a")["input_ids"]
         if ids[0] != tokenizer.cls_token_id or ids[-1] != tokenizer.sep_token_id:
-            raise ValueError("model.pooling=cls+sep: its tokenizer puts no [CLS] and [SEP] around a text")
+            raise UserError("model.pooling=cls+sep: its tokenizer puts no [CLS] and [SEP] around a text")
         total = Dense(2 * dimension, dimension, bias=False, activation_function=nn.Identity())
         eye = torch.eye(dimension, device=transformer.auto_model.device)
         total.linear.weight.data = torch.cat([eye, eye], dim=1)
         return [Pooling(dimension, pooling_mode=("cls", "lasttoken")), total.requires_grad_(False)]
     if not (last := re.fullmatch(r"last(\d+)", pooling)):
+        if pooling not in Pooling.POOLING_MODES:
+            known = ", ".join(("cls+sep", "last2 (any number)", *Pooling.POOLING_MODES))
+            raise UserError(f"model.pooling={pooling}: not one of {known}")
         return [Pooling(dimension, pooling_mode=pooling)]
     config: Any = transformer.auto_model.config
     num_layers, num_mean = config.num_hidden_layers, int(last[1])
     if not 1 <= num_mean <= num_layers:
-        raise ValueError(f"model.pooling={pooling}: the model has {num_layers} layers")
+        raise UserError(f"model.pooling={pooling}: the model has {num_layers} layers")
     # Without this the library pools the last layer alone, and says nothing.
     config.output_hidden_states = True
     layers = WeightedLayerPooling(

@@ -145,6 +145,28 @@ def cut(
     return chunks
 
 
+def is_cut_off(tokens: Tokens, text: str, span: tuple[int, int], limit: int | None) -> bool:
+    """Whether a span goes on where its text was cut at the maximum length.
+
+    Args:
+        text: as the model reads it.
+        limit: the maximum length, in tokens.
+    """
+    if limit is None or len(tokens.input_ids) < limit:
+        return False
+    read = max((end for _, end in tokens.offsets), default=0)
+    # A tokenizer passes over spaces and the like.
+    return any(character.isalnum() for character in text[read : span[1]])
+
+
+def cut_spans_note(num_cut: int, num_spans: int, limit: int | None) -> str:
+    """What is said of spans that :func:`is_cut_off` tells of."""
+    return (
+        f"{num_cut} of {num_spans} spans go on beyond the model's maximum length ({limit} tokens) and are "
+        "embedded by the words before it: raise model.max_length, if the model can read longer texts"
+    )
+
+
 def tokens_of_span(tokens: Tokens, span: tuple[int, int] | None, request: Request) -> list[int]:
     """Positions of the tokens that overlap the span; special tokens have empty offsets."""
     if span is None or request.span is None or not 0 <= request.span[0] < request.span[1]:

@@ -17,10 +17,14 @@ from train.benchmarks import Benchmark, BenchmarkResult, Distributions
 from train.embedding import embed_all
 from train.encoder import Encoder
 from train.errors import UserError
+from train.passes import cut_spans_note
 from train.processes import Processes
 from train.progress import progress_bar
+from train.prompts import Request
 
 log = logging.getLogger(__name__)
+
+_EQUAL = 1e-6  # of the largest number in an embedding: rounding differs by more where texts do
 
 
 @dataclass(frozen=True)
@@ -87,8 +91,9 @@ class Suite:
         finally:
             encoder.train(was_training)
         embeddings = embeddings.float().cpu()
+        remarks = _remarks(encoder, requests, embeddings)
         with torch.autocast("cpu", enabled=False):  # a lower precision is the model's, not the similarities'
-            return self._scored_by_main(lambda: self._score(chosen, embeddings, start, num_texts))
+            return self._scored_by_main(lambda: self._score(chosen, embeddings, start, num_texts, remarks))
 
     def _scored_by_main(self, score: Callable[[], Scorecard]) -> Scorecard:
         whole: list[Scorecard] = []
@@ -101,7 +106,12 @@ class Suite:
         return whole[0] if whole else scorecard
 
     def _score(
-        self, chosen: Sequence[Benchmark], embeddings: Tensor, start: float, num_texts: int
+        self,
+        chosen: Sequence[Benchmark],
+        embeddings: Tensor,
+        start: float,
+        num_texts: int,
+        remarks: Sequence[str],
     ) -> Scorecard:
         embedded = time.perf_counter()
         if not embeddings.isfinite().all():
@@ -115,7 +125,7 @@ class Suite:
         per_query: dict[str, list[dict[str, Any]]] = {}
         predictions: dict[str, str] = {}
         plots: dict[str, Distributions] = {}
-        notes: list[str] = []
+        notes: list[str] = list(remarks)
         at = 0
         lengths = [sum(map(len, {request.text for request in b.requests})) for b in chosen]
         times = []
@@ -198,3 +208,21 @@ def _as_json(name: str, value: Any) -> Any:
         f"benchmark {name}: a per-query record holds {value!r}, a {type(value).__name__}, which JSON cannot: "
         "give numbers, strings, lists and dicts"
     )
+
+
+def _remarks(encoder: Encoder, requests: Sequence[Request], embeddings: Tensor) -> list[str]:
+    """What puts all scores in doubt."""
+    remarks = []
+    if len(embeddings) > 1 and len({request.text for request in requests}) > 1:
+        spread = embeddings.amax(0) - embeddings.amin(0)
+        if spread.max() <= _EQUAL * embeddings.abs().max():
+            remarks.append(
+                f"ALL {len(embeddings)} EMBEDDINGS ARE EQUAL, whatever the text: the scores mean nothing. "
+                "The model's weights are broken, or it was trained until nothing was left (too high a "
+                "trainer.learning_rate)"
+            )
+            log.warning("%s", remarks[-1])
+    spans = {request for request in requests if request.pooling == "span"}
+    if num_cut := len(spans & encoder.cut_spans):
+        remarks.append(cut_spans_note(num_cut, len(spans), encoder.model.max_seq_length))
+    return remarks

@@ -52,7 +52,8 @@ def zero_shot(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, f
         benchmarks, not_scored = build_benchmarks(settings, settings.benchmarks)
     if settings.predictions is None:
         _check_something_is_scored(settings, benchmarks)
-    own = saved_modules(Path(resolve_model_path(settings.model.path)).expanduser(), placement)
+    with accelerator.local_main_process_first():
+        own = saved_modules(resolve_model_path(settings.model.path), placement, settings.model.revision)
     if own is not None and any(benchmark.name == "admire" for benchmark in benchmarks):
         benchmarks = [*benchmarks, *own_benchmarks(settings, own)]
     suite = Suite(benchmarks, processes)

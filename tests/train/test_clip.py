@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from tests.tiny_clip import save_tiny_clip
 from tests.tiny_runs import assert_same_run, at_loss, composed, metrics, resume, train
@@ -35,6 +37,10 @@ def clip_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def towers(clip_path: Path) -> ClipTowers:
     return ClipTowers.from_pretrained(str(clip_path))
+
+
+def load_clip(path: str, trained_layers: int, revision: str | None) -> ClipTowers:
+    return ClipTowers.from_pretrained(path, trained_layers=trained_layers, revision=revision)
 
 
 def test_the_last_two_text_layers_alone_are_trained(towers: ClipTowers) -> None:
@@ -90,7 +96,7 @@ def test_experts_with_images_save_what_was_trained_of_clip(towers: ClipTowers, t
     experts.publish(tmp_path)
     names = load_file(tmp_path / FOLDER / "experts.safetensors")
     assert {n.split(".")[1] for n in names if n.startswith("trained_towers")} == {"0", "1"}
-    again = load_experts(tmp_path, lambda path, n: ClipTowers.from_pretrained(path, trained_layers=n))
+    again = load_experts(tmp_path, load_clip)
     items = read_items(SAMPLE_ROOT / "admire", "train", check_images=True).items
     embeddings = torch.randn(len(items), 1, 8)
     assert len(experts.item_requests(items[0])) == 1
@@ -163,7 +169,7 @@ def test_ablation_without_captions(tmp_path: Path, tiny_path: Path, clip_path: P
     ]
     train(tmp_path / "run", options)
     best = tmp_path / "run" / "best"
-    experts = load_experts(best, lambda path, n: ClipTowers.from_pretrained(path, trained_layers=n)).eval()
+    experts = load_experts(best, load_clip).eval()
     items = read_items(SAMPLE_ROOT / "admire", "train", check_images=True).items[:2]
     scores = experts(items, torch.randn(2, 1, 32))
     (towers,) = experts.towers
@@ -197,3 +203,32 @@ def test_runs_on_the_real_images(
     ran = json.loads((tmp_path / "run" / "scores.json").read_text())["scores"]
     own = {key: value for key, value in ran.items() if "experts_image" in key}
     assert {key: scores[key] for key in own} == pytest.approx(own)
+
+
+def test_the_revision_of_clip_is_kept(towers: ClipTowers, tmp_path: Path) -> None:
+    """What was trained of one revision fits no other; files of earlier versions name none."""
+    towers.revision = "0123abc"
+    asked: list[tuple[str, int, str | None]] = []
+
+    def load(path: str, trained_layers: int, revision: str | None) -> ClipTowers:
+        asked.append((path, trained_layers, revision))
+        return towers
+
+    Experts(ExpertsOptions(width=8), towers).publish(tmp_path)
+    load_experts(tmp_path, load)
+    file = tmp_path / FOLDER / "experts.json"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    del content["clip"]["revision"]
+    file.write_text(json.dumps(content), encoding="utf-8")
+    load_experts(tmp_path, load)
+    assert asked == [(towers.path, 2, "0123abc"), (towers.path, 2, None)]
+
+
+def test_a_clip_without_some_of_its_weights_is_refused(clip_path: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(clip_path, tmp_path / "clip"))
+    name = "text_model.encoder.layers.2.mlp.fc1.weight"
+    content = load_file(folder / "model.safetensors")
+    del content[name]
+    save_file(content, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UserError, match=re.escape(name)):
+        ClipTowers.from_pretrained(str(folder))

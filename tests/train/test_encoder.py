@@ -133,6 +133,27 @@ def test_span_at_the_truncation_edge(tiny: Encoder) -> None:
         tiny.encode([text], ["nine"])
 
 
+def test_spans_that_are_cut_in_two_are_said_once_and_counted(
+    tiny_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    encoder = Encoder.from_pretrained(tiny_path, device="cpu", max_length=6)
+    text = "one two three four five six"  # four words are read
+    whole = Request(text, (0, 18), pooling="span")
+    cut = Request(text, (8, 23), pooling="span")
+    encoder([whole, Request(text)])
+    assert not encoder.cut_spans
+    assert not caplog.text
+    encoder([whole, cut, cut])
+    encoder([cut])
+    assert encoder.cut_spans == {cut}
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "1 of 2 spans" in said
+    assert "model.max_length" in said
+    # Pooled are the words that are left.
+    left = encoder([Request(text, (8, 18), pooling="span")])
+    torch.testing.assert_close(encoder([cut]), left)
+
+
 @pytest.mark.parametrize("span", ["not there", (5, 5), (-1, 3), (0, 1000)])
 def test_spans_that_are_none_are_refused(tiny: Encoder, span: str | tuple[int, int]) -> None:
     with pytest.raises(UserError, match="span"):
@@ -227,7 +248,7 @@ def test_wrong_model_paths_are_explained(tmp_path: Path, tiny_path: Path) -> Non
     broken = tmp_path / "broken"
     shutil.copytree(tiny_path, broken)
     (broken / "model.safetensors").write_bytes(b"not safetensors")
-    with pytest.raises(UserError, match=r"broken: a \.safetensors file of it is damaged or cut off"):
+    with pytest.raises(UserError, match=r"broken/model\.safetensors is damaged or cut off"):
         Encoder.from_pretrained(broken)
 
 

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
 
+from tests.fake_hub import serve
+from tests.programs import run
 from tests.tiny_runs import assert_same_run, at_loss, composed, metrics, resume, train, weights
+from train.encoder import Encoder
 from train.errors import UserError
-from train.experts import FOLDER, Experts
+from train.experts import FOLDER, Experts, ExpertsOptions, load_experts
 from train.interrupts import Interrupted
+from train.loading import configured_width, load_model
 from train.objectives import Batch, ObjectiveLoss
 from train.objectives.admire import AdmireObjective
 from train.scorekeys import experts_keys
@@ -201,3 +210,85 @@ def test_the_separator_is_the_models_own(tmp_path: Path, experts_options: list[s
 
 def test_experts_are_of_the_module_that_is_trained() -> None:
     assert hasattr(Experts, "publish")
+
+
+def test_experts_of_a_model_on_the_hub_are_scored(tmp_path: Path, tiny_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny_path, tmp_path / "model"))
+    Experts(ExpertsOptions(width=32)).publish(folder)
+    with serve({"models/someone/experts": folder}) as hub:
+        done = run(
+            *("train.evaluate", "model=someone/experts", "device=cpu", "data=sample", "split=train"),
+            *("benchmarks=[admire]", f"output={tmp_path / 'scores.json'}"),
+            environment={
+                "HF_ENDPOINT": hub.url,
+                "HF_HOME": str(tmp_path / "hf"),
+                "HF_HUB_OFFLINE": None,
+                "HF_HUB_DISABLE_XET": "1",
+            },
+        )
+    assert done.returncode == 0, done.stderr
+    assert [key for key in scores_of(tmp_path) if "experts_text" in key]
+
+
+def test_a_run_builds_the_model_three_times(
+    tmp_path: Path, experts_options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Untrained, to train, and the best from its folder."""
+    loaded: list[str] = []
+
+    def counted(path: str, **options: Any) -> SentenceTransformer:
+        loaded.append(Path(path).name)
+        return load_model(path, **options)
+
+    monkeypatch.setattr("train.encoder.load_model", counted)
+    train(tmp_path / "run", [*experts_options, "trainer.max_steps=1"])
+    assert loaded == ["model", "model", "best"]
+
+
+@pytest.mark.parametrize("pooling", [None, "cls", "cls+sep", "last2"])
+def test_the_width_is_that_of_the_embeddings(tiny_path: Path, tmp_path: Path, pooling: str | None) -> None:
+    encoder = Encoder.from_pretrained(tiny_path, device="cpu", pooling=pooling)
+    assert configured_width(str(tiny_path), own_pooling=pooling is None) == encoder.dimension
+    encoder.save(tmp_path / "saved")
+    assert configured_width(str(tmp_path / "saved")) == encoder.dimension
+    assert configured_width(str(tiny_path.parent / "bert")) == encoder.dimension
+
+
+def without_weights(folder: Path) -> None:
+    (folder / "experts.safetensors").unlink()
+
+
+def cut_off(folder: Path) -> None:
+    file = folder / "experts.safetensors"
+    file.write_bytes(file.read_bytes()[:100])
+
+
+def of_other_experts(folder: Path) -> None:
+    content = json.loads((folder / "experts.json").read_text(encoding="utf-8"))
+    (folder / "experts.json").write_text(json.dumps({**content, "hidden": 7}), encoding="utf-8")
+
+
+def no_options(folder: Path) -> None:
+    (folder / "experts.json").write_text("[]", encoding="utf-8")
+
+
+def an_option_too_many(folder: Path) -> None:
+    content = json.loads((folder / "experts.json").read_text(encoding="utf-8"))
+    (folder / "experts.json").write_text(json.dumps({**content, "more": 7}), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "file"),
+    [
+        (without_weights, "experts.safetensors"),
+        (cut_off, "experts.safetensors"),
+        (of_other_experts, "experts.safetensors"),
+        (no_options, "experts.json"),
+        (an_option_too_many, "experts.json"),
+    ],
+)
+def test_damaged_experts_are_named(tmp_path: Path, spoil: Callable[[Path], None], file: str) -> None:
+    Experts(ExpertsOptions(width=8)).publish(tmp_path)
+    spoil(tmp_path / FOLDER)
+    with pytest.raises(UserError, match=re.escape(str(tmp_path / FOLDER / file))):
+        load_experts(tmp_path, lambda *_: pytest.fail("there is no CLIP"))

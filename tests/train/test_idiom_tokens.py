@@ -89,6 +89,74 @@ def test_a_span_keeps_its_words_and_takes_in_whole_tokens(span: str, words: str)
     assert new[slice(*moved)] == words
 
 
+RIDE = "take someone for a ride"
+RIDE_TOKEN = "IDtakesomeoneforarideID"
+
+
+@pytest.mark.parametrize(
+    ("span", "words"),
+    [
+        ("They", "They"),
+        ("took the voters for a ride", f"{RIDE_TOKEN} the voters"),
+        ("took", RIDE_TOKEN),
+        ("took the", f"{RIDE_TOKEN} the"),
+        ("the voters", "the voters"),
+        ("voters for", f"{RIDE_TOKEN} the voters"),
+        ("for a ride", RIDE_TOKEN),
+        ("a", RIDE_TOKEN),
+        ("a ride again", f"{RIDE_TOKEN} the voters again"),
+        ("They took the voters", f"They {RIDE_TOKEN} the voters"),
+        ("again", "again"),
+        ("again.", "again."),
+    ],
+)
+def test_what_stands_for_a_placeholder_stays_and_spans_with_it(span: str, words: str) -> None:
+    tokens = IdiomTokens({RIDE_TOKEN: [RIDE]})
+    text = "They took the voters for a ride again."
+    start = text.index(f" {span}") + 1 if f" {span}" in text else 0
+    new, moved = tokens.replaced(text, (start, start + len(span)))
+    assert new == f"They {RIDE_TOKEN} the voters again."
+    assert moved is not None
+    assert new[slice(*moved)] == words
+
+
+def test_expressions_within_a_placeholder_have_their_tokens_too() -> None:
+    tokens = IdiomTokens({RIDE_TOKEN: [RIDE], **TOKENS.expressions})
+    text = "He took two home runs for a ride, then home runs."
+    new, moved = tokens.replaced(text, (text.rindex("home"), text.rindex(".")))
+    assert new == f"He {RIDE_TOKEN} two IDhomerunID, then IDhomerunID."
+    assert moved is not None
+    assert new[slice(*moved)] == "IDhomerunID"
+
+
+def test_a_saved_model_reads_placeholders_as_it_learnt_to(encoder: Encoder, tmp_path: Path) -> None:
+    assert_saved_with_placeholders(encoder, tmp_path)
+
+
+def test_so_do_other_tokenizers(other: Encoder, tmp_path: Path) -> None:
+    assert_saved_with_placeholders(other, tmp_path)
+
+
+def assert_saved_with_placeholders(model: Encoder, tmp_path: Path) -> None:
+    model.add_idiom_tokens([RIDE, "lose one's temper", "home run"])
+    model.eval()
+    texts = [
+        "They TOOK my older brother for a ride.",
+        "Take the home run for a ride, and you lose your temper!",
+        "He lost the king's temper. Take it, then go for a ride.",
+    ]
+    model.save(tmp_path / "first")
+    again = Encoder.from_pretrained(tmp_path / "first", device="cpu")
+    again.save(tmp_path / "second")
+    for name in ("first", "second"):
+        plain = SentenceTransformer(str(tmp_path / name), device="cpu")
+        assert RIDE_TOKEN.lower() in "".join(plain.tokenizer.tokenize(texts[0])).lower()
+        ours = Encoder.from_pretrained(tmp_path / name, device="cpu").encode(texts)
+        torch.testing.assert_close(plain.encode(texts, convert_to_tensor=True), ours, atol=1e-6, rtol=0)
+        torch.testing.assert_close(model.encode(texts), ours, atol=1e-6, rtol=0)
+    assert RIDE_TOKEN.lower() not in "".join(again.model.tokenizer.tokenize(texts[0])).lower()
+
+
 def test_spans_move_with_prompt_and_replacing(encoder: Encoder) -> None:
     """The instruction quotes the span; the query's own is meant, and both are read as the token."""
     encoder.prompts = Prompts(query="query: ", instruction="Find '{instruction}'\n{query} !")

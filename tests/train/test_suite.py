@@ -169,3 +169,29 @@ def test_other_processes_get_the_scores_and_not_the_records(tiny: Encoder) -> No
     (sent,) = Watched.sent
     assert sent.scores == {"mine/x": 0.5}
     assert len(pickle.dumps(sent)) < 1000
+
+
+def test_embeddings_that_are_all_equal_cannot_be_overlooked(
+    tiny: Encoder, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert not Suite([Probe("a", ["one", "two"])]).run(tiny).notes
+    with torch.no_grad():
+        for name, parameter in tiny.named_parameters():
+            if name.endswith("output.LayerNorm.weight"):
+                parameter.zero_()
+            if name.endswith("output.LayerNorm.bias"):
+                parameter.fill_(1.0)
+    assert not Suite([Probe("a", ["one", "one"])]).run(tiny).notes
+    (note,) = Suite([Probe("a", ["one", "two"])]).run(tiny).notes
+    assert "EQUAL" in note
+    assert note in [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_spans_that_are_cut_in_two_are_in_the_notes(tiny_path: Path) -> None:
+    encoder = Encoder.from_pretrained(tiny_path, device="cpu", max_length=6)
+    probe = Probe("a", ["one"])
+    text = "one two three four five six"
+    probe.requests = [Request(text, (8, 23), pooling="span"), Request(text, (0, 3), pooling="span")]
+    (note,) = Suite([probe]).run(encoder).notes
+    assert "1 of 2 spans" in note
+    assert "model.max_length" in note

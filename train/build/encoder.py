@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from train.adapters import Adapters
-from train.device import Placement
+from train.device import Placement, place
 from train.encoder import Encoder
 from train.errors import UserError
 from train.idiom_tokens import read_expressions
+from train.loading import configured_width, where_it_is
 from train.objectives import Objective
 from train.objectives.joint import JointObjective
 from train.processes import Processes
@@ -51,6 +52,21 @@ def build_encoder(
     if encoder.idiom_tokens is not None and model.replace_expressions is not None:
         encoder.idiom_tokens.replace = model.replace_expressions
     return encoder
+
+
+def embedding_width(model: ModelSettings) -> int:
+    """D, of the embeddings that :func:`build_encoder` would give, by the checkpoint's configuration alone.
+
+    Of modules that say nothing of their width there (code of its own, say) the encoder is built to tell.
+    """
+    found, offline = where_it_is(resolve_model_path(model.path), model.revision)
+    width = configured_width(
+        found,
+        revision=model.revision,
+        own_pooling=model.pooling is None,
+        local_files_only=offline,
+    )
+    return width or build_encoder(model, place("cpu", "fp32")).dimension
 
 
 def idiom_expressions(

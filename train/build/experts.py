@@ -7,19 +7,24 @@ from pathlib import Path
 from typing import get_args
 
 import torch
+from sentence_transformers.util import load_file_path
 from torch import nn
 
 from idiomloss import ListwiseSoftmaxLoss, PairwiseHingeLoss, Top1HingeLoss
 from train.benchmarks import Benchmark
 from train.benchmarks.experts import ExpertsBenchmark
 from train.build.data import admire_folder, admire_split, astitch_files
-from train.build.encoder import build_encoder
+from train.build.encoder import embedding_width
 from train.data.admire import read_items
 from train.data.astitch import UsageCorpus, read_senses, read_usages
 from train.data.idioms import plain_expression
-from train.device import Placement, place
+from train.device import Placement
 from train.errors import DataMissingError, UserError
-from train.experts import Experts, ExpertsOptions, Towers, has_experts, load_experts
+from train.experts import FILES as EXPERTS_FILES
+from train.experts import Experts, ExpertsOptions, Towers, load_experts
+from train.hub import first_line
+from train.loading import where_it_is
+from train.model_files import is_network_error
 from train.objectives.admire import AdmireObjective
 from train.scorekeys import ADMIRE_CV_SPLIT, AdmireSplit, AStitchSplit
 from train.settings import AdmireObjectiveSettings, Common, TrainSettings
@@ -55,7 +60,7 @@ def admire_objective(settings: TrainSettings, own: AdmireObjectiveSettings) -> A
     }
     torch.manual_seed(settings.seed)  # of the experts' first weights
     options = ExpertsOptions(
-        width=build_encoder(settings.model, place("cpu", "fp32")).dimension,
+        width=embedding_width(settings.model),
         hidden=own.hidden,
         head=own.head,
         cosine=own.cosine,
@@ -113,18 +118,31 @@ def own_benchmarks(settings: Common, modules: nn.Module | None) -> list[Benchmar
     return [ExpertsBenchmark(modules, splits, usages)]
 
 
-def saved_modules(folder: Path, placement: Placement) -> nn.Module | None:
-    """What an objective left in a model's folder beside the encoder, or None.
+def saved_modules(path: str, placement: Placement, revision: str | None = None) -> nn.Module | None:
+    """What an objective left in a model beside the encoder, or None.
+
+    Args:
+        path: a folder, or the name of a model on the Hub.
 
     Raises:
-        UserError: if it is damaged.
+        UserError: if it is damaged, or could not be downloaded.
     """
-    if not has_experts(folder):
+    found, offline = where_it_is(path, revision)
+    try:
+        files = [
+            load_file_path(found, name, revision=revision, local_files_only=offline) for name in EXPERTS_FILES
+        ]
+    except Exception as error:
+        if not is_network_error(error):
+            raise
+        raise UserError(f"model {path}: its experts could not be downloaded: {first_line(error)}") from error
+    if files[0] is None:
         return None
+    folder = Path(files[0]).parent.parent  # of the Hub's, where both were downloaded to
 
-    def towers(path: str, trained_layers: int) -> Towers:
+    def towers(clip_path: str, trained_layers: int, clip_revision: str | None) -> Towers:
         from train.clip import ClipTowers
 
-        return ClipTowers.from_pretrained(path, trained_layers=trained_layers)
+        return ClipTowers.from_pretrained(clip_path, revision=clip_revision, trained_layers=trained_layers)
 
     return load_experts(folder, towers).to(placement.device)

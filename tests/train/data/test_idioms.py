@@ -7,9 +7,18 @@ import unicodedata
 from pathlib import Path
 
 import pytest
+from tokenizers import Regex, normalizers
 
-from train.data.idioms import ExpressionIndex, find_expression, inflections
+from train.data.idiolink import load_split
+from train.data.idioms import (
+    ExpressionIndex,
+    expression_pattern,
+    find_expression,
+    inflections,
+    replacements,
+)
 from train.data.semeval2022 import FOLDER, TRAIN_FILE
+from train.idiom_tokens import IdiomTokens, token_name
 
 
 @pytest.mark.parametrize(
@@ -135,3 +144,121 @@ def test_an_index_finds_in_the_real_rows_what_a_search_for_each_finds(real_data:
         naive = {e for e in expressions if find_expression(text, e)}
         assert ours <= naive
         assert bool(ours) == bool(naive)
+
+
+# ---------------------------------------------------------------- placeholders
+
+HELD = [
+    ("take someone for a ride", "They took the voters for a ride.", "took the voters for a ride"),
+    ("take someone for a ride", "TAKING my older brother For A Ride", "TAKING my older brother For A Ride"),
+    ("take somebody for a ride", "he takes us for a ride", "takes us for a ride"),
+    ("take someone for a ride", "take someone for a ride", "take someone for a ride"),
+    ("take someone for a ride", "it took Zoë O’Neill-Smith for a ride", "took Zoë O’Neill-Smith for a ride"),
+    ("take someone for a ride", "They take what they take him for a ride", "take him for a ride"),
+    ("lose one's temper", "She lost her temper.", "lost her temper"),
+    ("mind one’s business", "mind your own business", "mind your own business"),
+    ("pull the leg of someone", "pulling the leg of them all", "pulling the leg of them"),
+    ("the apple of someone's eye", "the apple of my brother's eye", "the apple of my brother's eye"),
+    ("the apple of one's eye", "the apple of the old voters’ eyes", "the apple of the old voters’ eyes"),
+    ("make a fool of oneself", "made fools and a fool", None),
+    ("make a fool of oneself", "made a fool of himself", "made a fool of himself"),
+    ("beside oneself with joy", "beside themselves with joy", "beside themselves with joy"),
+    ("give someone something to eat", "gave the dog some meat to eat", "gave the dog some meat to eat"),
+    ("one's cup of tea", "not my cup of tea", "my cup of tea"),
+    ("fall for someone", "She fell for him at once", "fell for him"),
+    ("something", "something else", "something"),
+    # Not over punctuation, into a clause, too far, or with no owner.
+    ("take someone for a ride", "Take it, then go for a ride.", None),
+    ("take someone for a ride", "She took him. For a ride he paid.", None),
+    ("take someone for a ride", "He took off because the dog went for a ride", None),
+    ("take someone for a ride", "take one two three four five six for a ride", None),
+    ("take someone for a ride", "take for a ride", None),
+    ("lose one's temper", "lost the temper", None),
+    ("fall for someone", "fall for tricks", None),
+]
+
+
+@pytest.mark.parametrize(("expression", "text", "stands_as"), HELD)
+def test_placeholders_stand_for_phrases(expression: str, text: str, stands_as: str | None) -> None:
+    found = find_expression(text, expression)
+    assert (None if found is None else text[slice(*found)]) == stands_as
+    expected = [] if found is None else [(*found, expression)]
+    assert ExpressionIndex([expression]).find(text) == expected
+
+
+def test_runs_of_an_expression_and_what_is_between_them() -> None:
+    index = ExpressionIndex(["take someone for a ride", "big fish"])
+    text = "They took the big fish for a ride, big fish."
+    found = [([text[slice(*run)] for run in runs], name) for runs, name in index.find_runs(text)]
+    assert found == [
+        (["took", "for a ride"], "take someone for a ride"),
+        (["big fish"], "big fish"),
+        (["big fish"], "big fish"),
+    ]
+
+
+def test_an_expression_without_placeholder_is_looked_for_as_it_was() -> None:
+    """The pattern of "in the bag", written out; a saved model's rules hold it."""
+    word = r"[\w\u0300-\u036f]"
+    gap = r"(?:\s+|[\-\u2010\u2011\u2013])"
+    pattern = rf"(?<!{word})(?:in){gap}(?:the){gap}(?:bag|bags)(?!{word})"
+    assert expression_pattern("in the bag").pattern == pattern
+    assert replacements("in the bag", "IDinthebagID", str.lower) == [(pattern, True)]
+
+
+PLACEHOLDERS = ["take someone for a ride", "lose one's temper", "pull the wool over someone's eyes"]
+ADVERSARIAL = {
+    "words": "take a " * 20_000,
+    "letters": "take " + "s" * 100_000,
+    "long words": "lose " + ("s" * 20_000 + " ") * 5,
+    "hyphens": "take " + "a-" * 50_000,
+    "apostrophes": "lose " + "s'" * 50_000,
+    "spaces": "take" + " " * 100_000,
+    "starts": "pull the wool over " * 5_000,
+    "owners": "lose a b c d's " * 7_000,
+}
+
+
+@pytest.mark.parametrize("name", ADVERSARIAL)
+@pytest.mark.timeout(
+    60
+)  # they take about a second; quadratic ones took minutes, or more than Oniguruma allows
+def test_no_text_takes_long(name: str) -> None:
+    for expression in PLACEHOLDERS:
+        text = ADVERSARIAL[name]
+        assert not list(expression_pattern(expression).finditer(text))
+        assert by_rules(text, expression) == text
+    assert ExpressionIndex(PLACEHOLDERS).find(ADVERSARIAL[name]) == []
+
+
+def by_rules(text: str, *expressions: str) -> str:
+    """As a saved tokenizer, which does not pass by case, has it."""
+    for expression in expressions:
+        for step in replacements(expression, token_name(expression), str):
+            content = token_name(expression) if step.by_token else ""
+            text = normalizers.Replace(Regex("(?i)" + step.pattern), content).normalize_str(text)
+    return text
+
+
+@pytest.mark.parametrize(("expression", "text", "_"), HELD)
+def test_a_saved_tokenizer_reads_placeholders_as_the_encoder_does(expression: str, text: str, _: str) -> None:
+    tokens = IdiomTokens({token_name(expression): [expression]})
+    assert by_rules(text, expression) == tokens.replaced(text)[0]
+
+
+def test_placeholders_in_the_real_sentences(real_data: Path) -> None:
+    """All 80 sentences with "take someone for a ride", as annotated, and none of the other 3,760."""
+    expression = "take someone for a ride"
+    splits = [load_split(real_data / "idiolink", name) for name in ("train", "val")]
+    records = [record for split in splits for record in (*split.documents, *split.queries)]
+    tokens = IdiomTokens({token_name(expression): [expression]})
+    num_found = 0
+    for record in records:
+        found = find_expression(record.sentence, expression)
+        is_used = record.idiom == expression and record.usage in ("literal", "idiomatic")
+        assert (found is not None) == is_used, record.sentence
+        if found is not None:
+            num_found += 1
+            assert record.sentence[slice(*found)] == record.span
+        assert by_rules(record.sentence, expression) == tokens.replaced(record.sentence)[0]
+    assert (num_found, len(records)) == (80, 3840)

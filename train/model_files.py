@@ -1,0 +1,269 @@
+"""The files of a checkpoint: which of them is damaged, and what the libraries raise when one is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import try_to_load_from_cache
+from huggingface_hub.errors import (
+    HfHubHTTPError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RemoteEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from huggingface_hub.errors import StrictDataclassError as ConfigFieldError
+from safetensors import SafetensorError, safe_open
+from tokenizers import Tokenizer
+
+# What the libraries raise for a checkpoint that is damaged, incomplete, of an unknown architecture (KeyError,
+# ValueError), of weights in another shape (RuntimeError), or in need of a package (ImportError).
+_LOAD_ERRORS = (
+    *(OSError, ValueError, KeyError, ImportError, RuntimeError),
+    *(SafetensorError, ConfigFieldError),
+)
+# The HTTP library's own base class: huggingface_hub changed that library without changing its errors.
+_HTTP_ERROR: type[BaseException] = HfHubHTTPError.__bases__[0]
+_NETWORK_ERRORS: tuple[type[BaseException], ...] = (
+    *(HfHubHTTPError, _HTTP_ERROR, LocalEntryNotFoundError, OfflineModeIsEnabled),
+    *(ConnectionError, TimeoutError),
+)
+
+# The Hub answered, and what it said is no matter of trying again.
+_ANSWERS = (RemoteEntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError)
+
+_TOKENIZER = "tokenizer.json"
+_MODULES = "modules.json"
+_DIMENSIONS = ("embedding_dimension", "word_embedding_dimension")  # of a pooling, since version 6 and before
+# Numbers of a configuration without which there is no transformer.
+_COUNTS = ("hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size", "vocab_size")
+
+
+def is_network_error(error: BaseException) -> bool:
+    """Whether an error comes of a download that failed: libraries wrap the client's errors in their own."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        if isinstance(current, _NETWORK_ERRORS) and not isinstance(current, _ANSWERS):
+            return True
+        seen.add(id(current))
+        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+    return False
+
+
+def is_load_error(error: Exception) -> bool:
+    """Whether a library raises it for a checkpoint that is not as it should be, and not for want of memory.
+
+    The tokenizers library raises a bare Exception for all that it does not understand.
+    """
+    if isinstance(error, torch.OutOfMemoryError):
+        return False
+    return isinstance(error, (*_LOAD_ERRORS, *_NETWORK_ERRORS)) or type(error) is Exception
+
+
+def damaged_setting(path: str, revision: str | None = None) -> str | None:
+    """What is wrong with the JSON files of a checkpoint that say how it is put together, or None.
+
+    Args:
+        path: a local folder, or the name of a model on the Hub: of that, the files that were downloaded.
+
+    Returns:
+        File, field and what was found there, in one line.
+    """
+    find = _finder(path, revision)
+    checks: list[tuple[str, Callable[[Any], str | None]]] = [
+        ("config.json", _config_problem),
+        ("config_sentence_transformers.json", _prompts_problem),
+        ("sentence_bert_config.json", _length_problem("max_seq_length")),
+        ("tokenizer_config.json", _length_problem("model_max_length")),
+        (_MODULES, _modules_problem),
+    ]
+    for name, check in checks:
+        problem = _json_problem(find(name), check)
+        if problem is not None:
+            return problem
+    for folder, kind in _modules(find(_MODULES)):
+        check = _pooling_problem if kind.endswith(".Pooling") else _module_problem
+        problem = _json_problem(find(f"{folder}/config.json"), check)
+        if problem is not None:
+            return problem
+    return None
+
+
+def damaged_data(path: str, revision: str | None = None) -> str | None:
+    """What is wrong with the tokenizer's file or a file of weights, or None; asked when loading failed."""
+    find = _finder(path, revision)
+    tokenizer = find(_TOKENIZER)
+    if tokenizer is not None:
+        problem = (
+            _link_problem(tokenizer) or _json_problem(tokenizer, _is_object) or _tokenizer_problem(tokenizer)
+        )
+        if problem is not None:
+            return problem
+    for file in _weights(path, find):
+        problem = _link_problem(file) or _weights_problem(file)
+        if problem is not None:
+            return problem
+    return None
+
+
+def _finder(path: str, revision: str | None) -> Callable[[str], Path | None]:
+    """Name of a file → where it lies; None if it is not there, or was not downloaded."""
+    folder = Path(path)
+
+    def in_folder(name: str) -> Path | None:
+        file = folder / name
+        return file if file.exists() or file.is_symlink() else None
+
+    def in_cache(name: str) -> Path | None:
+        found = try_to_load_from_cache(path, name, revision=revision)
+        return Path(found) if isinstance(found, str) else None
+
+    return in_folder if folder.is_dir() else in_cache
+
+
+def _modules(modules: Path | None) -> Iterator[tuple[str, str]]:
+    """The sub-folders that modules.json names, with their modules' types; of a damaged one, none."""
+    if modules is None:
+        return
+    try:
+        content = json.loads(modules.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return
+    for entry in content if isinstance(content, list) else []:
+        if isinstance(entry, dict) and isinstance(folder := entry.get("path"), str) and folder:
+            yield folder, str(entry.get("type"))
+
+
+def _weights(path: str, find: Callable[[str], Path | None]) -> Iterator[Path]:
+    if Path(path).is_dir():
+        yield from sorted(Path(path).rglob("*.safetensors"))
+        return
+    for folder in ("", *(folder for folder, _ in _modules(find(_MODULES)))):
+        file = find(f"{folder}/model.safetensors" if folder else "model.safetensors")
+        if file is not None:
+            yield file
+
+
+def _json_problem(file: Path | None, check: Callable[[Any], str | None]) -> str | None:
+    if file is None:
+        return None
+    if (problem := _link_problem(file)) is not None:
+        return problem
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        return f"{file} cannot be read: {error.strerror or error}"
+    except UnicodeDecodeError:
+        return f"{file} is no text (UTF-8)"
+    except json.JSONDecodeError as error:
+        return f"{file} is not valid JSON (line {error.lineno}, column {error.colno}: {error.msg})"
+    except RecursionError:
+        return f"{file} is not valid JSON: it is nested too deep"
+    problem = check(content)
+    return None if problem is None else f"{file}: {problem}"
+
+
+def _link_problem(file: Path) -> str | None:
+    if file.is_symlink() and not file.exists():
+        return f"{file} is a link to {file.readlink()}, which does not exist"
+    return None
+
+
+def _is_object(content: Any) -> str | None:
+    return None if isinstance(content, dict) else f"expected an object, found {_shown(content)}"
+
+
+def _config_problem(content: Any) -> str | None:
+    problem = _is_object(content)
+    return problem or next((p for name in _COUNTS if (p := _count_problem(content, name)) is not None), None)
+
+
+def _count_problem(content: Mapping[str, Any], name: str) -> str | None:
+    value = content.get(name)
+    # Some architectures give a list, a number for each layer.
+    if value is None or isinstance(value, list) or (_is_whole(value) and value > 0):
+        return None
+    return f"field {name!r}: expected a whole number above 0, found {_shown(value)}"
+
+
+def _prompts_problem(content: Any) -> str | None:
+    problem = _is_object(content)
+    if problem is not None:
+        return problem
+    prompts = content.get("prompts")
+    if prompts is None:
+        return None
+    if not isinstance(prompts, dict) or not all(isinstance(p, str | None) for p in prompts.values()):
+        return f"field 'prompts': expected names with their prompts, found {_shown(prompts)}"
+    return None
+
+
+def _length_problem(name: str) -> Callable[[Any], str | None]:
+    def check(content: Any) -> str | None:
+        problem = _is_object(content)
+        if problem is not None:
+            return problem
+        value = content.get(name)
+        # Tokenizers without a limit say 1e30, which is no whole number in JSON.
+        if value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value > 0):
+            return None
+        return f"field {name!r}: expected a number of tokens above 0, found {_shown(value)}"
+
+    return check
+
+
+def _modules_problem(content: Any) -> str | None:
+    if not isinstance(content, list) or not content:
+        return f"expected a list of modules, found {_shown(content)}"
+    for number, entry in enumerate(content, 1):
+        for name in ("name", "path", "type"):
+            if not isinstance(entry, dict) or not isinstance(entry.get(name), str):
+                return f"module {number}, field {name!r}: expected a text, found {_shown(entry)}"
+    return None
+
+
+def _module_problem(content: Any) -> str | None:
+    problem = _is_object(content)
+    counts = (*_DIMENSIONS, "in_features", "out_features")
+    return problem or next((p for name in counts if (p := _count_problem(content, name)) is not None), None)
+
+
+def _pooling_problem(content: Any) -> str | None:
+    problem = _module_problem(content)
+    if problem is None and not any(name in content for name in _DIMENSIONS):
+        return f"field {_DIMENSIONS[0]!r} is missing"
+    return problem
+
+
+def _tokenizer_problem(file: Path) -> str | None:
+    try:
+        Tokenizer.from_file(str(file))
+    # The library raises a bare Exception for every kind of content that it does not understand.
+    except Exception as error:
+        return f"{file} is no tokenizer ({str(error).splitlines()[0] if str(error) else 'unreadable'})"
+    return None
+
+
+def _weights_problem(file: Path) -> str | None:
+    try:
+        with safe_open(file, framework="pt") as content:
+            if not list(content.keys()):
+                return f"{file} holds no weights"
+    except (SafetensorError, OSError) as error:
+        return f"{file} is damaged or cut off ({error})"
+    return None
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:59] + "…"
