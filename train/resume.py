@@ -236,7 +236,7 @@ def read_run(folder: Path) -> dict[str, Any]:
 
 
 def damage(folder: Path, name: str) -> list[str]:
-    """Fields of `config.yaml` or `run.json` that are not what the newest checkpoint keeps; [""] for all of them.
+    """Fields of `config.yaml` or `run.json` that are not what the newest checkpoint keeps; [""] for all.
 
     A checkpoint's copy has a checksum, these files have none.
     """

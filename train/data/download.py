@@ -23,6 +23,7 @@ from typing import IO, Any
 from train.data.published import GitHubData, PublishedFile
 from train.data.records import read_table
 from train.errors import DataMissingError, UserError
+from train.files import fingerprint
 from train.paths import is_file
 from train.text import one_line
 
@@ -285,9 +286,3 @@ def refused_by(read: Callable[[], object], path: Path) -> str | None:
     except UserError as error:
         return str(error).replace(f"{path}: ", "")
     return None
-
-
-def fingerprint(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 from train.data.download import LIMITS, DownloadError, differs, fetch, github_file, partial_file, refused_by
-from train.data.download import fingerprint as fingerprint
 from train.data.published import IDIOLINK, PIE
 from train.data.records import parse_json, read_json, read_records, read_text
 from train.errors import DataMissingError, UserError
