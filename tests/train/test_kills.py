@@ -129,8 +129,8 @@ def test_a_full_disk_is_said_and_loses_nothing(
     number = random.Random(f"{SEED} {what}").randint(1, whole.outcome.points.count(what))
     failed = attempts(Attempt(str(tmp_path / "run"), whole.options, at=number, what=what, how="full"))
     history = f"full at {what} {number}"
-    assert failed.status == 1, history
-    message = failed.output.rpartition("train.errors.UserError: ")[2]
+    assert failed.status == 2, history
+    message = failed.output.rpartition("error: ")[2]
     assert "File too large" in message or "No space left on device" in message, (history, failed.output)
     newest = max((int(path.name[5:]) for path in (tmp_path / "run").glob("step_*")), default=None)
     assert (f"whole: {tmp_path}/run/step_{newest}" if newest else "No checkpoint is saved yet") in message

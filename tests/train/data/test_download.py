@@ -75,7 +75,7 @@ def publish(data: GitHubData, copy: Path, served: Path) -> GitHubData:
             target = served / data.repo / file.revision / (file.path or path)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(local, target)
-            file = replace(file, sha256=file.sha256 and download.fingerprint(local))
+            file = replace(file, sha256=file.sha256 and fingerprint(local))
         files[path] = file
     return GitHubData(data.repo, files)
 
@@ -353,10 +353,10 @@ def test_the_sums_are_those_of_the_real_files(real_data: Path) -> None:
             if data is published.ASTITCH:
                 inside = Path(path).name if "Senses" in path else f"EN/{Path(path).name}"
             if file.sha256 is not None:
-                assert download.fingerprint(real_data / folder / inside) == file.sha256, path
+                assert fingerprint(real_data / folder / inside) == file.sha256, path
                 num_known += 1
     for path, sha256 in published.IDIOLINK.sha256.items():
-        assert download.fingerprint(real_data / "idiolink" / path.removeprefix("data/")) == sha256
+        assert fingerprint(real_data / "idiolink" / path.removeprefix("data/")) == sha256
     assert num_known == 21
 
 
@@ -454,7 +454,7 @@ def idiolink(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> It
     assert not cache.exists()
     served = tmp_path / "hub"
     shutil.copytree(sources.SAMPLE_ROOT / "idiolink", served / "data")
-    sums = {name: download.fingerprint(served / name) for name in IDIOLINK_FILES}
+    sums = {name: fingerprint(served / name) for name in IDIOLINK_FILES}
     data = HubData("Intellexus/IdioLink", "main", "IDIOM_IDIOLINK_REVISION", sums)
     monkeypatch.setattr(sources, "IDIOLINK", data)
     with serve({"datasets/Intellexus/IdioLink": served}) as hub:
@@ -498,7 +498,7 @@ def test_idiolink_in_the_cache(idiolink: Path, cache: Path) -> None:
     recorded.write_text(json.dumps(sums), encoding="utf-8")
     with pytest.raises(UserError, match=rf"{IDIOLINK_FILES[1]} differs from what was downloaded: delete"):
         sources.idiolink_root(None, sample=False)
-    sums[IDIOLINK_FILES[1]] = download.fingerprint(copy)  # as by a version that accepted it
+    sums[IDIOLINK_FILES[1]] = fingerprint(copy)  # as by a version that accepted it
     recorded.write_text(json.dumps(sums), encoding="utf-8")
     sources.idiolink_root(None, sample=False)
     assert copy.read_bytes() == (idiolink / IDIOLINK_FILES[1]).read_bytes()
