@@ -33,7 +33,7 @@ def main(output: str = "build/docs") -> None:
     import pdoc
 
     import train
-    from train.encoder import Encoder
+    from train.encoder.encoder import Encoder
 
     vars(train)["Encoder"] = Encoder  # which the package loads when it is first asked for it
     pdoc.render.configure(docformat="google", math=False, search=True, footer_text="idiomtune")

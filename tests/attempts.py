@@ -190,11 +190,11 @@ class Points:
         self._scoring = "scoring"
 
     def watch(self) -> None:
-        import train.build
-        import train.fine_tune
-        from train.encoder import Encoder
+        import train.factory
+        import train.recipes.fine_tune
+        from train.encoder.encoder import Encoder
 
-        forward, build = Encoder.embed, train.build.build_encoder
+        forward, build = Encoder.embed, train.factory.build_encoder
 
         def watched_forward(encoder: Encoder, *arguments: Any) -> Any:
             untrained = not (self._folder / "baseline.json").exists()
@@ -208,7 +208,7 @@ class Points:
             return build(*arguments)
 
         patch.object(Encoder, "embed", watched_forward).start()
-        patch.object(train.fine_tune, "build_encoder", watched_build).start()
+        patch.object(train.recipes.fine_tune, "build_encoder", watched_build).start()
         sys.addaudithook(self._on_event)
 
     def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:

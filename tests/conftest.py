@@ -10,10 +10,10 @@ import torch
 
 from tests.tiny_models import tiny_sentence_transformer
 from tests.tiny_runs import DRAWN, KEY
-from train.build import resolve_model_path
 from train.data.semeval2022 import FOLDER, SemEvalFiles
 from train.data.sources import SAMPLE_ROOT
-from train.encoder import Encoder
+from train.encoder.encoder import Encoder
+from train.factory import resolve_model_path
 
 ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may wait for a network

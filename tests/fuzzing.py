@@ -1,6 +1,6 @@
 """How much is tried where tests make up what they put in, and values that have broken programs before.
 
-By default a little, and the same each time. `FUZZ_EXAMPLES=5000 pytest tests/train/test_fuzz_settings.py` (or
+By default a little, and the same each time. `FUZZ_EXAMPLES=5000 pytest tests/train/config/test_fuzz_settings.py` (or
 another of these files) draws so many, anew each time.
 """
 

@@ -16,18 +16,18 @@ from torch.distributed.tensor import DTensor
 from tests.attempts import Attempt, Points
 from tests.tiny_families import CORPUS
 from tests.tiny_runs import composed, resume, train
-from train.begin import Gradients, parameter_groups
-from train.build import build_encoder, build_objective
-from train.device import place, start_processes
-from train.embedding import TrainedEmbeddings
-from train.encoder import Encoder
+from train.config import EvaluateSettings, TrainSettings, check
+from train.distributed.device import place, start_processes
+from train.distributed.sharding import local, shard
+from train.encoder.encoder import Encoder
 from train.errors import UserError
+from train.evaluation.suite import Suite
+from train.factory import build_encoder, build_objective
 from train.objectives import StepLog
-from train.prompts import Request
-from train.settings import EvaluateSettings, TrainSettings, check
-from train.sharding import local, shard
-from train.suite import Suite
-from train.zero_shot import zero_shot
+from train.recipes.evaluate import zero_shot
+from train.requests import Request
+from train.training.embedder import TrainedEmbeddings
+from train.training.setup import Gradients, parameter_groups
 
 # What accelerate makes of an `fsdp_config`; it does so for GPUs alone.
 FSDP = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}
@@ -46,7 +46,7 @@ def gradients(options: list[str], output: str, *, caching: bool = False, sharded
         encoder.checkpoint_activations()
     if sharded:
         assert processes.sharding is not None
-        shard(encoder, processes.sharding, processes.count)
+        shard(encoder, encoder.transformer, processes.sharding, processes.count)
     torch.manual_seed(processes.rank)  # what comes before a step must not matter
     embed = TrainedEmbeddings(encoder, accelerator, processes, seed=1, caching=caching)
     parameter_groups(encoder, objective.modules, settings.trainer)
@@ -85,7 +85,7 @@ def families(folders: list[str]) -> None:
             encoder = Encoder.from_pretrained(folder, device="cpu", tokens_per_forward=64)
             whole = dict(encoder.named_parameters())
             if is_sharded:
-                shard(encoder, processes.sharding, processes.count)
+                shard(encoder, encoder.transformer, processes.sharding, processes.count)
             embed = TrainedEmbeddings(encoder, accelerator, processes, seed=1)
             embeddings = embed(requests, 0)
             weights = torch.linspace(-1, 1, embeddings.numel()).view_as(embeddings)

@@ -16,7 +16,7 @@ from tests.bench.cases import grown, growth, usual
 from tests.bench.measure import Measured, Time, useful_operations
 from tests.bench.report import Run, Work, disagreements, summary, table
 from tests.bench.workload import Workload, splits
-from train.encoder import Encoder
+from train.encoder.encoder import Encoder
 
 
 @pytest.fixture(scope="module")

@@ -23,16 +23,17 @@ from PIL import Image
 from docs import api, results
 from tests.doc_pages import PAGES, blocks, inline, page_files, shell_lines
 from tests.programs import ROOT
-from train.cli import CONF, config_names, register_resolvers, rewrite_arguments
+from train.cli.arguments import rewrite_arguments
+from train.config import EvaluateSettings, PushSettings, TrainSettings, check
+from train.config.base import Section
+from train.config.compose import CONF, config_names, register_resolvers
+from train.config.search import SearchSettings
 from train.data.idiolink import Document
-from train.encoder import Encoder
-from train.mteb_tasks import IdioLinkRetrieval
+from train.encoder.encoder import Encoder
+from train.integrations.mteb import IdioLinkRetrieval
 from train.paired import main as paired
 from train.report import parse
-from train.resume import saved_config
-from train.settings import EvaluateSettings, PushSettings, TrainSettings, check
-from train.settings.base import Section
-from train.settings.search import SearchSettings
+from train.runs.resume import saved_config
 
 PROGRAMS: dict[str, tuple[str, type[Section]]] = {
     "train": ("config", TrainSettings),
@@ -314,6 +315,6 @@ def test_no_figure_is_left_open() -> None:
 def test_every_module_of_the_reference_can_be_imported() -> None:
     names = list(api.modules())
     assert len(names) > 100
-    assert {"idiomloss", "idiomloss.infonce", "train.encoder", "train.settings.model"} <= set(names)
+    assert {"idiomloss", "idiomloss.infonce", "train.encoder.encoder", "train.config.model"} <= set(names)
     for name in names:
         assert importlib.import_module(name).__doc__, name

@@ -20,11 +20,11 @@ if pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "tests"]):
     sys.exit("the examples' tests fail")
 import train
 assert Path(train.__file__).is_relative_to(Path.cwd())
-from train.cli import compose_config
+from train.config.compose import compose_config
 from train.evaluate import run as evaluate
-from train.fine_tune import fine_tune
-from train.runfolder import RunFolder
-from train.settings import TrainSettings, check
+from train.recipes.fine_tune import fine_tune
+from train.runs.folder import RunFolder
+from train.config import TrainSettings, check
 model = ["data=sample", "device=cpu", "model=pretrained", f"model.path={sys.argv[1]}"]
 config = compose_config(
     "config", "+experiment=contrast", *model, "benchmark=[semeval2022,rewording]", "trainer.max_steps=2",

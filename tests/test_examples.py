@@ -26,8 +26,8 @@ from idiomloss.sentence_transformers import (
     RankingTrainerLoss,
     group_columns,
 )
-from train.evaluators import SCORES_FILE
-from train.mteb_tasks import IdioLinkRetrieval
+from train.integrations.mteb import IdioLinkRetrieval
+from train.integrations.sentence_transformers import SCORES_FILE
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.programs import ROOT, assert_explained, run
-from train.cli import config_names
+from train.config.compose import config_names
 
 EXPERIMENTS = config_names("experiment")
 

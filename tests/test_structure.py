@@ -29,73 +29,140 @@ def touches(path: Path, *packages: str) -> set[str]:
     return {m for m in imports(path) if any(m == p or m.startswith(f"{p}.") for p in packages)}
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "idiomloss").rglob("*.py")), ids=lambda p: p.name)
-def test_losses_know_neither_trainer_nor_models(path: Path) -> None:
-    assert not touches(
-        path, "train", "transformers", "sentence_transformers", "hydra", "accelerate", "pydantic"
-    )
+# The plan of the house: each package and module right in train/ may import what stands on a lower line.
+FLOORS = """
+__init__ __main__ evaluate report push paired    entry points
+cli                                              command line → checked configuration; error → message
+recipes integrations                             whole programs; other people's frameworks
+factory hub                                      settings → objects; publishing
+training sweeps                                  the loop and what it keeps; runs of runs
+evaluation reports                               all benchmarks on one checkpoint; tables and pages of runs
+runs objectives benchmarks                       the run folder; a batch and its loss; scores from embeddings
+experts                                          AdMIRe's heads and towers
+encoder data config                              text → embedding; data sets; conf/ → settings
+io                                               files, text, messages, network
+distributed                                      processes, devices, sharded weights
+errors requests scores expressions idiomloss     the ground
+"""
+FLOOR = {
+    room: number
+    for number, line in enumerate(FLOORS.strip().splitlines())
+    for room in re.split(" {2,}", line)[0].split()
+}
+
+# What a room may not import, though it stands on a lower floor; and which libraries.
+WALLS = {
+    "idiomloss": ["train", "transformers", "sentence_transformers", "hydra", "accelerate", "pydantic"],
+    "objectives": ["train.encoder", "train.config", "sentence_transformers", "transformers", "accelerate"],
+    "benchmarks": ["train.encoder", "train.config", "sentence_transformers", "transformers", "accelerate"],
+    "reports": [
+        "train.encoder",
+        "train.benchmarks",
+        "torch",
+        "sentence_transformers",
+        "transformers",
+        "accelerate",
+    ],
+    "integrations": ["train.cli"],
+    "config": [
+        "torch",
+        "transformers",
+        "sentence_transformers",
+        "accelerate",
+        "numpy",
+        "scipy",
+        "matplotlib",
+    ],
+    "cli": ["torch", "transformers", "sentence_transformers", "accelerate", "numpy", "scipy", "matplotlib"],
+}
+EXCEPTIONS = {("reports/plots.py", "train.benchmarks")}  # for the type of what it draws
+TOUCH_HYDRA = ["cli/", "config/compose.py", "sweeps/"]
+TOUCH_MATPLOTLIB = ["reports/plots.py", "sweeps/plots.py"]
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "train" / "benchmarks").rglob("*.py")), ids=lambda p: p.name)
-def test_benchmarks_know_no_trainer_and_no_model(path: Path) -> None:
-    assert not touches(
-        path,
-        *("train.loop", "train.encoder", "train.suite", "train.objectives", "train.settings", "train.build"),
-        *("sentence_transformers", "transformers", "accelerate", "hydra"),
-    )
+def room(path: Path) -> str:
+    """`train/io/files.py` is in `io`, `train/errors.py` in `errors`."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return parts[0] if parts[0] == "idiomloss" else parts[1]
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "train" / "objectives").rglob("*.py")), ids=lambda p: p.name)
-def test_objectives_know_no_loop_and_no_model(path: Path) -> None:
-    assert not touches(
-        path,
-        *("train.loop", "train.encoder", "train.suite", "train.benchmarks", "train.settings", "train.build"),
-        *("sentence_transformers", "transformers", "accelerate", "hydra"),
-    )
+def room_of(module: str) -> str | None:
+    """The room of a module of this project."""
+    first, _, rest = module.partition(".")
+    return first if first == "idiomloss" else rest.partition(".")[0] or None if first == "train" else None
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "train" / "reports").rglob("*.py")), ids=lambda p: p.name)
-def test_reports_read_what_runs_left_and_load_no_model(path: Path) -> None:
-    assert not touches(
-        path,
-        *("torch", "sentence_transformers", "transformers", "accelerate", "hydra", "matplotlib"),
-        *("train.loop", "train.encoder", "train.suite", "train.benchmarks", "train.build", "train.plots"),
-    )
+def inside(path: Path) -> str:
+    return path.relative_to(ROOT / path.relative_to(ROOT).parts[0]).as_posix()
+
+
+def test_the_plan_names_every_room() -> None:
+    assert {room(path) for path in SOURCES} == FLOOR.keys()
+    assert len(FLOOR) <= 30
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=inside)
+def test_imports_run_down(path: Path) -> None:
+    own = room(path)
+    for module in imports(path):
+        other = room_of(module)
+        if other is not None and other != own:
+            assert FLOOR[own] < FLOOR[other], f"{inside(path)} imports {module}, which is no floor below it"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=inside)
+def test_walls_stand(path: Path) -> None:
+    kept_out = WALLS.get(room(path), [])
+    assert {(inside(path), module) for module in touches(path, *kept_out)} <= EXCEPTIONS
 
 
 def test_only_the_command_line_touches_hydra() -> None:
-    """And the sweeper, which is a part of it."""
-    found = [str(p.relative_to(ROOT / "train")) for p in SOURCES if touches(p, "hydra", "omegaconf")]
-    assert found == ["cli.py", "search/space.py", "search/sweeper.py"]
+    """And what composes its options, and the sweeper, which is a part of it."""
+    found = [inside(p) for p in SOURCES if touches(p, "hydra", "omegaconf")]
+    assert [f for f in found if not f.startswith(tuple(TOUCH_HYDRA))] == []
+
+
+def test_plots_are_drawn_in_one_place_each() -> None:
+    assert [inside(p) for p in SOURCES if touches(p, "matplotlib")] == TOUCH_MATPLOTLIB
 
 
 def test_mteb_is_asked_for_on_demand_alone() -> None:
     """It is an extra, and takes seconds to import."""
-    assert [p.name for p in SOURCES if touches(p, "mteb", "datasets")] == ["mteb_tasks.py"]
-    assert not [p.name for p in SOURCES if touches(p, "train.mteb_tasks", "idiomloss.sentence_transformers")]
+    assert [inside(p) for p in SOURCES if touches(p, "mteb", "datasets")] == ["integrations/mteb.py"]
+    asked = ("train.integrations.mteb", "idiomloss.sentence_transformers")
+    assert not [inside(p) for p in SOURCES if touches(p, *asked)]
 
 
-LIGHT = (
-    *("__init__", "__main__", "evaluate", "report", "push", "cli", "search.sweeper", "resume"),
-    *("scorekeys", "errors", "paths"),
-    "processes",
-)
+ENTRY_POINTS = ("train", "train.__main__", "train.evaluate", "train.report", "train.push")
+HEAVY = {
+    "torch",
+    "transformers",
+    "sentence_transformers",
+    "accelerate",
+    "numpy",
+    "scipy",
+    "matplotlib",
+    "optuna",
+}
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        *(ROOT / "train" / f"{name.replace('.', '/')}.py" for name in LIGHT),
-        *sorted((ROOT / "train" / "settings").rglob("*.py")),
-    ],
-    ids=lambda p: f"{p.parent.name}/{p.stem}",
-)
-def test_what_answers_config_errors_imports_nothing_heavy(path: Path) -> None:
-    heavy = ("torch", "transformers", "sentence_transformers", "accelerate", "numpy", "scipy", "matplotlib")
-    light = {"train", *(f"train.{name}" for name in LIGHT)}
-    found = {m for m in imports(path, top_level=True) if not m.startswith("train.settings")}
-    assert not {m for m in found if m.split(".")[0] in heavy}
-    assert {m for m in found if m.startswith("train")} <= light
+def test_what_answers_config_errors_imports_nothing_heavy() -> None:
+    """Whatever an entry point imports at its start, however far down."""
+    seen: set[str] = set()
+    waiting = list(ENTRY_POINTS)
+    while waiting:
+        module = waiting.pop()
+        if module in seen:
+            continue
+        seen.add(module)
+        base = ROOT / module.replace(".", "/")
+        path = base.with_suffix(".py") if base.with_suffix(".py").is_file() else base / "__init__.py"
+        if not path.is_file():  # a name in a module
+            continue
+        found = imports(path, top_level=True)
+        assert not {m for m in found if m.split(".")[0] in HEAVY}, module
+        waiting += [m for m in found if room_of(m)]
+        waiting += [".".join(module.split(".")[:depth]) for depth in range(1, module.count(".") + 1)]
 
 
 def test_every_module_says_what_it_is_for() -> None:

@@ -11,13 +11,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from train.checkpoint import checkpoints, read_state
-from train.cli import compose_config
-from train.fine_tune import fine_tune
+from train.config import TrainSettings, check
+from train.config.compose import compose_config
 from train.objectives.idiolink import IdioLinkObjective
-from train.resume import saved_config
-from train.runfolder import RunFolder
-from train.settings import TrainSettings, check
+from train.recipes.fine_tune import fine_tune
+from train.runs.folder import RunFolder
+from train.runs.resume import saved_config
+from train.training.checkpoint import checkpoints, read_state
 
 KEY = "idiolink/val/sentence/ndcg@10"
 # Tuples drawn anew each epoch, sentence queries: what is quick, and works for a batch of any size.

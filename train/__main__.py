@@ -5,10 +5,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from train.cli import experiment_name, launch, overrides, record_start, run_folder, search
-from train.processes import rank_of_launch
-from train.resume import saved_config
-from train.settings import TrainSettings, check
+from train.cli.folders import record_start, run_folder
+from train.cli.launch import experiment_name, launch, overrides, search
+from train.config import TrainSettings, check
+from train.distributed.processes import rank_of_launch
+from train.runs.resume import saved_config
 
 
 def run(config: dict[str, Any]) -> float:
@@ -17,8 +18,8 @@ def run(config: dict[str, Any]) -> float:
     if config["resume"] is not None:
         config = saved_config(folder.path, config, experiment_name(), overrides())
     settings: TrainSettings = check(TrainSettings, config)
-    from train.fine_tune import fine_tune  # heavy: after the configuration is known to be right
-    from train.interrupts import Pruned
+    from train.errors import Pruned
+    from train.recipes.fine_tune import fine_tune  # heavy: after the configuration is known to be right
 
     try:
         best = fine_tune(
@@ -39,7 +40,7 @@ def _trial(settings: TrainSettings) -> Callable[[dict[str, float]], None] | None
     found = search()
     if found is None:
         return None
-    from train.search.trial import trial_report
+    from train.sweeps.trial import trial_report
 
     return trial_report(*found, settings.trainer.monitor)
 

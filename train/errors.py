@@ -10,3 +10,11 @@ class UserError(Exception):
 
 class DataMissingError(UserError):
     """A dataset lies nowhere and cannot be downloaded: a benchmark on it can be left out, and said so."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """The run was asked to stop; in training it has saved a checkpoint."""
+
+
+class Pruned(Exception):  # noqa: N818  an outcome, no error
+    """A search gave the run up after an evaluation that is saved: others were better by then."""

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from train.cli import launch
-from train.settings import EvaluateSettings, check
+from train.cli.launch import launch
+from train.config import EvaluateSettings, check
 
 
 def run(config: dict[str, Any]) -> None:
     """Score one model."""
     settings: EvaluateSettings = check(EvaluateSettings, config)
-    from train.zero_shot import zero_shot  # heavy: after the configuration is known to be right
+    from train.recipes.evaluate import zero_shot  # heavy: after the configuration is known to be right
 
     zero_shot(settings, config)
 

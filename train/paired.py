@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from train.data.records import read_text
 from train.errors import UserError
-from train.scorekeys import ADMIRE_METRICS
-from train.statistics import compare
-from train.text import text_lines
+from train.io.records import read_text
+from train.io.text import text_lines
+from train.reports.statistics import compare
+from train.scores import ADMIRE_METRICS
 
 
 def by_item(

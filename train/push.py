@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from train.cli import launch
-from train.settings import PushSettings, check
+from train.cli.launch import launch
+from train.config import PushSettings, check
 
 
 def run(config: dict[str, Any]) -> None:
     """Push one checkpoint, or show what would be pushed."""
     settings: PushSettings = check(PushSettings, config)
-    from train.hub_push import push_checkpoint  # heavy: after the configuration is known to be right
+    from train.hub.push import push_checkpoint  # heavy: after the configuration is known to be right
 
     push_checkpoint(settings)
 

@@ -74,7 +74,7 @@ def report(arguments: Arguments) -> Path:
         UserError: if there is nothing to report, or the files cannot be written.
     """
     # Scipy and pydantic take a second: not for --help and slips.
-    from train.files import write_text
+    from train.io.files import write_text
     from train.reports.compare import compare_groups, compare_to_untrained, paired_notes
     from train.reports.groups import data_notes, group_runs
     from train.reports.page import PAGE, page

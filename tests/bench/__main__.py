@@ -24,10 +24,10 @@ from tests.bench.measure import Measured, Time, matmul_rate, peak_memory, useful
 from tests.bench.plot import plot
 from tests.bench.report import LEGEND, Run, Work, disagreements, summary, table
 from tests.bench.workload import MODES, ROOT, Workload, batches, real_data, set_threads, splits
-from train.build import resolve_model_path
 from train.data.idiolink import document_request, query_request
-from train.loading import load_model
-from train.prompts import Prompts
+from train.encoder.loading import load_model
+from train.encoder.prompts import Prompts
+from train.factory import resolve_model_path
 
 MODULES = {"ours": "ours", "sentence_transformers": "library", "predecessor": "predecessor"}
 SAMPLE_BATCH_SIZE = 8  # the sample has 24 tuples

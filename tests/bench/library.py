@@ -32,7 +32,7 @@ from tests.bench.workload import (
     temperature,
     without_dropout,
 )
-from train.build import resolve_model_path
+from train.factory import resolve_model_path
 
 
 class _NotedLoss(MultipleNegativesRankingLoss):

@@ -9,14 +9,14 @@ from typing import Any
 
 from tests.bench.measure import Measured, Steps, Time
 from tests.bench.workload import Workload, without_dropout
-from train.build import build_benchmarks, build_encoder, build_objective
-from train.device import place, start_processes
-from train.encoder import Encoder
-from train.loop import train_loop
-from train.retention import Retention
-from train.runfolder import RunFolder
-from train.settings import TrainSettings
-from train.suite import Scorecard, Suite
+from train.config import TrainSettings
+from train.distributed.device import place, start_processes
+from train.encoder.encoder import Encoder
+from train.evaluation.suite import Scorecard, Suite
+from train.factory import build_benchmarks, build_encoder, build_objective
+from train.runs.folder import RunFolder
+from train.training.loop import train_loop
+from train.training.regularization import Retention
 
 
 class _TimedSuite(Suite):

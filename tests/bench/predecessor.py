@@ -32,9 +32,9 @@ from tests.bench.workload import (
     temperature,
     without_dropout,
 )
-from train.build import resolve_model_path
+from train.config import TrainSettings
 from train.data.idiolink import INSTRUCTION, Query, Split, is_relevant
-from train.settings import TrainSettings
+from train.factory import resolve_model_path
 
 
 def run(workload: Workload) -> Measured:

@@ -14,12 +14,12 @@ from torch import nn
 from transformers import get_linear_schedule_with_warmup
 
 from tests.tiny_runs import composed
-from train.build import build_objective
+from train.config import TrainSettings, check
 from train.data.idiolink import Split, load_split
 from train.data.sources import idiolink_root
 from train.data.tuples import read_released, released_file
-from train.scorekeys import QueryMode
-from train.settings import TrainSettings, check
+from train.factory import build_objective
+from train.scores import QueryMode
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MODES: tuple[QueryMode, ...] = ("sentence", "span", "instruction_sentence", "instruction_span")

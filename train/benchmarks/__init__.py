@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from train.prompts import Request
+from train.requests import Request
 
 
 @dataclass(frozen=True)

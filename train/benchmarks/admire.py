@@ -14,15 +14,15 @@ from torch.nn import functional
 from train.benchmarks import BenchmarkResult
 from train.benchmarks.ordering import graded_ndcg, predicted_ranks, rank_difference, top1_accuracy
 from train.data.admire import NUM_IMAGES, Item, ItemSplit
-from train.prompts import Request
-from train.scorekeys import ADMIRE_SENSES, AdmireMode, admire_key
+from train.requests import Request
+from train.scores import ADMIRE_SENSES, AdmireMode, admire_key
 
 
 class AdmireBenchmark:
     """Ranks an item's five images by the cosine of their captions with its sentence.
 
     What a text encoder can do without seeing an image. Scores are means over items, all and by sense, under
-    the keys of :mod:`train.scorekeys`. Of equal cosines the image that comes first in the table ranks first.
+    the keys of :mod:`train.scores`. Of equal cosines the image that comes first in the table ranks first.
 
     Args:
         splits: from :func:`train.data.admire.read_items`; one without gold gives predictions only.

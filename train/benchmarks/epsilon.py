@@ -14,8 +14,8 @@ from torch import Tensor
 from train.benchmarks import BenchmarkResult, Distributions
 from train.benchmarks.epsilon_pairs import Array, Block, Measured, Pairs, Unit, block_of, shuffled_differences
 from train.data.ncimp import WORDS, Compound, Ncimp
-from train.prompts import Request, Role
-from train.scorekeys import EPSILON_CLASSES, EPSILON_WORDS, EpsilonLanguage, epsilon_key
+from train.requests import Request, Role
+from train.scores import EPSILON_CLASSES, EPSILON_WORDS, EpsilonLanguage, epsilon_key
 
 SIGNIFICANT = 0.05
 

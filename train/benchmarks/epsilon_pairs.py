@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from train.scorekeys import EpsilonLanguage
+from train.scores import EpsilonLanguage
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]

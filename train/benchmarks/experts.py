@@ -13,9 +13,9 @@ from train.benchmarks import BenchmarkResult
 from train.benchmarks.admire import add_order
 from train.data.admire import ItemSplit
 from train.data.astitch import UsageCorpus
-from train.experts import Experts
-from train.prompts import Request
-from train.scorekeys import GOLD_SENSE, MAJORITY, AStitchSplit, admire_key
+from train.experts.heads import Experts
+from train.requests import Request
+from train.scores import GOLD_SENSE, MAJORITY, AStitchSplit, admire_key
 
 
 class ExpertsBenchmark:

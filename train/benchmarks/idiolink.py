@@ -21,8 +21,8 @@ from train.data.idiolink import (
     document_request,
     query_request,
 )
-from train.prompts import Request, Role
-from train.scorekeys import (
+from train.requests import Request, Role
+from train.scores import (
     IDIOLINK_RELEVANT_USAGES,
     VECTORS_PER_DOCUMENT,
     Bm25Mode,
@@ -49,7 +49,7 @@ class IdioLinkBenchmark:
         diagnosis: also say where sense documents rank, what outranks them, and whether the model knows the
             idioms' meanings, see :mod:`train.benchmarks.senses`.
 
-    Scores are means over queries, under the keys of :mod:`train.scorekeys`; a slice without queries
+    Scores are means over queries, under the keys of :mod:`train.scores`; a slice without queries
     has no key. Relevant documents are those of the query's idiom in its meaning; R is their number.
 
     References:

@@ -13,8 +13,8 @@ from torch.nn import functional
 
 from train.benchmarks import BenchmarkResult
 from train.data.semeval2022 import PairSplit
-from train.prompts import Request
-from train.scorekeys import semeval_key
+from train.requests import Request
+from train.scores import semeval_key
 
 _ROUNDING = 1e-6  # of cosines of embeddings in float32
 

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from idiomloss import cosine_similarity
 from train.data.idiolink import Document, Split, document_request
-from train.prompts import Request
-from train.scorekeys import IDIOLINK_USAGES, diagnosis_key, knowledge_key
+from train.requests import Request
+from train.scores import IDIOLINK_USAGES, diagnosis_key, knowledge_key
 
 
 def rank_scores(split: Split, mode: str, ranking: Tensor) -> dict[str, float]:

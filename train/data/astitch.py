@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from train.data.download import github_file
-from train.data.idioms import find_expression, plain_expression
 from train.data.published import ASTITCH
-from train.data.records import describe, read_table
 from train.errors import UserError
+from train.expressions import find_expression, plain_expression
+from train.io.records import describe, read_table
 
 log = logging.getLogger(__name__)
 
@@ -168,7 +168,7 @@ def read_usages(files: AStitchFiles, names: Sequence[UsageFile]) -> UsageCorpus:
 
 
 def read_senses(path: Path) -> dict[str, Meanings]:
-    """Meanings by compound, as :func:`~train.data.idioms.plain_expression` spells it.
+    """Meanings by compound, as :func:`~train.expressions.plain_expression` spells it.
 
     Raises:
         UserError: naming file, row and field of what is wrong: an empty field, a compound twice.

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from train.data.published import GitHubData, PublishedFile
-from train.data.records import read_table
 from train.errors import DataMissingError, UserError
-from train.files import fingerprint
-from train.paths import is_file
-from train.text import one_line
+from train.io.files import fingerprint
+from train.io.paths import is_file
+from train.io.records import read_table
+from train.io.text import one_line
 
 log = logging.getLogger(__name__)
 

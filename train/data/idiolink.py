@@ -14,12 +14,12 @@ from typing import Annotated, Literal, Self, cast
 import numpy as np
 from pydantic import BaseModel, ConfigDict, StringConstraints, field_validator, model_validator
 
-from train.data.idioms import plain_expression
-from train.data.records import describe, name_record, read_records
 from train.errors import UserError
-from train.paths import is_folder
-from train.prompts import Pooling, Request, Role, find_span
-from train.scorekeys import QueryMode, TrainDocumentMode, TrainQueryMode
+from train.expressions import plain_expression
+from train.io.paths import is_folder
+from train.io.records import describe, name_record, read_records
+from train.requests import Pooling, Request, Role, find_span
+from train.scores import QueryMode, TrainDocumentMode, TrainQueryMode
 
 Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 Meaning = Literal["literal", "idiomatic"]

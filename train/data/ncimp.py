@@ -21,9 +21,9 @@ from typing import Any, Literal
 
 from train.data.download import github_file
 from train.data.published import NCIMP
-from train.data.records import describe, parse_list, read_table
 from train.errors import UserError
-from train.scorekeys import EPSILON_CLASSES, EpsilonLanguage
+from train.io.records import describe, parse_list, read_table
+from train.scores import EPSILON_CLASSES, EpsilonLanguage
 
 FOLDER = "ncimp"
 NUM_SENTENCES = 3

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from train.data.idiolink import Document
-from train.data.records import describe, read_table
 from train.errors import UserError
+from train.io.records import describe, read_table
 
 _LABELS = ("O", "B", "I")
 _COLUMNS = ("Idiom", "Sense", "Idiomatic_Sent", "Literal_Sent", "Idiomatic_Label", "Literal_Label")

@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from train.data.download import github_file
-from train.data.idioms import find_expression
 from train.data.published import SEMEVAL2022
-from train.data.records import describe, read_table
 from train.errors import UserError
-from train.scorekeys import SemEvalSplit
+from train.expressions import find_expression
+from train.io.records import describe, read_table
+from train.scores import SemEvalSplit
 
 FOLDER = "semeval2022_task2b"
 TRAIN_FILE = "SubTaskB/TrainData/train_data.csv"

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from train.data.download import LIMITS, DownloadError, differs, fetch, github_file, partial_file, refused_by
 from train.data.published import IDIOLINK, PIE
-from train.data.records import parse_json, read_json, read_records, read_text
 from train.errors import DataMissingError, UserError
-from train.files import fingerprint
-from train.paths import expanded, is_file, is_folder
+from train.io.files import fingerprint
+from train.io.paths import expanded, is_file, is_folder
+from train.io.records import parse_json, read_json, read_records, read_text
 
 log = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ def _fetch_idiolink(staged: Path, revision: str, sums: Mapping[str, str]) -> dic
     # Heavy, and needed once.
     from huggingface_hub import get_token, hf_hub_url
 
-    from train.hub import HubError, dataset_files
+    from train.io.hub import HubError, dataset_files
 
     try:
         commit, names = dataset_files(IDIOLINK.repo, revision)

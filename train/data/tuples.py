@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from train.data.idiolink import Document, Split
-from train.data.records import describe, parse_json, read_text
 from train.errors import UserError
+from train.io.records import describe, parse_json, read_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
-from train.prompts import Request
+from train.requests import Request
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Objective(Protocol):
 
         The loop optimises it, checkpoints hold it, and resuming restores it. A part of it that
         :class:`Publishes` is also written to where users find it. Scores that need it come of a benchmark
-        that holds the same module: :func:`train.build.own_benchmarks` makes it.
+        that holds the same module: :func:`train.factory.own_benchmarks` makes it.
         """
         ...
 

@@ -13,7 +13,7 @@ from idiomloss import AdaptiveTripletLoss, GroupLabels, group_steps, label_group
 from train.data.semeval2022 import Group
 from train.errors import UserError
 from train.objectives import Batch, ObjectiveLoss
-from train.prompts import Request
+from train.requests import Request
 
 
 @dataclass(frozen=True)

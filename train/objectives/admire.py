@@ -14,12 +14,12 @@ from torch.nn import functional
 from idiomloss import cosine_similarity
 from train.data.admire import Item
 from train.data.astitch import Meanings, Usage
-from train.data.idioms import plain_expression
 from train.errors import UserError
-from train.experts import Experts
+from train.experts.heads import Experts
+from train.expressions import plain_expression
 from train.objectives import Batch, Mean, ObjectiveLoss
 from train.objectives.steps import shuffled_steps
-from train.prompts import Request
+from train.requests import Request
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class AdmireObjective:
         experts: what is trained, beside the encoder.
         items: with sense and gold order.
         usages: none of a compound that is to be unseen.
-        meanings: by compound, as :func:`train.data.idioms.plain_expression` spells it.
+        meanings: by compound, as :func:`train.expressions.plain_expression` spells it.
         rank_loss: scores (B, 5), gold ranks (B, 5) → scalar.
         batch_size: items an optimizer step.
         usages_per_item: sentences of AStitch that come with an item.

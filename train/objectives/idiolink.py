@@ -18,8 +18,8 @@ from train.data.tuples import TrainingTuple
 from train.errors import UserError
 from train.objectives import Batch, ObjectiveLoss
 from train.objectives.steps import balanced_steps, shuffled_steps
-from train.prompts import Request
-from train.scorekeys import TrainDocumentMode, TrainQueryMode
+from train.requests import Request
+from train.scores import TrainDocumentMode, TrainQueryMode
 
 
 @dataclass(frozen=True)

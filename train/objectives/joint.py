@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from train.objectives import Batch, Objective, ObjectiveLoss
-from train.prompts import Request
+from train.requests import Request
 
 
 class JointObjective:

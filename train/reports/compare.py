@@ -14,7 +14,15 @@ import numpy as np
 
 from train.reports.groups import Group
 from train.reports.runs import Run, read_lines
-from train.scorekeys import (
+from train.reports.statistics import (
+    Array,
+    interval,
+    mean_interval,
+    permutation_p,
+    resampled_counts,
+    resampled_spearman,
+)
+from train.scores import (
     ADMIRE_METRICS,
     IDIOLINK_METRICS,
     SEMEVAL_LANGUAGES,
@@ -22,14 +30,6 @@ from train.scorekeys import (
     admire_key,
     idiolink_key,
     semeval_key,
-)
-from train.statistics import (
-    Array,
-    interval,
-    mean_interval,
-    permutation_p,
-    resampled_counts,
-    resampled_spearman,
 )
 
 BENCHMARKS = ("idiolink", "semeval2022", "admire")  # those with results of each query that mean something

@@ -15,10 +15,10 @@ from PIL import Image
 
 from train.data.admire import FOLDER, find_image, read_items
 from train.errors import UserError
-from train.files import fingerprint
+from train.io.files import fingerprint
 from train.reports.groups import data_files
 from train.reports.runs import Run, read_lines
-from train.scorekeys import ADMIRE_CV_SPLIT
+from train.scores import ADMIRE_CV_SPLIT
 
 _PER_LIST = 4  # queries shown as worst, best, …
 _FIRST = 5  # documents shown of each

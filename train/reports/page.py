@@ -14,14 +14,14 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from train.files import write_text
+from train.io.files import write_text
 from train.reports.charts import Line, css, line_chart
 from train.reports.compare import Difference, Paired, compare_to_untrained, is_main, paired_notes
 from train.reports.examples import PictureItem, Retrieval, damaged_records, data_uri, pictures, retrieval
 from train.reports.groups import Group, data_files, group_runs, show
 from train.reports.runs import Run, read_lines, read_run, sample_note
 from train.reports.tables import PAIRED_HEADS, paired_cells, paper_tables, verdict
-from train.scorekeys import smaller_is_better
+from train.scores import smaller_is_better
 
 log = logging.getLogger(__name__)
 

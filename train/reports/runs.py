@@ -13,8 +13,8 @@ from typing import Any
 import yaml
 
 from train.errors import UserError
-from train.tables import SAMPLE_NOTE
-from train.text import text_lines
+from train.io.text import text_lines
+from train.reports.console import SAMPLE_NOTE
 
 _DEPTH = 3  # folders of folders of runs
 _WITHOUT_FOLDER = "left no folder: it failed before it started, or was not reached"

@@ -11,7 +11,7 @@ from typing import get_args
 
 from train.reports.compare import Difference, Paired
 from train.reports.groups import Group, Value
-from train.scorekeys import (
+from train.scores import (
     EPSILON_CLASSES,
     SEMEVAL_LANGUAGES,
     SEMEVAL_SUBSETS,

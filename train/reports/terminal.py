@@ -11,7 +11,7 @@ from rich.text import Text
 from train.reports.compare import Paired
 from train.reports.groups import Group
 from train.reports.tables import PAIRED_HEADS, Table, paired_cells, verdict
-from train.scorekeys import smaller_is_better
+from train.scores import smaller_is_better
 
 _COLOURS = {"better": "green", "worse": "red", "": ""}
 

@@ -13,14 +13,14 @@ import torch
 
 from tests.tiny_runs import composed
 from train.benchmarks.admire import AdmireBenchmark
-from train.build import build_benchmarks
+from train.config import EvaluateSettings, check
 from train.data.admire import Candidate, Item, ItemSplit, read_items
 from train.data.sources import SAMPLE_ROOT
-from train.encoder import Encoder
+from train.encoder.encoder import Encoder
 from train.errors import UserError
-from train.scorekeys import admire_keys
-from train.settings import EvaluateSettings, check
-from train.suite import Suite
+from train.evaluation.suite import Suite
+from train.factory import build_benchmarks
+from train.scores import admire_keys
 
 
 def item(number: int, sense: str | None, gold: tuple[int, ...] | None) -> Item:

@@ -11,9 +11,9 @@ from train.benchmarks import multivector
 from train.benchmarks.idiolink import IdioLinkBenchmark
 from train.benchmarks.multivector import mean_of_best, windows, words_within
 from train.data.idiolink import load_split
-from train.encoder import Encoder
-from train.scorekeys import idiolink_keys
-from train.suite import Suite
+from train.encoder.encoder import Encoder
+from train.evaluation.suite import Suite
+from train.scores import idiolink_keys
 
 
 def test_windows_of_words() -> None:

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from train.benchmarks.semeval2022 import SemEvalBenchmark
 from train.data.semeval2022 import Gold, Pair, PairSplit, SemEvalFiles, read_pairs
-from train.encoder import Encoder
-from train.suite import Suite
+from train.encoder.encoder import Encoder
+from train.evaluation.suite import Suite
 
 
 def split(gold: list[Gold] | None, num: int = 5, name: str = "dev") -> PairSplit:

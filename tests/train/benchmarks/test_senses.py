@@ -11,8 +11,8 @@ import torch
 from train.benchmarks.idiolink import IdioLinkBenchmark
 from train.benchmarks.senses import Knowledge, rank_scores
 from train.data.idiolink import Document, Query, Split, load_split
-from train.encoder import Encoder
-from train.suite import Suite
+from train.encoder.encoder import Encoder
+from train.evaluation.suite import Suite
 
 
 def fields(id_: str, idiom: str, usage: str) -> dict[str, Any]:

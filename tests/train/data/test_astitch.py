@@ -11,10 +11,10 @@ import pytest
 from train.data import astitch
 from train.data.admire import read_items
 from train.data.astitch import AStitchFiles, UsageFile, read_senses, read_usages
-from train.data.idioms import plain_expression
 from train.data.published import GitHubData
 from train.data.sources import SAMPLE_ROOT
 from train.errors import UserError
+from train.expressions import plain_expression
 
 TRAIN: list[UsageFile] = ["train_zero_shot"]
 SENSES = [

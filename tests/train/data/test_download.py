@@ -29,6 +29,7 @@ from train.data.ncimp import SCORES_FILE, NcimpFiles, read_ncimp
 from train.data.published import GitHubData, HubData, PublishedFile
 from train.data.semeval2022 import FOLDER, TRAIN_FILE, SemEvalFiles, read_groups, read_pairs
 from train.errors import DataMissingError, UserError
+from train.io.files import fingerprint
 
 CONTENT = b'name,text\r\none,"A sentence, with a comma."\r\ntwo,Another.\r\n' * 50
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -529,7 +530,7 @@ def test_paths_that_leave_the_folder_are_not_fetched(
     (tmp_path / "outside.json").write_text("[]", encoding="utf-8")
     (idiolink / "data" / "x y").mkdir()
     (idiolink / "data" / "x y" / "indexes.json").write_text("[]", encoding="utf-8")
-    from train import hub
+    from train.io import hub
 
     asked = hub.dataset_files
 

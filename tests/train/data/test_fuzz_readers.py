@@ -23,14 +23,14 @@ from tests.fuzzing import FUZZED, TEXTS, VALUES
 from train.data.admire import read_items
 from train.data.astitch import AStitchFiles, read_senses, read_usages
 from train.data.idiolink import load_split
-from train.data.idioms import ExpressionIndex, find_expression
 from train.data.ncimp import SCORES_FILE, NcimpFiles, read_ncimp
 from train.data.pie import read_pie
 from train.data.semeval2022 import SemEvalFiles, read_groups, read_pairs
 from train.data.sources import SAMPLE_ROOT, dataset_folder, idiolink_root
 from train.data.tuples import read_released
 from train.errors import UserError
-from train.text import text_lines
+from train.expressions import ExpressionIndex, find_expression
+from train.io.text import text_lines
 
 PIE = [
     "Idiom,Sense,Idiomatic_Sent,Literal_Sent,Idiomatic_Label,Literal_Label",

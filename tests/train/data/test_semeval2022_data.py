@@ -11,7 +11,7 @@ import pytest
 
 from train.data.semeval2022 import ONE_SHOT_FILE, TRAIN_FILE, SemEvalFiles, read_groups, read_pairs
 from train.errors import UserError
-from train.scorekeys import SemEvalSplit
+from train.scores import SemEvalSplit
 
 HEADER = [
     "ID",

@@ -12,7 +12,7 @@ from tests.fake_hub import serve
 from tests.programs import assert_explained, run
 from train.data.sources import SAMPLE_ROOT, idiolink_root
 from train.errors import UserError
-from train.files import fingerprint
+from train.io.files import fingerprint
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from train.data.idiolink import Document, Split, load_split, query_request
 from train.data.tuples import TrainingTuple, draw_tuples, read_released, released_file
 from train.errors import UserError
 from train.objectives.idiolink import IdioLinkObjective
-from train.prompts import Request
+from train.requests import Request
 
 
 @pytest.fixture(scope="module")

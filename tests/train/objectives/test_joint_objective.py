@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from train.objectives import Batch, ObjectiveLoss
 from train.objectives.joint import JointObjective
-from train.prompts import Request
+from train.requests import Request
 
 
 class Part:

@@ -1,0 +1,176 @@
+"""What becomes of the command line before Hydra sees it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from train.cli.arguments import rewrite_arguments
+from train.config import TrainSettings, check
+from train.config.compose import compose_config
+from train.errors import UserError
+from train.runs.resume import find_run, saved_config
+
+MODELS = ["minilm", "pretrained"]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["model=minilm"], ["model=minilm"]),
+        (["model=unknown"], ["model=unknown"]),  # left to Hydra, which lists what there is
+        (
+            ["model=intfloat/e5-base-v2", "seed=1"],
+            ["model=pretrained", "model.path='intfloat/e5-base-v2'", "seed=1"],
+        ),
+        (["model='a/b'"], ["model=pretrained", "model.path='a/b'"]),
+        (["model=/x/it's here"], ["model=pretrained", "model.path='/x/it\\'s here'"]),
+        (["model.path=a/b"], ["model.path='a/b'"]),
+        (["run_dir=x=y", "seed=1"], ["run_dir='x=y'", "seed=1"]),
+        (["data.root=null"], ["data.root=null"]),
+        (["-m", "model=a/b,c/d"], ["-m", "model=pretrained", "model.path='a/b','c/d'"]),
+        (["-m", "model=minilm,pretrained"], ["-m", "model=minilm,pretrained"]),
+    ],
+)
+def test_model_paths(given: list[str], expected: list[str]) -> None:
+    assert rewrite_arguments(given, MODELS) == expected
+
+
+def test_model_folder_without_a_slash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    assert rewrite_arguments(["model=mine"], MODELS) == ["model=pretrained", "model.path='mine'"]
+
+
+@pytest.mark.parametrize("argument", ["run_dir=x", "resume=x"])
+def test_one_folder_for_several_runs_is_refused(argument: str, tmp_path: Path) -> None:
+    for name in ("config.yaml", "run.json"):
+        (tmp_path / name).write_text("{}", encoding="utf-8")
+    argument = argument.replace("=x", f"={tmp_path}")
+    with pytest.raises(UserError, match="each in a folder of its own"):
+        rewrite_arguments(["-m", argument, "seed=1,2"], MODELS)
+
+
+def test_a_folder_that_holds_a_run_or_cannot_be_made_is_refused_first(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"status": "finished"}', encoding="utf-8")
+    with pytest.raises(UserError, match="already holds a run"):
+        rewrite_arguments([f"run_dir={tmp_path}"], MODELS)
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="cannot be made"):
+        rewrite_arguments([f"run_dir={tmp_path / 'file'}"], MODELS)
+
+
+def test_resume_in_another_folder_or_with_debug_is_refused(run_folder: Path, tmp_path: Path) -> None:
+    composed = {"run_dir": str(tmp_path / "other")}
+    with pytest.raises(UserError, match=r"run_dir: .*other, but the run is in"):
+        saved_config(run_folder, composed, "default", ["run_dir=other"])
+    assert saved_config(run_folder, {"run_dir": str(run_folder)}, "default", ["run_dir=x"])["seed"] == 42
+    with pytest.raises(UserError, match="debug=smoke"):
+        saved_config(run_folder, {}, "default", ["+debug=smoke"])
+    with pytest.raises(UserError, match="protocol=cross_validation"):
+        saved_config(run_folder, {}, "default", ["+protocol=cross_validation"])
+
+
+def test_mixed_models_in_a_sweep_are_refused() -> None:
+    with pytest.raises(UserError, match="mixes"):
+        rewrite_arguments(["-m", "model=minilm,a/b"], MODELS)
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    config = {"seed": 42, "device": "cpu", "resume": None, "run_dir": None}
+    config |= {"trainer": {"max_epochs": 3, "batch_size": 32}, "model": {"path": "a", "pooling": None}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    (folder / "run.json").write_text(json.dumps({"experiment": "x", "status": "failed"}), encoding="utf-8")
+    return folder
+
+
+def test_resume_takes_the_saved_config_and_the_run_length(run_folder: Path) -> None:
+    composed = {"seed": 7, "trainer": {"max_epochs": 9, "batch_size": 64}, "device": "cuda"}
+    config = saved_config(run_folder, composed, "x", ["trainer.max_epochs=9", "+experiment=x", "resume=y"])
+    assert config["trainer"] == {"max_epochs": 9, "batch_size": 32}
+    assert config["seed"] == 42
+    assert config["device"] == "cpu"
+    assert config["resume"] == str(run_folder)
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("seed=7", "seed: 7, but the run has 42"),
+        ("trainer.batch_size=64", r"trainer\.batch_size: 64, but the run has 32"),
+        ("model=other", r"model\.path: b, but the run has a"),
+    ],
+)
+def test_resume_names_what_differs(run_folder: Path, override: str, expected: str) -> None:
+    composed = {"seed": 7, "trainer": {"batch_size": 64}, "model": {"path": "b", "pooling": None}}
+    with pytest.raises(UserError, match=expected):
+        saved_config(run_folder, composed, "default", [override])
+
+
+def test_resume_of_another_experiment_is_refused(run_folder: Path) -> None:
+    with pytest.raises(UserError, match="experiment: y, but the run has x"):
+        saved_config(run_folder, {}, "y", ["+experiment=y"])
+
+
+def test_find_run(run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert find_run(["seed=1"]) is None
+    assert find_run([f"resume={run_folder}"]) == str(run_folder)
+    with pytest.raises(UserError, match="there is no run"):
+        find_run([f"resume={tmp_path}"])
+    assert find_run(["resume=auto", f"run_dir={run_folder}"]) == str(run_folder)
+    assert find_run(["resume=auto", "run_dir=new"]) is None
+    assert find_run(["resume=auto", "+experiment=x"]) is None
+    (tmp_path / "checkpoints" / "x").mkdir(parents=True)
+    run_folder.rename(tmp_path / "checkpoints" / "x" / "one")
+    (tmp_path / "checkpoints" / "x" / "one" / "run.json").write_text('{"status": "interrupted"}')
+    assert find_run(["resume=auto", "+experiment=x"]) == "checkpoints/x/one"
+    failed = tmp_path / "checkpoints" / "x" / "two"  # newer, but there is nothing in it to go on with
+    failed.mkdir()
+    (failed / "run.json").write_text('{"status": "failed"}')
+    assert find_run(["resume=auto", "+experiment=x"]) == "checkpoints/x/one"
+    (failed / "step_3").mkdir()
+    assert find_run(["resume=auto", "+experiment=x"]) == "checkpoints/x/two"
+    shutil.rmtree(failed)
+    assert find_run(["resume=auto", "+experiment=other"]) is None
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        (
+            "trainer.batchsize=3",
+            "trainer.batchsize: there is no such option. Did you mean trainer.batch_size?",
+        ),
+        ("sed=3", "sed: there is no such option. Did you mean seed?"),
+        ("objective.querymode=span", "Did you mean objective.query_mode?\nobjective has name, split,"),
+        ("trainer.batch_size.x=3", "trainer.batch_size.x: there is no such option."),
+        (
+            "benchmark=[idiolnk]",
+            "benchmark=idiolnk: there is no such choice. Did you mean benchmark=idiolink?",
+        ),
+        (
+            "model=minilmm",
+            "model=minilmm: there is no such choice. Did you mean model=minilm?\nmodel has bge_b",
+        ),
+        ("+experiment=zzz", "experiment=zzz: there is no such choice.\nexperiment has adaptive_triplet,"),
+    ],
+)
+def test_what_was_misspelt_is_guessed(override: str, expected: str) -> None:
+    with pytest.raises(UserError) as caught:
+        compose_config("config", override)
+    assert expected in str(caught.value)
+
+
+def test_an_option_of_several_types_is_told_in_one_line() -> None:
+    with pytest.raises(
+        UserError, match=r"1 setting is wrong:\n  eval\.every: must be one of 'epoch' or 'end', or a"
+    ):
+        check(TrainSettings, compose_config("config", "eval.every=sometimes"))

@@ -1,0 +1,213 @@
+"""Checkpoints that are damaged or incomplete: refused before they are trained or scored, in words."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from train import loading
+from train.encoder.encoder import Encoder
+from train.errors import UserError
+
+Weights = dict[str, Tensor]
+Spoil = Callable[[Path], None]
+
+
+def weights(change: Callable[[Weights], Weights]) -> Spoil:
+    def spoil(folder: Path) -> None:
+        file = folder / "model.safetensors"
+        save_file(change(load_file(file)), file, metadata={"format": "pt"})
+
+    return spoil
+
+
+def setting(file: str, name: str, value: object) -> Spoil:
+    def spoil(folder: Path) -> None:
+        content = json.loads((folder / file).read_text(encoding="utf-8"))
+        content[name] = value
+        (folder / file).write_text(json.dumps(content), encoding="utf-8")
+
+    return spoil
+
+
+def text(file: str, content: str | bytes) -> Spoil:
+    data = content.encode() if isinstance(content, str) else content
+
+    def spoil(folder: Path) -> None:
+        (folder / file).write_bytes(data)
+
+    return spoil
+
+
+def without_tokenizer(folder: Path) -> None:
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+
+
+def cut_off(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:20_000])
+
+
+def dangling(folder: Path) -> None:
+    (folder / "config.json").unlink()
+    (folder / "config.json").symlink_to(folder / "gone.json")
+
+
+def small_vocabulary(folder: Path) -> None:
+    setting("config.json", "vocab_size", 30_000)(folder)
+    weights(lambda w: {n: t[:30_000].clone() if "word_embeddings" in n else t for n, t in w.items()})(folder)
+
+
+def module_type(kind: str) -> Spoil:
+    def spoil(folder: Path) -> None:
+        content = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+        content[1]["type"] = kind
+        text("modules.json", json.dumps(content))(folder)
+
+    return spoil
+
+
+LAST = "encoder.layer.1.output.dense.weight"
+SPOILT: dict[str, tuple[Spoil, list[str]]] = {
+    # what is wrong: how it comes about, and what the message has to name
+    "no tokenizer": (without_tokenizer, ["tokenizer.json"]),
+    "no weights of a layer": (
+        weights(lambda w: {n: t for n, t in w.items() if not n.startswith("encoder.layer.1.output.dense")}),
+        [LAST, "encoder.layer.1.output.dense.bias", "config.json"],
+    ),
+    "weights of more layers": (setting("config.json", "num_hidden_layers", 1), ["encoder.layer.1."]),
+    "weights of another shape": (
+        weights(lambda w: {**w, LAST: torch.ones(2, 2)}),
+        [LAST, "2 × 2", "32 × 64"],
+    ),
+    "zero": (weights(lambda w: {n: torch.zeros_like(t) for n, t in w.items()}), ["zero", "word_embeddings"]),
+    "NaN": (weights(lambda w: {**w, LAST: w[LAST] * float("nan")}), ["NaN", LAST]),
+    "whole numbers": (
+        weights(lambda w: {n: (t * 100).to(torch.int8) for n, t in w.items()}),
+        ["whole numbers"],
+    ),
+    "small vocabulary": (small_vocabulary, ["30522", "30000", "config.json"]),
+    "length 0": (
+        setting("sentence_bert_config.json", "max_seq_length", 0),
+        ["sentence_bert_config.json", "max_seq_length", "0"],
+    ),
+    "length 2": (
+        setting("sentence_bert_config.json", "max_seq_length", 2),
+        ["sentence_bert_config.json", "2"],
+    ),
+    "length -5": (
+        setting("tokenizer_config.json", "model_max_length", -5),
+        ["tokenizer_config.json", "model_max_length", "-5"],
+    ),
+    "pooling of another width": (setting("1_Pooling/config.json", "embedding_dimension", 384), ["384", "32"]),
+    "pooling of no width": (text("1_Pooling/config.json", "{}"), ["1_Pooling/config.json"]),
+    "cut off": (cut_off, ["model.safetensors"]),
+    "empty": (text("model.safetensors", b""), ["model.safetensors"]),
+    "a list": (text("config.json", "[]"), ["config.json"]),
+    "no model": (text("config.json", "{}"), ["config.json"]),
+    "no text": (text("config.json", b"\xff\xfe\x00"), ["config.json"]),
+    "dangling": (dangling, ["config.json", "gone.json"]),
+    "heads": (setting("config.json", "num_attention_heads", 0), ["config.json", "num_attention_heads"]),
+    "layers": (setting("config.json", "num_hidden_layers", -1), ["config.json", "num_hidden_layers"]),
+    "activation": (setting("config.json", "hidden_act", "nope"), ["config.json", "nope"]),
+    "prompts": (
+        setting("config_sentence_transformers.json", "prompts", [1]),
+        ["config_sentence_transformers"],
+    ),
+    "tokenizer": (text("tokenizer.json", "{}"), ["tokenizer.json"]),
+    "tokenizer is no JSON": (text("tokenizer.json", "{"), ["tokenizer.json"]),
+    "tokenizer's config": (text("tokenizer_config.json", "null"), ["tokenizer_config.json"]),
+    "no modules": (text("modules.json", "[]"), ["modules.json"]),
+    "unknown module": (module_type("sentence_transformers.models.Nope"), ["Nope"]),
+    "module with code": (module_type("foo.Bar"), ["trust_remote_code"]),
+}
+
+
+@pytest.fixture
+def copy(tiny_path: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_path, tmp_path / "model"))
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_what_is_broken_is_named(copy: Path, name: str) -> None:
+    spoil, named = SPOILT[name]
+    spoil(copy)
+    with pytest.raises(UserError) as caught:
+        Encoder.from_pretrained(copy, device="cpu")
+    assert str(copy) in str(caught.value)
+    for words in named:
+        assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("length", [2, 1, 0, -5])
+def test_a_length_that_leaves_no_room_for_words(tiny_path: Path, length: int) -> None:
+    with pytest.raises(UserError, match=rf"model\.max_length={length}\b.*\b3\b"):
+        Encoder.from_pretrained(tiny_path, device="cpu", max_length=length)
+    assert Encoder.from_pretrained(tiny_path, device="cpu", max_length=3).encode(["a word"]).isfinite().all()
+
+
+def test_an_option_mends_the_checkpoints_own_length(copy: Path) -> None:
+    setting("sentence_bert_config.json", "max_seq_length", 2)(copy)
+    assert Encoder.from_pretrained(copy, device="cpu", max_length=64).model.max_seq_length == 64
+
+
+def of_another_task(w: Weights) -> Weights:
+    """As a language model's checkpoint has them: with a prefix, a head, an old buffer, and no pooler."""
+    encoder = {f"bert.{name}": t for name, t in w.items() if not name.startswith("pooler")}
+    return {
+        **encoder,
+        "bert.embeddings.position_ids": torch.arange(64)[None],
+        "cls.predictions.bias": torch.zeros(30522),
+        "cls.predictions.transform.dense.weight": torch.zeros(32, 32),
+    }
+
+
+def zero_segments(w: Weights) -> Weights:
+    """As RoBERTa has them."""
+    name = "embeddings.token_type_embeddings.weight"
+    return {**w, name: torch.zeros_like(w[name])}
+
+
+@pytest.mark.parametrize("change", [of_another_task, zero_segments])
+def test_what_embeddings_are_not_made_of_may_be_missing_or_more(
+    copy: Path, change: Callable[[Weights], Weights], caplog: pytest.LogCaptureFixture
+) -> None:
+    weights(change)(copy)
+    encoder = Encoder.from_pretrained(copy, device="cpu")
+    assert encoder.encode(["a word"]).isfinite().all()
+    assert "LOAD REPORT" not in caplog.text
+
+
+def test_a_missing_pooler_is_the_same_in_each_load(copy: Path) -> None:
+    """It is not used, but it is saved, and by it a base model would seem to be another one."""
+    weights(of_another_task)(copy)
+    first, second = (Encoder.from_pretrained(copy, device="cpu") for _ in range(2))
+    for (name, ours), theirs in zip(first.named_parameters(), second.parameters(), strict=True):
+        assert torch.equal(ours, theirs), name
+
+
+def test_a_bug_is_no_fault_of_the_checkpoint(tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def bug(*_: Any, **__: Any) -> None:
+        raise TypeError("a bug")
+
+    monkeypatch.setattr(loading, "SentenceTransformer", bug)
+    with pytest.raises(TypeError, match="a bug"):
+        Encoder.from_pretrained(tiny_path, device="cpu")
+
+
+def test_a_download_that_fails_is_no_bad_file(tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: Any, **__: Any) -> None:
+        raise OSError("We couldn't connect") from ConnectionError("connection refused")
+
+    monkeypatch.setattr(loading, "SentenceTransformer", unreachable)
+    with pytest.raises(UserError, match="could not be downloaded"):
+        Encoder.from_pretrained(tiny_path, device="cpu")

@@ -1,0 +1,251 @@
+"""AdMIRe's experts: heads, objective and benchmark, against hand and naive loops."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from idiomloss import PairwiseHingeLoss
+from tests.tiny_objectives import ADMIRE
+from tests.tiny_runs import composed
+from train.benchmarks.experts import ExpertsBenchmark, sense_metrics
+from train.config import TrainSettings, check
+from train.data.admire import first_words, fold_items, read_items
+from train.data.astitch import AStitchFiles, Meanings, Usage, UsageCorpus, read_senses, read_usages
+from train.data.sources import SAMPLE_ROOT
+from train.experts.heads import Experts, ExpertsOptions
+from train.expressions import plain_expression
+from train.factory import build_objective
+from train.factory.data import admire_split
+from train.objectives.admire import AdmireObjective, meaning_loss
+from train.requests import Request
+from train.scores import admire_keys, experts_keys
+
+SPLIT = read_items(SAMPLE_ROOT / "admire", "train")
+FILES = AStitchFiles(SAMPLE_ROOT / "astitch", Path("no_cache"))
+USAGES = read_usages(FILES, ["train_zero_shot"]).usages
+MEANINGS = read_senses(FILES.senses())
+WIDTH = 6
+
+
+def experts(**options: object) -> Experts:
+    torch.manual_seed(0)
+    return Experts(ExpertsOptions(WIDTH, hidden=4, **options))  # type: ignore[arg-type]
+
+
+def embeddings(model: Experts, seed: int = 1) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(len(SPLIT.items), len(model.item_requests(SPLIT.items[0])), WIDTH, generator=generator)
+
+
+def objective(model: Experts, **options: object) -> AdmireObjective:
+    own = ADMIRE | {"batch_size": 4, "seed": 0, "usages_per_item": 3} | options
+    return AdmireObjective(model, SPLIT.items, USAGES, MEANINGS, PairwiseHingeLoss(), **own)
+
+
+def test_requests_of_an_item() -> None:
+    item = SPLIT.items[0]
+    requests = experts(caption_words=3, separator=":").item_requests(item)
+    assert requests[0].text == f"{item.compound} : {item.sentence}"
+    assert requests[1] == Request(item.sentence, role="query")
+    assert [r.text for r in requests[2:]] == [" ".join(c.caption.split()[:3]) for c in item.candidates]
+    assert first_words("a  b c", 2) == "a b"
+
+
+def test_an_experts_scores_by_hand() -> None:
+    """Of each candidate: w · relu of each vector's projection, with vectors of length sqrt(width)."""
+    model, e = experts(), embeddings(experts())
+    scores = model(SPLIT.items, 7 * e)  # an embedding's length makes no difference
+    expert = model.idiomatic
+    weight = expert.score.weight[0]
+    sense = model.sense_map(torch.nn.functional.normalize(e[2, 0], dim=0))
+    for candidate in range(5):
+        total = 0.0
+        for number, vector in enumerate((sense, e[2, 1], e[2, 2 + candidate])):
+            scaled = vector / vector.norm() * math.sqrt(WIDTH)
+            hidden = expert.inputs[number](scaled).clamp(min=0)
+            total += (weight[4 * number : 4 * number + 4] @ hidden).item()
+        assert scores.by_expert[0, 2, candidate].item() == pytest.approx(total, abs=1e-5)
+    chosen = scores.routed(torch.tensor([0, 1] * 4))
+    assert torch.equal(chosen[3], scores.by_expert[1, 3])
+
+
+@pytest.mark.parametrize(("head", "depends"), [("linear", False), ("hidden", True)])
+def test_only_with_a_hidden_layer_can_the_sentence_change_the_order(head: str, depends: bool) -> None:
+    """As published, the sentence adds the same to all candidates: differences of scores do not see it."""
+    model, e = experts(head=head), embeddings(experts())
+    other = e.clone()
+    other[:, :2] = torch.randn(len(e), 2, WIDTH)
+    first, second = (model(SPLIT.items, x).by_expert for x in (e, other))
+    gaps = (first - first[..., :1]) - (second - second[..., :1])
+    assert (gaps.abs().max().item() > 1e-4) == depends
+
+
+def test_experts_start_as_the_plain_cosine() -> None:
+    model, e = experts(cosine=10.0), embeddings(experts())
+    scores = model(SPLIT.items, e)
+    cosine = torch.cosine_similarity(e[:, 1, None], e[:, 2:], dim=2)
+    torch.testing.assert_close(scores.by_expert, torch.stack([10 * cosine, 10 * cosine]))
+    literal = experts(literal="cosine", sense_encoder=False)(SPLIT.items, e).by_expert[1]
+    torch.testing.assert_close(literal, cosine)
+
+
+def test_the_meaning_loss_against_a_loop() -> None:
+    torch.manual_seed(0)
+    vectors, meanings = torch.randn(4, WIDTH, requires_grad=True), torch.randn(5, WIDTH)
+    correct = torch.tensor([[1, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 1, 0]]).bool()
+    wrong = torch.tensor([[0, 0, 1, 0, 0], [1, 1, 0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0]]).bool()
+    loss, number = meaning_loss(vectors, meanings, correct, wrong, 0.5)
+    terms = []
+    for row in (0, 1):  # the others lack a correct or a wrong meaning
+        e = [math.exp(torch.cosine_similarity(vectors[row], m, dim=0).item() / 0.5) for m in meanings]
+        right = sum(x for x, is_right in zip(e, correct[row], strict=True) if is_right)
+        rest = sum(x for x, is_wrong in zip(e, wrong[row], strict=True) if is_wrong)
+        terms.append(-math.log(right / (right + rest)))
+    assert number == 2
+    assert loss.item() == pytest.approx(sum(terms) / 2, abs=1e-5)
+    nothing, number = meaning_loss(vectors, meanings[:0], correct[:, :0], wrong[:, :0], 0.5)
+    assert (nothing.item(), number) == (0.0, 0)
+    nothing.backward()  # type: ignore[no-untyped-call]
+
+
+def test_the_loss_is_the_weighted_sum_of_its_terms() -> None:
+    """Ranking by the gold sense's expert, cross-entropy over items and usages."""
+    model = experts(head="hidden")
+    terms = []
+    for weights in ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0), (1.0, 2.0, 3.0)):
+        own = objective(model, weights=weights)
+        batch = own.batch(0, [1, 4, 6])
+        generator = torch.Generator().manual_seed(3)
+        e = torch.randn(len(batch.requests), WIDTH, generator=generator)
+        terms.append(own.loss(e, batch).loss.item())
+    assert terms[3] == pytest.approx(terms[0] + 2 * terms[1] + 3 * terms[2], rel=1e-5)
+    items = [SPLIT.items[i] for i in (1, 4, 6)]
+    scores = model(items, e[: 3 * 7].view(3, 7, WIDTH))
+    gold = scores.routed(torch.tensor([int(item.sense == "literal") for item in items]))
+    ranks = torch.tensor([item.gold_ranks for item in items])
+    assert terms[0] == pytest.approx(PairwiseHingeLoss()(gold, ranks).item(), rel=1e-5)
+    usages = e[21 : 21 + 9]
+    logits = torch.cat([scores.sense, model.sense(usages)[1]])
+    texts = [r.text for r in batch.requests[21 : 21 + 9]]
+    of_text = {f"{u.phrase} [SEP] {u.sentence}": u for u in USAGES}
+    senses = [int(item.sense == "literal") for item in items]
+    senses += [int(not of_text[text].is_idiomatic) for text in texts]
+    naive = [-math.log(row.softmax(0)[sense].item()) for row, sense in zip(logits, senses, strict=True)]
+    assert terms[1] == pytest.approx(sum(naive) / len(naive), rel=1e-5)
+
+
+def test_meanings_and_rows_without_idiom_of_a_batch() -> None:
+    own = objective(experts())
+    batch = own.batch(0, [0, 5])  # "lion's share" has no meanings in the sample's table
+    captions = {c.caption for i in (0, 5) for c in SPLIT.items[i].candidates}
+    assert {batch.requests[row].text for row in batch.plain_rows} == captions
+    assert set(batch.plain_rows) == {*range(2, 7), *range(9, 14)}
+    assert all(batch.requests[row] in own.plain_requests for row in batch.plain_rows)
+    plan = batch.plan
+    assert plan.correct[0].any()
+    assert plan.wrong[0].any()
+    assert not plan.correct[1].any()
+    texts = [request.text for request in batch.requests[-plan.correct.shape[1] :]]
+    assert [t for t, is_it in zip(texts, plan.correct[0], strict=True) if is_it] == ["powerless threat"]
+    assert own.num_without_meanings == 2
+
+
+def test_usages_take_turns() -> None:
+    """Every sentence comes once before any comes again, whatever an epoch's order of items is."""
+    own = objective(experts())
+    seen = []
+    for epoch in range(3):
+        for step in own.plan(epoch, 2):
+            for shard in step:
+                batch = own.batch(epoch, shard)
+                start = 7 * len(shard)
+                texts = [r.text for r in batch.requests[start : start + 3 * len(shard)]]
+                seen += texts
+    counts = [seen.count(f"{u.phrase} [SEP] {u.sentence}") for u in USAGES]
+    assert sum(counts) == 3 * 8 * 3
+    assert max(counts) - min(counts) <= 1
+
+
+def test_items_without_gold_cannot_be_learnt_from() -> None:
+    from train.errors import UserError
+
+    items = [replace(SPLIT.items[0], gold_ranks=None)]
+    with pytest.raises(UserError, match="without sense or gold order: train_"):
+        AdmireObjective(experts(), items, USAGES, {}, PairwiseHingeLoss(), **ADMIRE)
+
+
+def test_a_folds_compounds_are_nowhere_in_training() -> None:
+    scored: set[str] = set()
+    for fold in range(4):
+        training, held_out = fold_items(SPLIT, fold, 4)
+        assert held_out.name == "train_cv"
+        assert len(training.items) + len(held_out.items) == len(SPLIT.items)
+        compounds = {plain_expression(i.compound) for i in held_out.items}
+        assert not compounds & ({plain_expression(i.compound) for i in training.items} | scored)
+        scored |= compounds
+        options = ["+experiment=admire_experts", "+protocol=cross_validation_admire", "data=sample"]
+        options += [f"data.fold={fold}", "data.folds=4"]
+        settings = check(TrainSettings, composed("config", *options))
+        assert admire_split(settings, "train_cv").items == held_out.items
+        built = build_objective(settings)
+        assert not {plain_expression(e) for e, _ in built.idiom_sentences} & compounds
+        assert f"held out: {len(compounds)} compounds of fold {fold} of 4" in built.describe()
+    assert len(scored) == 8
+
+
+def test_the_benchmark_routes_by_the_predicted_sense() -> None:
+    """A head that calls everything literal: the whole system is the literal expert."""
+    model = experts(head="hidden")
+    with torch.no_grad():
+        model.sense_head.weight.zero_()
+        model.sense_head.bias.copy_(torch.tensor([0.0, 1.0]))
+    usages = (Usage("a", "x", "x y", None, True), Usage("b", "x", "y x", None, False))
+    more = (*usages, Usage("c", "x", "z", None, True))
+    benchmark = ExpertsBenchmark(model, [SPLIT], [("astitch_dev", UsageCorpus(more, (), 3, 0))])
+    assert len(benchmark.requests) == 7 * 8 + 3
+    e = embeddings(model)
+    result = benchmark.score(torch.cat([e.flatten(0, 1), torch.randn(3, WIDTH)]))
+    literal = model(SPLIT.items, e).by_expert[1]
+    for record, row in zip(
+        [r for r in result.per_query if r["mode"] == "experts_text"], literal, strict=True
+    ):
+        item = next(i for i in SPLIT.items if i.id == record["id"])
+        best = item.candidates[int(row.argmax())].name
+        assert record["order"][0] == best
+        assert record["predicted_sense"] == "literal"
+    scores = result.scores
+    share = sum(item.sense == "literal" for item in SPLIT.items) / 8
+    assert scores["admire/train/experts_text/sense_accuracy"] == share
+    assert scores["admire/train/majority/sense_accuracy"] == max(share, 1 - share)
+    assert scores["admire/astitch_dev/experts_text/sense_accuracy"] == pytest.approx(1 / 3)
+    assert scores["admire/astitch_dev/majority/sense_accuracy"] == pytest.approx(2 / 3)
+    assert set(scores) == set(experts_keys(["train", "astitch_dev"], "experts_text"))
+    same = "admire/train/experts_text{}/ndcg@5/literal"
+    assert scores[same.format("")] == scores[same.format("_gold_sense")]
+    assert model.training
+
+
+def test_without_gold_there_are_predictions_only() -> None:
+    dev = read_items(SAMPLE_ROOT / "admire", "dev")
+    model = experts()
+    benchmark = ExpertsBenchmark(model, [dev])
+    result = benchmark.score(torch.randn(len(benchmark.requests), WIDTH))
+    assert not [key for key in result.scores if key in admire_keys(["dev"], ["experts_text"])]
+    assert "admire_dev_experts_text.tsv" in result.predictions
+
+
+def test_sense_metrics_by_hand() -> None:
+    metrics = sense_metrics(torch.tensor([0, 0, 1, 1, 0]), torch.tensor([0, 1, 1, 1, 1]))
+    assert metrics["sense_accuracy"] == pytest.approx(3 / 5)
+    assert metrics["sense_macro_f1"] == pytest.approx((2 * 1 / 4 + 2 * 2 / 6) / 2)
+
+
+def test_meanings_of_one_sense_alone_do_not_count() -> None:
+    meanings = {plain_expression(SPLIT.items[0].compound): Meanings("paper tiger", "a toy", ())}
+    own = AdmireObjective(experts(), SPLIT.items[:1], USAGES, meanings, PairwiseHingeLoss(), **ADMIRE)
+    assert own.num_without_meanings == 1

@@ -1,0 +1,172 @@
+"""Each option reaches the object that it is for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tiny_runs import composed
+from train.benchmarks.epsilon import EpsilonBenchmark
+from train.benchmarks.idiolink import IdioLinkBenchmark
+from train.config import TrainSettings, check
+from train.errors import UserError
+from train.factory import build_benchmarks, build_objective, resolve_model_path
+from train.objectives.idiolink import IdioLinkObjective
+
+
+def settings(*overrides: str) -> TrainSettings:
+    checked: TrainSettings = check(TrainSettings, composed("config", "data=sample", *overrides))
+    return checked
+
+
+def objective(*overrides: str) -> Any:
+    built = build_objective(settings(*overrides))
+    assert isinstance(built, IdioLinkObjective)
+    return built
+
+
+def num_anchors(built: Any) -> int:
+    return sum(len(shard) for step in built.plan(0, 1) for shard in step)
+
+
+def test_every_option_of_the_loss() -> None:
+    loss = objective(
+        "objective.loss.temperature=0.3",
+        "objective.loss.denominator=all_positives",
+        "objective.loss.hard_weight=2.0",
+        "objective.loss.soft_weight=0.5",
+        "objective.loss.positives=hardest",
+    )._loss
+    got = (loss.temperature, loss.denominator, loss.hard_weight, loss.soft_weight, loss.positives)
+    assert got == (0.3, "all_positives", 2.0, 0.5, "hardest")
+
+
+@pytest.mark.parametrize("in_batch", ["none", "positives", "all"])
+@pytest.mark.parametrize("false_negatives", ["keep", "mask", "positive"])
+def test_masks(in_batch: str, false_negatives: str) -> None:
+    built = objective(
+        f"objective.loss.in_batch={in_batch}", f"objective.loss.false_negatives={false_negatives}"
+    )
+    assert (built.in_batch, built.false_negatives) == (in_batch, false_negatives)
+
+
+def test_anchors() -> None:
+    assert num_anchors(objective()) == 24
+    assert num_anchors(objective("objective.documents_as_queries=true")) == 144
+    assert num_anchors(objective("objective.split=val")) == 12
+
+
+def test_batches() -> None:
+    assert len(objective("trainer.batch_size=10").plan(0, 1)) == 3
+    assert len(objective("trainer.batch_size=10", "objective.drop_last=true").plan(0, 1)) == 2
+    assert objective("seed=1").plan(0, 1) != objective("seed=2").plan(0, 1)
+
+
+def test_redrawing() -> None:
+    fixed, redrawn = objective(), objective("objective.redraw=true")
+    assert fixed.batch(0, [0]).requests == fixed.batch(1, [0]).requests
+    assert redrawn.batch(0, [0]).requests != redrawn.batch(1, [0]).requests
+    assert objective("seed=1").batch(0, [0]).requests != objective("seed=2").batch(0, [0]).requests
+
+
+def test_tuple_sizes_and_query_modes() -> None:
+    built = objective(
+        *("objective.num_positives=2", "objective.num_hard=3", "objective.num_soft=4"),
+        "objective.query_mode=[sentence,span,instruction_span]",
+    )
+    requests = built.batch(0, [0]).requests
+    assert [r.role for r in requests] == ["query"] * 3 + ["document"] * 9
+    assert [r.pooling for r in requests[:3]] == ["sentence", "span", "span"]
+
+
+def test_batches_against_themselves() -> None:
+    built = objective(
+        *("objective.tuples=batch", "objective.loss.in_batch=all", "objective.loss.false_negatives=positive"),
+        *("objective.documents_as_queries=true", "objective.idioms_per_batch=4"),
+        *(
+            "objective.query_mode=[span,masked_span]",
+            "objective.query_weights=[1,0.5]",
+            "objective.mask='???'",
+        ),
+        *("objective.document_mode=[sentence,span]", "objective.positive_weights.sense=3"),
+    )
+    assert num_anchors(built) == 144
+    (step,) = built.plan(0, 1)[0]
+    batch = built.batch(0, step)
+    assert len(batch.requests) == 4 * len(step)
+    assert built.query_weights == (1.0, 0.5)
+    assert sum("???" in r.text for r in batch.requests) == len(step)
+    assert set(batch.plan.positive_weights[0].tolist()) == {1.0, 3.0}
+
+
+def test_a_fold_is_trained_on_the_others_idioms() -> None:
+    options = ("+protocol=cross_validation", "data.folds=3", "data.fold=1")
+    ((benchmark,), _) = build_benchmarks(settings(*options), ["idiolink"])
+    (scored,) = benchmark.splits  # type: ignore[attr-defined]
+    held_out = {q.idiom for q in scored.queries}
+    trained = {r.idiom for r in objective(*options)._anchors}
+    assert (len(held_out), len(trained)) == (3, 6)
+    assert not held_out & trained
+
+
+def test_external_data_joins_the_training_split(
+    real_data: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("IDIOM_DATA", str(real_data))
+    options = ("data=public", "data.extra=pie", "objective.documents_as_queries=true")
+    built = build_objective(check(TrainSettings, composed("config", *options)))
+    assert "with external idiom data (PIE): 10" in built.describe()
+    assert "9 idioms (in the can" in built.describe()
+    assert "no test split" in caplog.text
+    assert any(path.name == "data_cleaned.csv" for path in built.files)
+    assert len([a for step in built.plan(0, 1) for a in step[0]]) > 13000
+
+
+def test_released_tuples_are_the_files() -> None:
+    built = objective("objective.tuples=released")
+    assert (
+        built.batch(0, [0]).requests
+        == objective("objective.tuples=released", "seed=7").batch(5, [0]).requests
+    )
+    assert any(path.name == "triplets_train_full.jsonl" for path in built.files)
+
+
+def test_split_wins_over_the_benchmarks_own() -> None:
+    monitor = "trainer.monitor=idiolink/test/sentence/ndcg@10"
+    ((own,), _) = build_benchmarks(settings("benchmark.idiolink.split=test", monitor), ["idiolink"])
+    ((top,), _) = build_benchmarks(settings("split=[test,val+train]", monitor), ["idiolink"])
+    assert [s.name for s in own.splits] == ["test"]  # type: ignore[attr-defined]
+    assert [s.name for s in top.splits] == ["test", "val+train"]  # type: ignore[attr-defined]
+
+
+def test_scorers_and_diagnosis_reach_the_benchmark() -> None:
+    ((built,), _) = build_benchmarks(
+        settings(
+            "benchmark.idiolink.multivector_modes=[span_late,span_window]",
+            "benchmark.idiolink.window_words=5",
+            "benchmark.idiolink.diagnosis=true",
+        ),
+        ["idiolink"],
+    )
+    assert isinstance(built, IdioLinkBenchmark)
+    assert (built.multivector_modes, built.window_words) == (["span_late", "span_window"], 5)
+    assert list(built._knowledge) == ["val"]
+
+
+def test_options_of_epsilon_reach_it() -> None:
+    options = ("phrases=compound", "versions=any_word", "classes=token", "orders=7", "languages=[en,pt]")
+    ((built,), _) = build_benchmarks(settings(*(f"benchmark.epsilon.{o}" for o in options)), ["epsilon"])
+    assert isinstance(built, EpsilonBenchmark)
+    assert (built.classes, built.orders) == ("token", 7)
+    texts = {request.text for request in built.requests}
+    assert {"crimson herring", "porta destrancada"} <= texts
+    assert "crimson" not in texts
+
+
+def test_package_paths() -> None:
+    assert resolve_model_path("a/b") == "a/b"
+    assert resolve_model_path("package:train/data").endswith("/train/data")
+    with pytest.raises(UserError, match="pip install no-such-package"):
+        resolve_model_path("package:no_such_package/model")

@@ -1,0 +1,699 @@
+"""Pushing to the Hub: through the real client, to a local server that fails where it is told to."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from huggingface_hub import HfApi, ModelCard, constants
+from huggingface_hub.errors import HfHubHTTPError
+from sentence_transformers import SentenceTransformer
+
+from tests.fake_hub_upload import Failure, FakeHub, Repository, serve
+from tests.programs import assert_explained, run
+from tests.tiny_runs import KEY, composed, train
+from train.cli.arguments import rewrite_arguments
+from train.config import PushSettings, TrainSettings, check
+from train.data.sources import SAMPLE_ROOT
+from train.encoder.encoder import Encoder
+from train.errors import UserError
+from train.hub.licences import Source, base_model, common_licence, training_data
+from train.hub.push import push_checkpoint, push_or_warn
+from train.hub.upload import MANIFEST, collect
+from train.io.hub import is_network_error, why_unavailable, without_secrets
+
+TOKEN = "hf_averysecrettokenofmine"
+REPO = "me/idioms"
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeHub]:
+    """The server, a client that asks it and waits for nothing, and `me`, logged in."""
+    with serve() as hub:
+        hub.users[TOKEN] = "me"
+        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+        template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        # With hf_xet installed the client asks for nothing else, whatever the server offers.
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setattr("huggingface_hub.utils._http.time", SimpleNamespace(sleep=lambda _: None))
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        yield hub
+
+
+@pytest.fixture
+def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Not logged in."""
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no_token"))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, options: list[str]) -> Path:
+    """A finished run of two checkpoints, with Hydra's record of how it was started."""
+    folder = tmp_path_factory.mktemp("push") / "a run"
+    train(folder, [*options, "trainer.max_steps=2", "eval.every=1"])
+    (folder / ".hydra").mkdir()
+    recorded = [*options, "trainer.max_steps=2", "run_dir='/home/me/somewhere'", "hub.private=true"]
+    (folder / ".hydra" / "overrides.yaml").write_text(yaml.safe_dump(recorded), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def finished(made: Path, tmp_path: Path) -> Path:
+    """A copy of it to do anything to."""
+    return Path(shutil.copytree(made, tmp_path / "run"))
+
+
+def asked(checkpoint: Path, **options: Any) -> PushSettings:
+    overrides = [f"checkpoint='{checkpoint}'", f"repo_id={REPO}", "license=mit", "allow_sample=true"]
+    config = composed("push", *overrides) | options
+    settings: PushSettings = check(PushSettings, config)
+    return settings
+
+
+def push(checkpoint: Path, **options: Any) -> str | None:
+    return push_checkpoint(asked(checkpoint, **options))
+
+
+def as_if_real(run: Path) -> None:
+    """Let the run look like one on the public data."""
+    config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+    config["data"]["sample"] = False
+    (run / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+
+
+def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
+    files = (p for p in folder.rglob("*") if p.is_file())
+    return {str(p): (p.read_bytes(), p.stat().st_mtime_ns) for p in files}
+
+
+# ---- what is pushed
+
+
+@pytest.mark.usefixtures("nobody")
+def test_a_dry_run_shows_all_and_touches_nothing(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = contents(finished)
+    assert push(finished, dry_run=True, license=None, allow_sample=False) is None
+    said = capsys.readouterr().out
+    size = (finished / "best" / "model.safetensors").stat().st_size
+    assert re.search(rf"^ *{size:,}  model.safetensors$", said, flags=re.MULTILINE)
+    assert all(name in said for name in ("modules.json", "scores.json", "config.yaml", "# Idiom-aware"))
+    assert "optimizer" not in said
+    assert "licence: NOT KNOWN" in said
+    assert "Before this can be pushed: the model's licence does not follow" in said
+    assert "allow_sample=true" in said
+    assert contents(finished) == before
+
+
+def test_what_arrives_is_the_model_with_card_and_scores(
+    finished: Path, hub: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = push(finished)
+    assert capsys.readouterr().out.splitlines()[-1] == address
+    stored = hub.repositories[REPO]
+    assert stored.private
+    assert {"README.md", "scores.json", "config.yaml", "model.safetensors", MANIFEST} <= stored.main.keys()
+    assert not [name for name in stored.main if "optimizer" in name or "state" in name]
+    folder = hub.download(REPO, tmp_path / "stored")
+    texts = ["He broke the ice with a joke.", "He made everybody relax."]
+    ours = SentenceTransformer(str(finished / "best"), device="cpu").encode(texts)
+    assert (SentenceTransformer(str(folder), device="cpu").encode(texts) == ours).all()
+    ours_scores = json.loads((finished / "scores.json").read_text(encoding="utf-8"))
+    assert json.loads(stored.main["scores.json"])["scores"] == ours_scores["scores"]
+    assert yaml.safe_load(stored.main["config.yaml"])["seed"] == 42
+
+
+def test_the_cards_code_runs_on_what_was_pushed(finished: Path, hub: FakeHub) -> None:
+    push(finished, revision="trial")
+    card = hub.repositories[REPO].branches["trial"]["README.md"].decode()
+    blocks = re.findall(r"```python\n(.*?)```", card, flags=re.DOTALL)
+    assert len(blocks) == 2
+    names: dict[str, Any] = {}
+    for block in blocks:
+        assert f'SentenceTransformer("{REPO}", revision="trial")' in block
+        exec(block, names)  # downloads from the server, with the client's own code
+    encoder = Encoder.from_pretrained(finished / "best", device="cpu")
+    text = "He broke the ice with a joke."
+    torch.testing.assert_close(
+        torch.tensor(names["embeddings"][0]), encoder.encode([text])[0], atol=1e-6, rtol=0
+    )
+    span = encoder.encode([text], spans=["broke the ice"])[0]
+    torch.testing.assert_close(names["embedding"].cpu(), span, atol=1e-6, rtol=0)
+
+
+def test_the_card_says_what_the_model_is(finished: Path) -> None:
+    as_if_real(finished)
+    config = yaml.safe_load((finished / "config.yaml").read_text(encoding="utf-8"))
+    config["model"] |= {"path": "someone/base", "about": {"licence": "Apache-2.0"}}
+    (finished / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    upload = collect(asked(finished, license=None))
+    assert not upload.problems
+    card: Any = ModelCard(upload.card).data
+    assert card.license == upload.licence == "cc-by-nc-sa-4.0"  # the data's: the base allows it
+    assert (card.base_model, card.datasets) == ("someone/base", ["Intellexus/IdioLink"])
+    scores = json.loads((finished / "scores.json").read_text(encoding="utf-8"))
+    results = {result.metric_name: result for result in card.eval_results}
+    assert results[KEY].metric_value == scores["scores"][KEY]
+    assert (results[KEY].dataset_split, results[KEY].metric_type) == ("val", "ndcg_at_10")
+    assert results.keys() == {KEY, KEY.replace("ndcg@10", "r_precision")}  # no slices
+    assert f"| `{KEY}` | {scores['baseline'][KEY]:.4f} | {scores['scores'][KEY]:.4f} |" in upload.card
+    assert "+experiment=idiolink_ft" in upload.card
+    assert "trainer.max_steps=2" in upload.card
+    assert "run_dir" not in upload.card
+    assert "A trial" not in upload.card
+
+
+def test_the_card_of_the_run_is_the_one_that_is_pushed(finished: Path) -> None:
+    ours = (finished / "best" / "README.md").read_text(encoding="utf-8")
+    pushed = collect(asked(finished)).card
+    shutil.rmtree(finished / ".hydra")  # was put there after the run
+    again = collect(asked(finished)).card
+    assert again.replace("license: mit\n", "").replace(REPO, "path/to/this/folder") == ours
+    assert "A trial, not a model to rely on" in ours
+    assert "model-index" not in ours  # a leaderboard cannot tell the sample from a benchmark
+    assert pushed != again
+
+
+def test_neither_training_texts_nor_folders_of_this_machine_are_told(finished: Path, tiny_path: Path) -> None:
+    upload = collect(asked(finished))
+    texts = {"README.md": upload.card}
+    texts |= {n: bytes(f).decode() for n, f in upload.files.items() if isinstance(f, bytes)}
+    for name, text in texts.items():
+        for folder in (finished, tiny_path, SAMPLE_ROOT):
+            assert str(folder.parent) not in text, name
+        assert "/home/me" not in text, name
+    queries = json.loads((SAMPLE_ROOT / "idiolink" / "train" / "queries.json").read_text(encoding="utf-8"))
+    assert len(queries) > 10
+    assert not [query for query in queries if query["sentence"] in upload.card]
+    shown = collect(asked(finished, examples=["He broke the ice.", "He made them relax.", "It froze."]))
+    data: Any = ModelCard(shown.card).data
+    assert data.widget == [
+        {"source_sentence": "He broke the ice.", "sentences": ["He made them relax.", "It froze."]}
+    ]
+
+
+def test_the_token_is_nowhere(
+    finished: Path,
+    hub: FakeHub,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("DEBUG")
+    hub.failures = [Failure("PUT /lfs", 503, times=1), Failure("/commit/", 500, times=1, text=f"{TOKEN}!")]
+    with pytest.raises(UserError) as raised:
+        push(finished)
+    push(finished)
+    assert TOKEN not in str(raised.value)
+    said = capfd.readouterr()
+    assert TOKEN not in said.out + said.err + caplog.text
+    written = [*contents(finished).values(), *((c, 0) for c in hub.repositories[REPO].main.values())]
+    assert not [content for content, _ in written if TOKEN.encode() in content]
+
+
+# ---- where
+
+
+def test_a_second_push_replaces_what_the_first_one_left_and_nothing_else(
+    finished: Path, hub: FakeHub
+) -> None:
+    (finished / "best" / "experts").mkdir()
+    (finished / "best" / "experts" / "old.json").write_text("{}", encoding="utf-8")
+    push(finished)
+    stored = hub.repositories[REPO]
+    assert "experts/old.json" in stored.main
+    stored.main["paper.pdf"] = b"put there by hand"
+    shutil.rmtree(finished / "best" / "experts")
+    uploads = hub.count("PUT /lfs")
+    push(finished)
+    assert "experts/old.json" not in stored.main
+    assert stored.main["paper.pdf"] == b"put there by hand"
+    assert hub.count("PUT /lfs") == uploads  # what is there is not sent again
+    commits = stored.num_commits
+    push(finished)
+    assert stored.num_commits == commits  # nor is there an empty commit
+
+
+def test_what_others_put_there_is_left_alone(finished: Path, hub: FakeHub) -> None:
+    stored = hub.repositories[REPO] = Repository(private=True)
+    stored.main["pytorch_model.bin"] = b"somebody's"
+    with pytest.raises(UserError, match=r"not pushed from here \(pytorch_model.bin\).*overwrite=true"):
+        push(finished)
+    assert stored.num_commits == 0
+    push(finished, overwrite=True)
+    assert stored.main["pytorch_model.bin"] == b"somebody's"
+    assert "model.safetensors" in stored.main
+
+
+def test_a_public_repository_has_to_be_meant(finished: Path, hub: FakeHub) -> None:
+    hub.repositories[REPO] = Repository(private=False)
+    with pytest.raises(UserError, match="private=false if everybody may see"):
+        push(finished)
+    push(finished, private=False)
+    assert not hub.repositories[REPO].private
+
+
+# ---- what goes wrong
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        (Failure("/api/whoami-v2", 401), "rejected the token"),
+        (Failure("/api/whoami-v2", None), "did not answer"),
+        (Failure("/api/repos/create", 403), "the token of me has no right to that"),
+        (Failure("/api/repos/create", 409), "is taken by something"),
+        (Failure("/preupload/", 503), "uploading failed: .*503.*\n.*run the command again"),
+        (Failure("PUT /lfs", None), "uploading failed: .*\n.*the connection broke"),
+        (Failure("PUT /lfs", 403), "has no right to that"),
+        (Failure("/commit/", 500), "run the command again"),
+        (Failure("/commit/", None), "the connection broke"),
+        (Failure("/commit/", 413), "storage or plan"),
+        (Failure("/commit/", 409), "at the same time"),
+    ],
+    ids=lambda value: f"{value.request.split()[-1]}-{value.status}" if isinstance(value, Failure) else "",
+)
+def test_a_failure_is_explained_and_a_second_call_completes_it(
+    finished: Path, hub: FakeHub, failure: Failure, said: str
+) -> None:
+    hub.failures = [failure]
+    with pytest.raises(UserError, match=said):
+        push(finished)
+    assert all("model.safetensors" not in stored.main for stored in hub.repositories.values())
+    num_uploads, num_stored = hub.count("PUT /lfs"), len(hub.objects)
+    failure.times = 0
+    push(finished)
+    assert "model.safetensors" in hub.repositories[REPO].main
+    if num_stored:  # uploaded before what failed
+        assert hub.count("PUT /lfs") == num_uploads
+
+
+def test_a_short_break_is_bridged_by_the_client(finished: Path, hub: FakeHub) -> None:
+    hub.failures = [Failure("PUT /lfs", None, times=2), Failure("/preupload/", 503, times=1)]
+    push(finished)
+    assert "model.safetensors" in hub.repositories[REPO].main
+
+
+def test_a_server_that_says_nothing_is_given_up_on(
+    finished: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("train.hub.push._QUESTION_TIMEOUT", 0.05)
+    hub.failures = [Failure("/api/whoami-v2", 200, seconds=0.5)]
+    with pytest.raises(UserError, match=r"asking whose the token is failed: .*timed out"):
+        push(finished)
+
+
+def test_without_rights_or_a_token_nothing_is_made(
+    finished: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match="others has to be you or an organisation"):
+        push(finished, repo_id="others/idioms")
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+    with pytest.raises(UserError, match="rejected the token"):
+        push(finished)
+    monkeypatch.delenv("HF_TOKEN")
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no_token"))
+    with pytest.raises(UserError, match="HF_TOKEN, or log in once with `hf auth login`"):
+        push(finished)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(UserError, match="HF_HUB_OFFLINE"):
+        push(finished)
+    assert not hub.repositories
+
+
+def test_what_is_not_known_or_not_meant_is_asked_for(finished: Path, hub: FakeHub) -> None:
+    with pytest.raises(UserError) as raised:
+        push(finished, license=None, allow_sample=False)
+    assert "license=<identifier>" in str(raised.value)
+    assert "allow_sample=true" in str(raised.value)
+    assert not hub.requests
+
+
+def test_a_checkpoint_that_is_not_whole_is_refused(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    best = finished / "best"
+
+    def refused(match: str) -> None:
+        with pytest.raises(UserError, match=match):
+            collect(asked(finished))
+
+    (best / "pytorch_model.bin").write_bytes(b"")
+    refused(r"pytorch_model.bin may hold a pickle")
+    (best / "pytorch_model.bin").unlink()
+    with monkeypatch.context() as patched:
+        patched.setattr("train.hub.upload._GREATEST_FILE", 1000)
+        refused("save the model in shards")
+    weights = (best / "model.safetensors").read_bytes()
+    (best / "model.safetensors").unlink()
+    refused("model.safetensors is missing")
+    (best / "model.safetensors").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
+    refused(r"model.safetensors is damaged.*\n?.*resume=")
+    for step in finished.glob("step_*"):
+        shutil.rmtree(step)  # no checksums any more: the file's own header is left
+    (best / "model.safetensors").write_bytes(weights[:-8])
+    refused("model.safetensors is damaged")
+    (best / "model.safetensors").write_bytes(weights)
+    collect(asked(finished))
+    (finished / "scores.json").unlink()
+    refused(r"no .*scores.json")
+
+
+def test_a_folder_that_is_no_finished_run_is_refused(finished: Path) -> None:
+    for folder, match in (
+        (finished.parent, "holds 1 runs: name one of them"),
+        (finished / "plots", "give a run folder"),
+        (finished / "nowhere", "give a run folder"),
+    ):
+        with pytest.raises(UserError, match=match):
+            collect(asked(folder))
+    alone = shutil.copytree(finished / "best", finished / "plots" / "model")
+    with pytest.raises(UserError, match="is in the run folder around it"):
+        collect(asked(alone))
+    assert collect(asked(finished / "best")).files.keys() == collect(asked(finished)).files.keys()
+    record = json.loads((finished / "run.json").read_text(encoding="utf-8"))
+    (finished / "run.json").write_text(json.dumps(record | {"status": "interrupted"}), encoding="utf-8")
+    with pytest.raises(UserError, match=r"has not ended \(interrupted\).*resume="):
+        collect(asked(finished))
+    step = collect(asked(finished / "step_1"))  # a checkpoint of a run that goes on
+    assert json.loads(bytes(step.files["scores.json"]))["meta"]["checkpoint"] == "step_1"
+    assert not [name for name in step.files if name.startswith(("optimizer", "state", "checksums"))]
+
+
+def test_what_is_no_models_is_not_published(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Data and logs that lie there are left out and said; links that lead elsewhere are refused."""
+    best = finished / "best"
+    for name in ("train.log", "tuples.jsonl", "experts/queries.csv", ".lock"):
+        (best / name).parent.mkdir(exist_ok=True)
+        (best / name).write_text("private", encoding="utf-8")
+    (best / "LICENSE").write_text("ours", encoding="utf-8")
+    upload = collect(asked(finished))
+    assert set(upload.left_out) == {"train.log", "tuples.jsonl", "experts/queries.csv"}
+    assert "LICENSE" in upload.files
+    assert not {*upload.left_out, ".lock"} & upload.files.keys()
+    push(finished, dry_run=True)
+    assert re.search(r"left out +tuples\.jsonl", capsys.readouterr().out)
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "notes.txt").write_text("private", encoding="utf-8")
+    for target in (tmp_path / "secret" / "notes.txt", tmp_path / "secret"):
+        link = best / "notes.txt"
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+        with pytest.raises(UserError) as refused:
+            collect(asked(finished))
+        assert str(link) in str(refused.value)
+        assert str(target) in str(refused.value)
+
+
+def test_files_that_cannot_be_read_are_named(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable(path: Path) -> str:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("train.hub.upload.fingerprint", unreadable)
+        with pytest.raises(UserError, match=r"best/.* cannot be read: Permission denied"):
+            push(finished)
+    (finished / "config.yaml").write_text("model: [", encoding="utf-8")
+    with pytest.raises(UserError, match=r"config\.yaml is damaged"):
+        push(finished)
+
+
+def test_a_file_that_vanishes_is_no_network_error(
+    finished: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint may be removed by the run that goes on, while it is pushed."""
+    weights = finished / "best" / "model.safetensors"
+    real = HfApi.preupload_lfs_files
+
+    def late(self: HfApi, *arguments: Any, **named: Any) -> Any:
+        weights.unlink()
+        return real(self, *arguments, **named)
+
+    monkeypatch.setattr(HfApi, "preupload_lfs_files", late)
+    with pytest.raises(UserError) as failed:
+        push(finished)
+    assert str(weights) in str(failed.value)
+    assert "connection" not in str(failed.value)
+    assert hub.repositories[REPO].num_commits == 0
+
+
+def test_a_network_error_is_no_file_error() -> None:
+    assert is_network_error(HfHubHTTPError.__new__(HfHubHTTPError))  # it is an OSError, too
+    assert is_network_error(ConnectionResetError())
+    assert is_network_error(TimeoutError())
+    assert not is_network_error(FileNotFoundError())
+    assert not is_network_error(BrokenPipeError())  # a terminal's
+
+
+def test_a_bug_is_no_user_error_and_ends_no_run(
+    finished: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    message = f"a bug at {hub.url.replace('//', '//me:pass1234@')}"
+
+    def bug(*_: object, **__: object) -> None:
+        raise TypeError(message)
+
+    monkeypatch.setattr(HfApi, "create_commit", bug)
+    with pytest.raises(TypeError):
+        push(finished)
+    pushing = composed("config", *TRAINED[2:], "hub.push=best", "hub.allow_sample=true")
+    settings: TrainSettings = check(TrainSettings, pushing)
+    push_or_warn(settings.hub, finished)
+    assert "was NOT pushed" in caplog.text
+    assert "Traceback" in caplog.text
+    assert "TypeError: a bug" in caplog.text
+    assert "pass1234" not in caplog.text
+    monkeypatch.setattr(HfApi, "repo_info", bug)
+    with pytest.raises(TypeError):
+        why_unavailable(REPO, "model")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("404 for url https://me:pa%20ss@hub.org/api/x", "404 for url https://***@hub.org/api/x"),
+        ("at 'http://token@host:80/x'", "at 'http://***@host:80/x'"),
+        ("PUT https://s3/x?X-Signature=abc&y=1 failed", "PUT https://s3/x?*** failed"),
+        (f"header {TOKEN}", "header ***"),
+        ("mail me@host.org, see https://host/x", "mail me@host.org, see https://host/x"),
+        ("install hf_transfer", "install hf_transfer"),
+    ],
+)
+def test_what_is_shown_holds_no_credentials(text: str, shown: str) -> None:
+    assert without_secrets(text) == shown
+
+
+def test_a_password_in_the_hubs_address_is_not_shown(
+    finished: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """HF_ENDPOINT of a mirror that asks for a user and a password."""
+    monkeypatch.setattr(constants, "ENDPOINT", hub.url.replace("//", "//me:pass1234@"))
+    hub.failures = [Failure("/api/whoami-v2", 404)]
+    monkeypatch.setattr("train.hub.push.HfApi", lambda: HfApi(endpoint=constants.ENDPOINT))
+    monkeypatch.setattr("train.io.hub.HfApi", lambda: HfApi(endpoint=constants.ENDPOINT))
+    with pytest.raises(UserError) as failed:
+        push(finished)
+    told = f"{failed.value} {why_unavailable('some/model', 'model')} {caplog.text}"
+    assert "pass1234" not in told
+    assert "***@127.0.0.1" in told
+
+
+# ---- settings and licences
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"repo_id": "idioms"}, "<user or organisation>/<name>"),
+        ({"repo_id": "me/no--such"}, "Cannot have --"),
+        ({"revision": "a..b"}, "name of a branch"),
+        ({"revision": "0" * 40}, "is a commit"),
+        ({"license": "My own"}, "identifier"),
+        ({"examples": ["one"]}, "two sentences"),
+        ({"token": TOKEN}, "no such option"),
+    ],
+)
+def test_options_are_checked(tmp_path: Path, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=re.escape(said)) as raised:
+        asked(tmp_path, **options)
+    assert TOKEN not in str(raised.value)
+
+
+@pytest.mark.parametrize("argument", ["token", "+token", "hub.token", "+hub.hf_token", "HF_TOKEN"])
+def test_a_token_on_the_command_line_is_refused_before_it_is_recorded(argument: str) -> None:
+    with pytest.raises(UserError, match="environment variable HF_TOKEN") as raised:
+        rewrite_arguments([f"{argument}={TOKEN}"], [])
+    assert TOKEN not in str(raised.value)
+
+
+def test_runs_of_a_sweep_do_not_push_over_one_another() -> None:
+    with pytest.raises(UserError, match="names one repository"):
+        rewrite_arguments(["-m", "seed=1,2", "hub.repo_id=me/idioms"], [])
+    rewrite_arguments(["-m", "seed=1,2", "hub.repo_id='me/idioms-${seed}'"], [])
+
+
+def test_licences() -> None:
+    def made_of(*licences: str | None) -> str | None:
+        return common_licence([Source("", licence) for licence in licences])
+
+    assert made_of("apache-2.0", "cc-by-nc-sa-4.0") == "cc-by-nc-sa-4.0"
+    assert made_of("mit", "apache-2.0") == "mit"
+    assert made_of("gemma", "apache-2.0") == "gemma"
+    assert made_of("apache-2.0", "cc-by-nc-sa-4.0", "gpl-3.0") is None
+    assert made_of("apache-2.0", None) is None
+    assert made_of("apache-2.0", "other") is None  # of which nobody knows what it asks
+    assert made_of() is None
+
+
+def test_what_a_run_was_made_of(tmp_path: Path) -> None:
+    def names(*overrides: str) -> list[str]:
+        return [source.name for source in training_data(composed("config", *overrides))]
+
+    assert names() == ["IdioLink"]
+    assert names("+experiment=joint", "data.extra=pie") == ["IdioLink", "SemEval-2022 Task 2B", "PIE"]
+    assert len(names("+experiment=admire_experts")) == 2
+    assert names("data.root=/my/idioms") == ["the idioms in idioms"]
+    assert names("+experiment=joint", "data=sample") == ["the project's own sample data"]
+    assert names("data=sample", "data.extra=pie") == ["the project's own sample data", "PIE"]
+    config = composed("config")
+    assert base_model(config).repo_id == "sentence-transformers/all-MiniLM-L6-v2"
+    (tmp_path / "README.md").write_text("---\nlicense: mit\n---\n", encoding="utf-8")
+    config["model"]["path"] = str(tmp_path)
+    assert base_model(config) == Source(tmp_path.name, "mit")
+    config["model"] |= {"path": "org/name", "about": {"licence": "Gemma"}}
+    assert base_model(config) == Source("org/name", "gemma", "org/name")
+
+
+@pytest.mark.parametrize("sample", [False, True])
+def test_the_data_of_an_objective_that_is_not_known_leaves_no_licence(finished: Path, sample: bool) -> None:
+    """A permissive base model does not make its fine-tuned one permissive."""
+    config = yaml.safe_load((finished / "config.yaml").read_text(encoding="utf-8"))
+    config["model"] |= {"path": "someone/base", "about": {"licence": "MIT"}}
+    config["data"]["sample"] = sample
+    config["objective"] = {"name": "somebodys_own"}
+    (finished / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    upload = collect(asked(finished, license=None))
+    assert upload.licence is None
+    (problem,) = upload.problems
+    assert all(part in problem for part in ("somebodys_own", "license=<identifier>"))
+    card: Any = ModelCard(upload.card).data
+    assert card.license is None
+    assert not collect(asked(finished, license="cc-by-4.0")).problems
+
+
+@pytest.mark.parametrize("name", ["other", "Other", "unknown", "see its repository", "", "MIT"])
+def test_a_base_models_licence_is_one_of_the_hubs_or_not_known(tmp_path: Path, name: str) -> None:
+    config = composed("config")
+    config["model"] |= {"path": "org/name", "about": {"licence": name}}
+    expected = "mit" if name == "MIT" else None
+    assert base_model(config).licence == expected
+    (tmp_path / "README.md").write_text(f"---\nlicense: {json.dumps(name)}\n---\n", encoding="utf-8")
+    config["model"] = {"path": str(tmp_path)}
+    assert base_model(config).licence == expected
+
+
+# ---- from a training run
+
+TRAINED = ["trainer.max_steps=2", "eval.every=1", f"hub.repo_id={REPO}", "hub.license=mit"]
+
+
+def test_each_checkpoint_is_pushed_to_a_branch_and_the_best_to_main(
+    tmp_path: Path, options: list[str], hub: FakeHub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(tmp_path / "run", [*options, *TRAINED, "hub.push=every", "hub.allow_sample=true"])
+    branches = hub.repositories[REPO].branches
+    assert branches.keys() == {"main", "step_1", "step_2"}
+    for name in ("step_1", "step_2"):
+        weights = (tmp_path / "run" / name / "model.safetensors").read_bytes()
+        assert branches[name]["model.safetensors"] == weights
+        scores = json.loads((tmp_path / "run" / name / "scores.json").read_text(encoding="utf-8"))
+        assert json.loads(branches[name]["scores.json"])["scores"] == scores["scores"]
+        assert f'revision="{name}"' in branches[name]["README.md"].decode()
+    best = (tmp_path / "run" / "best" / "model.safetensors").read_bytes()
+    assert branches["main"]["model.safetensors"] == best
+    assert hub.url not in capsys.readouterr().out  # the last line is the run folder's
+
+
+def test_a_push_that_fails_does_not_harm_the_run(
+    tmp_path: Path, options: list[str], hub: FakeHub, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "run"
+    hub.failures = [Failure("/api/whoami-v2", 503, times=1), Failure("PUT /lfs", None)]
+    train(folder, [*options, *TRAINED, "hub.push=best", "hub.allow_sample=true"])
+    assert json.loads((folder / "run.json").read_text(encoding="utf-8"))["status"] == "finished"
+    assert "the Hub does not answer" in caplog.text
+    assert "was NOT pushed to me/idioms" in caplog.text
+    command = re.search(r"python -m train\.push (.*)", caplog.text)
+    assert command is not None
+    hub.failures = []
+    overrides = rewrite_arguments([a.strip("'") for a in command[1].split()], [])
+    push_checkpoint(check(PushSettings, composed("push", *overrides)))  # the command that was named
+    assert "model.safetensors" in hub.repositories[REPO].main
+
+
+def test_what_would_fail_at_the_end_is_said_at_the_start(
+    tmp_path: Path, options: list[str], hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(match: str, *more: str) -> None:
+        with pytest.raises(UserError, match=match):
+            train(tmp_path / "run", [*options, "hub.push=best", *more])
+        assert not (tmp_path / "run" / "run.json").exists()
+
+    refused(r"hub: push=best needs hub.repo_id")
+    refused("hub.allow_sample=true", *TRAINED)
+    meant = (*TRAINED, "hub.allow_sample=true")
+    refused("hub.license=<identifier>", *meant, "hub.license=null")
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+    refused("rejected the token", *meant)
+    monkeypatch.delenv("HF_TOKEN")
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no_token"))
+    refused("hub.push=best needs a token", *meant)
+    assert not hub.repositories
+
+
+def test_a_run_that_was_started_before_there_was_a_hub_section_goes_on(finished: Path) -> None:
+    from train.runs.resume import saved_config
+
+    config = yaml.safe_load((finished / "config.yaml").read_text(encoding="utf-8"))
+    del config["hub"]
+    (finished / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    now = composed("config", "hub.push=best", f"hub.repo_id={REPO}", "hub.allow_sample=true")
+    again = saved_config(finished, now, "default", ["hub.push=best"])
+    settings: TrainSettings = check(TrainSettings, again)
+    assert (settings.hub.push, settings.hub.repo_id) == ("best", REPO)
+
+
+# ---- the program
+
+
+@pytest.mark.slow
+def test_the_program(finished: Path, tmp_path: Path) -> None:
+    with serve() as hub:
+        hub.users[TOKEN] = "me"
+        environment: dict[str, str | None] = {
+            "HF_ENDPOINT": hub.url,
+            "HF_HOME": str(tmp_path / "hf"),
+            "HF_TOKEN": TOKEN,
+            "HF_HUB_OFFLINE": None,
+            "HF_HUB_DISABLE_XET": "1",
+        }
+        arguments = ("train.push", f"checkpoint={finished}", f"repo_id={REPO}", "license=mit")
+        refused = run(*arguments, environment=environment)
+        assert_explained(refused, "allow_sample=true")
+        assert refused.returncode == 2
+        done = run(*arguments, "allow_sample=true", environment=environment)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[-1].startswith(f"{hub.url}/{REPO}/commit/")
+        assert "model.safetensors" in hub.repositories[REPO].main
+        for one in (refused, done):
+            assert TOKEN not in one.stdout + one.stderr

@@ -1,0 +1,89 @@
+"""mteb's numbers are ours: IdioLink's nDCG@10, Spearman's correlation on STS pairs."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import mteb
+import pytest
+from scipy.stats import spearmanr
+from sentence_transformers import SentenceTransformer
+
+from train.benchmarks.idiolink import IdioLinkBenchmark
+from train.benchmarks.semeval2022 import SemEvalBenchmark
+from train.data.idiolink import Split, load_split
+from train.data.semeval2022 import PairSplit, SemEvalFiles, read_pairs
+from train.errors import UserError
+from train.integrations.mteb import IdioLinkRetrieval, SemEval2022STS
+from train.integrations.sentence_transformers import SuiteEvaluator
+
+pytestmark = pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension`:FutureWarning")
+
+
+def theirs(model: SentenceTransformer, split: Split, pairs: PairSplit, folder: Path) -> dict[str, float]:
+    """Main scores by task and subset, read from the files that mteb writes."""
+    mteb.evaluate(
+        model,
+        [IdioLinkRetrieval(split), SemEval2022STS(pairs), SemEval2022STS(pairs, "gold")],
+        cache=mteb.ResultCache(folder),
+        overwrite_strategy="always",
+        show_progress_bar=False,
+        co2_tracker=False,
+        encode_kwargs={"batch_size": 128, "show_progress_bar": False},
+    )
+    scores: dict[str, float] = {}
+    for path in folder.rglob("*.json"):
+        if path.stem != "model_meta":
+            card = json.loads(path.read_text(encoding="utf-8"))
+            assert len(card["dataset_revision"]) == 16
+            (of_split,) = card["scores"].values()
+            scores |= {f"{card['task_name']}/{s['hf_subset']}": s["main_score"] for s in of_split}
+    return scores
+
+
+def check_same(model_path: str, split: Split, pairs: PairSplit, folder: Path) -> None:
+    model = SentenceTransformer(model_path, device="cpu")
+    key = f"idiolink/{split.name}/sentence/ndcg@10"
+    evaluator = SuiteEvaluator([IdioLinkBenchmark([split], ["sentence"]), SemEvalBenchmark([pairs])], key)
+    ours = evaluator(model)
+    mtebs = theirs(model, split, pairs, folder)
+    assert mtebs["IdioLink/default"] == pytest.approx(ours[key], abs=6e-6)  # rounded to five digits
+    languages = {name.rpartition("/")[2] for name in mtebs if "sts" in name}
+    assert languages >= {"en", "pt", "all"}
+    for language in languages:
+        # To float32: nearly equal cosines change places.
+        expected = ours[f"semeval2022/{pairs.name}/{language}/sts/spearman"]
+        assert mtebs[f"SemEval2022Task2B-sts/{language}"] == pytest.approx(expected, abs=2e-5)
+
+    assert pairs.gold is not None
+    numbers = {item.id: item.similarity for item in pairs.gold if item.similarity is not None}
+    of_pair = [pair for pair in pairs.pairs if pair.id in numbers]
+    first, second = (model.encode([getattr(p, f"sentence{i}") for p in of_pair]) for i in (1, 2))
+    cosine = model.similarity_pairwise(first, second)
+    expected = spearmanr(cosine, [numbers[pair.id] for pair in of_pair]).statistic
+    assert mtebs["SemEval2022Task2B-gold/all"] == pytest.approx(expected, abs=2e-5)
+
+
+def test_sample(tiny_path: Path, sample_root: Path, semeval_sample: SemEvalFiles, tmp_path: Path) -> None:
+    check_same(str(tiny_path), load_split(sample_root, "val"), read_pairs(semeval_sample, "dev"), tmp_path)
+
+
+def test_real_data(tiny_path: Path, real_data: Path, semeval_real: SemEvalFiles, tmp_path: Path) -> None:
+    check_same(
+        str(tiny_path), load_split(real_data / "idiolink", "val"), read_pairs(semeval_real, "dev"), tmp_path
+    )
+
+
+def test_a_split_without_gold_is_refused(semeval_sample: SemEvalFiles) -> None:
+    with pytest.raises(UserError, match="no public gold"):
+        SemEval2022STS(read_pairs(semeval_sample, "eval"))
+
+
+def test_without_mteb_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mteb.abstasks.sts", None)
+    monkeypatch.delitem(sys.modules, "train.integrations.mteb")
+    with pytest.raises(ImportError, match=r"pip install 'idiomtune\[mteb\]'"):
+        importlib.import_module("train.integrations.mteb")

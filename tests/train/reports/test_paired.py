@@ -1,0 +1,60 @@
+"""The paired comparison, by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from train.errors import UserError
+from train.paired import by_item, main, read_runs
+from train.reports.statistics import compare
+
+
+def record(item: str, mode: str, value: float) -> dict[str, object]:
+    metrics = {"top1_accuracy": value, "rank_difference": value, "ndcg@5": value}
+    return {"id": item, "mode": mode, "split": "train_cv", **metrics}
+
+
+def test_compare_by_hand() -> None:
+    """Differences 1, 2, 3, 4, 0: all of one sign, so that p is 2 / 2^4 without the tie."""
+    result = compare([2, 3, 4, 5, 1], [1, 1, 1, 1, 1])
+    assert (result.greater, result.equal, result.smaller) == (4, 1, 0)
+    assert (result.ours, result.theirs) == (3.0, 1.0)
+    assert 0 < result.low < 2 < result.high <= 4
+    assert result.p_value < 0.13
+    assert compare([1, 1], [1, 1]).p_value == 1.0
+
+
+def test_items_are_paired_by_id_and_averaged_over_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = [record("a", "caption", 0), record("a", "experts_text", 1)]
+    second = [record("b", "experts_text", 1), record("b", "caption", 1)]
+    again = [record("a", "experts_text", 0), record("a", "caption", 0)]
+    for number, records in enumerate((first, second, again)):
+        folder = tmp_path / "sweep" / str(number) / "per_query"
+        folder.mkdir(parents=True)
+        (folder / "admire.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    runs = read_runs([tmp_path / "sweep"])
+    assert by_item(runs, "experts_text", "ndcg@5", "train_cv") == {"a": 0.5, "b": 1.0}
+    assert main([str(tmp_path / "sweep")]) == 0
+    line = capsys.readouterr().out.splitlines()[0]
+    assert line.startswith("top1_accuracy: experts_text 0.7500 ± ")
+    assert "greater in 1, equal in 1, smaller in 0 of 2 items" in line
+    assert main([str(tmp_path / "sweep"), "--ours", "experts_image"]) == 1
+    with pytest.raises(UserError, match=r"eval\.per_query=true"):
+        read_runs([tmp_path / "nothing"])
+
+
+@pytest.mark.parametrize("line", ["{", "[1]", '{"id": "a"}', "[" * 100_000])
+def test_a_damaged_line_is_named(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "run" / "per_query" / "admire.jsonl"
+    path.parent.mkdir(parents=True)
+    good = json.dumps(record("a\u2028b", "caption", 0), ensure_ascii=False)
+    path.write_text(f"{good}\n{good}\n", encoding="utf-8")
+    assert [len(records) for records in read_runs([tmp_path])] == [2]
+    path.write_text(f"{good}\n{line}\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"admire\.jsonl, line 2"):
+        read_runs([tmp_path])

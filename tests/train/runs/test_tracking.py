@@ -1,0 +1,274 @@
+"""Trackers: the figures of metrics.jsonl, one run at wandb however often it is resumed, and no harm."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Mapping
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from tensorboard.backend.event_processing.event_accumulator import (  # type: ignore[import-untyped]
+    EventAccumulator,
+)
+
+from tests.test_structure import ROOT
+from tests.tiny_runs import KEY, assert_same_run, composed, metrics, resume, train
+from train.config import TrainSettings, check
+from train.errors import UserError
+from train.runs.resume import saved_config
+from train.runs.tracking import flat_values, has_key
+from train.training.checkpoint import checkpoints
+
+FOREVER = "trainer.patience=null"
+
+
+class FakeRun:
+    """What the tracker uses of a wandb run; `where` is all that the service has of runs with this id."""
+
+    def __init__(self, where: dict[str, Any], run_id: str, given: dict[str, Any]) -> None:
+        self.id, self.url, self.where, self.given = run_id, "https://example.org/run", where, given
+        self.summary = where.setdefault("summary", {})
+
+    def log(self, values: dict[str, Any], step: int) -> None:
+        if self.where.get("fails_at") == step:
+            raise ConnectionError("no route to host")
+        self.where.setdefault("rows", []).append((step, values))
+
+    def finish(self, exit_code: int) -> None:
+        self.where.setdefault("exit_codes", []).append(exit_code)
+
+
+class FakeWandb(ModuleType):
+    """The module `wandb`, as far as the tracker uses it, with a service that remembers."""
+
+    def __init__(self) -> None:
+        super().__init__("wandb")
+        self.runs: dict[str, dict[str, Any]] = {}
+        self.inits: list[dict[str, Any]] = []
+        self.online = True
+        self.Settings = type("Settings", (SimpleNamespace,), {"model_fields": {"finish_timeout": None}})
+
+    def setup(self) -> Any:
+        return SimpleNamespace(settings=SimpleNamespace(base_url="https://wandb.example.org"))
+
+    def init(self, **given: Any) -> FakeRun:
+        self.inits.append(given)
+        if given["mode"] != "offline" and not self.online:
+            raise ConnectionError("no network")
+        run_id = given["id"] or f"id{len(self.runs)}"
+        return FakeRun(self.runs.setdefault(run_id, {}), run_id, given)
+
+
+@pytest.fixture
+def wandb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeWandb:
+    fake = FakeWandb()
+    fake.__spec__ = ModuleSpec("wandb", None)  # so that it counts as installed
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    return fake
+
+
+@pytest.fixture
+def stop_before_step(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """End a run, as a crash does, when it is about to log this step."""
+    from train.runs.folder import RunFolder
+
+    real = RunFolder.log_metrics
+
+    def at(step: int | None) -> None:
+        def log_metrics(self: RunFolder, record: dict[str, Any]) -> None:
+            if record["step"] == step:
+                raise RuntimeError("killed")
+            real(self, record)
+
+        monkeypatch.setattr(RunFolder, "log_metrics", log_metrics)
+
+    return at
+
+
+def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """TensorBoard's own reading of a run's event files."""
+    events = EventAccumulator(str(folder / "tensorboard"), size_guidance={"scalars": 0})
+    events.Reload()
+    return {
+        tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]
+    }
+
+
+def expected_curves(folder: Path) -> dict[str, list[tuple[int, Any]]]:
+    expected: dict[str, list[tuple[int, Any]]] = {}
+    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    for record in map(json.loads, lines):
+        for key, value in flat_values(record).items():
+            expected.setdefault(key, []).append((record["step"], pytest.approx(value, rel=1e-6)))
+    return expected
+
+
+def test_tensorboard_shows_what_metrics_jsonl_holds_and_changes_nothing(
+    tmp_path: Path, options: list[str], stop_before_step: Any
+) -> None:
+    """Through a crash too: what is logged again after the resume stands there once."""
+    plain, followed = tmp_path / "plain", tmp_path / "followed"
+    train(plain, [*options, FOREVER])
+    stop_before_step(5)
+    with pytest.raises(RuntimeError, match="killed"):
+        train(followed, [*options, FOREVER, "tracking=tensorboard"])
+    assert [step for step, _ in curves(followed)["loss"]] == [1, 2, 3, 4]
+    stop_before_step(None)
+    resume(followed)
+    shown = curves(followed)
+    assert shown == expected_curves(followed)
+    assert [step for step, _ in shown["loss"]] == [1, 2, 3, 4, 5, 6]
+    assert [step for step, _ in shown[KEY]] == [3, 6]
+    assert_same_run(plain, followed)
+
+
+def test_wandb_gets_one_run_each_step_once_and_the_final_scorecard(
+    tmp_path: Path, options: list[str], wandb: FakeWandb, stop_before_step: Any
+) -> None:
+    folder = tmp_path / "run"
+    chosen = [*options, FOREVER, "tracking=wandb", "tracking.wandb.tags=[idioms,tiny]"]
+    stop_before_step(5)
+    with pytest.raises(RuntimeError, match="killed"):
+        train(folder, chosen)
+    stop_before_step(None)
+    resume(folder)
+    assert len(wandb.runs) == 1
+    (run,) = wandb.runs.values()
+    assert [given["id"] for given in wandb.inits] == [None, "id0"]
+    assert wandb.inits[0]["mode"] == "offline"  # there is no key
+    assert wandb.inits[0]["tags"] == ["idioms", "tiny"]
+    assert wandb.inits[0]["config"]["trainer"]["batch_size"] == 48
+    assert [step for step, values in run["rows"] if "loss" in values] == [1, 2, 3, 4, 5, 6]
+    assert [step for step, values in run["rows"] if KEY in values] == [3, 6]
+    assert run["exit_codes"] == [1, 0]
+    assert run["summary"] == json.loads((folder / "scores.json").read_text())["scores"]
+
+
+@pytest.mark.parametrize("fails_at", [None, 2])
+def test_a_failing_tracker_is_one_warning_and_the_other_goes_on(
+    tmp_path: Path,
+    options: list[str],
+    wandb: FakeWandb,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    fails_at: int | None,
+) -> None:
+    """A connection lost at a step; and a service that is not there at all, not even offline."""
+    if fails_at is None:
+        monkeypatch.setattr(wandb, "init", lambda **_: 1 / 0)
+    else:
+        wandb.runs["id0"] = {"fails_at": fails_at}
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "wandb.json").write_text('{"id": "id0", "last_step": 0}', encoding="utf-8")
+    with caplog.at_level(logging.WARNING):
+        train(tmp_path / "run", [*options, "trainer.max_steps=3", "tracking=[wandb,tensorboard]"])
+    said = [r.getMessage() for r in caplog.records if "switched off" in r.getMessage()]
+    assert len(said) == 1
+    assert "tracking by wandb is switched off" in said[0]
+    assert [step for step, _ in curves(tmp_path / "run")["loss"]] == [1, 2, 3]
+    assert (tmp_path / "run" / "scores.json").is_file()
+
+
+def test_without_network_wandb_goes_on_offline(
+    tmp_path: Path, options: list[str], wandb: FakeWandb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
+    wandb.online = False
+    train(tmp_path / "run", [*options, "trainer.max_steps=1", "tracking=wandb"])
+    assert [given["mode"] for given in wandb.inits] == [None, "offline"]
+    assert [step for step, _ in wandb.runs["id0"]["rows"]] == [1, 1]
+    for path in (tmp_path / "run").rglob("*"):  # the key is nowhere
+        assert path.is_dir() or b"a" * 40 not in path.read_bytes()
+
+
+def test_one_process_of_several_tracks(tmp_path: Path, wandb: FakeWandb) -> None:
+    from train.config.tracking import TrackingSettings
+    from train.runs.folder import RunFolder
+    from train.runs.tracking import tracked
+
+    chosen: Mapping[str, Any] = composed("config", "tracking=wandb")["tracking"]
+    with tracked(RunFolder(tmp_path, writes=False), TrackingSettings.model_validate(chosen), {}, "x", 0):
+        assert not wandb.inits
+
+
+def test_the_key_may_be_in_the_netrc_file(tmp_path: Path, wandb: FakeWandb) -> None:
+    assert wandb is sys.modules["wandb"]
+    assert not has_key()
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine other.example.org login user password secret\n", encoding="utf-8")
+    assert not has_key()
+    netrc.write_text("machine wandb.example.org login user password secret\n", encoding="utf-8")
+    assert has_key()
+
+
+def test_a_missing_package_is_an_error_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(UserError, match=r"tracking=wandb needs the package wandb.*pip install"):
+        check(TrainSettings, composed("config", "+experiment=idiolink_ft", "tracking=wandb"))
+
+
+def test_tracking_may_change_on_resume(tmp_path: Path, options: list[str]) -> None:
+    train(tmp_path, [*options, "trainer.max_steps=1"])
+    given = ["tracking=tensorboard"]
+    config = saved_config(tmp_path, composed("config", *given), "default", given)
+    assert check(TrainSettings, config).tracking.tensorboard is not None
+    (tmp_path / "config.yaml").write_text(  # of a run from before there were trackers
+        "".join(
+            line
+            for line in (tmp_path / "config.yaml").read_text().splitlines(keepends=True)
+            if "tracking" not in line
+        ),
+        encoding="utf-8",
+    )
+    config = saved_config(tmp_path, composed("config"), "default", [])
+    assert check(TrainSettings, config).tracking.tensorboard is None
+
+
+def test_the_real_wandb_offline(tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package itself takes what it is given; twice the same run, as after an interruption."""
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path / "config"))
+    monkeypatch.setenv("WANDB_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    folder = tmp_path / "run"
+    train(folder, [*options, "tracking=wandb", "trainer.max_steps=3", FOREVER])
+    resume(folder, "trainer.max_epochs=2", "trainer.max_steps=4")
+    run_id = json.loads((folder / "wandb.json").read_text())["id"]
+    parts = sorted((folder / "wandb").glob(f"offline-run-*-{run_id}/*.wandb"))
+    assert len(parts) == 2
+    assert all(part.stat().st_size > 1000 for part in parts)
+    assert KEY.encode() in parts[0].read_bytes()
+    assert [line["step"] for line in metrics(folder)] == [1, 2, 3, 3, 4, 4]
+    assert checkpoints(folder)[-1].name == "step_4"
+
+
+def test_the_sweep_in_the_documentation_starts_runs_that_are_right() -> None:
+    """As wandb's agent fills in the command: `${args_no_hyphens}` are option=value, without `--`."""
+    text = (ROOT / "docs" / "tracking.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
+    sweep = yaml.safe_load(block)
+    assert sweep["command"][:4] == ["${env}", "python", "-m", "${program}"]
+    assert sweep["command"][-1] == "${args_no_hyphens}"
+    own = sweep["command"][4:-1]
+    assert "tracking=wandb" in own
+    for choose in (min, max):
+        values = {k: choose(v.get("values") or [v["min"], v["max"]]) for k, v in sweep["parameters"].items()}
+        arguments = [f"{key}={value}" for key, value in values.items()]
+        settings: TrainSettings = check(TrainSettings, composed(sweep_config(sweep), *own, *arguments))
+        assert sweep["metric"]["name"] in settings.score_keys(settings.eval.benchmarks)
+        assert settings.trainer.learning_rate == values["trainer.learning_rate"]
+
+
+def sweep_config(sweep: dict[str, Any]) -> str:
+    """The configuration of the program that a sweep names."""
+    return {"train": "config", "train.evaluate": "evaluate"}[sweep["program"]]

@@ -1,0 +1,264 @@
+"""Expressions in sentences: inflected, capitalised, hyphenated; and not where they only seem to be."""
+
+from __future__ import annotations
+
+import csv
+import unicodedata
+from pathlib import Path
+
+import pytest
+from tokenizers import Regex, normalizers
+
+from train.data.idiolink import load_split
+from train.data.semeval2022 import FOLDER, TRAIN_FILE
+from train.encoder.idiom_tokens import IdiomTokens, token_name
+from train.expressions import (
+    ExpressionIndex,
+    expression_pattern,
+    find_expression,
+    inflections,
+    replacements,
+)
+
+
+@pytest.mark.parametrize(
+    ("expression", "text", "stands_as"),
+    [
+        ("spill the beans", "She spilled the beans.", "spilled the beans"),
+        ("spill the beans", "Who spilt the beans?", "spilt the beans"),
+        ("make waves", "It is making waves again.", "making waves"),
+        ("make waves", "He made waves.", "made waves"),
+        ("carry the can", "He carries the can.", "carries the can"),
+        ("carry the can", "He carried the can.", "carried the can"),
+        ("rock the boat", "Don't Rock the Boat!", "Rock the Boat"),
+        ("hit the road", "We were hitting the road.", "hitting the road"),
+        ("tie the knot", "They are tying the knot.", "tying the knot"),
+        ("take the cake", "That takes the cake.", "takes the cake"),
+        ("take the cake", "It has taken the cake.", "taken the cake"),
+        ("go to town", "They went to town on it.", "went to town"),
+        ("guilt trip", "He guilt-tripped her.", "guilt-tripped"),
+        ("baby blues", "the baby blues", "baby blues"),
+        ("case study", "Two case studies.", "case studies"),
+        ("contact lens", "my contact lenses", "contact lenses"),
+        ("best man", "both best men", "best men"),
+        ("loose leaf", "loose leaves", "loose leaves"),
+        ("home run", "It was a HOME-RUN.", "HOME-RUN"),
+        ("home run", "a home\u2011run", "home\u2011run"),
+        ("home run", "a home  \n run", "home  \n run"),
+        ("home run", "“home run”", "home run"),
+        ("alto-falante", "um alto falante", "alto falante"),
+        ("alto-falante", "dois Altos-Falantes", "Altos-Falantes"),
+        ("rede social", "redes sociais", "redes sociais"),
+        ("papel higiênico", "papéis higiênicos", "papéis higiênicos"),
+        ("ar condicionado", "ares condicionados", "ares condicionados"),
+        ("salão paroquial", "salões paroquiais", "salões paroquiais"),
+        ("pé-frio", "uns pés-frios", "pés-frios"),
+        ("luz verde", "luces verdes", "luces verdes"),
+        ("devil's advocate", "a devil’s advocate", "devil’s advocate"),
+        ("sacred cow", "the sacred cow's milk", "sacred cow"),
+        ("pão-duro", unicodedata.normalize("NFD", "Que pão-duro!"), unicodedata.normalize("NFD", "pão-duro")),
+        ("what's up?", "So what's up?", "what's up"),
+    ],
+)
+def test_found_as_people_write_it(expression: str, text: str, stands_as: str) -> None:
+    start = text.index(stands_as)
+    assert find_expression(text, expression) == (start, start + len(stands_as))
+    assert ExpressionIndex([expression]).find(text) == [(start, start + len(stands_as), expression)]
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        ("in the bag", "There is air in the bagpipe."),
+        ("in the bag", "She lost it in the baggage hall."),
+        ("in the bag", "He slept in the bagged leaves."),  # no participle after "the"
+        ("in the can", "She works in the canning factory."),
+        ("in the can", "It was within the can."),
+        ("con artist", "a cone artist"),
+        ("big fish", "a bigger fish"),
+        ("big fish", "a big fishmonger"),
+        ("car park", "the carpet parks"),
+        ("spill the beans", "Spill all the beans."),
+        ("end user", "That is the end – user rights are next."),
+        ("end user", "in the end, user rights"),
+        ("on paper", "once paper was cheap"),
+        ("not a chance", "not as chance had it"),
+        ("ponto forte", "uma ponta forte"),
+        ("home run", "homerun"),
+        ("cafe society", unicodedata.normalize("NFD", "café society")),
+        ("old cafe", unicodedata.normalize("NFD", "old café")),
+    ],
+)
+def test_not_found_in_other_words(expression: str, text: str) -> None:
+    assert find_expression(text, expression) is None
+    assert ExpressionIndex([expression]).find(text) == []
+
+
+def test_inflections_by_hand() -> None:
+    assert set(inflections("carry")) == {"carry", "carrys", "carries", "carried", "carrying"}
+    assert set(inflections("Bag", as_verb=False)) == {"bag", "bags"}
+    assert inflections("the") == ["the"]
+    assert {"took", "taken", "taking", "takes"} <= set(inflections("take"))
+
+
+def test_of_several_expressions_the_first_and_there_the_longest_counts() -> None:
+    index = ExpressionIndex(["big fish", "fish story", "big fish story", "home run"])
+    text = "A big fish story, a fish story, two home-runs and a Big Fish."
+    found = [(text[start:end], expression) for start, end, expression in index.find(text)]
+    assert found == [
+        ("big fish story", "big fish story"),
+        ("fish story", "fish story"),
+        ("home-runs", "home run"),
+        ("Big Fish", "big fish"),
+    ]
+
+
+def test_an_expression_without_letters_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"'\.\.\.' holds no letter or digit"):
+        find_expression("...", "...")
+
+
+def test_every_expression_of_the_real_training_rows_is_found(real_data: Path) -> None:
+    """In all 6,572 rows, also in the 272 where it stands only inside a longer, inflected word."""
+    with (real_data / FOLDER / TRAIN_FILE).open(encoding="utf-8", newline="") as file:
+        rows = [(row["sentence_1"], row["MWE1"]) for row in csv.DictReader(file)]
+    assert len(rows) == 6572
+    num_inflected = 0
+    for sentence, expression in rows:
+        found = find_expression(sentence, expression)
+        assert found is not None, (sentence, expression)
+        padded = f" {sentence.lower()} "
+        places = [i for i in range(len(padded)) if padded.startswith(expression.lower(), i)]
+        ends = [(padded[i - 1], padded[i + len(expression)]) for i in places]
+        num_inflected += not any(not a.isalnum() and not b.isalnum() for a, b in ends)
+    assert num_inflected == 272
+
+
+def test_an_index_finds_in_the_real_rows_what_a_search_for_each_finds(real_data: Path) -> None:
+    with (real_data / FOLDER / TRAIN_FILE).open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    expressions = sorted({row["MWE1"] for row in rows})
+    index = ExpressionIndex(expressions)
+    for text in sorted({row["sentence_2"] for row in rows})[::40]:
+        ours = {expression for _, _, expression in index.find(text)}
+        naive = {e for e in expressions if find_expression(text, e)}
+        assert ours <= naive
+        assert bool(ours) == bool(naive)
+
+
+# ---------------------------------------------------------------- placeholders
+
+HELD = [
+    ("take someone for a ride", "They took the voters for a ride.", "took the voters for a ride"),
+    ("take someone for a ride", "TAKING my older brother For A Ride", "TAKING my older brother For A Ride"),
+    ("take somebody for a ride", "he takes us for a ride", "takes us for a ride"),
+    ("take someone for a ride", "take someone for a ride", "take someone for a ride"),
+    ("take someone for a ride", "it took Zoë O’Neill-Smith for a ride", "took Zoë O’Neill-Smith for a ride"),
+    ("take someone for a ride", "They take what they take him for a ride", "take him for a ride"),
+    ("lose one's temper", "She lost her temper.", "lost her temper"),
+    ("mind one’s business", "mind your own business", "mind your own business"),
+    ("pull the leg of someone", "pulling the leg of them all", "pulling the leg of them"),
+    ("the apple of someone's eye", "the apple of my brother's eye", "the apple of my brother's eye"),
+    ("the apple of one's eye", "the apple of the old voters’ eyes", "the apple of the old voters’ eyes"),
+    ("make a fool of oneself", "made fools and a fool", None),
+    ("make a fool of oneself", "made a fool of himself", "made a fool of himself"),
+    ("beside oneself with joy", "beside themselves with joy", "beside themselves with joy"),
+    ("give someone something to eat", "gave the dog some meat to eat", "gave the dog some meat to eat"),
+    ("one's cup of tea", "not my cup of tea", "my cup of tea"),
+    ("fall for someone", "She fell for him at once", "fell for him"),
+    ("something", "something else", "something"),
+    # Not over punctuation, into a clause, too far, or with no owner.
+    ("take someone for a ride", "Take it, then go for a ride.", None),
+    ("take someone for a ride", "She took him. For a ride he paid.", None),
+    ("take someone for a ride", "He took off because the dog went for a ride", None),
+    ("take someone for a ride", "take one two three four five six for a ride", None),
+    ("take someone for a ride", "take for a ride", None),
+    ("lose one's temper", "lost the temper", None),
+    ("fall for someone", "fall for tricks", None),
+]
+
+
+@pytest.mark.parametrize(("expression", "text", "stands_as"), HELD)
+def test_placeholders_stand_for_phrases(expression: str, text: str, stands_as: str | None) -> None:
+    found = find_expression(text, expression)
+    assert (None if found is None else text[slice(*found)]) == stands_as
+    expected = [] if found is None else [(*found, expression)]
+    assert ExpressionIndex([expression]).find(text) == expected
+
+
+def test_runs_of_an_expression_and_what_is_between_them() -> None:
+    index = ExpressionIndex(["take someone for a ride", "big fish"])
+    text = "They took the big fish for a ride, big fish."
+    found = [([text[slice(*run)] for run in runs], name) for runs, name in index.find_runs(text)]
+    assert found == [
+        (["took", "for a ride"], "take someone for a ride"),
+        (["big fish"], "big fish"),
+        (["big fish"], "big fish"),
+    ]
+
+
+def test_an_expression_without_placeholder_is_looked_for_as_it_was() -> None:
+    """The pattern of "in the bag", written out; a saved model's rules hold it."""
+    word = r"[\w\u0300-\u036f]"
+    gap = r"(?:\s+|[\-\u2010\u2011\u2013])"
+    pattern = rf"(?<!{word})(?:in){gap}(?:the){gap}(?:bag|bags)(?!{word})"
+    assert expression_pattern("in the bag").pattern == pattern
+    assert replacements("in the bag", "IDinthebagID", str.lower) == [(pattern, True)]
+
+
+PLACEHOLDERS = ["take someone for a ride", "lose one's temper", "pull the wool over someone's eyes"]
+ADVERSARIAL = {
+    "words": "take a " * 20_000,
+    "letters": "take " + "s" * 100_000,
+    "long words": "lose " + ("s" * 20_000 + " ") * 5,
+    "hyphens": "take " + "a-" * 50_000,
+    "apostrophes": "lose " + "s'" * 50_000,
+    "spaces": "take" + " " * 100_000,
+    "starts": "pull the wool over " * 5_000,
+    "owners": "lose a b c d's " * 7_000,
+}
+
+
+@pytest.mark.parametrize("name", ADVERSARIAL)
+@pytest.mark.timeout(
+    60
+)  # they take about a second; quadratic ones took minutes, or more than Oniguruma allows
+def test_no_text_takes_long(name: str) -> None:
+    for expression in PLACEHOLDERS:
+        text = ADVERSARIAL[name]
+        assert not list(expression_pattern(expression).finditer(text))
+        assert by_rules(text, expression) == text
+    assert ExpressionIndex(PLACEHOLDERS).find(ADVERSARIAL[name]) == []
+
+
+def by_rules(text: str, *expressions: str) -> str:
+    """As a saved tokenizer, which does not pass by case, has it."""
+    for expression in expressions:
+        for step in replacements(expression, token_name(expression), str):
+            content = token_name(expression) if step.by_token else ""
+            text = normalizers.Replace(Regex("(?i)" + step.pattern), content).normalize_str(text)
+    return text
+
+
+@pytest.mark.parametrize(("expression", "text", "_"), HELD)
+def test_a_saved_tokenizer_reads_placeholders_as_the_encoder_does(expression: str, text: str, _: str) -> None:
+    tokens = IdiomTokens({token_name(expression): [expression]})
+    assert by_rules(text, expression) == tokens.replaced(text)[0]
+
+
+def test_placeholders_in_the_real_sentences(real_data: Path) -> None:
+    """All 80 sentences with "take someone for a ride", as annotated, and none of the other 3,760."""
+    expression = "take someone for a ride"
+    splits = [load_split(real_data / "idiolink", name) for name in ("train", "val")]
+    records = [record for split in splits for record in (*split.documents, *split.queries)]
+    tokens = IdiomTokens({token_name(expression): [expression]})
+    num_found = 0
+    for record in records:
+        found = find_expression(record.sentence, expression)
+        is_used = record.idiom == expression and record.usage in ("literal", "idiomatic")
+        assert (found is not None) == is_used, record.sentence
+        if found is not None:
+            num_found += 1
+            assert record.sentence[slice(*found)] == record.span
+        assert by_rules(record.sentence, expression) == tokens.replaced(record.sentence)[0]
+    assert (num_found, len(records)) == (80, 3840)

@@ -1,0 +1,125 @@
+"""Gradient caching: the same gradient, dropout included, in the memory of one pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+
+from idiomloss import InfoNCELoss, candidate_masks
+from tests.tiny_runs import metrics, train, weights
+from train.distributed.device import place, start_processes
+from train.distributed.processes import Processes
+from train.encoder.encoder import Encoder
+from train.encoder.parallel import embed_all
+from train.requests import Request
+from train.training.embedder import TrainedEmbeddings
+
+
+class Held:
+    """A tensor that a graph keeps, counted as long as it does."""
+
+    live = peak = 0
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor.detach()  # an output that a graph keeps would keep its graph
+        Held.live += tensor.nbytes
+        Held.peak = max(Held.peak, Held.live)
+
+    def __del__(self) -> None:
+        Held.live -= self.tensor.nbytes
+
+
+def peak_of_step(encoder: Encoder, batch_size: int, *, caching: bool, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Bytes that the encoder's graph holds at most in a step of that many anchors, each with a positive."""
+    Held.live = Held.peak = 0
+    real = Encoder.embed
+
+    def watched(self: Encoder, one: Any) -> torch.Tensor:
+        with torch.autograd.graph.saved_tensors_hooks(Held, lambda held: held.tensor):
+            return real(self, one)
+
+    accelerator, processes = start_processes(place("cpu", "fp32"))
+    embed = TrainedEmbeddings(encoder, accelerator, processes, seed=1, caching=caching)
+    texts = [f"the ship {i} broke the ice of the harbour" for i in range(2 * batch_size)]
+    owner = torch.arange(batch_size)
+    masks = candidate_masks(batch_size, owner, torch.ones(batch_size, dtype=torch.bool))
+    with monkeypatch.context() as patch:
+        patch.setattr(Encoder, "embed", watched)
+        embeddings = embed([Request(text) for text in texts], 0)
+        embed.backward(InfoNCELoss()(embeddings[:batch_size], embeddings[batch_size:], masks))
+    assert all(p.grad is not None for n, p in encoder.named_parameters() if "pooler" not in n)
+    return Held.peak
+
+
+def test_memory_is_flat_from_64_to_4096_anchors(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny.train()
+    tiny.tokens_per_forward = 512
+    small, large = (peak_of_step(tiny, size, caching=True, monkeypatch=monkeypatch) for size in (64, 4096))
+    assert large < 1.3 * small  # a token more for longer numbers
+    assert peak_of_step(tiny, 512, caching=False, monkeypatch=monkeypatch) > 6 * small
+
+
+def test_a_run_with_caching_is_the_run_without(tmp_path: Path, options: list[str]) -> None:
+    """Dropout is replayed: losses and weights differ by rounding alone."""
+    own = [*options, "model.tokens_per_forward=128"]
+    train(tmp_path / "plain", own)
+    train(tmp_path / "cached", [*own, "trainer.gradient_caching=true"])
+    for a, b in zip(metrics(tmp_path / "cached"), metrics(tmp_path / "plain"), strict=True):
+        assert a.get("loss", 0.0) == pytest.approx(b.get("loss", 0.0), rel=1e-5)
+    ours, theirs = (weights(tmp_path / name / "best") for name in ("cached", "plain"))
+    assert all(torch.allclose(ours[name], theirs[name], rtol=1e-4, atol=1e-6) for name in ours)
+
+
+def test_activation_checkpointing_changes_nothing(tmp_path: Path, options: list[str]) -> None:
+    train(tmp_path / "plain", options)
+    train(tmp_path / "lean", [*options, "trainer.activation_checkpointing=true"])
+    for a, b in zip(metrics(tmp_path / "lean"), metrics(tmp_path / "plain"), strict=True):
+        assert a.get("loss", 0.0) == pytest.approx(b.get("loss", 0.0), rel=1e-5)
+
+
+def test_activation_checkpointing_keeps_less(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny.train()
+    whole = peak_of_step(tiny, 64, caching=False, monkeypatch=monkeypatch)
+    tiny.zero_grad()
+    tiny.checkpoint_activations()
+    assert peak_of_step(tiny, 64, caching=False, monkeypatch=monkeypatch) < 0.5 * whole
+
+
+def test_every_pass_draws_numbers_of_its_own(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its seed, step, micro-step and number; those of the objective's modules differ from all of them."""
+    tiny.tokens_per_forward = 64
+    drawn: list[tuple[int, ...]] = []
+    monkeypatch.setattr("train.encoder.parallel.seed_everything", lambda *numbers: drawn.append(numbers))
+    accelerator, processes = start_processes(place("cpu", "fp32"))
+    embed = TrainedEmbeddings(tiny, accelerator, processes, seed=1)
+    requests = [Request(f"the ship {i} broke the ice of the harbour") for i in range(20)]
+    for step in (0, 1):
+        for micro in (0, 1):
+            embed(requests, step, micro)
+    assert len(drawn) > 12
+    assert len(set(drawn)) == len(drawn)
+    assert {(1, step, micro) for step in (0, 1) for micro in (0, 1)} <= set(drawn)
+    padded = {(*numbers, 0)[:4] for numbers in drawn}  # to numpy, 1, 0, 0 and 1, 0, 0, 0 are one seed
+    assert len(padded) == len(drawn)
+
+
+def test_a_large_corpus_is_read_in_parts(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Embeddings as of all at once, in their order; a text's sentence and span still share one pass."""
+    texts = [f"{'very ' * (i % 7)}rough number {i}." for i in range(23)]
+    requests = [Request(text) for text in texts] + [
+        Request(text, pooling="span", span=(0, 5)) for text in texts if text.startswith("rough")
+    ]
+    whole = embed_all(tiny, requests, Processes())
+    monkeypatch.setattr("train.encoder.parallel._AT_ONCE", 9)
+    seen: list[int] = []
+    with patch.object(tiny, "embed", side_effect=tiny.embed) as embed:
+        in_parts = embed_all(tiny, requests, Processes(), seen.append)
+    passes = [call.args[0].num_texts for call in embed.call_args_list]
+    torch.testing.assert_close(in_parts, whole, atol=1e-6, rtol=1e-5)
+    assert max(passes) <= 9
+    assert 23 <= sum(passes) <= 23 + len(requests) // 9  # once, but for those at a part's end
+    assert sum(seen) == sum(passes)

@@ -1,0 +1,293 @@
+"""Runs of AdMIRe's experts on the sample: what they leave, resumed, reloaded, with and without CLIP."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+
+from tests.fake_hub import serve
+from tests.programs import run
+from tests.tiny_runs import assert_same_run, at_loss, composed, metrics, resume, train, weights
+from train.config import EvaluateSettings, TrainSettings, check
+from train.encoder.encoder import Encoder
+from train.encoder.loading import configured_width, load_model
+from train.errors import Interrupted, UserError
+from train.experts.heads import FOLDER, Experts, ExpertsOptions, load_experts
+from train.objectives import Batch, ObjectiveLoss
+from train.objectives.admire import AdmireObjective
+from train.recipes.evaluate import zero_shot
+from train.scores import experts_keys
+
+CV = ["+protocol=cross_validation_admire", "data.fold=0"]
+
+
+@pytest.fixture
+def experts_options(tiny_path: Path) -> list[str]:
+    """Two epochs of three steps on the sample's items that fold 0 of 5 leaves; the encoder is trained too."""
+    return [
+        *("+experiment=admire_experts", *CV, "data=sample", "benchmark=[admire]", "device=cpu"),
+        *("model=pretrained", f"model.path={tiny_path}", "trainer.batch_size=2", "trainer.max_epochs=2"),
+        *("trainer.learning_rate=1e-3", "objective.usages_per_item=2", "trainer.freeze_encoder=false"),
+    ]
+
+
+def scores_of(folder: Path) -> dict[str, float]:
+    scores: dict[str, float] = json.loads((folder / "scores.json").read_text())["scores"]
+    return scores
+
+
+def evaluated(run: Path, *options: str) -> dict[str, float]:
+    config = composed(
+        *("evaluate", "data=sample", "device=cpu", "model=pretrained", f"model.path={run / 'best'}"),
+        *("benchmarks=[admire]", *options),
+    )
+    return zero_shot(check(EvaluateSettings, config), config)
+
+
+FOLD = ["split=train_cv", "data.fold=0", "data.folds=5"]
+
+
+def test_what_a_run_leaves_and_reloads(tmp_path: Path, experts_options: list[str]) -> None:
+    """The experts lie in best/ as safetensors and JSON, and score as they did in the run."""
+    train(tmp_path / "run", experts_options)
+    card = json.loads((tmp_path / "run" / "scores.json").read_text())
+    held_out = experts_keys(["train_cv", "astitch_dev", "astitch_test"], "experts_text")
+    given = {key for key in card["scores"] if "/caption" not in key}
+    assert given <= set(held_out)
+    assert "admire/train_cv/experts_text/rank_difference" in given
+    assert not [key for key in card["baseline"] if "experts" in key]
+    assert "admire/train_cv/caption/ndcg@5" in card["baseline"]
+    saved = tmp_path / "run" / "best" / FOLDER
+    assert sorted(path.name for path in saved.iterdir()) == ["experts.json", "experts.safetensors"]
+    reloaded = evaluated(tmp_path / "run", *FOLD)
+    assert {key: reloaded[key] for key in given} == pytest.approx({key: card["scores"][key] for key in given})
+    records = [
+        json.loads(line)
+        for line in (tmp_path / "run" / "per_query" / "admire.jsonl").read_text().splitlines()
+    ]
+    assert {record["mode"] for record in records} == {
+        *("caption", "caption_span", "experts_text", "experts_text_gold_sense")
+    }
+    (saved / "experts.safetensors").write_bytes(b"")
+    with pytest.raises(UserError, match="the experts saved there cannot be loaded"):
+        evaluated(tmp_path / "run", *FOLD)
+
+
+@pytest.mark.parametrize("frozen", ["true", "false"])
+def test_resumed_bit_for_bit(
+    tmp_path: Path, experts_options: list[str], monkeypatch: pytest.MonkeyPatch, frozen: str
+) -> None:
+    """In mid-epoch: encoder, experts and both optimizer groups go on where they were.
+
+    A frozen encoder embeds each text once, in the company of its first batch: a resumed run too.
+    """
+    own = [*experts_options, f"trainer.freeze_encoder={frozen}"]
+    train(tmp_path / "whole", own)
+    lines = [line for line in metrics(tmp_path / "whole") if "loss" in line]
+    assert len(lines) == 6
+    at_loss(monkeypatch, 2, lambda: os.kill(os.getpid(), signal.SIGTERM), AdmireObjective)
+    with pytest.raises(Interrupted):
+        train(tmp_path / "cut", own)
+    monkeypatch.undo()
+    resume(tmp_path / "cut")
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+    ours, theirs = (
+        load_file(tmp_path / run / "best" / FOLDER / "experts.safetensors") for run in ("whole", "cut")
+    )
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_a_frozen_encoder_stays_as_it_is(tmp_path: Path, experts_options: list[str], tiny_path: Path) -> None:
+    train(tmp_path / "run", [*experts_options, "trainer.freeze_encoder=true"])
+    before, after = load_file(tiny_path / "model.safetensors"), weights(tmp_path / "run" / "best")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    drawn = metrics(tmp_path / "run")
+    assert drawn[0]["loss"] != drawn[1]["loss"]
+
+
+def test_the_losses_of_the_parts_fall(tmp_path: Path, experts_options: list[str]) -> None:
+    """On so few items the experts learn them by heart."""
+    longer = ["trainer.max_epochs=30", "trainer.modules_learning_rate=1e-2", "objective.head=hidden"]
+    train(tmp_path / "run", [*experts_options, *longer, "trainer.freeze_encoder=true"])
+    lines = [line for line in metrics(tmp_path / "run") if "loss" in line]
+    for part in ("rank_loss", "sense_loss", "meaning_loss"):
+        first, last = (sum(line[part] for line in some) for some in (lines[:9], lines[-9:]))
+        assert last < 0.8 * first, part
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_what_is_logged_is_the_mean_over_the_step_also_of_the_last_shorter_one(
+    tmp_path: Path, experts_options: list[str], monkeypatch: pytest.MonkeyPatch, accumulation: int
+) -> None:
+    """Of each item, sentence and meaning of a step; the sample's items do not fill the last one."""
+    own = [*experts_options, "trainer.batch_size=4", "trainer.max_epochs=1"]
+    own += [f"trainer.accumulation={accumulation}"]
+    real, of_parts = AdmireObjective.loss, []
+
+    def loss(self: AdmireObjective, embeddings: torch.Tensor, batch: Batch) -> ObjectiveLoss:
+        result = real(self, embeddings, batch)
+        of_parts.append((len(batch.anchors), result))
+        return result
+
+    monkeypatch.setattr(AdmireObjective, "loss", loss)
+    train(tmp_path / "run", own)
+    lines = [line for line in metrics(tmp_path / "run") if "loss" in line]
+    sizes: list[int] = []
+    for line in lines:
+        parts = [of_parts.pop(0) for _ in range(accumulation)] if line is not lines[-1] else of_parts
+        sizes.append(sum(size for size, _ in parts))
+        for name, mean in (("rank_loss", 1), ("sense_loss", 3), ("sense_accuracy", 3)):
+            # An item comes with two sentences for the sense.
+            expected = sum(result.means[name].value * size for size, result in parts) / sizes[-1]
+            assert line[name] == pytest.approx(expected), name
+            assert sum(result.means[name].num for _, result in parts) == mean * sizes[-1]
+        assert line["loss"] == pytest.approx(
+            sum(result.loss.item() * size for size, result in parts) / sizes[-1]
+        )
+        with_meanings = [(r.means["meaning_loss"].value, r.means["meaning_loss"].num) for _, r in parts]
+        total = sum(number for _, number in with_meanings)
+        assert line["with_meanings"] == total
+        if total:
+            assert line["meaning_loss"] == pytest.approx(sum(v * n for v, n in with_meanings) / total)
+    assert sizes[-1] < 4
+
+
+def test_all_items_and_the_ablations(tmp_path: Path, experts_options: list[str]) -> None:
+    own = [o for o in experts_options if o not in CV]
+    ablations = ["objective.sense_encoder=false", "objective.literal=cosine", "objective.cosine=10.0"]
+    train(tmp_path / "run", [*own, *ablations, "objective.loss.rank=listwise", "trainer.accumulation=2"])
+    scores = scores_of(tmp_path / "run")
+    assert "admire/train/experts_text/sense_accuracy" in scores
+    assert "held out" not in json.loads((tmp_path / "run" / "scores.json").read_text())["meta"]["trained_on"]
+    names = load_file(tmp_path / "run" / "best" / FOLDER / "experts.safetensors")
+    assert not [name for name in names if name.startswith("literal")]
+    assert evaluated(tmp_path / "run", "split=train")["admire/train/experts_text/ndcg@5"] == pytest.approx(
+        scores["admire/train/experts_text/ndcg@5"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (["data.fold=0"], "cross-validation_admire|cross_validation_admire"),
+        (["objective.split=train_cv"], "cross_validation_admire"),
+        (["objective.captions=false"], "leaves nothing to rank by"),
+        (["trainer.freeze_encoder=true", "retain.distillation=1.0"], "leaves the encoder as it is"),
+        (["benchmark=[idiolink]"], "this run has no score 'admire/train/experts_text/ndcg@5'"),
+    ],
+)
+def test_settings_that_do_not_fit(wrong: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        check(TrainSettings, composed("config", "+experiment=admire_experts", *wrong))
+
+
+def test_only_experts_can_leave_the_encoder_alone() -> None:
+    with pytest.raises(UserError, match="trains nothing beside the encoder"):
+        check(TrainSettings, composed("config", "+experiment=idiolink_ft", "trainer.freeze_encoder=true"))
+
+
+def test_a_fold_that_is_not_there(tmp_path: Path, experts_options: list[str]) -> None:
+    with pytest.raises(UserError, match=r"data\.fold=5 of data\.folds=5: AdMIRe's train has 8 compounds"):
+        train(tmp_path / "run", [*experts_options, "data.fold=5"])
+
+
+def test_the_separator_is_the_models_own(tmp_path: Path, experts_options: list[str]) -> None:
+    with pytest.raises(UserError, match=r"objective\.separator='</s>' is no token .* its own is .*\[SEP\]"):
+        train(tmp_path / "run", [*experts_options, "objective.separator='</s>'"])
+
+
+def test_experts_are_of_the_module_that_is_trained() -> None:
+    assert hasattr(Experts, "publish")
+
+
+def test_experts_of_a_model_on_the_hub_are_scored(tmp_path: Path, tiny_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny_path, tmp_path / "model"))
+    Experts(ExpertsOptions(width=32)).publish(folder)
+    with serve({"models/someone/experts": folder}) as hub:
+        done = run(
+            *("train.evaluate", "model=someone/experts", "device=cpu", "data=sample", "split=train"),
+            *("benchmarks=[admire]", f"output={tmp_path / 'scores.json'}"),
+            environment={
+                "HF_ENDPOINT": hub.url,
+                "HF_HOME": str(tmp_path / "hf"),
+                "HF_HUB_OFFLINE": None,
+                "HF_HUB_DISABLE_XET": "1",
+            },
+        )
+    assert done.returncode == 0, done.stderr
+    assert [key for key in scores_of(tmp_path) if "experts_text" in key]
+
+
+def test_a_run_builds_the_model_three_times(
+    tmp_path: Path, experts_options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Untrained, to train, and the best from its folder."""
+    loaded: list[str] = []
+
+    def counted(path: str, **options: Any) -> SentenceTransformer:
+        loaded.append(Path(path).name)
+        return load_model(path, **options)
+
+    monkeypatch.setattr("train.encoder.encoder.load_model", counted)
+    train(tmp_path / "run", [*experts_options, "trainer.max_steps=1"])
+    assert loaded == ["model", "model", "best"]
+
+
+@pytest.mark.parametrize("pooling", [None, "cls", "cls+sep", "last2"])
+def test_the_width_is_that_of_the_embeddings(tiny_path: Path, tmp_path: Path, pooling: str | None) -> None:
+    encoder = Encoder.from_pretrained(tiny_path, device="cpu", pooling=pooling)
+    assert configured_width(str(tiny_path), own_pooling=pooling is None) == encoder.dimension
+    encoder.save(tmp_path / "saved")
+    assert configured_width(str(tmp_path / "saved")) == encoder.dimension
+    assert configured_width(str(tiny_path.parent / "bert")) == encoder.dimension
+
+
+def without_weights(folder: Path) -> None:
+    (folder / "experts.safetensors").unlink()
+
+
+def cut_off(folder: Path) -> None:
+    file = folder / "experts.safetensors"
+    file.write_bytes(file.read_bytes()[:100])
+
+
+def of_other_experts(folder: Path) -> None:
+    content = json.loads((folder / "experts.json").read_text(encoding="utf-8"))
+    (folder / "experts.json").write_text(json.dumps({**content, "hidden": 7}), encoding="utf-8")
+
+
+def no_options(folder: Path) -> None:
+    (folder / "experts.json").write_text("[]", encoding="utf-8")
+
+
+def an_option_too_many(folder: Path) -> None:
+    content = json.loads((folder / "experts.json").read_text(encoding="utf-8"))
+    (folder / "experts.json").write_text(json.dumps({**content, "more": 7}), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "file"),
+    [
+        (without_weights, "experts.safetensors"),
+        (cut_off, "experts.safetensors"),
+        (of_other_experts, "experts.safetensors"),
+        (no_options, "experts.json"),
+        (an_option_too_many, "experts.json"),
+    ],
+)
+def test_damaged_experts_are_named(tmp_path: Path, spoil: Callable[[Path], None], file: str) -> None:
+    Experts(ExpertsOptions(width=8)).publish(tmp_path)
+    spoil(tmp_path / FOLDER)
+    with pytest.raises(UserError, match=re.escape(str(tmp_path / FOLDER / file))):
+        load_experts(tmp_path, lambda *_: pytest.fail("there is no CLIP"))

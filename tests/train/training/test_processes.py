@@ -1,0 +1,172 @@
+"""Several processes compute what one computes, and end together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests import process_jobs
+from tests.launches import Launches
+from tests.tiny_runs import DRAWN, assert_same_run, metrics, train, weights
+from train.distributed.processes import Processes
+from train.encoder.encoder import Encoder
+from train.encoder.forward import Pass
+from train.encoder.parallel import share_out
+from train.errors import UserError
+from train.requests import Request
+
+SHORT = "model.tokens_per_forward=128"  # several passes for each process
+
+
+@pytest.fixture(scope="module")
+def launches() -> Iterator[Launches]:
+    started = Launches()
+    yield started
+    started.close()
+
+
+def of_experiment(name: str, tiny_path: Path) -> list[str]:
+    common = [*("data=sample", "device=cpu", "model=pretrained", f"model.path={tiny_path}"), SHORT]
+    return {
+        # 144 anchors in steps of 60: the last is shorter; in-batch false negatives are masked
+        "idiolink": [*DRAWN, "objective.loss.false_negatives=mask", "trainer.batch_size=60", *common],
+        "idiolink_ft": ["+experiment=idiolink_ft", "trainer.batch_size=48", *common],
+        "adaptive_triplet": ["+experiment=adaptive_triplet", "trainer.batch_size=40", *common],
+        "joint": ["+experiment=joint", "trainer.batch_size=48", *common],
+        "pairwise": ["+experiment=admire_experts", "objective.loss.rank=pairwise", *common],
+        "listwise": ["+experiment=admire_experts", "objective.loss.rank=listwise", *common],
+        "top1": ["+experiment=admire_experts", "objective.loss.rank=top1", *common],
+    }[name]
+
+
+def assert_close(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> None:
+    assert ours.keys() == theirs.keys()
+    assert any(".log." not in name for name in ours)
+    for name, expected in theirs.items():
+        scale = max(float(expected.norm()), 1e-6)
+        assert float((ours[name] - expected).norm()) / scale < 1e-5, name
+
+
+@pytest.mark.parametrize(
+    "name", ["idiolink", "idiolink_ft", "adaptive_triplet", "joint", "pairwise", "listwise", "top1"]
+)
+def test_gradients_of_two_processes_are_those_of_one(
+    launches: Launches, tiny_path: Path, tmp_path: Path, name: str
+) -> None:
+    """With dropout, in equal and unequal micro-batches, with and without gradient caching."""
+    options = of_experiment(name, tiny_path)
+    process_jobs.gradients(options, str(tmp_path / "one"))
+    one = load_file(tmp_path / "one")
+    process_jobs.gradients(options, str(tmp_path / "cached"), caching=True)
+    assert_close(load_file(tmp_path / "cached"), one)
+    for caching in (False, True):
+        ended = launches(
+            2, "tests.process_jobs:gradients", options=options, output=str(tmp_path / "two"), caching=caching
+        )
+        assert [status for status, _ in ended] == [0, 0], ended
+        assert_close(load_file(tmp_path / "two"), one)
+
+
+def test_more_processes_than_texts(launches: Launches, tiny_path: Path, tmp_path: Path) -> None:
+    """One pass a step: two of three processes have nothing to embed."""
+    options = [o for o in of_experiment("idiolink", tiny_path) if o != SHORT]
+    options += ["model.tokens_per_forward=100000", "trainer.batch_size=2"]
+    process_jobs.gradients(options, str(tmp_path / "one"))
+    ended = launches(3, "tests.process_jobs:gradients", options=options, output=str(tmp_path / "three"))
+    assert [status for status, _ in ended] == [0, 0, 0], ended
+    assert_close(load_file(tmp_path / "three"), load_file(tmp_path / "one"))
+
+
+def test_a_run_of_two_processes_is_that_of_one_and_goes_on_after_a_kill(
+    launches: Launches, tmp_path: Path, options: list[str]
+) -> None:
+    own = [*options, SHORT]
+    train(tmp_path / "one", own)
+    run = "tests.process_jobs:whole_run"
+    ended = launches(2, run, folder=str(tmp_path / "two"), options=own)
+    assert [status for status, _ in ended] == [0, 0], ended
+    assert not Path("not_the_main_one").exists()
+    one, two = weights(tmp_path / "one" / "best"), weights(tmp_path / "two" / "best")
+    assert all(torch.allclose(one[name], two[name], rtol=1e-4, atol=1e-6) for name in one)
+    ours, theirs = (json.loads((tmp_path / n / "scores.json").read_text()) for n in ("one", "two"))
+    assert ours["scores"] == pytest.approx(theirs["scores"], abs=1e-6)
+    assert ours["baseline"] == pytest.approx(theirs["baseline"], abs=1e-6)
+    for a, b in zip(metrics(tmp_path / "one"), metrics(tmp_path / "two"), strict=True):
+        assert a.get("loss", 0.0) == pytest.approx(b.get("loss", 0.0), rel=1e-5)
+    left = [sorted(p.relative_to(f) for p in f.rglob("*")) for f in (tmp_path / "one", tmp_path / "two")]
+    assert left[0] == left[1]
+
+    for rank, evaluation in ((1, 3), (0, 2)):  # the baseline is the first
+        folder = tmp_path / f"killed_{rank}"
+        ended = launches(2, run, folder=str(folder), options=own, die=[rank, evaluation])
+        assert ended[rank][0] == -9
+        assert ended[1 - rank][0] == 1  # ended by itself, well before it would have been ended
+        assert "another process of this launch ended" in ended[1 - rank][1]
+        ended = launches(2, run, folder=str(folder), options=[], go_on=True)
+        assert [status for status, _ in ended] == [0, 0], ended
+        assert_same_run(tmp_path / "two", folder)
+
+
+def test_an_evaluation_is_shared_out_and_gives_the_scores_of_one(
+    launches: Launches, tmp_path: Path, tiny_path: Path
+) -> None:
+    own = ["data=sample", "device=cpu", "model=pretrained", f"model.path={tiny_path}", "split=val"]
+    own += ["benchmarks=[idiolink,semeval2022]"]
+    process_jobs.evaluation([*own, f"output={tmp_path / 'one.json'}"])
+    ended = launches(2, "tests.process_jobs:evaluation", options=[*own, f"output={tmp_path / 'two.json'}"])
+    assert [status for status, _ in ended] == [0, 0], ended
+    one, two = (json.loads((tmp_path / f"{n}.json").read_text())["scores"] for n in ("one", "two"))
+    assert len(one) > 20
+    assert two == pytest.approx(one, abs=1e-6)
+
+
+def test_an_error_of_one_process_ends_all(launches: Launches, tmp_path: Path, options: list[str]) -> None:
+    ended = launches(
+        2, "tests.process_jobs:whole_run", folder=str(tmp_path / "run"), options=options, fail=True
+    )
+    assert [status for status, _ in ended] == [1, 1]
+    assert "this process has run into something" in ended[1][1]
+    assert "another process of this launch ended" in ended[0][1]
+
+
+def test_an_error_of_the_main_process_is_told_to_all(
+    launches: Launches, tmp_path: Path, options: list[str]
+) -> None:
+    """As when its disk is full; here the folder is somebody else's."""
+    (tmp_path / "step_3").mkdir()
+    ended = launches(2, "tests.process_jobs:whole_run", folder=str(tmp_path), options=options)
+    assert [status for status, _ in ended] == [1, 1]
+    assert "already holds a run" in ended[0][1]
+    assert "the main process failed: UserError: the run folder" in ended[1][1]
+
+
+def test_passes_are_shared_by_their_size() -> None:
+    passes = [
+        Pass([[0] * length] * number, [], [], []) for length, number in ((9, 1), (4, 2), (3, 2), (2, 2))
+    ]
+    assert share_out(passes, 2) == [[0, 3], [1, 2]]
+    assert share_out(passes, 5) == [[0], [1], [2], [3], []]
+
+
+def test_passes_are_cut_for_idle_processes_where_they_are_long(tiny: Encoder) -> None:
+    tiny.tokens_per_forward = 100_000
+    words = "the ship broke the ice and nobody in the harbour saw it happen "
+    requests = [Request(f"{i} {words * 3}") for i in range(100)]
+    assert len(tiny.passes(requests)) == 1
+    assert len(tiny.passes(requests, at_least=4)) in (4, 5)
+    assert len(tiny.passes(requests[:5], at_least=4)) == 1  # too short to be worth it
+
+
+def test_alone_there_is_nothing_to_agree_on() -> None:
+    alone = Processes()
+    assert alone.is_main
+    assert alone.any(True)
+    assert not alone.any(False)
+    assert alone.from_main(lambda: 3) == 3
+    with pytest.raises(UserError, match="as it is"):
+        alone.from_main(lambda: (_ for _ in ()).throw(UserError("as it is")))

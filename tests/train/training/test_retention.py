@@ -1,0 +1,383 @@
+"""Remedies against forgetting: what is published, what is trained, and that runs with them can be resumed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from transformers import AutoTokenizer, LlamaModel
+
+from tests.tiny_models import tiny_transformer
+from tests.tiny_runs import assert_same_run, at_loss, composed, metrics, resume, train, weights
+from train.config import TrainSettings, check
+from train.encoder.encoder import Encoder
+from train.encoder.lora import Adapters
+from train.errors import Interrupted, UserError
+from train.evaluation.suite import Suite
+from train.factory import build_benchmarks
+from train.objectives import Batch, Mean, ObjectiveLoss
+from train.requests import Request
+from train.training.checkpoint import verify
+from train.training.regularization import Distillation, Retention
+
+INTERPOLATION = ["retain.interpolation=0.7"]
+DISTILLATION = ["retain.distillation=0.5"]
+LORA = ["retain.lora.rank=4", "retain.lora.dropout=0.1"]
+REMEDIES = [
+    *(INTERPOLATION, DISTILLATION, [*INTERPOLATION, *DISTILLATION]),
+    *(LORA, [*LORA, *DISTILLATION]),
+    [*INTERPOLATION, *DISTILLATION, "model.idiom_tokens=train"],
+]
+
+
+def disturbed(encoder: Encoder, scale: float = 0.1) -> dict[str, torch.Tensor]:
+    """Trained, as far as a test can tell; returns a copy of the weights."""
+    g = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for p in encoder.parameters():
+            if p.requires_grad:
+                p.add_(scale * torch.randn(p.shape, generator=g))
+    return {name: p.detach().clone() for name, p in encoder.named_parameters()}
+
+
+def same(a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+# ------------------------------------------------------------------ interpolation
+
+
+def test_published_weights_are_the_interpolation_and_the_trained_ones_come_back(
+    tiny: Encoder,
+) -> None:
+    base = {name: p.detach().clone() for name, p in tiny.named_parameters()}
+    retention = Retention(tiny, interpolation=0.25)
+    trained = disturbed(tiny)
+    with retention.published():
+        for name, p in tiny.named_parameters():
+            for w, b, t in zip(p.flatten()[:9], base[name].flatten(), trained[name].flatten(), strict=False):
+                assert w.item() == pytest.approx(0.25 * t.item() + 0.75 * b.item(), abs=1e-6), name
+    assert same(dict(tiny.named_parameters()), trained)
+    with pytest.raises(RuntimeError), retention.published():
+        raise RuntimeError("while it is scored")
+    assert same(dict(tiny.named_parameters()), trained)
+
+
+def test_a_share_of_nothing_is_the_base_model(tiny: Encoder, tiny_path: Path, tmp_path: Path) -> None:
+    retention = Retention(tiny, interpolation=0.0)
+    disturbed(tiny)
+    retention.save(tmp_path)
+    assert same(weights(tmp_path), weights(tiny_path))
+
+
+def test_what_is_saved_is_published_and_what_is_loaded_is_trained(
+    tiny: Encoder, tiny_path: Path, tmp_path: Path
+) -> None:
+    retention = Retention(tiny, interpolation=0.5)
+    trained = disturbed(tiny)
+    retention.save(tmp_path)
+    texts = ["He broke the ice.", "Rain fell."]
+    with retention.published():
+        published = tiny.encode(texts)
+    assert torch.equal(Encoder.from_pretrained(tmp_path, device="cpu").encode(texts), published)
+    assert not torch.allclose(tiny.encode(texts), published)
+    again = Retention(Encoder.from_pretrained(tiny_path, device="cpu"), interpolation=0.5)
+    again.load(tmp_path)
+    assert same(dict(again.encoder.named_parameters()), trained)
+
+
+# ------------------------------------------------------------------ distillation
+
+
+def test_the_term_is_the_mean_over_plain_rows(tiny: Encoder, tiny_path: Path) -> None:
+    """Against cosines taken one by one, with a prompt in front and a sentence that occurs twice."""
+    base = Encoder.from_pretrained(tiny_path, device="cpu", document_prompt="text: ")
+    plain = [Request(text) for text in ("All was calm.", "Rain fell.", "A dog barked.")]
+    distillation = Distillation(base, [*plain, plain[0]], weight=0.5)
+    idiom = Request("He broke the ice.", (3, 16), pooling="span")
+    batch = Batch([plain[2], idiom, plain[0], plain[2]], ["a"], None, plain_rows=[0, 2, 3])
+    disturbed(tiny)
+    embeddings = tiny(batch.requests)
+    theirs = base.encode([f"{request.text}" for request in batch.requests])
+    cosines = torch.nn.functional.cosine_similarity(embeddings, theirs)
+    expected = (1 - cosines[0] + 1 - cosines[2] + 1 - cosines[3]) / 3
+    assert expected.item() > 1e-3
+    torch.testing.assert_close(distillation.term(embeddings, batch), expected)
+
+    retention = Retention(tiny, distillation=distillation)
+    result = retention.hold(ObjectiveLoss(embeddings.sum(), {"n": 1.0}), embeddings, batch)
+    torch.testing.assert_close(result.loss, embeddings.sum() + 0.5 * expected)
+    assert result.counts == {"n": 1.0}
+    assert result.means == {"distillation": Mean(distillation.term(embeddings, batch).item(), 3)}
+    without = retention.hold(ObjectiveLoss(embeddings.sum()), embeddings, Batch(batch.requests, ["a"], None))
+    assert without.loss.item() == pytest.approx(embeddings.sum().item())
+
+
+def test_a_heavy_term_keeps_plain_sentences_where_they_were(
+    tmp_path: Path, options: list[str], tiny: Encoder, sample_root: Path
+) -> None:
+    documents = json.loads((sample_root / "train" / "indexes.json").read_text(encoding="utf-8"))
+    plain = [d["sentence"] for d in documents if d["usage"] in ("simplification", "sense")]
+    base = tiny.encode(plain)
+    drift = {}
+    for weight in (0, 20):
+        folder = tmp_path / str(weight)
+        train(folder, [*options, f"retain.distillation={weight}"])
+        tuned = Encoder.from_pretrained(folder / "step_6", device="cpu").encode(plain)
+        drift[weight] = (1 - (tuned * base).sum(1)).mean().item()
+        logged = ["distillation" in line for line in metrics(folder) if "loss" in line]
+        assert logged == [weight > 0] * 6
+    assert drift[20] < drift[0] / 3
+
+
+def test_what_is_logged_of_a_step_in_parts_is_the_mean_over_its_plain_sentences(
+    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parts of a step hold unequal numbers of them, and each has another mean."""
+    seen: list[tuple[float, int]] = []
+
+    def term(_self: Distillation, embeddings: torch.Tensor, batch: Batch) -> torch.Tensor:
+        seen.append((float(len(seen)), len(batch.plain_rows)))
+        return embeddings.sum() * 0 + seen[-1][0]
+
+    monkeypatch.setattr(Distillation, "term", term)
+    own = [*options, *DISTILLATION, "trainer.accumulation=4", "trainer.max_steps=1"]
+    train(tmp_path / "run", own)
+    (line,) = (line for line in metrics(tmp_path / "run") if "loss" in line)
+    assert len({number for _, number in seen}) > 1
+    expected = sum(value * number for value, number in seen) / sum(number for _, number in seen)
+    assert line["distillation"] == pytest.approx(expected)
+
+
+def test_distillation_without_plain_sentences_is_an_error(tmp_path: Path, options: list[str]) -> None:
+    with pytest.raises(UserError, match=r"nothing to hold to the base model: set objective\.document_mode"):
+        train(tmp_path / "run", [*options, *DISTILLATION, "objective.document_mode=span"])
+
+
+# ------------------------------------------------------------------ adapters
+
+
+def adapted(encoder: Encoder, **options: Any) -> tuple[Retention, Adapters]:
+    own = {"rank": 4, "alpha": 8.0, "dropout": 0.0, "target_modules": None, "seed": 1, "base_model": "tiny"}
+    adapters = Adapters(encoder, **(own | options))
+    return Retention(encoder, adapters=adapters), adapters
+
+
+@pytest.fixture
+def decoder(tmp_path: Path, minilm_path: str) -> Path:
+    """A two-layer Llama with random weights, its last token's state as the embedding."""
+    tokenizer = AutoTokenizer.from_pretrained(minilm_path)
+    transformer = tiny_transformer(tmp_path / "llama", LlamaModel, tokenizer)
+    model = SentenceTransformer(modules=[transformer, Pooling(32, pooling_mode="lasttoken")], device="cpu")
+    model.save_pretrained(str(tmp_path / "decoder"), create_model_card=False)
+    return tmp_path / "decoder"
+
+
+TEXTS = ["He broke the ice.", "Rain fell on the quiet town.", "A dog barked."]
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's own
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def test_adapters_alone_are_trained_and_merged_they_make_the_same_model(
+    tmp_path: Path, request: pytest.FixtureRequest, kind: str
+) -> None:
+    """Two steps; the merged model loads as a plain one, and peft puts the adapters onto the base model."""
+    path: Path = request.getfixturevalue("tiny_path" if kind == "encoder" else "decoder")
+    encoder = Encoder.from_pretrained(path, device="cpu")
+    untrained, base = encoder.encode(TEXTS), {n: p.clone() for n, p in encoder.named_parameters()}
+    retention, adapters = adapted(encoder)
+    assert torch.equal(encoder.encode(TEXTS), untrained)
+    trained = [p for p in encoder.parameters() if p.requires_grad]
+    assert len(trained) == 2 * 2 * (6 if kind == "encoder" else 7)  # A and B, two layers, each linear layer
+    optimizer = torch.optim.SGD(trained, lr=30.0)
+    for _ in range(2):  # at the first step B is zero, so A has no gradient
+        encoder([Request(text) for text in TEXTS])[:, :7].sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    tuned = encoder.encode(TEXTS)
+    assert (tuned - untrained).abs().max() > 0.01
+
+    before = {name: p.detach().clone() for name, p in encoder.named_parameters()}
+    retention.save(tmp_path / "step")
+    assert same(dict(encoder.named_parameters()), before)
+    assert torch.equal(encoder.encode(TEXTS), tuned)
+    unchanged = {name.replace(".base_layer", ""): p for name, p in before.items() if "lora_" not in name}
+    assert same(unchanged, base)
+
+    plain = SentenceTransformer(str(tmp_path / "step"), device="cpu")
+    assert [name for name, _ in plain.named_parameters()] == [n.removeprefix("model.") for n in base]
+    torch.testing.assert_close(plain.encode(TEXTS, convert_to_tensor=True), tuned, rtol=1e-4, atol=1e-5)
+    with adapters.merged():
+        merged = {
+            n.removeprefix("model.").replace(".base_layer", ""): p for n, p in encoder.named_parameters()
+        }
+        assert all(torch.equal(p, merged[name]) for name, p in plain.named_parameters())
+        theirs = plain.encode(TEXTS, convert_to_tensor=True)  # by another kernel of attention
+        torch.testing.assert_close(theirs, encoder.encode(TEXTS), rtol=0, atol=1e-6)
+
+    by_peft: Any = SentenceTransformer(str(path), device="cpu")
+    PeftModel.from_pretrained(by_peft[0].auto_model, str(tmp_path / "step" / "adapter"))
+    torch.testing.assert_close(by_peft.encode(TEXTS, convert_to_tensor=True), tuned, rtol=1e-4, atol=1e-5)
+
+    again, _ = adapted(Encoder.from_pretrained(path, device="cpu"), seed=2)
+    again.load(tmp_path / "step")
+    assert same(dict(again.encoder.named_parameters()), before)
+
+
+def test_merged_weights_are_the_formula(tiny: Encoder) -> None:
+    """W + (alpha / rank) B A, entry by entry; and after an error all is as it was."""
+    _, adapters = adapted(tiny, rank=2, alpha=6.0, target_modules=["query"])
+    disturbed(tiny)
+    found = dict(tiny.named_parameters())
+    (query,) = (name for name in found if "layer.1" in name and name.endswith("query.base_layer.weight"))
+    w, a, b = (
+        found[query.replace("base_layer.weight", end)].detach().clone()
+        for end in ("base_layer.weight", "lora_A.default.weight", "lora_B.default.weight")
+    )
+    with adapters.merged():
+        merged = dict(tiny.named_parameters())[query.replace(".base_layer", "")]
+        for i, j in ((0, 0), (3, 17), (31, 31)):
+            expected = w[i, j] + 3.0 * (b[i, 0] * a[0, j] + b[i, 1] * a[1, j])
+            assert merged[i, j].item() == pytest.approx(expected.item(), rel=1e-5)
+    with pytest.raises(RuntimeError), adapters.merged():
+        raise RuntimeError("while it is scored")
+    assert torch.equal(dict(tiny.named_parameters())[query], w)
+
+
+def test_the_same_seed_draws_the_same_adapters(tiny_path: Path) -> None:
+    drawn = []
+    for seed in (1, 1, 2):
+        encoder = Encoder.from_pretrained(tiny_path, device="cpu")
+        adapted(encoder, seed=seed)
+        drawn.append(dict(encoder.named_parameters()))
+    assert same(drawn[0], drawn[1])
+    assert not same(drawn[0], drawn[2])
+
+
+def test_a_module_that_is_not_there_is_named(tiny: Encoder) -> None:
+    with pytest.raises(UserError, match=r"no module 'q_proj'; its linear layers' names end in dense, key"):
+        adapted(tiny, target_modules=["query", "q_proj"])
+
+
+def test_without_peft_a_run_says_so_at_once(
+    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n, *a: None if n == "peft" else real(n, *a))
+    with pytest.raises(UserError, match="which is not installed: pip install peft"):
+        train(tmp_path / "run", [*options, *LORA])
+    assert not (tmp_path / "run" / "baseline.json").exists()
+
+
+# ------------------------------------------------------------------ whole runs
+
+
+def test_without_a_remedy_nothing_is_added(tmp_path: Path, options: list[str]) -> None:
+    train(tmp_path / "run", [*options, "trainer.max_steps=1"])
+    names = {path.name for path in (tmp_path / "run" / "step_1").iterdir()}
+    assert not names & {"trained.safetensors", "adapter"}
+    assert "base_weights" not in json.loads((tmp_path / "run" / "run.json").read_text())
+
+
+@pytest.mark.parametrize("remedy", REMEDIES, ids=" ".join)
+def test_interrupted_and_resumed_equals_uninterrupted(
+    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch, remedy: list[str]
+) -> None:
+    """Stopped in the middle of the first epoch, killed in the second, and bit for bit the same in the end."""
+    own = [*options, *remedy]
+    train(tmp_path / "whole", own)
+    at_loss(monkeypatch, 2, lambda: os.kill(os.getpid(), 15))
+    with pytest.raises(Interrupted):
+        train(tmp_path / "cut", own)
+    monkeypatch.undo()
+    at_loss(monkeypatch, 3, lambda: (_ for _ in ()).throw(SystemExit("killed")))
+    with pytest.raises(SystemExit):
+        resume(tmp_path / "cut")
+    monkeypatch.undo()
+    resume(tmp_path / "cut")
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+    for name in ("trained.safetensors", "adapter/adapter_model.safetensors"):
+        ours, theirs = (tmp_path / folder / "step_6" / name for folder in ("whole", "cut"))
+        assert ours.exists() == theirs.exists()
+        assert not ours.exists() or same(load_file(ours), load_file(theirs))
+    files = [sorted(p.relative_to(f) for p in f.rglob("*")) for f in (tmp_path / "whole", tmp_path / "cut")]
+    assert files[0] == files[1]
+
+
+@pytest.mark.parametrize("remedy", REMEDIES, ids=" ".join)
+def test_scores_are_of_the_model_that_is_saved(tmp_path: Path, options: list[str], remedy: list[str]) -> None:
+    run = tmp_path / "run"
+    train(run, [*options, *remedy])
+    benchmarks, _ = build_benchmarks(check(TrainSettings, composed("config", *options)))
+    for step in ("step_3", "step_6"):
+        scored = Suite(benchmarks).run(Encoder.from_pretrained(run / step, device="cpu")).scores
+        assert scored == json.loads((run / step / "scores.json").read_text())["scores"]
+        assert verify(run / step) is None
+    best = json.loads((run / "scores.json").read_text())["meta"]["checkpoint"]
+    assert same(weights(run / "best"), weights(run / best))
+    assert not (run / "best" / "trained.safetensors").exists()
+    assert (run / "best" / "adapter" / "adapter_model.safetensors").exists() == (remedy[0] == LORA[0])
+    assert SentenceTransformer(str(run / "best"), device="cpu").encode(["Rain fell."]).shape == (1, 32)
+
+
+def test_interpolation_only_moves_what_is_published(
+    tmp_path: Path, options: list[str], tiny_path: Path
+) -> None:
+    """Training goes on with the raw weights: they are those of the run without it."""
+    train(tmp_path / "free", options)
+    train(tmp_path / "held", [*options, *INTERPOLATION])
+    free, base = weights(tmp_path / "free" / "step_6"), weights(tiny_path)
+    trained = load_file(tmp_path / "held" / "step_6" / "trained.safetensors")
+    published = weights(tmp_path / "held" / "step_6")
+    assert len(trained) == len(free)
+    for name, tensor in trained.items():
+        name = name.removeprefix("model.0.model.")
+        assert torch.equal(tensor, free[name]), name
+        assert torch.equal(published[name], base[name] + 0.7 * (tensor - base[name])), name
+    losses = [[line["loss"] for line in metrics(tmp_path / n) if "loss" in line] for n in ("free", "held")]
+    assert losses[0] == losses[1]
+
+
+def test_other_remedies_are_refused_at_resume(tmp_path: Path, options: list[str]) -> None:
+    train(tmp_path / "run", [*options, *INTERPOLATION, "trainer.max_steps=1"])
+    with pytest.raises(UserError, match=r"retain\.interpolation: 0\.5, but the run has 0\.7"):
+        resume(tmp_path / "run", "retain.interpolation=0.5")
+    with pytest.raises(UserError, match=r"retain\.lora\.rank: 4, but the run has None"):
+        resume(tmp_path / "run", "retain.lora.rank=4")
+
+
+def test_another_base_model_is_refused_at_resume(tmp_path: Path, options: list[str], tiny: Encoder) -> None:
+    """A remedy goes by it, and it is loaded again: other weights under the same name would go unnoticed."""
+    tiny.save(tmp_path / "model")
+    own: list[Any] = [*options, *DISTILLATION, f"model.path={tmp_path / 'model'}"]
+    train(tmp_path / "run", [*own, "trainer.max_steps=1"])
+    disturbed(tiny)
+    tiny.save(tmp_path / "model")
+    with pytest.raises(UserError, match=r"the base model \(model\.path\) has other weights"):
+        resume(tmp_path / "run", "trainer.max_steps=2")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (["retain.interpolation=1.5"], "retain.interpolation: must be less than or equal to 1"),
+        (["retain.distillation=-1"], "retain.distillation"),
+        (["retain.lora.rank=0"], "retain.lora.rank: must be greater than 0"),
+        (["retain.lora.rank=4", *INTERPOLATION], "lora.rank=4 and interpolation=0.7 exclude each other"),
+        (["retain.lora.rank=4", "model.idiom_tokens=train"], "the new tokens would learn nothing"),
+    ],
+)
+def test_wrong_settings_are_named(options: list[str], wrong: list[str], says: str) -> None:
+    with pytest.raises(UserError) as caught:
+        check(TrainSettings, composed("config", *options, *wrong))
+    assert says in str(caught.value)

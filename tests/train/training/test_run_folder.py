@@ -1,0 +1,259 @@
+"""Whose a run folder is: one start's, which holds its lock, and nobody writes into it without."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.programs import ROOT, run
+from tests.tiny_runs import assert_same_run, composed, resume, train
+from train.config import TrainSettings, check
+from train.errors import Interrupted, UserError
+from train.evaluation.suite import Suite
+from train.recipes.fine_tune import fine_tune
+from train.runs.folder import FolderTakenError, RunFolder
+
+
+def test_who_loses_a_folder_leaves_it_as_it_is(tmp_path: Path) -> None:
+    winner = RunFolder(tmp_path / "run")
+    with winner.claimed(resume=False, record_start=lambda folder: (folder / "mine").touch()):
+        winner.start({}, experiment="x", seed=1)
+        before = {path: path.stat().st_mtime_ns for path in winner.path.rglob("*")}
+        loser = RunFolder(tmp_path / "run", made=True)
+        with (
+            pytest.raises(FolderTakenError),
+            loser.claimed(resume=False, record_start=lambda folder: (folder / "theirs").touch()),
+        ):
+            pass
+        assert {path: path.stat().st_mtime_ns for path in winner.path.rglob("*")} == before
+
+
+def test_a_chosen_name_that_is_taken_is_followed_by_the_next(tmp_path: Path) -> None:
+    runs = [RunFolder(tmp_path / "run", chosen=True) for _ in range(3)]
+    with runs[0].claimed(resume=False), runs[1].claimed(resume=False):
+        assert [r.path.name for r in runs] == ["run", "run-2", "run"]
+        runs[0].start({}, experiment="x", seed=1)
+        runs[0].end("finished")
+    with runs[2].claimed(resume=False):  # nobody holds "run" any more, but it holds a run
+        assert runs[2].path.name == "run-2"
+
+
+def test_a_start_that_comes_to_nothing_leaves_nothing(tmp_path: Path) -> None:
+    run_ = RunFolder(tmp_path / "checkpoints" / "run", chosen=True)
+
+    def record(folder: Path) -> None:
+        (folder / ".hydra").mkdir()
+        logging.getLogger().warning("something")
+
+    with pytest.raises(UserError, match="slip"), run_.claimed(resume=False, record_start=record):
+        raise UserError("slip")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_in_the_folder_stays(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    run_ = RunFolder(tmp_path, made=True)
+    with pytest.raises(UserError, match="slip"), run_.claimed(resume=False):
+        raise UserError("slip")
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_lock_in_a_folder_that_is_gone_is_no_lock(tmp_path: Path) -> None:
+    """Whoever holds a removed lock file must not think that he has the folder."""
+    first = RunFolder(tmp_path / "run", made=True)
+    with pytest.raises(UserError, match="slip"), first.claimed(resume=False):
+        raise UserError("slip")
+    with RunFolder(tmp_path / "run").locked(), pytest.raises(FolderTakenError):
+        RunFolder(tmp_path / "run").locked().__enter__()
+
+
+@pytest.mark.parametrize("name", [".lock", "run.json", "metrics.jsonl", "train.log", "best", ".hydra"])
+def test_nothing_is_written_through_a_link(tmp_path: Path, options: list[str], name: str) -> None:
+    outside = tmp_path / "precious"
+    if name in ("best", ".hydra"):
+        outside.mkdir()
+        (outside / "file").write_text("precious")
+    else:
+        outside.write_text("precious")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / name).symlink_to(outside)
+    with pytest.raises(UserError):
+        train(tmp_path / "run", options)
+    kept = outside / "file" if outside.is_dir() else outside
+    assert kept.read_text() == "precious"
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, options: list[str]) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=str(tmp_path / "file" / "run")):
+        train(tmp_path / "file" / "run", options)
+
+
+def test_files_are_as_readable_as_new_files_are(tmp_path: Path, options: list[str]) -> None:
+    train(tmp_path / "run", [*options, "trainer.max_steps=1"])
+    mask = os.umask(0)
+    os.umask(mask)
+    for path in (tmp_path / "run").rglob("*"):
+        if path.is_file() and path.name != ".lock":
+            assert path.stat().st_mode & 0o777 == 0o666 & ~mask, path
+
+
+def start_together(folder: Path, *options: Sequence[str]) -> list[subprocess.CompletedProcess[str]]:
+    """Several `python -m train` at once, each with its options."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [
+        sys.executable,
+        "-m",
+        "train",
+        "+experiment=idiolink_ft",
+        "+debug=smoke",
+        "benchmark=[idiolink]",
+    ]
+    starts = [
+        subprocess.Popen(
+            [*command, *own],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for own in options
+    ]
+    said = [start.communicate(timeout=300) for start in starts]
+    return [
+        subprocess.CompletedProcess(start.args, start.returncode, *texts)
+        for start, texts in zip(starts, said, strict=True)
+    ]
+
+
+@pytest.mark.slow
+def test_starts_in_one_second_each_have_a_folder(tmp_path: Path, tiny_path: Path) -> None:
+    """And its record tells what was run in it."""
+    seeds = (1, 1, 1, 2)
+    starts = start_together(tmp_path, *([f"model={tiny_path}", f"seed={seed}"] for seed in seeds))
+    assert [start.returncode for start in starts] == [0] * 4, starts
+    folders = [tmp_path / start.stdout.splitlines()[-1] for start in starts]
+    assert len(set(folders)) == 4
+    for folder, seed in zip(folders, seeds, strict=True):
+        assert json.loads((folder / "run.json").read_text())["seed"] == seed
+        assert f"seed={seed}" in (folder / ".hydra" / "overrides.yaml").read_text()
+        assert f"seed={seed}" in (folder / "best" / "README.md").read_text()
+        assert len(folder.name) <= 90
+
+
+@pytest.mark.slow
+def test_a_race_for_one_folder_has_one_winner(tmp_path: Path, tiny_path: Path) -> None:
+    """The others say so, and neither its record nor its lock is theirs."""
+    folder = tmp_path / "run"
+    starts = start_together(
+        tmp_path, *([f"model={tiny_path}", f"run_dir={folder}", f"seed={seed}"] for seed in range(1, 5))
+    )
+    winners = [seed for seed, start in enumerate(starts, 1) if start.returncode == 0]
+    assert len(winners) == 1, starts
+    for seed, start in enumerate(starts, 1):
+        assert start.returncode == (0 if seed in winners else 2)
+        taken = "another process" in start.stderr or "already holds a run" in start.stderr
+        assert taken != (seed in winners)
+    record = json.loads((folder / "run.json").read_text())
+    assert (record["status"], record["seed"]) == ("finished", winners[0])
+    for recorded in (folder / "best" / "README.md", folder / ".hydra" / "overrides.yaml"):
+        assert f"seed={winners[0]}" in recorded.read_text()
+
+
+def test_sigterm_in_the_first_scoring_is_recorded(
+    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the run goes on from its start."""
+    train(tmp_path / "whole", options)
+    real = Suite.run
+
+    def terminated(self: Suite, *arguments: object, **named: object) -> object:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)  # a launcher passes on what all were told
+        return real(self, *arguments, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Suite, "run", terminated)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Interrupted, match="go on with: python -m train resume="):
+        train(tmp_path / "cut", options)
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert json.loads((tmp_path / "cut" / "run.json").read_text())["status"] == "interrupted"
+    monkeypatch.undo()
+    resume(tmp_path / "cut")
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_a_new_length_is_told(tmp_path: Path, options: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    """In either direction: the schedule of the learning rate is another."""
+    config = composed("config", *options, "trainer.max_epochs=9", "trainer.patience=1", "trainer.min_delta=2")
+    fine_tune(check(TrainSettings, config), config, "idiolink_ft", RunFolder(tmp_path / "run"))
+    resume(tmp_path / "run")
+    assert "trainer.max_epochs was" not in caplog.text
+    for epochs, was in ((8, 9), (10, 8)):
+        resume(tmp_path / "run", f"trainer.max_epochs={epochs}")
+        assert f"trainer.max_epochs was {was}, is {epochs}" in caplog.text
+
+
+def test_a_bug_leaves_its_traceback_in_a_file(tmp_path: Path) -> None:
+    script = tmp_path / "start.py"
+    script.write_text(
+        "import sys, train.cli.launch\n"
+        "def broken(config): raise ZeroDivisionError('a bug')\n"
+        "sys.argv = ['train', 'run_dir=run']\n"
+        "train.cli.launch.launch('config', broken)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "unexpected ZeroDivisionError: a bug" in done.stderr
+    assert "Traceback" not in done.stderr
+    file = Path(done.stderr.split("The traceback is in ")[1].split("\n")[0])
+    assert "in broken" in file.read_text()
+    file.unlink()
+
+
+def test_ctrl_c_is_no_error(tmp_path: Path) -> None:
+    script = tmp_path / "start.py"
+    script.write_text(
+        "import sys, train.cli.launch\n"
+        "def slow(config): raise KeyboardInterrupt('stopped after step 3')\n"
+        "sys.argv = ['train', 'run_dir=run']\n"
+        "train.cli.launch.launch('config', slow)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 130
+    assert done.stderr.strip() == "interrupted: stopped after step 3"
+
+
+def test_sweeps_of_one_second_each_have_a_folder(tmp_path: Path) -> None:
+    start = time.monotonic()
+    wrong = ["train", "-m", "+experiment=idiolink_ft", "seed=-1,-2"]
+    for _ in range(2):
+        done = run(*wrong, cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)})
+        assert done.returncode == 2, done.stderr
+    assert len(list((tmp_path / "checkpoints" / "sweeps").iterdir())) == 2, time.monotonic() - start

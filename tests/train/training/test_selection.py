@@ -1,0 +1,145 @@
+"""Best checkpoint and patience, by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from tests.tiny_runs import KEY, composed, metrics, resume, train
+from train.benchmarks import BenchmarkResult
+from train.benchmarks.idiolink import IdioLinkBenchmark
+from train.config import TrainerSettings, TrainSettings, check
+from train.errors import UserError
+from train.training.checkpoint import TrainerState, checkpoints, verify
+from train.training.early_stopping import monitored, out_of_patience, update_best
+
+KEYS = ["idiolink/val/sentence/ndcg@10", "idiolink/val/span/ndcg@10"]
+
+
+def trainer(*overrides: str) -> TrainerSettings:
+    settings: TrainSettings = check(TrainSettings, composed("config", *overrides))
+    return settings.trainer
+
+
+def test_best_is_any_improvement_patience_wants_min_delta() -> None:
+    """0.5, then two gains of 0.04 that are each under min_delta, but together above it."""
+    options = trainer("trainer.patience=2", "trainer.min_delta=0.05")
+    state = TrainerState()
+    seen = []
+    for step, score in enumerate([0.50, 0.54, 0.58, 0.57, 0.60], 1):
+        state.step = step
+        improved = update_best(state, {KEYS[0]: score}, options)
+        seen.append(
+            (improved, state.best_step, state.num_without_improvement, out_of_patience(state, options))
+        )
+    assert seen == [
+        (True, 1, 0, False),
+        (True, 2, 1, False),
+        (True, 3, 0, False),  # 0.58 > 0.50 + 0.05
+        (False, 3, 1, False),
+        (True, 5, 2, True),  # 0.60 < 0.58 + 0.05
+    ]
+
+
+def test_a_tie_keeps_the_earlier_checkpoint() -> None:
+    state = TrainerState(step=1)
+    assert update_best(state, {KEYS[0]: 0.5}, trainer())
+    state.step = 2
+    assert not update_best(state, {KEYS[0]: 0.5}, trainer())
+    assert state.best_step == 1
+
+
+def test_without_patience_it_never_runs_out() -> None:
+    assert not out_of_patience(TrainerState(num_without_improvement=99), trainer("trainer.patience=null"))
+
+
+def test_several_keys_are_averaged_and_missing_ones_named() -> None:
+    options = trainer(f"trainer.monitor=[{','.join(KEYS)}]")
+    assert monitored({KEYS[0]: 0.2, KEYS[1]: 0.6}, options) == pytest.approx(0.4)
+    with pytest.raises(UserError, match="idiolink/val/span/ndcg@10"):
+        monitored({KEYS[0]: 0.2}, options)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_never_best_and_no_improvement(bad: float) -> None:
+    options = trainer("trainer.patience=2")
+    state = TrainerState()
+    seen = []
+    for step, score in enumerate([bad, 0.5, bad, 0.6, bad, bad], 1):
+        state.step = step
+        improved = update_best(state, {KEYS[0]: score}, options)
+        seen.append((improved, state.best_score, state.num_without_improvement))
+    assert seen == [
+        (False, None, 1),
+        (True, 0.5, 0),
+        (False, 0.5, 1),
+        (True, 0.6, 0),
+        (False, 0.6, 1),
+        (False, 0.6, 2),
+    ]
+    assert out_of_patience(state, options)
+
+
+def breaks(monkeypatch: pytest.MonkeyPatch, *evaluations: int) -> None:
+    """Let the monitored score be NaN in these evaluations, of which the first is the untrained model's.
+
+    In all of them if none is named.
+    """
+    real, calls = IdioLinkBenchmark.score, 0
+
+    def score(self: IdioLinkBenchmark, embeddings: Tensor) -> BenchmarkResult:
+        nonlocal calls
+        calls += 1
+        result = real(self, embeddings)
+        if calls in evaluations or not evaluations:
+            result.scores[KEY] = math.nan
+        return result
+
+    monkeypatch.setattr(IdioLinkBenchmark, "score", score)
+
+
+def no_nan(path: Path) -> Any:
+    """What a JSON file says, which must be JSON."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{path.name}: {constant}")
+
+    return json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
+
+
+def test_a_run_goes_on_over_a_score_that_is_nan(
+    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    breaks(monkeypatch, 1, 2)  # untrained, and the first of two checkpoints
+    folder = tmp_path / "run"
+    best = train(folder, options)
+    assert math.isfinite(best)
+    card = no_nan(folder / "scores.json")
+    assert card["meta"]["checkpoint"] == "step_6"
+    assert KEY not in card["baseline"]
+    for path in (folder / "baseline.json", *folder.glob("step_*/s*.json")):
+        no_nan(path)
+    assert [KEY in line["scores"] for line in metrics(folder) if "scores" in line] == [False, True]
+    assert any(KEY in r.getMessage() and "nan" in r.getMessage() for r in caplog.records)
+
+
+def test_a_run_without_any_finite_score_says_so_keeps_its_checkpoints_and_goes_on_once_mended(
+    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    with monkeypatch.context() as broken:
+        breaks(broken)
+        with pytest.raises(UserError) as ended:
+            train(folder, [*options, "trainer.patience=1", "eval.every=2"])
+    message = str(ended.value)
+    assert all(part in message for part in (KEY, "benchmark idiolink", "nan", "step_2", f"resume={folder}"))
+    assert no_nan(folder / "run.json")["status"] == "failed"
+    assert [verify(path) for path in checkpoints(folder)] == [None]
+    assert math.isfinite(resume(folder))
+    assert no_nan(folder / "run.json")["status"] == "finished"
+    assert no_nan(folder / "run.json")["steps"] > 2  # patience began anew

@@ -1,0 +1,241 @@
+"""Runs of the triplet and joint objectives on a tiny model: resumed, cut short, and without data."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+
+from tests.attempts import Attempt, Attempts
+from tests.tiny_runs import KEY, assert_same_run, at_loss, composed, metrics, resume, train
+from train.config import EvaluateSettings, check
+from train.data import download
+from train.data.sources import SAMPLE_ROOT
+from train.encoder.encoder import Encoder
+from train.errors import Interrupted, UserError
+from train.objectives.adaptive_triplet import AdaptiveTripletObjective
+from train.objectives.joint import JointObjective
+from train.recipes.evaluate import zero_shot
+
+
+def die() -> NoReturn:
+    raise SystemExit("killed")
+
+
+def terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("how", [terminate, die])
+def test_the_triplet_objective_is_resumed_bit_for_bit(
+    tmp_path: Path, triplet_options: list[str], monkeypatch: pytest.MonkeyPatch, how: Any
+) -> None:
+    """In mid-epoch with the step saved, and in the second epoch with all since its start lost."""
+    train(tmp_path / "whole", triplet_options)
+    assert len([line for line in metrics(tmp_path / "whole") if "loss" in line]) == 6
+    at_loss(monkeypatch, 2 if how is terminate else 5, how, AdaptiveTripletObjective)
+    with pytest.raises((Interrupted, SystemExit)):
+        train(tmp_path / "cut", triplet_options)
+    monkeypatch.undo()
+    resume(tmp_path / "cut")
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+    texts = ["He got cold feet.", "It is only red tape, said the man who waited longest of all of them."]
+    best = str(tmp_path / "cut" / "best")
+    theirs = SentenceTransformer(best, device="cpu").encode(texts, convert_to_tensor=True)
+    ours = Encoder.from_pretrained(best, device="cpu").encode(texts)
+    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
+    (layers,) = (tmp_path / "cut" / "best").glob("*WeightedLayerPooling*")
+    assert layers.is_dir(), "the best model carries its pooling"
+
+
+def test_the_joint_objective_is_resumed_bit_for_bit(
+    tmp_path: Path, joint_options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In its second epoch, where the smaller part is in the middle of an epoch of its own."""
+    train(tmp_path / "whole", joint_options)
+    steps = [line for line in metrics(tmp_path / "whole") if "loss" in line]
+    at_loss(monkeypatch, len(steps) - 1, terminate, JointObjective)
+    with pytest.raises(Interrupted):
+        train(tmp_path / "cut", joint_options)
+    monkeypatch.undo()
+    resume(tmp_path / "cut")
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+    for line in steps:
+        (part,) = {key.partition("/")[0] for key in line if "/" in key}
+        assert line[f"{part}/loss"] == line["loss"]
+    assert {key.partition("/")[0] for line in steps for key in line if "/" in key} == {
+        *("idiolink", "adaptive_triplet")
+    }
+
+
+@pytest.mark.slow
+def test_killed_runs_go_on_bit_for_bit(
+    tmp_path: Path, triplet_options: list[str], joint_options: list[str]
+) -> None:
+    """SIGKILL while a later step trains, and while the last checkpoint is saved."""
+    attempts = Attempts()
+    try:
+        for name, options in (("triplet", triplet_options), ("joint", joint_options)):
+            whole = attempts(Attempt(str(tmp_path / name), options))
+            assert whole.status == 0, whole.output
+            saving = whole.points.count("saving")
+            for what, number in (("saving", saving - 3), ("training", whole.points.count("training") - 1)):
+                folder = tmp_path / f"{name}_{what}"
+                killed = attempts(Attempt(str(folder), options, what=what, at=number))
+                assert killed.killed
+                done = attempts(Attempt(str(folder), resume=True))
+                assert done.status == 0, done.output
+                assert_same_run(tmp_path / name, folder)
+    finally:
+        attempts.close()
+
+
+def test_accumulation_cuts_between_groups(tmp_path: Path, triplet_options: list[str]) -> None:
+    own = [*triplet_options, "objective.loss.scope=all", "trainer.max_steps=1"]
+    train(tmp_path / "run", [*own, "trainer.accumulation=2"])
+    (line,) = [line for line in metrics(tmp_path / "run") if "loss" in line]
+    train(tmp_path / "whole", own)
+    (whole,) = [line for line in metrics(tmp_path / "whole") if "loss" in line]
+    assert line["triplets_possible"] == whole["triplets_possible"]
+    assert line["triplets_within"] <= line["triplets_possible"]
+    assert line["triplets_across"] < whole["triplets_across"]  # negatives are those of the micro-step
+
+
+NOTHING_MINED = [
+    *("objective.loss.mining_margin=0.0", "objective.loss.triplets=semihard"),
+    *("objective.loss.property_weight=0", "objective.loss.correct_weight=0"),  # a loss in every step
+]
+
+
+def test_steps_without_a_mined_triplet_end_the_run_with_a_message(
+    tmp_path: Path, triplet_options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when it was interrupted in between: what was counted goes on to count."""
+    own = [*triplet_options, *NOTHING_MINED, "trainer.max_empty_steps=5", "trainer.clip_norm=null"]
+    at_loss(monkeypatch, 2, terminate, AdaptiveTripletObjective)
+    with pytest.raises(Interrupted):
+        train(tmp_path / "run", own)
+    monkeypatch.undo()
+    with pytest.raises(UserError, match=r"no triplet was mined in 5 steps in a row, up to step 5"):
+        resume(tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"
+    resume(tmp_path / "run", "trainer.max_empty_steps=7")
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "finished"
+
+
+def test_in_a_joint_run_each_part_counts_its_own_empty_steps(
+    tmp_path: Path, joint_options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps of the other part, which learn, do not begin the count anew; nor does an interrupt."""
+    own = [*joint_options, "benchmark=[idiolink]", "trainer.max_empty_steps=2", "trainer.clip_norm=null"]
+    own += [option.replace("objective.", "objective.adaptive_triplet.") for option in NOTHING_MINED]
+    at_loss(monkeypatch, 1, terminate, AdaptiveTripletObjective)
+    with pytest.raises(Interrupted):
+        train(tmp_path / "run", own)
+    monkeypatch.undo()
+    with pytest.raises(UserError, match="in 2 steps of adaptive_triplet in a row") as caught:
+        resume(tmp_path / "run")
+    assert "raise objective.adaptive_triplet.loss.mining_margin" in str(caught.value)
+    # Logged are the steps before the one that ended it: one of the triplets, and whatever came between.
+    steps = [line for line in metrics(tmp_path / "run") if "loss" in line]
+    assert len([line for line in steps if "adaptive_triplet/loss" in line]) == 1
+
+
+def test_predictions_are_written(tmp_path: Path, triplet_options: list[str]) -> None:
+    splits = "benchmark.semeval2022.split=[dev,eval]"
+    train(tmp_path / "run", [*triplet_options, "eval.predictions=true", "trainer.max_steps=1", splits])
+    written = tmp_path / "run" / "predictions"
+    assert sorted(p.name for p in written.iterdir()) == ["semeval2022_dev.csv", "semeval2022_eval.csv"]
+    config = composed(
+        *("evaluate", "data=sample", "device=cpu", "model=pretrained", f"model.path={tmp_path / 'run/best'}"),
+        *("benchmarks=[semeval2022]", "split=eval", f"predictions={tmp_path / 'out'}"),
+    )
+    zero_shot(check(EvaluateSettings, config | {"precision": "fp32"}), config)
+    (path,) = (tmp_path / "out").iterdir()
+    assert path.name == "semeval2022_eval.csv"
+    form = SAMPLE_ROOT / "semeval2022_task2b/SubTaskB/EvaluationData/eval.submission_format.csv"
+    files = (form, path, written / path.name)
+    given, evaluated, trained = (
+        [line.rpartition(b",") for line in f.read_bytes().split(b"\r\n")] for f in files
+    )
+    assert [line[0] for line in given] == [line[0] for line in evaluated] == [line[0] for line in trained]
+    numbers = [[float(line[2]) for line in lines[1:] if line[2]] for lines in (evaluated, trained)]
+    assert len(numbers[0]) == 8
+    assert numbers[0] == pytest.approx(numbers[1], abs=1e-6)
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample_root: Path) -> Path:
+    """A folder with IdioLink alone; SemEval's files cannot be downloaded."""
+    shutil.copytree(sample_root, tmp_path / "data" / "idiolink")
+    monkeypatch.setattr(download, "GITHUB_FILES", "http://127.0.0.1:9")
+    monkeypatch.setenv("IDIOM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("IDIOM_DATA", str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+def test_splits_without_gold_give_predictions_or_an_error(
+    tmp_path: Path, tiny_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = ("evaluate", "data=sample", "device=cpu", "model=pretrained", f"model.path={tiny_path}")
+    caplog.set_level("INFO")
+
+    def scores(*options: str) -> dict[str, float]:
+        config = composed(*own, *options)
+        return zero_shot(check(EvaluateSettings, config), config)
+
+    with pytest.raises(UserError, match=r"no scores: semeval2022 has no gold on eval.*predictions=<folder>"):
+        scores("benchmarks=[semeval2022]", "split=eval")
+    assert scores("benchmarks=[semeval2022]", "split=eval", f"predictions={tmp_path}") == {}
+    assert "semeval2022 has no gold on eval: predictions, no scores" in caplog.text
+    assert (tmp_path / "semeval2022_eval.csv").is_file()
+    assert not capsys.readouterr().out
+    # Beside what has gold it is said, and is no error.
+    caplog.clear()
+    assert scores("benchmarks=[semeval2022]", "split=[dev,eval]")
+    assert "semeval2022 has no gold on eval" in caplog.text
+
+
+def without_data(options: list[str]) -> list[str]:
+    return [o for o in options if o != "data=sample" and not o.startswith("benchmark=")]
+
+
+def test_a_benchmark_without_data_is_said_and_never_ends_a_training(
+    tmp_path: Path, options: list[str], nowhere: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert nowhere.is_dir()
+    train(tmp_path / "run", [*without_data(options), "trainer.max_steps=1"])
+    assert "benchmark semeval2022 is NOT SCORED" in caplog.text
+    card = json.loads((tmp_path / "run" / "scores.json").read_text())
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    for not_scored in (card["meta"]["not_scored"], record["not_scored"]):
+        assert list(not_scored) == ["semeval2022", "epsilon", "admire"]
+        assert "data.semeval2022=" in not_scored["semeval2022"]
+    assert KEY in card["scores"]
+    assert all(key.startswith("idiolink/") for key in card["scores"])
+
+
+def test_a_monitored_score_of_a_benchmark_without_data_is_an_error_before_training(
+    tmp_path: Path, options: list[str], nowhere: Path
+) -> None:
+    assert nowhere.is_dir()
+    monitor = "trainer.monitor=semeval2022/dev/all/all/spearman"
+    with pytest.raises(UserError, match=r"picks the best checkpoint, but .*could not be downloaded"):
+        train(tmp_path / "run", [*without_data(options), monitor])
+    assert not (tmp_path / "run" / "baseline.json").exists()
+
+
+def test_a_benchmark_that_is_asked_for_must_have_its_data(tiny_path: Path, nowhere: Path) -> None:
+    assert nowhere.is_dir()
+    config = composed(
+        *("evaluate", "device=cpu", "model=pretrained", f"model.path={tiny_path}", "benchmarks=[semeval2022]")
+    )
+    with pytest.raises(UserError, match=r"could not be downloaded .*\n.*data\.semeval2022="):
+        zero_shot(check(EvaluateSettings, config), config)

@@ -1,0 +1,113 @@
+"""The command line as people type it, and as Hydra takes it."""
+
+from __future__ import annotations
+
+import atexit
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+
+from train.cli.start import started
+from train.config.credentials import refuse_arguments
+from train.distributed.processes import rank_of_launch
+from train.errors import UserError
+from train.io.paths import expanded, is_folder
+from train.runs.resume import find_run, holds_a_run
+
+_PATHS = (
+    *("run_dir", "data.root", "data.semeval2022", "data.ncimp", "data.admire", "data.astitch", "data.pie"),
+    *("model.path", "output", "per_query", "predictions", "plots", "checkpoint"),
+)
+
+
+def rewrite_arguments(arguments: Sequence[str], models: Sequence[str]) -> list[str]:
+    """The command line as Hydra takes it.
+
+    `model=<folder or Hub id>` becomes `model=pretrained model.path='...'` (Hydra refuses the slash);
+    `resume=` gets the folder it means.
+
+    Raises:
+        UserError: for `run_dir=` or `resume=` in a sweep, whose runs would share the folder; for
+            several models of which one is a path; for a folder to resume that holds no run; for a token;
+            for `+sweep=` without `-m`.
+    """
+    refuse_arguments(arguments)
+    sweep = any(a in ("-m", "--multirun") for a in arguments)
+    named = next((a for a in arguments if a.startswith("+sweep=")), None)
+    if named is not None and not sweep:
+        raise UserError(f"{named} is a search, which makes several runs: python -m train -m {named} …")
+    rewritten = []
+    folder = find_run(arguments)
+    if folder is not None:
+        rewritten.append(f"resume={quoted(folder)}")
+    for argument in arguments:
+        key, _, value = argument.partition("=")
+        if sweep and key in ("run_dir", "resume"):
+            raise UserError(
+                f"{key}= names one folder, but -m makes several runs, each in a folder of its own: "
+                "use hydra.sweep.dir=<folder>"
+            )
+        if sweep and key == "hub.repo_id" and "," not in value and "${" not in value:
+            raise UserError(
+                f"hub.repo_id={value} names one repository, but -m makes several runs: put what differs into "
+                "the name, as hub.repo_id='user/name-${seed}'"
+            )
+        if key == "resume":
+            continue
+        if key == "run_dir" and folder is None and not rank_of_launch():
+            _check_new_folder(value)
+        plain = value.strip("'\"")
+        parts = plain.split(",") if sweep else [plain]
+        paths = [p for p in parts if p not in models and ("/" in p or (p and is_folder(expanded(p, key))))]
+        if key in _PATHS and not sweep and value not in ("", "null") and value == plain:
+            rewritten.append(f"{key}={quoted(value)}")  # a folder's name may hold what Hydra parses
+        elif key != "model" or not paths:
+            rewritten.append(argument)
+        elif len(paths) < len(parts):
+            raise UserError(
+                f"model={value} mixes config names and folders or Hub ids; sweep over either kind, "
+                "or over model.path= with full names"
+            )
+        else:
+            rewritten += ["model=pretrained", "model.path=" + ",".join(quoted(p) for p in paths)]
+    return rewritten
+
+
+def follower_arguments() -> list[str]:
+    """Where Hydra keeps its record in processes that are not the main one: nowhere."""
+    folder = tempfile.mkdtemp(prefix="idiomtune-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return [
+        *(f"hydra.run.dir='{folder}'", f"hydra.sweep.dir='{folder}'"),
+        "hydra/job_logging=follower",
+    ]
+
+
+def quoted(value: str) -> str:
+    """As a string of Hydra's override grammar: a backslash escapes in front of a quotation mark alone."""
+    return "'" + re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), value) + "'"
+
+
+def _check_new_folder(value: str) -> None:
+    """Here already, before Hydra writes its record of this start over that of the first."""
+    path = expanded(value.strip("'\""), "run_dir")
+    if holds_a_run(path):
+        raise UserError(
+            f"the run folder {value} already holds a run: go on with it by resume={value}, or name "
+            "another with run_dir="
+        )
+    started.made_folder = not path.exists()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"run_dir={value}: the folder cannot be made: {error.strerror}") from None
+
+
+def is_unnamed_sweep(arguments: Sequence[str]) -> bool:
+    asks = ("--cfg", "-c", "--info", "-i", "--help", "-h", "--hydra-help", "--version")
+    return (
+        any(a in ("-m", "--multirun") for a in arguments)
+        and not any(a.startswith("hydra.sweep.dir=") for a in arguments)
+        and not any(a.partition("=")[0] in asks for a in arguments)
+    )

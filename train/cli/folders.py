@@ -1,0 +1,87 @@
+"""The folder of a run, or of a sweep: its name, and what of it is left where nothing comes of the run."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import time
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from train.cli.start import started
+from train.distributed.processes import rank_of_launch
+from train.errors import UserError
+from train.io.files import write_text
+from train.io.paths import expanded
+from train.runs.folder import START, RunFolder, remove_if_empty
+from train.runs.names import numbered, run_name
+
+_run_folder_of_process: str | None = None
+
+
+def run_folder_path(*, _root_: DictConfig) -> str:
+    """The run to resume, `run_dir=`, or `checkpoints/<experiment>/<date_time>_<short overrides>`."""
+    global _run_folder_of_process
+    named = _root_.get("resume") or _root_.get("run_dir")
+    if named:
+        return str(expanded(str(named), "run_dir"))
+    if _run_folder_of_process is None:
+        choices = OmegaConf.select(_root_, "hydra.runtime.choices") or {}
+        experiment = choices.get("experiment") or "default"
+        name = run_name(OmegaConf.select(_root_, "hydra.overrides.task") or [])
+        _run_folder_of_process = f"checkpoints/{experiment}/{name}"
+    return _run_folder_of_process
+
+
+def run_folder(config: dict[str, Any]) -> RunFolder:
+    """That of the run that starts, or goes on; not yet claimed."""
+    if config["resume"] is not None:
+        started.run = RunFolder(Path(config["resume"]))
+        return started.run
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    is_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
+    named = any(o.startswith("hydra.run.dir=") for o in HydraConfig.get().overrides.hydra)
+    chosen = config["run_dir"] is None and not is_sweep and not named
+    started.run = RunFolder(folder, chosen=chosen, made=is_sweep or started.made_folder)
+    return started.run
+
+
+def record_start(folder: Path) -> None:
+    """Write what Hydra was asked for and what it made of it, as Hydra does by itself."""
+    overrides = OmegaConf.create(list(HydraConfig.get().overrides.task))
+    for name, content in (
+        ("config.yaml", started.config),
+        ("hydra.yaml", HydraConfig.instance().cfg),
+        ("overrides.yaml", overrides),
+    ):
+        write_text(folder / START / name, OmegaConf.to_yaml(content))
+
+
+def new_sweep_folder() -> Path:
+    """A folder of its own for a sweep that names none, however many start in one second."""
+    above = Path("checkpoints/sweeps")
+    try:
+        above.mkdir(parents=True, exist_ok=True)
+        for folder in numbered(above / time.strftime("%Y-%m-%d_%H-%M-%S")):
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir()
+                break
+    except OSError as error:
+        raise UserError(f"the sweep's folder cannot be made in {above}: {error.strerror}") from None
+    atexit.register(remove_if_empty, folder, of_experiment=True)
+    return folder
+
+
+def remove_unused_folder() -> None:
+    """The folder that was made for a run that never started, where nothing is in it."""
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    is_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
+    # train.evaluate and resume= have no folder made for them: theirs is the user's.
+    if folder.resolve() == Path.cwd() or rank_of_launch():
+        return
+    if is_sweep or started.made_folder or str(folder).endswith(str(_run_folder_of_process)):
+        remove_if_empty(folder, of_experiment=_run_folder_of_process is not None)

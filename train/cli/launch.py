@@ -1,0 +1,177 @@
+"""From the command line to a checked configuration, and from an error to a message and an exit status.
+
+Imports nothing heavy: `--help` and wrong options answer without waiting for torch.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from train.cli.arguments import follower_arguments, is_unnamed_sweep, quoted, rewrite_arguments
+from train.cli.folders import new_sweep_folder, remove_unused_folder, run_folder_path
+from train.cli.start import started
+from train.config.compose import CONF, config_names, explained, register_resolvers
+from train.config.credentials import refuse_values
+from train.distributed.processes import has_peers, is_lost_peer, rank_of_launch
+from train.errors import UserError
+from train.io.files import write_text
+from train.io.text import printable
+from train.sweeps.sweeper import register
+
+_AFTER_THE_FIRST = 5  # seconds: whose error came first, or is all processes' own, is said alone
+_INTERRUPTED = 130  # exit status, as of a shell command that Ctrl-C ended
+_TRACEBACKS = "HYDRA_FULL_ERROR"
+
+
+def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
+    """Compose `conf/<config_name>.yaml` with the command line's overrides and run `task` on it.
+
+    The task gets plain, resolved containers. A :class:`UserError`, or one of Hydra's, becomes a message
+    and exit status 2; an interrupt 130; anything unexpected a short message, the traceback in a file,
+    and 1. In a sweep a job that fails says so and the next one starts; the sweep's status is the first
+    failure's. Of several processes of one launch the main one has the run folder, and talks; their sweep
+    ends with the first failure, since it may be one process' alone.
+    """
+    wants_traceback = os.environ.get(_TRACEBACKS) == "1"
+    os.environ[_TRACEBACKS] = "1"  # makes Hydra raise instead of printing a traceback of its own
+    logging.raiseExceptions = False  # a full disk is reported once, not for each line of the log too
+    _register()
+
+    def run(config: DictConfig) -> Any:
+        _register()  # again, where a launcher runs the job in a process of its own
+        started.config = config
+        is_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
+        try:
+            resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+            assert isinstance(resolved, dict)
+            plain = {str(key): value for key, value in resolved.items()}
+            refuse_values(plain)
+            return task(plain)
+        except Exception as error:
+            if isinstance(error, UserError):
+                remove_unused_folder()
+            elif not isinstance(error, HydraException | OmegaConfBaseException):
+                started.unexpected = error
+            if is_sweep and has_peers() and not wants_traceback:
+                _end(error)
+            if not isinstance(error, UserError):
+                raise
+            if is_sweep:
+                said = f"error: job {HydraConfig.get().job.num}: {error}"
+                print(printable(said), file=sys.stderr, flush=True)
+                raise
+            failures.append(error)  # raised below: Hydra would add words of its own
+            return None
+
+    failures: list[UserError] = []
+
+    try:
+        sys.argv[1:] = rewrite_arguments(sys.argv[1:], config_names("model"))
+        if rank_of_launch():
+            sys.argv[1:] += follower_arguments()
+        elif config_name == "config" and is_unnamed_sweep(sys.argv[1:]):
+            sys.argv.append(f"hydra.sweep.dir={quoted(str(new_sweep_folder()))}")
+        hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(run)()
+        for failure in failures:
+            raise failure
+    except KeyboardInterrupt as error:
+        _exit(f"interrupted: {error}" if str(error) else "interrupted", _INTERRUPTED)
+    except Exception as error:
+        if wants_traceback:
+            raise
+        _end(error)
+
+
+def _register() -> None:
+    register_resolvers()
+    OmegaConf.register_new_resolver("run_folder", run_folder_path, use_cache=False, replace=True)
+    register()
+
+
+def _end(error: Exception) -> NoReturn:
+    """Say what was wrong, and exit."""
+    if isinstance(error, UserError):
+        _exit(str(error), 2)
+    if isinstance(error, HydraException | OmegaConfBaseException):
+        _exit(explained(error), 2)
+    if has_peers() and is_lost_peer(error):
+        _exit("another process of this launch ended; see its message", 2)
+    if error is not started.unexpected:  # Hydra was at work
+        if isinstance(error, OSError) and error.filename is not None:
+            _exit(f"the folder of the run cannot be written: {error}", 2)
+        if started.config is None:  # a slip that Hydra does not expect, as `=3`
+            _exit(f"the command line could not be understood ({' '.join(sys.argv[1:])}): {error}", 2)
+    _exit(_unexpected(error), 1)
+
+
+def experiment_name() -> str:
+    """The `+experiment=` of the run that is going on, or `default`."""
+    return str(HydraConfig.get().runtime.choices.get("experiment", "default"))
+
+
+def overrides() -> list[str]:
+    """The command line's overrides of the run that is going on."""
+    return list(HydraConfig.get().overrides.task)
+
+
+def search() -> tuple[dict[str, Any], Path] | None:
+    """Options and folder of the search that the run going on is a trial of; None outside of a search."""
+    own = HydraConfig.get()
+    if own.sweeper.get("trial") is None:
+        return None
+    options = OmegaConf.to_container(own.sweeper, resolve=True)
+    assert isinstance(options, dict)
+    return {str(key): value for key, value in options.items()}, Path(str(own.sweep.dir))
+
+
+def _unexpected(error: Exception) -> str:
+    """What went wrong, and where its traceback is."""
+    import traceback
+
+    text = "".join(traceback.format_exception(error))
+    return f"unexpected {type(error).__name__}: {error}\nThe traceback is in {_keep(text)}"
+
+
+def _keep(text: str) -> Path:
+    """In the run's folder where there is one, else in a temporary file."""
+    try:
+        if started.run is not None and (started.run.path / "run.json").is_file():
+            path = started.run.path / "error.log"
+            write_text(path, text)
+            return path
+    except OSError:
+        pass
+    descriptor, name = tempfile.mkstemp(prefix="idiomtune-error-", suffix=".log")
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(text)
+    return Path(name)
+
+
+def _exit(message: str, status: int) -> NoReturn:
+    who = ""
+    if has_peers():
+        if rank_of_launch() and status == _INTERRUPTED:  # the main process says it, and has more to write
+            time.sleep(_AFTER_THE_FIRST)
+            os._exit(status)
+        who = f"process {rank_of_launch()}: "
+        if "another process" in message or rank_of_launch():
+            time.sleep(_AFTER_THE_FIRST)  # the launcher ends the others once one has ended
+    label = "" if status == _INTERRUPTED else "error: "
+    print(printable(f"{label}{who}{message}"), file=sys.stderr, flush=True)
+    if has_peers():
+        os._exit(status)  # without waiting for processes that wait for this one
+    sys.exit(status)

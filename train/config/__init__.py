@@ -1,0 +1,35 @@
+"""The configuration, checked: types, ranges, and what must fit together. Imports nothing heavy.
+
+Default values and what each option means stand in `conf/`, nowhere else; here is what is allowed.
+"""
+
+from train.config.common import Common
+from train.config.evaluation import EvaluateSettings
+from train.config.messages import check
+from train.config.model import ModelSettings
+from train.config.objectives import (
+    AdaptiveTripletSettings,
+    AdmireObjectiveSettings,
+    IdioLinkObjectiveSettings,
+    JointSettings,
+)
+from train.config.push import HubSettings, PushSettings
+from train.config.trainer import EvalSettings, RetainSettings, TrainerSettings
+from train.config.training import TrainSettings
+
+__all__ = [
+    "AdaptiveTripletSettings",
+    "AdmireObjectiveSettings",
+    "Common",
+    "EvalSettings",
+    "EvaluateSettings",
+    "HubSettings",
+    "IdioLinkObjectiveSettings",
+    "JointSettings",
+    "ModelSettings",
+    "PushSettings",
+    "RetainSettings",
+    "TrainSettings",
+    "TrainerSettings",
+    "check",
+]

@@ -1,0 +1,71 @@
+"""What training and evaluation have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Self
+
+from pydantic import model_validator
+
+from train.config.base import Names, Section
+from train.config.benchmarks import BenchmarkSettings
+from train.config.data import DataSettings
+from train.config.model import ModelSettings
+from train.scores import ADMIRE_CV_SPLIT, CV_SPLIT
+
+ABOUT_FOLDS = (
+    "cross-validation needs data.fold=<number>, split=cv and, in training, objective.split=cv together: "
+    "add, after +experiment=, +protocol=cross_validation data.fold=0,1,2,3 (with -m). Over AdMIRe's "
+    "compounds both splits are train_cv: +protocol=cross_validation_admire data.fold=0,1,2,3,4"
+)
+
+
+class Common(Section):
+    model: ModelSettings
+    data: DataSettings
+    benchmark: BenchmarkSettings
+    device: Literal["auto", "cpu", "cuda", "mps"]
+    precision: Literal["auto", "fp32", "bf16", "fp16"]
+    split: Names | None
+
+    @model_validator(mode="after")
+    def _split_is_someones(self) -> Self:
+        for split in self.split or []:
+            if not any(split in self.splits(name) for name in self.benchmark.names):
+                raise ValueError(
+                    f"split={split}: none of the benchmarks {', '.join(self.benchmark.names)} has that split"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _a_fold_is_scored(self) -> Self:
+        if (self.data.fold is not None) != bool(self.scored_folds):
+            raise ValueError(ABOUT_FOLDS)
+        return self
+
+    @property
+    def scored_folds(self) -> list[str]:
+        """Those of the splits to score that are a fold's."""
+        both = (("idiolink", CV_SPLIT), ("admire", ADMIRE_CV_SPLIT))
+        return [split for name, split in both if split in self.splits(name)]
+
+    def check_named(self, option: str, benchmarks: Sequence[str] | None) -> None:
+        """Raises ValueError for a name that `benchmark=[...]` leaves out."""
+        for name in benchmarks or []:
+            if name not in self.benchmark.names:
+                raise ValueError(
+                    f"{option}: {name} is not among benchmark=[{', '.join(self.benchmark.names)}]"
+                )
+
+    def splits(self, benchmark: str) -> list[str]:
+        """The splits that a benchmark is scored on: those of `split=` that it has, else its own."""
+        return self.benchmark.splits(benchmark, self.split or [])
+
+    def score_keys(self, benchmarks: Sequence[str] | None) -> list[str]:
+        """Every score key that these settings can give."""
+        return [
+            key
+            for name, own in self.benchmark.sections.items()
+            if benchmarks is None or name in benchmarks
+            for key in own.score_keys(self.splits(name))
+        ]

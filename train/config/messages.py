@@ -1,0 +1,75 @@
+"""A composed configuration as settings, or what is wrong with it in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from train.config.base import Section
+from train.errors import UserError
+
+
+def check(kind: type[Section], config: dict[str, Any], *, section: str = "") -> Any:
+    """The composed configuration as settings.
+
+    Args:
+        section: where it stands, if it is not the whole.
+
+    Raises:
+        UserError: naming each option that is wrong, what it got, and what it takes.
+    """
+    try:
+        return kind.model_validate(config)
+    except ValidationError as error:
+        found: dict[str, list[str]] = {}  # option → what each branch of its type says
+        for e in error.errors():
+            path = _option(e["loc"], config)
+            option = ".".join([section, *path] if section else path)
+            if e["type"] == "missing":
+                text = "is missing"
+            elif e["type"] == "extra_forbidden":
+                text = "there is no such option"
+            elif e["type"] == "value_error":
+                text = str(e["ctx"]["error"])
+            elif e["type"] == "union_tag_invalid":
+                text = f"name must be one of {e['ctx']['expected_tags']}, got {e['ctx']['tag']!r}"
+            elif e["type"] == "literal_error":
+                text = f"must be one of {e['ctx']['expected']}, got {e['input']!r}"
+            else:
+                text = f"{e['msg'].replace('Input should', 'must')}, got {e['input']!r}"
+            texts = found.setdefault(option, [])
+            if text not in texts:
+                texts.append(text)
+        lines = [
+            f"  {option}: {text}" if option else f"  {text}"
+            for option, texts in found.items()
+            for text in _of_branches(texts)
+        ]
+        plural = "s are" if len(lines) > 1 else " is"
+        raise UserError(f"{len(lines)} setting{plural} wrong:\n" + "\n".join(lines)) from None
+
+
+def _of_branches(texts: list[str]) -> list[str]:
+    """What an option of several types must be, in one sentence where each says no more than that."""
+    parts = [text.rpartition(", got ") for text in texts]
+    if len({got for _, _, got in parts}) > 1 or not all(what.startswith("must be ") for what, _, _ in parts):
+        return texts
+    what = ", or ".join(what.removeprefix("must be ") for what, _, _ in parts)
+    return [f"must be {what}, got {parts[0][2]}"]
+
+
+def _option(place: tuple[int | str, ...], config: dict[str, Any]) -> list[str]:
+    """The option's name, part by part, without what of the place is pydantic's: branches of a union, such as
+    `list[str]`, and as which objective it was checked.
+    """
+    names: list[str] = []
+    value: Any = config
+    for number, part in enumerate(place):
+        if place[0] == "objective" and number == 1:
+            continue
+        if not isinstance(value, dict) or not isinstance(part, str) or part == "[key]":
+            break
+        names.append(part)
+        value = value.get(part)
+    return names

@@ -1,0 +1,79 @@
+"""The section `model`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, field_validator, model_validator
+
+from train.config.base import Count, Section, Text
+
+
+def _is_a_template(prompt: str) -> str:
+    if prompt.count("{query}") != 1 or prompt.count("{instruction}") > 1:
+        raise ValueError(
+            f"must hold {{query}} exactly once, and {{instruction}} at most once, got {prompt!r}"
+        )
+    return prompt
+
+
+InstructionPrompt = Annotated[str, AfterValidator(_is_a_template)]
+
+
+class ModelFacts(Section):
+    """What is known of a model that comes as a config; nothing here changes what is computed.
+
+    Attributes:
+        licence: as its page has it; None where none was found.
+        parameters: how many, as `109M`.
+        pooling: the checkpoint's own, in words.
+        max_tokens: the checkpoint's own.
+        remote_code: Python code that comes with the checkpoint is `needed` to load it as it is meant, or
+            `offered` beside the library's own class.
+        papers: whose tables have it.
+    """
+
+    licence: Text | None = None
+    parameters: Text
+    pooling: Text | None = None
+    max_tokens: Count | None = None
+    remote_code: Literal["needed", "offered"] | None = None
+    papers: list[Text]
+
+
+class ModelSettings(Section):
+    path: Text
+    revision: Text | None
+    pooling: Text | None
+    pool_prompts: bool | None
+    bidirectional: bool | None
+    max_length: Count | None
+    query_prompt: str | None
+    document_prompt: str | None
+    instruction_prompt: InstructionPrompt | None
+    trust_remote_code: bool
+    tokens_per_forward: Count | None
+    idiom_tokens: str | list[str] | None
+    replace_expressions: bool | None
+    about: ModelFacts | None
+
+    @model_validator(mode="after")
+    def _its_code_is_trusted(self) -> Self:
+        if self.about is not None and self.about.remote_code == "needed" and not self.trust_remote_code:
+            raise ValueError(
+                f"{self.path} needs the Python code that comes with it: read it there, then "
+                "model.trust_remote_code=true runs it"
+            )
+        return self
+
+    @field_validator("idiom_tokens", mode="before")
+    @classmethod
+    def _expressions(cls, value: Any) -> Any:
+        if value is None or (isinstance(value, str) and value.strip()):
+            return value
+        if not isinstance(value, list) or not value:
+            raise ValueError(f"must be train, a list of expressions, or a text file of them, got {value!r}")
+        for expression in value:
+            if not isinstance(expression, str) or not any(c.isalnum() for c in expression):
+                raise ValueError(f"{expression!r} holds no letter: it is no expression")
+        return value

@@ -1,0 +1,213 @@
+"""The section `objective`: one class an objective, told apart by its `name`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from train.config.base import Count, CountFromZero, Factor, Section, Temperature, Text, Weight, as_list
+from train.scores import ExpertsMode, TrainDocumentMode, TrainQueryMode
+
+
+class InfoNCESettings(Section):
+    temperature: Temperature
+    denominator: Literal["negatives", "own_positive", "all_positives"]
+    in_batch: Literal["none", "positives", "all"]
+    false_negatives: Literal["keep", "mask", "positive"]
+    hard_weight: Weight
+    soft_weight: Weight
+    positives: Literal["mean", "hardest"]
+
+
+class PositiveWeights(Section):
+    idiomatic: Weight
+    simplification: Weight
+    sense: Weight
+
+
+class IdioLinkObjectiveSettings(Section):
+    name: Literal["idiolink"]
+    split: Text
+    query_mode: Annotated[list[TrainQueryMode], BeforeValidator(as_list), Field(min_length=1)]
+    query_weights: list[Factor] | None
+    document_mode: Annotated[list[TrainDocumentMode], BeforeValidator(as_list), Field(min_length=1)]
+    mask: Text
+    tuples: Literal["released", "drawn", "batch"]
+    num_positives: Count
+    num_hard: CountFromZero
+    num_soft: CountFromZero
+    redraw: bool
+    documents_as_queries: bool
+    idioms_per_batch: Count | None
+    drop_last: bool
+    positive_weights: PositiveWeights
+    plain_usages: list[Literal["literal", "idiomatic", "simplification", "sense"]]
+    loss: InfoNCESettings
+
+    @model_validator(mode="after")
+    def _one_weight_a_query_mode(self) -> Self:
+        if self.query_weights is not None and len(self.query_weights) != len(self.query_mode):
+            raise ValueError(
+                f"query_weights has {len(self.query_weights)} numbers for the {len(self.query_mode)} "
+                "modes of query_mode"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _batch_is_all_there_is(self) -> Self:
+        if self.tuples == "batch" and (self.loss.in_batch, self.loss.false_negatives) != ("all", "positive"):
+            raise ValueError(
+                "tuples=batch takes positives and negatives from the batch alone, which needs "
+                "loss.in_batch=all and loss.false_negatives=positive"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _some_positive_counts(self) -> Self:
+        if not any(self.positive_weights.model_dump().values()):
+            raise ValueError("positive_weights: with all weights 0 idiomatic anchors would have no loss")
+        return self
+
+    @model_validator(mode="after")
+    def _balanced_steps_are_of_any_size(self) -> Self:
+        if self.drop_last and self.idioms_per_batch is not None:
+            raise ValueError(
+                "drop_last=true goes with shuffled batches only: with idioms_per_batch any batch of an "
+                "epoch may be smaller than the others"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _there_are_negatives(self) -> Self:
+        of_batch = self.tuples == "batch" or self.loss.in_batch != "none"
+        own_hard = self.tuples == "released" or (self.tuples == "drawn" and self.num_hard > 0)
+        own_soft = self.tuples == "released" or (self.tuples == "drawn" and self.num_soft > 0)
+        if not (
+            (self.loss.hard_weight and (own_hard or of_batch))
+            or (self.loss.soft_weight and (own_soft or of_batch))
+        ):
+            raise ValueError(
+                "there are no negatives: num_hard, num_soft, loss.in_batch, loss.hard_weight and "
+                "loss.soft_weight leave none"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _released_are_fixed(self) -> Self:
+        if self.tuples == "released":
+            for field in ("redraw", "documents_as_queries"):
+                if getattr(self, field):
+                    raise ValueError(f"{field}=true needs tuples=drawn: the released ones are fixed")
+        return self
+
+
+class TripletLossSettings(Section):
+    margin: Factor
+    mining_margin: Weight
+    mining_distance: Literal["cosine", "euclidean"]
+    triplets: Literal["all", "hard", "semihard", "easy"]
+    scope: Literal["all", "within"]
+    triplet_weight: Weight
+    property_weight: Weight
+    correct_weight: Weight
+
+    @model_validator(mode="after")
+    def _some_term_counts(self) -> Self:
+        if not self.triplet_weight and not self.property_weight and not self.correct_weight:
+            raise ValueError("with triplet_weight=0, property_weight=0 and correct_weight=0 there is no loss")
+        return self
+
+
+class AdaptiveTripletSettings(Section):
+    name: Literal["adaptive_triplet"]
+    order: Literal["file", "shuffled"]
+    groups: Literal["all", "usable"]
+    groups_per_expression: Count | None
+    one_shot: bool
+    loss: TripletLossSettings
+
+    @model_validator(mode="after")
+    def _drawn_groups_have_no_order(self) -> Self:
+        if self.order == "file" and self.groups_per_expression is not None:
+            raise ValueError(
+                f"groups_per_expression={self.groups_per_expression} takes other groups in each epoch, "
+                "which needs order=shuffled"
+            )
+        return self
+
+
+class JointSettings(Section):
+    name: Literal["joint"]
+    proportions: Annotated[dict[str, Factor], Field(min_length=1)]
+    idiolink: IdioLinkObjectiveSettings
+    adaptive_triplet: AdaptiveTripletSettings
+
+    @model_validator(mode="after")
+    def _known_parts(self) -> Self:
+        for name in self.proportions:
+            if name not in ("idiolink", "adaptive_triplet"):
+                raise ValueError(f"proportions: {name!r} is not one of idiolink, adaptive_triplet")
+        return self
+
+
+class ClipSettings(Section):
+    path: Text | None
+    revision: Text | None
+    trained_layers: CountFromZero
+
+
+class ExpertsLossSettings(Section):
+    rank: Literal["pairwise", "listwise", "top1"]
+    margin: Weight
+    bounded: bool
+    gold_temperature: Temperature
+    rank_weight: Weight
+    sense_weight: Weight
+    meaning_weight: Weight
+    temperature: Temperature
+
+    @model_validator(mode="after")
+    def _some_term_counts(self) -> Self:
+        if not self.rank_weight + self.sense_weight + self.meaning_weight:
+            raise ValueError("with rank_weight, sense_weight and meaning_weight all 0 there is no loss")
+        return self
+
+
+AStitchFile = Literal["train_zero_shot", "train_one_shot", "train_few_shot"]
+
+
+class AdmireObjectiveSettings(Section):
+    name: Literal["admire"]
+    split: Literal["train", "train_cv"]
+    astitch: Annotated[list[AStitchFile], BeforeValidator(as_list), Field(min_length=1)]
+    usages_per_item: Count
+    head: Literal["linear", "hidden"]
+    hidden: Count
+    cosine: Factor | None
+    captions: bool
+    literal: Literal["trained", "cosine"]
+    sense_encoder: bool
+    caption_words: Count
+    separator: Annotated[str, Field(min_length=1)]
+    clip: ClipSettings
+    loss: ExpertsLossSettings
+
+    @property
+    def mode(self) -> ExpertsMode:
+        """What the experts' scores are called."""
+        return "experts_text" if self.clip.path is None else "experts_image"
+
+    @model_validator(mode="after")
+    def _something_is_seen(self) -> Self:
+        if self.clip.path is None and not self.captions:
+            raise ValueError(
+                "captions=false leaves nothing to rank by without images: name a CLIP model, clip.path="
+            )
+        return self
+
+
+ObjectiveSettings = Annotated[
+    IdioLinkObjectiveSettings | AdaptiveTripletSettings | AdmireObjectiveSettings | JointSettings,
+    Field(discriminator="name"),
+]

@@ -1,0 +1,95 @@
+"""The sections `trainer`, `retain` and `eval`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from train.config.base import Count, CountFromZero, Factor, Names, Ratio, Section, Weight
+from train.config.benchmarks import BenchmarkNames
+
+LearningRate = Annotated[float, Field(gt=0, le=1)]
+
+
+class TrainerSettings(Section):
+    batch_size: Count
+    accumulation: Count
+    max_epochs: Count
+    max_steps: Count | None
+    learning_rate: LearningRate
+    modules_learning_rate: LearningRate | None
+    idiom_tokens_learning_rate: LearningRate | None
+    freeze_encoder: bool
+    only_idiom_tokens: bool
+    weight_decay: Ratio
+    schedule: Literal["linear", "cosine", "constant"]
+    warmup_ratio: Ratio
+    warmup_steps: CountFromZero | None
+    clip_norm: Factor | None
+    gradient_caching: bool
+    activation_checkpointing: bool
+    monitor: Names
+    patience: Count | None
+    min_delta: Weight
+    max_empty_steps: Count
+    keep_checkpoints: Count
+    log_every: Count
+
+    @model_validator(mode="after")
+    def _one_way_of_freezing(self) -> Self:
+        if self.freeze_encoder and self.only_idiom_tokens:
+            raise ValueError(
+                "freeze_encoder=true trains nothing of the encoder, only_idiom_tokens=true some of it: give "
+                "one of them"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _whole_micro_batches(self) -> Self:
+        if self.batch_size % self.accumulation:
+            raise ValueError(
+                f"batch_size={self.batch_size} cannot be cut into accumulation={self.accumulation} "
+                "equal parts"
+            )
+        return self
+
+
+class LoraSettings(Section):
+    rank: Count | None
+    alpha: Factor | None
+    dropout: Annotated[float, Field(ge=0, lt=1)]
+    target_modules: Names | None
+
+
+class RetainSettings(Section):
+    interpolation: Ratio
+    distillation: Weight
+    lora: LoraSettings
+
+    @model_validator(mode="after")
+    def _adapters_are_saved_as_they_are(self) -> Self:
+        if self.lora.rank is not None and self.interpolation != 1.0:
+            raise ValueError(
+                f"lora.rank={self.lora.rank} and interpolation={self.interpolation} exclude each other: the "
+                "adapters in best/ would not be those of its model; how much adapters may change is "
+                "lora.rank's and lora.alpha's to say"
+            )
+        return self
+
+    @property
+    def moves_back(self) -> bool:
+        """Whether the model that is scored and saved has other weights than those that are trained."""
+        return self.interpolation != 1.0 or self.lora.rank is not None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is any remedy."""
+        return self.moves_back or self.distillation > 0
+
+
+class EvalSettings(Section):
+    every: Literal["epoch", "end"] | Count
+    benchmarks: BenchmarkNames | None
+    per_query: bool
+    predictions: bool

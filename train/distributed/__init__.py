@@ -1,0 +1,1 @@
+"""Several processes, the devices they compute on, sharded weights."""

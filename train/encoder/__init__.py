@@ -1,0 +1,1 @@
+"""Text to embedding: one forward path for training and scoring."""

@@ -1,0 +1,66 @@
+"""The vectors of idiom tokens in training: with a learning rate of their own, or trained alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from train.distributed.sharding import local, share_of
+from train.encoder.encoder import Encoder
+from train.errors import UserError
+
+
+class TokenRows:
+    """The rows of the words' embedding matrix that are idiom tokens.
+
+    A new token stands in few sentences: at the encoder's learning rate it hardly moves in a run.
+
+    Args:
+        encoder: with idiom tokens.
+
+    Raises:
+        UserError: if it has none; the message names `option`.
+    """
+
+    def __init__(self, encoder: Encoder, option: str) -> None:
+        if encoder.idiom_tokens is None:
+            raise UserError(
+                f"{option}: the model has no idiom tokens; model.idiom_tokens=train gives it some, or leave "
+                f"the option out ({option.partition('=')[0]}=null or false)"
+            )
+        embedder: Any = encoder.model[0]
+        self._encoder = encoder
+        self._weight: nn.Parameter = embedder.auto_model.get_input_embeddings().weight
+        vocabulary = embedder.tokenizer.get_vocab()
+        ids = sorted(vocabulary[token] for token in encoder.idiom_tokens.expressions)
+        self._is_own = torch.zeros(len(self._weight), 1, dtype=torch.bool, device=self._weight.device)
+        self._is_own[torch.tensor(ids, device=self._weight.device)] = True
+        self._before: Tensor | None = None
+
+    def train_alone(self) -> None:
+        """Nothing else of the encoder gets a gradient from now on."""
+        self._encoder.requires_grad_(False)
+        self._weight.requires_grad_(True)
+        is_other = ~self._is_own
+        self._weight.register_hook(  # type: ignore[no-untyped-call]
+            lambda gradient: gradient.masked_fill(is_other, 0.0)
+        )
+
+    def scale_steps(self, optimizer: torch.optim.Optimizer, factor: float) -> None:
+        """Make their steps so many times as long: AdamW's step, decay included, is proportional to its
+        learning rate, so this is a learning rate so many times as high.
+        """
+        rows = local(share_of(self._is_own, self._weight))[:, 0].nonzero()[:, 0]  # in this process
+
+        def before(*_: Any) -> None:
+            self._before = local(self._weight)[rows]
+
+        def after(*_: Any) -> None:
+            assert self._before is not None
+            weight = local(self._weight)
+            weight[rows] = self._before + factor * (weight[rows] - self._before)
+
+        optimizer.register_step_pre_hook(before)
+        optimizer.register_step_post_hook(after)

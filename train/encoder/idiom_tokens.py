@@ -1,0 +1,328 @@
+"""Idiom tokens: an expression in a text becomes one token `ID…ID`, which the model learns as a whole."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import load_file_path
+from tokenizers import AddedToken
+
+from train.errors import UserError
+from train.expressions import ExpressionIndex
+from train.io.files import write_json
+from train.io.records import read_json, read_text
+from train.io.text import text_lines
+
+FILE = "idiom_tokens.json"
+_FORMAT = 1
+_MAX_CACHED_TEXTS = 200_000
+_MAX_NAMED = 10
+
+Span = tuple[int, int]
+
+
+class _Edit(NamedTuple):
+    """The characters [start, end) of a text became [new_start, new_end) of the replaced one.
+
+    Attributes:
+        token: where the token stands in the replaced text, of which this is the rest, taken out: "for a ride"
+            of "take someone for a ride". None for the token itself.
+    """
+
+    start: int
+    end: int
+    new_start: int
+    new_end: int
+    token: Span | None = None
+
+
+class IdiomTokens:
+    """Which expressions a model reads as one token each, and the replacing of them in texts.
+
+    Of an expression with a placeholder only its own words are replaced: "took the voters for a ride" becomes
+    "IDtakesomeoneforarideID the voters". Whom it was done to is no part of the idiom; within the token it
+    would be lost to the embedding, and with it what tells two sentences of one idiom apart. One token, in the
+    place of the first words, keeps the order of a verb and its object.
+
+    Args:
+        expressions: token → the expressions that it stands for.
+        replace: whether texts are replaced; without it the tokens are there and are not used.
+    """
+
+    def __init__(self, expressions: Mapping[str, Sequence[str]], *, replace: bool = True) -> None:
+        self.expressions = {token: list(names) for token, names in expressions.items()}
+        self.replace = replace
+        self._token_of = {name: token for token, names in self.expressions.items() for name in names}
+        self._index = ExpressionIndex(self._token_of)
+        self._cache: dict[str, tuple[str, list[_Edit]]] = {}
+
+    def replaced(self, text: str, span: Span | None = None) -> tuple[str, Span | None]:
+        """The text with a token for each known expression, and the span's place in it.
+
+        A span keeps its words; where it touches a replaced expression, it takes in the whole token, and of
+        one in two pieces what stands between them, unless the span lies in the second piece alone.
+        """
+        if not self.replace:
+            return text, span
+        if text not in self._cache:
+            if len(self._cache) >= _MAX_CACHED_TEXTS:
+                self._cache.clear()
+            self._cache[text] = self._replace(text)
+        new, edits = self._cache[text]
+        return new, None if span is None else _moved(span, edits)
+
+    def in_text(self, text: str) -> set[str]:
+        """The tokens that stand for something in a text."""
+        return {self._token_of[name] for _, _, name in self._index.find(text)}
+
+    def describe(self, sentences: Iterable[tuple[str, str]]) -> list[str]:
+        """For the log: of (expression, its training sentence), where an expression with a token is not found.
+
+        Returns:
+            One line with the counts, and one on tokens that none of the sentences holds, if there are such.
+        """
+        of_name = {token_name(name): token for name, token in self._token_of.items()}
+        missing: Counter[str] = Counter()
+        unseen = dict.fromkeys(self.expressions)
+        num_known = 0
+        for name, text in sentences:
+            own, tokens = of_name.get(token_name(name)), self.in_text(text)
+            num_known += own is not None
+            missing.update([name] if own is not None and own not in tokens else [])
+            for token in tokens:
+                unseen.pop(token, None)
+        lines = [
+            f"idiom tokens: {len(self._token_of)} expressions have {len(self.expressions)} tokens; of "
+            f"{num_known} training sentences with one of them it was not found in {missing.total()}"
+            + (
+                ": " + _named([f"{name} ({count})" for name, count in missing.most_common()])
+                if missing
+                else ""
+            )
+        ]
+        if unseen:
+            names = [self.expressions[token][0] for token in unseen]
+            lines.append(f"idiom tokens: in no training sentence, so not trained: {_named(names)}")
+        return lines
+
+    def save(self, folder: str | Path) -> None:
+        """Write `idiom_tokens.json`: what :func:`load_idiom_tokens` reads."""
+        content = {"format": _FORMAT, "replace": self.replace, "expressions": self.expressions}
+        write_json(Path(folder) / FILE, content)
+
+    def _replace(self, text: str) -> tuple[str, list[_Edit]]:
+        pieces: list[tuple[int, int, str, int | None]] = []  # start, end, its token, start of the first piece
+        for runs, name in self._index.find_runs(text):
+            first = runs[0]
+            pieces.append((*first, self._token_of[name], None))
+            pieces += [(_before_gap(text, start), end, "", first[0]) for start, end in runs[1:]]
+        parts, edits, read, length = [], [], 0, 0
+        tokens: dict[int, Span] = {}
+        for start, end, token, of in sorted(pieces, key=lambda piece: piece[:2]):
+            new_start = length + start - read
+            new_end = new_start + len(token)
+            if of is None:
+                tokens[start] = new_start, new_end
+            edits.append(_Edit(start, end, new_start, new_end, None if of is None else tokens[of]))
+            parts += [text[read:start], token]
+            read, length = end, new_end
+        return "".join([*parts, text[read:]]), edits
+
+
+def load_idiom_tokens(
+    path: str, model: SentenceTransformer, *, revision: str | None = None, local_files_only: bool = False
+) -> IdiomTokens | None:
+    """The idiom tokens that a checkpoint says it has, or None.
+
+    Args:
+        path: the folder, or name on the Hub, that `model` was loaded from.
+        local_files_only: of a model on the Hub, look at what was downloaded before alone.
+
+    Raises:
+        UserError: if the file is damaged, or names tokens that the tokenizer does not have.
+    """
+    # Hub client errors of any kind: the model's own files were there a moment ago.
+    try:
+        found = load_file_path(path, FILE, revision=revision, local_files_only=local_files_only)
+    except Exception as error:
+        raise UserError(f"model {path}: {FILE} could not be fetched: {error}") from error
+    if found is None:
+        return None
+    file = Path(found)
+    content = read_json(file)
+    problem = _problem(content)
+    if problem is None:
+        known = model.tokenizer.get_vocab()
+        missing = [token for token in content["expressions"] if token not in known]
+        if missing:
+            problem = f"field 'expressions': the tokenizer beside it has no token {_named(missing)}"
+    if problem is not None:
+        raise UserError(f"{file}: {problem}. Bring the file back as it was saved with the model")
+    return IdiomTokens(content["expressions"], replace=content["replace"])
+
+
+def add_idiom_tokens(
+    model: SentenceTransformer, known: IdiomTokens | None, expressions: Iterable[str]
+) -> IdiomTokens:
+    """Give each expression a token of its own: in the tokenizer, and in the embedding matrix.
+
+    A new embedding is the mean of those of the expression's word pieces. Expressions that differ only in
+    case, spaces, hyphens and other punctuation (or in accents that the tokenizer drops) share a token.
+
+    Args:
+        model: is changed. What it has already stays as it is.
+        known: the idiom tokens that it has.
+        expressions: as a dictionary lists them.
+
+    Returns:
+        All its idiom tokens.
+
+    Raises:
+        UserError: if one of them holds no letter or digit, or the tokenizer would not read a token as one.
+    """
+    tokenizer: Any = model.tokenizer
+    embedder: Any = model[0]
+    normalize = _normalizer(tokenizer)
+    groups = {token: list(names) for token, names in known.expressions.items()} if known else {}
+    by_normal = {normalize(token): token for token in groups}
+    pieces: dict[str, list[int]] = {}
+    for expression in dict.fromkeys(expressions):
+        name = token_name(expression)
+        token = by_normal.setdefault(normalize(name), name)
+        if token not in groups:
+            groups[token] = []
+            pieces[token] = tokenizer(expression, add_special_tokens=False)["input_ids"]
+        if expression not in groups[token]:
+            groups[token].append(expression)
+
+    old = tokenizer.get_vocab()
+    new = [token for token in pieces if token not in old]
+    # Matched before the text is normalised where that changes nothing; else in either form, so that an
+    # uncased model goes on reading a text in capitals as it reads it in lower case.
+    uncased = "ID" not in normalize("ID")
+    # Byte-level and sentence-piece tokenizers make a piece of its own of a space before an added token.
+    lstrip = len(tokenizer.tokenize("a ")) > len(tokenizer.tokenize("a"))
+    tokenizer.add_tokens([AddedToken(t, normalized=uncased, lstrip=lstrip) for t in new])
+    vocabulary = tokenizer.get_vocab()
+    for token in pieces:
+        id_ = vocabulary.get(token)
+        # At a start, within a sentence, in quotes and before punctuation.
+        if id_ is None or tokenizer(f"{token} a {token} ({token}).")["input_ids"].count(id_) != 3:
+            raise UserError(
+                f"model.idiom_tokens: the tokenizer ({type(tokenizer).__name__}) does not read the new token "
+                f"{token} as one token; this model cannot have idiom tokens"
+            )
+    transformer = embedder.auto_model
+    ids = {token: vocabulary[token] for token in new}
+    rows = transformer.get_input_embeddings().weight.shape[0]
+    if (needed := max(ids.values(), default=-1) + 1) > rows:
+        transformer.resize_token_embeddings(needed, mean_resizing=False)
+    weight = transformer.get_input_embeddings().weight
+    with torch.no_grad():
+        for token, id_ in ids.items():
+            weight[id_] = weight[torch.tensor(pieces[token], device=weight.device)].mean(0)
+    return IdiomTokens(groups, replace=known.replace if known else True)
+
+
+def token_name(expression: str) -> str:
+    """`IDhomerunID` for "home run": its letters and digits in lower case.
+
+    Raises:
+        UserError: if it has none.
+    """
+    letters = unicodedata.normalize("NFC", expression).lower()
+    kept = "".join(c for c in letters if unicodedata.category(c)[0] in "LNM")
+    if not kept:
+        raise UserError(f"model.idiom_tokens: {expression!r} holds no letter or digit: it is no expression")
+    return f"ID{kept}ID"
+
+
+def read_expressions(path: Path) -> list[str]:
+    """The expressions of a text file, one a line; empty lines are passed over.
+
+    Raises:
+        UserError: if it cannot be read, or names no expression or one without a letter or digit.
+    """
+    lines = enumerate(text_lines(read_text(path)), 1)
+    expressions = []
+    for number, line in lines:
+        if line.strip():
+            try:
+                token_name(line)
+            except UserError:
+                raise UserError(f"{path}, line {number}: {line!r} holds no letter or digit") from None
+            expressions.append(line.strip())
+    if not expressions:
+        raise UserError(f"{path}: names no expression; one a line is expected")
+    return expressions
+
+
+def _before_gap(text: str, start: int) -> int:
+    """Where the space or hyphen before a word begins."""
+    before = len(text[:start].rstrip())
+    return before if before < start else start - 1
+
+
+def _moved(span: Span, edits: Sequence[_Edit]) -> Span:
+    """The span's place in the replaced text."""
+    start = end = 0  # to be added to the span's own
+    first, last = span
+    for edit in edits:
+        if edit.end <= first:
+            start = edit.new_end - edit.end
+        if edit.end <= last:
+            end = edit.new_end - edit.end
+        if edit.start < first < edit.end:
+            start = edit.new_start - first
+        if edit.start < last < edit.end:
+            end = edit.new_end - last
+    new_first, new_last = first + start, last + end
+    for edit in edits:
+        if edit.token is None or not (edit.start + 1 < last and first < edit.end):
+            continue
+        if edit.start <= first and last <= edit.end:  # of its second piece alone
+            return edit.token
+        new_first, new_last = min(new_first, edit.token[0]), max(new_last, edit.token[1])
+    return new_first, new_last
+
+
+def _normalizer(tokenizer: Any) -> Callable[[str], str]:
+    """What the tokenizer makes of a text before it cuts it; what becomes the same it cannot tell apart."""
+    own = tokenizer.backend_tokenizer.normalizer
+    return str if own is None else own.normalize_str
+
+
+def _problem(content: Any) -> str | None:
+    """What is wrong with the content of the file."""
+    if not isinstance(content, dict) or content.keys() != {"format", "replace", "expressions"}:
+        return "is damaged: expected an object with the fields format, replace and expressions"
+    if content["format"] != _FORMAT:
+        return f"field 'format': expected {_FORMAT}, got {content['format']!r}"
+    if not isinstance(content["replace"], bool):
+        return f"field 'replace': expected true or false, got {content['replace']!r}"
+    named = content["expressions"]
+    if not isinstance(named, dict) or not named:
+        return "field 'expressions': expected tokens with their expressions"
+    seen: set[str] = set()
+    for token, names in named.items():
+        if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+            return f"field 'expressions', token {token!r}: expected a list of expressions, got {names!r}"
+        for name in names:
+            if not any(c.isalnum() for c in name):
+                return f"field 'expressions', token {token!r}: {name!r} is no expression"
+            if name in seen:
+                return f"field 'expressions': {name!r} has two tokens"
+            seen.add(name)
+    return None
+
+
+def _named(names: Sequence[str]) -> str:
+    """The first of them, and how many there are."""
+    shown = ", ".join(names[:_MAX_NAMED])
+    return shown + (f", … ({len(names)} in all)" if len(names) > _MAX_NAMED else "")

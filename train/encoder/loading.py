@@ -1,0 +1,426 @@
+"""Checkpoints from a folder or the Hugging Face Hub, with errors that say what to do."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
+from sentence_transformers.util import load_file_path
+from tokenizers import processors
+from torch import nn
+from transformers.models.auto.tokenization_auto import get_tokenizer_config
+from transformers.utils import logging as transformers_logging
+
+from train.encoder.attention import use_short_attention
+from train.encoder.checks import (
+    check_report,
+    check_vocabulary,
+    check_vocabulary_size,
+    check_weights,
+    check_widths,
+    loading_reports,
+)
+from train.encoder.files import damaged_data, damaged_setting, is_load_error, is_network_error
+from train.encoder.prompts import Prompts
+from train.errors import UserError
+from train.io.hub import first_line, is_cached, why_unavailable
+from train.io.records import read_json
+
+log = logging.getLogger(__name__)
+
+
+def where_it_is(path: str, revision: str | None = None) -> tuple[str, bool]:
+    """The local folder or the name on the Hub, and whether only what was downloaded before can be had.
+
+    Raises:
+        UserError: if there is no such model, or it cannot be reached.
+    """
+    local = Path(path).expanduser()
+    if local.is_dir():
+        if not any((local / name).is_file() for name in ("modules.json", "config.json")):
+            best = f"; the run's model is {local / 'best'}" if (local / "best").is_dir() else ""
+            raise UserError(
+                f"model folder {path} holds neither modules.json (sentence-transformers) nor "
+                f"config.json (transformers): give the folder that a model was saved to{best}"
+            )
+        return str(local), False
+    if local.exists() or path.startswith((".", "/", "~")) or path.count("/") > 1:
+        raise UserError(f"model {path} is not a folder; give a model folder or a name on the Hub")
+    reason = why_unavailable(path, "model", revision)
+    if reason is None:
+        return path, False
+    if is_cached(path, revision):
+        log.info("the Hub does not answer (%s): using the copy of %s downloaded before", reason, path)
+        return path, True
+    raise UserError(
+        f"model {path} is no local folder, and the Hugging Face Hub did not give it (offline? "
+        f"misspelt? private: log in with `hf auth login`). Reason: {reason}"
+    )
+
+
+def load_model(
+    path: str,
+    *,
+    revision: str | None = None,
+    device: str | None = None,
+    pooling: str | None = None,
+    pool_prompts: bool | None = None,
+    bidirectional: bool | None = None,
+    trust_remote_code: bool = False,
+    local_files_only: bool = False,
+) -> SentenceTransformer:
+    """A sentence-transformers or plain transformers checkpoint, weights in float32.
+
+    Where it is, :func:`where_it_is` says.
+
+    What a checkpoint leaves to chance is settled, and saved with the model: texts are cut where its
+    positions end, and a tokenizer that is said to add an end token does add it.
+
+    Only safetensors are read: no pickle of an untrusted file is ever opened. Float32 whatever the
+    file stores, because bfloat16 master weights lose small updates.
+
+    Raises:
+        UserError: if it cannot be loaded.
+    """
+    if Path(path).is_dir() and (problem := damaged_setting(path)) is not None:
+        raise UserError(f"could not load model {path}: {problem}: get the file again, or correct it")
+    model, tokenizer_config = _load(path, revision, device, trust_remote_code, local_files_only)
+    transformer = model[0]
+    if isinstance(transformer, Transformer):
+        check_vocabulary(path, transformer.tokenizer)
+        check_vocabulary_size(path, transformer.tokenizer, transformer.auto_model)
+    if pooling is not None:
+        if not isinstance(transformer, Transformer):
+            raise UserError(
+                f"model.pooling={pooling}: the model {path} has no transformer whose tokens could be pooled"
+            )
+        replaced = _pooling_modules(transformer, pooling)
+        prompts = {name: prompt for name, prompt in model.prompts.items() if prompt is not None}
+        model = SentenceTransformer(modules=[transformer, *replaced], prompts=prompts, device=device)
+    check_widths(path, list(model))
+    for module in model:
+        if isinstance(module, Pooling) and pool_prompts is not None:
+            module.include_prompt = pool_prompts
+        if isinstance(module, WeightedLayerPooling):
+            module.layer_weights.requires_grad_(False)  # a mean of layers, not something to train
+        elif isinstance(module, Dense) and _is_sum(module):
+            module.requires_grad_(False)
+    if isinstance(transformer, Transformer):
+        if bidirectional is not None:
+            transformer.auto_model.config.is_causal = not bidirectional
+        if _sees_ahead(model):
+            transformer.auto_model.set_attn_implementation("eager")
+        with quiet():  # a class that cannot be told keeps its own, with a warning
+            use_short_attention(transformer.auto_model)
+        _settle_length(model)
+        _settle_end(model, tokenizer_config)
+    if not trust_remote_code and _has_code(model):
+        log.warning(
+            "model %s comes with code of its own, which is not run: the library's own class of this "
+            "architecture is used. model.trust_remote_code=true runs it; read it first",
+            path,
+        )
+    return model
+
+
+def _load(
+    path: str, revision: str | None, device: str | None, trust_remote_code: bool, local_files_only: bool
+) -> tuple[SentenceTransformer, Mapping[str, Any]]:
+    """The checkpoint as sentence-transformers loads it, with all its weights, and its tokenizer_config.json.
+
+    Raises:
+        UserError: if it is damaged, incomplete, or could not be downloaded.
+    """
+    options: dict[str, Any] = {"use_safetensors": True, "dtype": torch.float32}
+    if local_files_only:  # peft's adapters are looked for apart, and again and again where nobody answers
+        options["adapter_kwargs"] = {"local_files_only": True}
+    try:
+        with quiet(), loading_reports() as reports:
+            model = SentenceTransformer(
+                path,
+                revision=revision,
+                device=device,
+                trust_remote_code=trust_remote_code,
+                local_files_only=local_files_only,
+                model_kwargs=options,
+            )
+            tokenizer_config = get_tokenizer_config(
+                path, revision=revision, local_files_only=local_files_only
+            )
+    except Exception as error:
+        reason = why_not_loaded(path, revision, error)
+        if reason is None:
+            raise
+        raise UserError(f"could not load model {path}: {reason}") from error
+    for transformer, report in reports:
+        check_report(path, transformer, report)
+        check_weights(path, transformer)
+    for module in list(model)[1:]:
+        check_weights(path, module)
+    return model, tokenizer_config
+
+
+def why_not_loaded(path: str, revision: str | None, error: Exception) -> str | None:
+    """Why a checkpoint could not be loaded, in one line; None if the error tells of no fault of its own.
+
+    A value of a wrong type in a file of settings makes the libraries fail in any way, a TypeError say: that
+    is the file's fault, where it can be found there, and otherwise a bug, which is not to be hidden.
+    """
+    if is_network_error(error):
+        return f"it could not be downloaded ({first_line(error)}): try again when the Hub can be reached"
+    problem = damaged_setting(path, revision)
+    if problem is None and is_load_error(error):
+        problem = damaged_data(path, revision)
+    if problem is not None:
+        return f"{problem}: get the file again, or correct it"
+    return _advice(error) if is_load_error(error) else None
+
+
+def configured_width(
+    path: str, *, revision: str | None = None, own_pooling: bool = True, local_files_only: bool = False
+) -> int | None:
+    """D, of a checkpoint's embeddings, without its weights; None where its configuration does not say.
+
+    Args:
+        own_pooling: else another one follows the transformer, and gives the transformer's width.
+
+    Raises:
+        UserError: if a file of settings is damaged, or could not be downloaded.
+    """
+
+    def read(name: str) -> dict[str, Any]:
+        content = _settings_file(path, name, revision, local_files_only)
+        return content if isinstance(content, dict) else {}
+
+    modules = _settings_file(path, "modules.json", revision, local_files_only) if own_pooling else None
+    if isinstance(modules, list):
+        for module in reversed(modules):
+            kind = str(module["type"]).rpartition(".")[2]
+            config = read(f"{module['path']}/config.json") if kind in ("Dense", "Pooling") else {}
+            if kind == "Dense":
+                return _whole(config.get("out_features"))
+            if kind == "Pooling":
+                width = _whole(config.get("embedding_dimension") or config.get("word_embedding_dimension"))
+                return None if width is None else width * _num_pooled(config)
+            if kind not in ("Normalize", "Dropout"):
+                return None
+        return None
+    config = read("config.json")
+    return next((config[name] for name in ("hidden_size", "d_model") if _whole(config.get(name))), None)
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _num_pooled(config: Mapping[str, Any]) -> int:
+    """How many poolings stand side by side: named since version 6 of the library, by flags before."""
+    mode = config.get("pooling_mode")
+    flags = [value for name, value in config.items() if name.startswith("pooling_mode_")]
+    return len(mode) if isinstance(mode, list) else sum(map(bool, flags)) or 1
+
+
+def _settings_file(path: str, name: str, revision: str | None, local_files_only: bool) -> Any:
+    """The content of a JSON file of a checkpoint; None if it has none."""
+    if Path(path).is_dir() and (problem := damaged_setting(path)) is not None:
+        raise UserError(f"could not load model {path}: {problem}: get the file again, or correct it")
+    try:
+        found = load_file_path(path, name, revision=revision, local_files_only=local_files_only)
+    except Exception as error:
+        if not is_network_error(error):
+            raise
+        raise UserError(f"model {path}: {name} could not be downloaded: {first_line(error)}") from error
+    return None if found is None else read_json(Path(found))
+
+
+def num_positions(transformer: Transformer) -> int | None:
+    """How many tokens of a text the transformer can tell apart; None where it sets no limit."""
+    model: Any = transformer.auto_model
+    limit: int = getattr(model.config, "max_position_embeddings", None) or -1
+    for name, module in model.named_modules():
+        # RoBERTa and its kin count positions from the one after the padding token's number.
+        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
+            limit -= module.padding_idx + 1
+    return limit if limit > 0 else None
+
+
+def _settle_length(model: SentenceTransformer) -> None:
+    """Cut texts where the positions end, where the checkpoint's own limit lies beyond, or is none."""
+    transformer: Any = model[0]
+    limit, own = num_positions(transformer), model.max_seq_length
+    if limit is not None and (own is None or own > limit):
+        model.max_seq_length = limit
+
+
+def _settle_end(model: SentenceTransformer, tokenizer_config: Mapping[str, Any]) -> None:
+    """Have the tokenizer add its end token, where the last token is the embedding and one is promised.
+
+    E5-Mistral's `tokenizer_config.json` says `add_eos_token`, and its `tokenizer.json` does not add any;
+    transformers went by the former up to version 4, by the latter since: the last word would be pooled.
+    """
+    pooled = [
+        mode
+        for module in model
+        if isinstance(module, Pooling)
+        for mode in ([module.pooling_mode] if isinstance(module.pooling_mode, str) else module.pooling_mode)
+    ]
+    tokenizer: Any = model.tokenizer
+    if "lasttoken" not in pooled or not tokenizer_config.get("add_eos_token") or not tokenizer.is_fast:
+        return
+    end, number = tokenizer.eos_token, tokenizer.eos_token_id
+    if end is None or tokenizer("a")["input_ids"][-1] == number:
+        return
+    ids, bare = tokenizer("a")["input_ids"], tokenizer("a", add_special_tokens=False)["input_ids"]
+    first = next(i for i in range(len(ids)) if ids[i : i + len(bare)] == bare)
+    before, after = ids[:first], [*ids[first + len(bare) :], number]
+    # One template for all: of two, one after the other, truncation counts the tokens of one.
+    names = {str(tokenizer.convert_ids_to_tokens(i)): i for i in (*before, *after)}
+    head, tail = ([str(tokenizer.convert_ids_to_tokens(i)) for i in some] for some in (before, after))
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single=[*head, "$A", *tail],
+        pair=[*head, "$A", *tail, "$B", *tail],
+        special_tokens=list(names.items()),
+    )
+
+
+def keep_attention(model: SentenceTransformer, folder: Path) -> None:
+    """Have sentence-transformers too load a bidirectional decoder with attention that is so in every batch.
+
+    Without padding transformers gives no mask, by which PyTorch's own attention takes a decoder's layers to
+    be causal after all (transformers 5.23); the plain implementation does not.
+    """
+    if _sees_ahead(model):
+        path = folder / "sentence_bert_config.json"
+        config = json.loads(path.read_text(encoding="utf-8"))
+        config["model_kwargs"] = {"attn_implementation": "eager"}
+        path.write_text(json.dumps(config, indent=4), encoding="utf-8")
+
+
+def _sees_ahead(model: SentenceTransformer) -> bool:
+    """Whether it is a decoder, by its kind, whose tokens see those after them."""
+    config = getattr(getattr(model[0], "auto_model", None), "config", None)
+    return getattr(config, "is_causal", None) is False
+
+
+def _has_code(model: SentenceTransformer) -> bool:
+    """Whether the checkpoint names Python code for its transformer."""
+    config = getattr(getattr(model[0], "auto_model", None), "config", None)
+    return "AutoModel" in (getattr(config, "auto_map", None) or {})
+
+
+def _advice(error: Exception) -> str:
+    """An error of the libraries in one line, and what to do where it is known."""
+    text = str(error)
+    if "trust_remote_code" in text:
+        return (
+            "it comes with Python code of its own, without which it cannot be loaded: read the code, then "
+            "model.trust_remote_code=true runs it"
+        )
+    if "safetensors" in text and "does not appear to have a file" in text:
+        return (
+            "it has no safetensors file at this revision, and other files may run code when opened. Leave "
+            "model.revision unset (the Hub then converts the main branch), or name a converted one, such as "
+            "model.revision=refs/pr/1"
+        )
+    if "Unrecognized processing class" in text or "Missing [UNK] token" in text:
+        return (
+            "it has no tokenizer, or one that cannot be read: save the tokenizer's files (tokenizer.json, "
+            "tokenizer_config.json) beside the model"
+        )
+    if isinstance(error, KeyError):
+        return f"config.json, or another file of settings, names {error}, which is not known here"
+    return first_line(error)
+
+
+def _pooling_modules(transformer: Transformer, pooling: str) -> list[nn.Module]:
+    """`last2`: mean over tokens of the mean of the last two layers (any number); `cls+sep`: the sum of the
+    first and the last token; else one of the library's.
+
+    All are modules of the library, so that a saved model pools the same way without our code. The sum is
+    a dense layer [I I] on both tokens side by side, which is not trained.
+    """
+    dimension = transformer.get_embedding_dimension()
+    assert dimension is not None
+    if pooling == "cls+sep":
+        tokenizer: Any = transformer.tokenizer
+        ids = tokenizer("a")["input_ids"]
+        if ids[0] != tokenizer.cls_token_id or ids[-1] != tokenizer.sep_token_id:
+            raise UserError("model.pooling=cls+sep: its tokenizer puts no [CLS] and [SEP] around a text")
+        total = Dense(2 * dimension, dimension, bias=False, activation_function=nn.Identity())
+        eye = torch.eye(dimension, device=transformer.auto_model.device)
+        total.linear.weight.data = torch.cat([eye, eye], dim=1)
+        return [Pooling(dimension, pooling_mode=("cls", "lasttoken")), total.requires_grad_(False)]
+    if not (last := re.fullmatch(r"last(\d+)", pooling)):
+        if pooling not in Pooling.POOLING_MODES:
+            known = ", ".join(("cls+sep", "last2 (any number)", *Pooling.POOLING_MODES))
+            raise UserError(f"model.pooling={pooling}: not one of {known}")
+        return [Pooling(dimension, pooling_mode=pooling)]
+    config: Any = transformer.auto_model.config
+    num_layers, num_mean = config.num_hidden_layers, int(last[1])
+    if not 1 <= num_mean <= num_layers:
+        raise UserError(f"model.pooling={pooling}: the model has {num_layers} layers")
+    # Without this the library pools the last layer alone, and says nothing.
+    config.output_hidden_states = True
+    layers = WeightedLayerPooling(
+        dimension, num_hidden_layers=num_layers, layer_start=num_layers + 1 - num_mean
+    )
+    layers.layer_weights.requires_grad_(False)
+    return [layers, Pooling(dimension, pooling_mode="mean")]
+
+
+def _is_sum(dense: Dense) -> bool:
+    """Whether a dense layer adds up two halves, as `cls+sep` has it."""
+    weight = dense.linear.weight.detach()
+    half = weight.shape[0]
+    if dense.linear.bias is not None or weight.shape[1] != 2 * half:
+        return False
+    eye = torch.eye(half, device=weight.device)
+    return bool(torch.equal(weight, torch.cat([eye, eye], dim=1)))
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Loading and saving take a moment: the libraries' own bars and messages would only be noise."""
+    level = logging.getLogger("sentence_transformers").level
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.getLogger("sentence_transformers").setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.getLogger("sentence_transformers").setLevel(level)
+        if shown:
+            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def prompts_of(
+    model: SentenceTransformer,
+    query: str | None = None,
+    document: str | None = None,
+    instruction: str | None = None,
+) -> Prompts:
+    """The model's own prompts, but for those that are given.
+
+    Raises:
+        ValueError: if the template of instructions is malformed.
+    """
+    own = model.prompts or {}
+    return Prompts(
+        query=_first(own, "query") if query is None else query,
+        document=_first(own, "document", "passage", "corpus") if document is None else document,
+        instruction=instruction or own.get("instruction") or Prompts().instruction,
+    )
+
+
+def _first(prompts: Mapping[str, str | None], *names: str) -> str:
+    """The first of the prompts that is there: sentence-transformers' own order."""
+    return next((prompt for name in names if (prompt := prompts.get(name))), "")

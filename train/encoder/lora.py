@@ -1,0 +1,163 @@
+"""Low-rank adapters (LoRA, by the package peft) on an encoder's transformer."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import json
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import PreTrainedModel
+
+from train.distributed.sharding import local, share_of
+from train.encoder.encoder import Encoder
+from train.errors import UserError
+from train.io.files import write_json
+
+_NAME = "default"  # peft's own name for a model's only adapter
+_PREFIX = "base_model.model."  # of tensors in peft's files
+
+
+class Adapters:
+    """Adapters in place of the encoder's weights as what is trained; all else of it is frozen.
+
+    A linear layer x → W x becomes x → W x + (alpha / rank) B A x, with A (rank, in) drawn and B (out, rank)
+    zero: at first nothing is changed.
+
+    Args:
+        encoder: gets the adapters; its other parameters require no gradient any more.
+        rank, alpha: see above.
+        dropout: of x on its way to A.
+        target_modules: names of modules, or the ends of their names; None takes all linear layers in the
+            transformer's blocks, those of attention and feed-forward.
+        seed: of A.
+        base_model: how the base model is called, for peft's file.
+
+    Raises:
+        UserError: if peft is not installed, or the transformer has no such modules.
+
+    References:
+        Hu et al. 2021 (arXiv 2106.09685), equation 3.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        *,
+        rank: int,
+        alpha: float,
+        dropout: float,
+        target_modules: Sequence[str] | None,
+        seed: int,
+        base_model: str,
+    ) -> None:
+        check_peft()
+        from peft import LoraConfig, inject_adapter_in_model
+        from peft.tuners.lora import LoraLayer
+
+        transformer: Any = encoder.model[0]
+        self._model: PreTrainedModel = transformer.auto_model
+        self._config = LoraConfig(
+            r=rank,
+            lora_alpha=alpha,  # type: ignore[arg-type]  # an int by its annotation alone
+            lora_dropout=dropout,
+            target_modules=_targets(self._model, target_modules),
+            task_type="FEATURE_EXTRACTION",
+            base_model_name_or_path=base_model,
+        )
+        encoder.requires_grad_(False)
+        torch.manual_seed(seed)
+        with warnings.catch_warnings():  # peft asks transformers by a name that has since changed
+            warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
+            inject_adapter_in_model(self._config, self._model, _NAME)
+        self._layers: list[tuple[nn.Module, str, Any]] = []
+        for name, module in self._model.named_modules():
+            if isinstance(module, LoraLayer):
+                parent, _, child = name.rpartition(".")
+                self._layers.append((self._model.get_submodule(parent), child, module))
+        encoder.eval()
+
+    @contextmanager
+    def merged(self) -> Iterator[None]:
+        """In here the transformer is a plain one, with W + (alpha / rank) B A for W; then as it was."""
+        weights = [layer.get_base_layer().weight for *_, layer in self._layers]
+        kept = [local(weight).clone() for weight in weights]
+        try:
+            with torch.no_grad():
+                for parent, child, layer in self._layers:
+                    plain = layer.get_base_layer()
+                    # In place: what shares out weights over processes knows their memory.
+                    delta = share_of(layer.get_delta_weight(_NAME), plain.weight)
+                    local(plain.weight).add_(local(delta))
+                    setattr(parent, child, plain)
+            yield
+        finally:
+            for parent, child, layer in self._layers:
+                setattr(parent, child, layer)
+            for weight, before in zip(weights, kept, strict=True):  # what was there, not the sum taken back
+                local(weight).copy_(before)
+
+    def save(self, folder: Path) -> None:
+        """Write the adapters as peft does: `PeftModel.from_pretrained` puts them onto the base model."""
+        from peft import get_peft_model_state_dict
+
+        folder.mkdir(parents=True)
+        tensors = get_peft_model_state_dict(self._model, adapter_name=_NAME, save_embedding_layers=False)
+        save_file(
+            {_PREFIX + name: tensor.contiguous() for name, tensor in tensors.items()},
+            folder / "adapter_model.safetensors",
+        )
+        config = copy.copy(self._config)
+        config.inference_mode = True
+        config.save_pretrained(str(folder))
+        content = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+        content["target_modules"] = sorted(content["target_modules"])  # a set, in any order
+        write_json(folder / "adapter_config.json", content)
+
+    def load(self, folder: Path) -> None:
+        """Give the adapters the weights that :meth:`save` wrote."""
+        from peft import set_peft_model_state_dict
+
+        tensors = load_file(folder / "adapter_model.safetensors")
+        own = {name.removeprefix(_PREFIX): tensor for name, tensor in tensors.items()}
+        result: Any = set_peft_model_state_dict(self._model, own, adapter_name=_NAME)
+        assert not result.unexpected_keys
+
+
+def check_peft() -> None:
+    """Raises UserError without the package that adapters come from."""
+    if importlib.util.find_spec("peft") is None:
+        raise UserError(
+            "retain.lora.rank trains adapters of the package peft, which is not installed: pip install peft, "
+            "or leave it out"
+        )
+
+
+def _targets(model: nn.Module, wanted: Sequence[str] | None) -> list[str]:
+    """Names of the modules that get an adapter."""
+    linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    if wanted is None:
+        # Of the blocks, which are numbered: not a pooler or a head, which embeddings do not pass through.
+        found = [name for name in linear if any(part.isdigit() for part in name.split(".")[:-1])]
+        if not found:
+            raise UserError(
+                "retain.lora: this model's transformer has no linear layers in numbered blocks: name the "
+                "modules to adapt with retain.lora.target_modules=[...]"
+            )
+        return found
+    names = [name for name, _ in model.named_modules()]
+    for end in wanted:
+        if not any(name == end or name.endswith(f".{end}") for name in names):
+            ends = sorted({name.rpartition(".")[2] for name in linear})
+            raise UserError(
+                f"retain.lora.target_modules: the model has no module {end!r}; its linear layers' names end "
+                f"in {', '.join(ends)}"
+            )
+    return list(wanted)

@@ -1,0 +1,41 @@
+"""How a model family wants its inputs written."""
+
+from dataclasses import dataclass
+
+from train.requests import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """How one model family writes its inputs.
+
+    Attributes:
+        query: put before every query without an instruction, as `query: ` for E5.
+        document: put before every document.
+        instruction: template of a query with an instruction; holds `{query}`, and `{instruction}` but for
+            models that know one instruction alone.
+    """
+
+    query: str = ""
+    document: str = ""
+    instruction: str = "Instruct: {instruction}\nQuery: {query}"
+
+    def __post_init__(self) -> None:
+        if self.instruction.count("{query}") != 1 or self.instruction.count("{instruction}") > 1:
+            raise ValueError(
+                f"instruction prompt {self.instruction!r} must hold {{query}} exactly once, and "
+                "{instruction} at most once"
+            )
+
+    def render(self, request: Request) -> tuple[str, tuple[int, int] | None]:
+        """The text as the model reads it, and the request's span moved to its place there."""
+        if request.role == "query" and request.instruction is not None:
+            # Not str.format: texts and instructions may hold braces.
+            head, tail = self.instruction.split("{query}")
+            before = head.replace("{instruction}", request.instruction)
+            after = tail.replace("{instruction}", request.instruction)
+        else:
+            before, after = self.query if request.role == "query" else self.document, ""
+        span = request.span
+        moved = None if span is None else (span[0] + len(before), span[1] + len(before))
+        return before + request.text + after, moved

@@ -1,0 +1,1 @@
+"""All benchmarks on one checkpoint."""

@@ -1,0 +1,228 @@
+"""The shared evaluation hook: embed every distinct text once, score every benchmark."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from train.benchmarks import Benchmark, BenchmarkResult, Distributions
+from train.distributed.processes import Processes
+from train.encoder.encoder import Encoder
+from train.encoder.forward import cut_spans_note
+from train.encoder.parallel import embed_all
+from train.errors import UserError
+from train.io.progress import progress_bar
+from train.requests import Request
+
+log = logging.getLogger(__name__)
+
+_EQUAL = 1e-6  # of the largest number in an embedding: rounding differs by more where texts do
+
+
+@dataclass(frozen=True)
+class Scorecard:
+    """Scores of one checkpoint on all benchmarks.
+
+    Attributes:
+        scores: flat key → finite number, see :mod:`train.scores`.
+        per_query: benchmark → one record a query and mode, as JSON can hold it.
+        predictions: file name → text, in the form in which a task takes them.
+        plots: name → what to draw.
+        notes: how to read the scores, a sentence each.
+        seconds: wall time, and of it the encoder's.
+        num_texts: distinct texts that were embedded.
+        undefined: flat key → NaN or an infinity, for scores that a benchmark could not give. JSON has no such
+            numbers, and no comparison with them means anything, so they are kept out of `scores`.
+    """
+
+    scores: dict[str, float]
+    per_query: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    predictions: dict[str, str] = field(default_factory=dict)
+    plots: dict[str, Distributions] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    encoder_seconds: float = 0.0
+    num_texts: int = 0
+    undefined: dict[str, float] = field(default_factory=dict)
+
+
+class Suite:
+    """All benchmarks that every checkpoint is scored on.
+
+    Args:
+        benchmarks: each states its requests; equal requests of several benchmarks are embedded once.
+            Several may have one name (that of a dataset), under which their results stand together.
+        processes: that share the texts; the main one scores. The others get the scores, and none of what is
+            only written to files: records by query, predictions and plots.
+    """
+
+    def __init__(self, benchmarks: Sequence[Benchmark], processes: Processes | None = None) -> None:
+        self.benchmarks = list(benchmarks)
+        self._processes = processes or Processes()
+
+    def run(self, encoder: Encoder, only: Sequence[str] | None = None) -> Scorecard:
+        """Score `encoder` as it stands (in evaluation mode, in float32, without gradient).
+
+        Args:
+            encoder: left in the mode in which it came.
+            only: names of benchmarks to run; by default all.
+
+        Raises:
+            UserError: if an embedding is not finite (its ranks would look like a score), or a benchmark gives
+                what is no score.
+        """
+        start = time.perf_counter()
+        chosen = [b for b in self.benchmarks if only is None or b.name in only]
+        requests = [request for b in chosen for request in b.requests]
+        num_texts = len({encoder.prompts.render(request)[0] for request in requests})
+        was_training = encoder.training
+        encoder.eval()
+        try:
+            with progress_bar("scoring", num_texts) as advance:
+                embeddings = embed_all(encoder, requests, self._processes, advance)
+        finally:
+            encoder.train(was_training)
+        embeddings = embeddings.float().cpu()
+        remarks = _remarks(encoder, requests, embeddings)
+        with torch.autocast("cpu", enabled=False):  # a lower precision is the model's, not the similarities'
+            return self._scored_by_main(lambda: self._score(chosen, embeddings, start, num_texts, remarks))
+
+    def _scored_by_main(self, score: Callable[[], Scorecard]) -> Scorecard:
+        whole: list[Scorecard] = []
+
+        def shared() -> Scorecard:
+            whole.append(score())
+            return replace(whole[0], per_query={}, predictions={}, plots={})
+
+        scorecard = self._processes.from_main(shared)
+        return whole[0] if whole else scorecard
+
+    def _score(
+        self,
+        chosen: Sequence[Benchmark],
+        embeddings: Tensor,
+        start: float,
+        num_texts: int,
+        remarks: Sequence[str],
+    ) -> Scorecard:
+        embedded = time.perf_counter()
+        if not embeddings.isfinite().all():
+            raise UserError(
+                "the model gives embeddings that are not finite (NaN or infinite): its weights are "
+                "broken, or the precision is too low for it (precision=fp32 is the safe one)"
+            )
+
+        scores: dict[str, float] = {}
+        given_by: dict[str, str] = {}
+        per_query: dict[str, list[dict[str, Any]]] = {}
+        predictions: dict[str, str] = {}
+        plots: dict[str, Distributions] = {}
+        notes: list[str] = list(remarks)
+        at = 0
+        lengths = [sum(map(len, {request.text for request in b.requests})) for b in chosen]
+        times = []
+        for benchmark, length in zip(chosen, lengths, strict=True):
+            began = time.perf_counter()
+            result = benchmark.score(embeddings[at : at + len(benchmark.requests)])
+            at += len(benchmark.requests)
+            # One pass embeds the texts of all: its time is shared out by their length.
+            seconds = time.perf_counter() - began + (embedded - start) * length / max(sum(lengths), 1)
+            times.append(f"{benchmark.name} {seconds:.1f} s")
+            of_benchmark = _checked_scores(benchmark.name, result, given_by)
+            given_by |= dict.fromkeys(of_benchmark, benchmark.name)
+            scores |= of_benchmark
+            records = [_as_json(benchmark.name, record) for record in result.per_query]
+            per_query.setdefault(benchmark.name, []).extend(records)
+            predictions |= result.predictions
+            plots |= result.plots
+            notes += result.notes
+        log.info("scored %d texts: %s", num_texts, ", ".join(times))
+        undefined = {key: value for key, value in scores.items() if not math.isfinite(value)}
+        for key, value in undefined.items():
+            log.warning("benchmark %s: %s is %s, which is no score: left out", given_by[key], key, value)
+            notes.append(f"{key} is {value}, which is no score: left out.")
+        return Scorecard(
+            {key: value for key, value in scores.items() if key not in undefined},
+            per_query,
+            predictions,
+            plots,
+            notes,
+            seconds=time.perf_counter() - start,
+            encoder_seconds=embedded - start,
+            num_texts=num_texts,
+            undefined=undefined,
+        )
+
+
+def _checked_scores(name: str, result: BenchmarkResult, given_by: Mapping[str, str]) -> dict[str, float]:
+    """A benchmark's scores as plain numbers, which may not be finite.
+
+    Raises:
+        UserError: if a key is no string or was given before, or a score is no number.
+    """
+    checked: dict[str, float] = {}
+    for key, value in result.scores.items():
+        if not isinstance(key, str):
+            raise UserError(f"benchmark {name}: the key {key!r} of a score is no string, as {name}/accuracy")
+        if key in given_by:
+            raise UserError(
+                f"benchmark {name}: it gives the score {key!r}, and so does "
+                f"{'another benchmark of this name' if given_by[key] == name else given_by[key]}: "
+                "rename one of them"
+            )
+        number = value.item() if isinstance(value, np.generic) else value
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise UserError(
+                f"benchmark {name}: the score {key!r} is {value!r}, a {type(value).__name__}: give a number, "
+                "of a tensor its .item()"
+            )
+        checked[key] = number
+    return checked
+
+
+def _as_json(name: str, value: Any) -> Any:
+    """A per-query record as JSON can hold it: NumPy's numbers are plain ones, and NaN and infinities null.
+
+    Raises:
+        UserError: if there is anything else in it.
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _as_json(name, of_key) for key, of_key in value.items()}
+    if isinstance(value, Sequence):
+        return [_as_json(name, item) for item in value]
+    raise UserError(
+        f"benchmark {name}: a per-query record holds {value!r}, a {type(value).__name__}, which JSON cannot: "
+        "give numbers, strings, lists and dicts"
+    )
+
+
+def _remarks(encoder: Encoder, requests: Sequence[Request], embeddings: Tensor) -> list[str]:
+    """What puts all scores in doubt."""
+    remarks = []
+    if len(embeddings) > 1 and len({request.text for request in requests}) > 1:
+        spread = embeddings.amax(0) - embeddings.amin(0)
+        if spread.max() <= _EQUAL * embeddings.abs().max():
+            remarks.append(
+                f"ALL {len(embeddings)} EMBEDDINGS ARE EQUAL, whatever the text: the scores mean nothing. "
+                "The model's weights are broken, or it was trained until nothing was left (too high a "
+                "trainer.learning_rate)"
+            )
+            log.warning("%s", remarks[-1])
+    spans = {request for request in requests if request.pooling == "span"}
+    if num_cut := len(spans & encoder.cut_spans):
+        remarks.append(cut_spans_note(num_cut, len(spans), encoder.model.max_seq_length))
+    return remarks

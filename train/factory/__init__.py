@@ -1,0 +1,17 @@
+"""From settings to objects: the one place where both are known."""
+
+from train.factory.benchmarks import build_benchmarks
+from train.factory.encoder import build_encoder, build_retention, idiom_expressions, resolve_model_path
+from train.factory.experts import own_benchmarks, saved_modules
+from train.factory.objectives import build_objective
+
+__all__ = [
+    "build_benchmarks",
+    "build_encoder",
+    "build_objective",
+    "build_retention",
+    "idiom_expressions",
+    "own_benchmarks",
+    "resolve_model_path",
+    "saved_modules",
+]

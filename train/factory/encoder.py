@@ -1,0 +1,174 @@
+"""The encoder, and what is trained of it."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from train.config import ModelSettings, TrainSettings
+from train.distributed.device import Placement, place
+from train.distributed.processes import Processes
+from train.encoder.encoder import Encoder
+from train.encoder.idiom_tokens import read_expressions
+from train.encoder.loading import configured_width, where_it_is
+from train.encoder.lora import Adapters
+from train.errors import UserError
+from train.objectives import Objective
+from train.objectives.joint import JointObjective
+from train.training.regularization import Distillation, Retention, weights_digest
+
+
+def build_encoder(
+    model: ModelSettings,
+    placement: Placement,
+    saved: Path | None = None,
+    *,
+    expressions: Iterable[str] = (),
+) -> Encoder:
+    """The encoder, on its device, weights in float32; those of the checkpoint `saved`, if given.
+
+    Args:
+        expressions: to get idiom tokens; a saved checkpoint has its own.
+    """
+    encoder = Encoder.from_pretrained(
+        saved or resolve_model_path(model.path),
+        revision=None if saved else model.revision,
+        device=placement.device,
+        max_length=model.max_length,
+        pooling=None if saved else model.pooling,  # a saved model carries its pooling
+        pool_prompts=None if saved else model.pool_prompts,
+        bidirectional=None if saved else model.bidirectional,  # likewise
+        query_prompt=model.query_prompt,
+        document_prompt=model.document_prompt,
+        instruction_prompt=model.instruction_prompt,
+        trust_remote_code=model.trust_remote_code,
+        tokens_per_forward=model.tokens_per_forward or placement.tokens_per_forward,
+        # Before it has its tokens there may be nothing to replace expressions by.
+        replace_expressions=model.replace_expressions if model.idiom_tokens is None else None,
+    )
+    if saved is None and (wanted := list(expressions)):
+        encoder.add_idiom_tokens(wanted)
+    if encoder.idiom_tokens is not None and model.replace_expressions is not None:
+        encoder.idiom_tokens.replace = model.replace_expressions
+    return encoder
+
+
+def embedding_width(model: ModelSettings) -> int:
+    """D, of the embeddings that :func:`build_encoder` would give, by the checkpoint's configuration alone.
+
+    Of modules that say nothing of their width there (code of its own, say) the encoder is built to tell.
+    """
+    found, offline = where_it_is(resolve_model_path(model.path), model.revision)
+    width = configured_width(
+        found,
+        revision=model.revision,
+        own_pooling=model.pooling is None,
+        local_files_only=offline,
+    )
+    return width or build_encoder(model, place("cpu", "fp32")).dimension
+
+
+def idiom_expressions(
+    model: ModelSettings, objective: Objective | None = None
+) -> tuple[list[str], list[Path]]:
+    """The expressions that are to get idiom tokens, and the file that names them, if one does.
+
+    Raises:
+        UserError: if the file cannot be read or names none, or the training data names none.
+    """
+    named = model.idiom_tokens
+    if isinstance(named, list):
+        return named, []
+    if named is not None and named.partition("/")[0] == "train":
+        assert objective is not None  # settings of an evaluation refuse it
+        sentences = _part(objective, named).idiom_sentences
+        own = list(dict.fromkeys(expression for expression, _ in sentences))
+        if not own:
+            raise UserError(f"model.idiom_tokens={named}: the training data names no expression")
+        return own, []
+    if named is None:
+        return [], []
+    path = Path(named).expanduser()
+    if not path.is_file():
+        raise UserError(
+            f"model.idiom_tokens={named}: there is no such file; give train, a list of expressions, or a "
+            "text file with one a line"
+        )
+    return read_expressions(path), [path]
+
+
+def _part(objective: Objective, named: str) -> Objective:
+    """The objective that `train`, or `train/<part of a joint one>`, names."""
+    name = named.partition("/")[2]
+    if not name:
+        return objective
+    parts = objective.parts if isinstance(objective, JointObjective) else {}
+    if name not in parts:
+        raise UserError(
+            f"model.idiom_tokens={named}: the objective has no part {name}"
+            + (f", but {' and '.join(parts)}" if parts else ": it is not joint; give train")
+        )
+    return parts[name]
+
+
+def build_retention(
+    settings: TrainSettings,
+    placement: Placement,
+    objective: Objective,
+    checkpoint: Path | None,
+    expressions: Sequence[str] = (),
+    processes: Processes | None = None,
+) -> Retention:
+    """The encoder to train, as the base model or the checkpoint has it, and the remedies around it.
+
+    Args:
+        expressions: to get idiom tokens; the base model then is the one with these tokens, untrained.
+        processes: that share what the base model is to embed.
+    """
+    own = settings.retain
+    if not own.is_on:
+        return Retention(build_encoder(settings.model, placement, checkpoint, expressions=expressions))
+    # The base model, also where a run goes on.
+    encoder = build_encoder(settings.model, placement, expressions=expressions)
+    base = weights_digest(encoder)
+    distillation = None
+    if own.distillation:
+        distillation = Distillation(encoder, objective.plain_requests, own.distillation, processes)
+    if checkpoint is not None and not own.moves_back:
+        encoder = build_encoder(settings.model, placement, checkpoint)
+    adapters = None
+    if own.lora.rank is not None:
+        adapters = Adapters(
+            encoder,
+            rank=own.lora.rank,
+            alpha=own.lora.alpha or 2 * own.lora.rank,
+            dropout=own.lora.dropout,
+            target_modules=own.lora.target_modules,
+            seed=settings.seed,
+            base_model=settings.model.path,
+        )
+    retention = Retention(
+        encoder,
+        interpolation=own.interpolation,
+        adapters=adapters,
+        distillation=distillation,
+        base=base,
+    )
+    if checkpoint is not None and own.moves_back:
+        retention.load(checkpoint)
+    return retention
+
+
+def resolve_model_path(path: str) -> str:
+    """`package:<name>/<folder>` as the folder in that installed package; anything else as it is."""
+    if not path.startswith("package:"):
+        return path
+    package, _, inside = path.removeprefix("package:").partition("/")
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise UserError(
+            f"model {path}: the package {package} is not installed: "
+            f"pip install {package.replace('_', '-')}, or name another model with model=<folder or Hub id>"
+        )
+    return str(Path(spec.origin).parent / inside)

@@ -1,0 +1,148 @@
+"""AdMIRe's experts: the objective that trains them, the benchmark that scores them, and saved ones."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import get_args
+
+import torch
+from sentence_transformers.util import load_file_path
+from torch import nn
+
+from idiomloss import ListwiseSoftmaxLoss, PairwiseHingeLoss, Top1HingeLoss
+from train.benchmarks import Benchmark
+from train.benchmarks.experts import ExpertsBenchmark
+from train.config import AdmireObjectiveSettings, Common, TrainSettings
+from train.data.admire import read_items
+from train.data.astitch import UsageCorpus, read_senses, read_usages
+from train.distributed.device import Placement
+from train.encoder.files import is_network_error
+from train.encoder.loading import where_it_is
+from train.errors import DataMissingError, UserError
+from train.experts.heads import FILES as EXPERTS_FILES
+from train.experts.heads import Experts, ExpertsOptions, Towers, load_experts
+from train.expressions import plain_expression
+from train.factory.data import admire_folder, admire_split, astitch_files
+from train.factory.encoder import embedding_width
+from train.io.hub import first_line
+from train.objectives.admire import AdmireObjective
+from train.scores import ADMIRE_CV_SPLIT, AdmireSplit, AStitchSplit
+
+log = logging.getLogger(__name__)
+
+
+def admire_objective(settings: TrainSettings, own: AdmireObjectiveSettings) -> AdmireObjective:
+    """The experts with their data; a fold's compounds are removed from all of it."""
+    training = admire_split(settings, own.split, training=True, check_images=own.clip.path is not None)
+    files = astitch_files(settings)
+    corpus = read_usages(files, own.astitch)
+    usages, note = list(corpus.usages), ""
+    senses = files.senses()
+    meanings = read_senses(senses)
+    if own.split == ADMIRE_CV_SPLIT:
+        trained = {plain_expression(item.compound) for item in training.items}
+        everything = read_items(admire_folder(settings), "train").items
+        held_out = {plain_expression(item.compound) for item in everything} - trained
+        usages = [usage for usage in usages if plain_expression(usage.phrase) not in held_out]
+        meanings = {compound: of for compound, of in meanings.items() if compound not in held_out}
+        note = (
+            f"held out: {len(held_out)} compounds of fold {settings.data.fold} of {settings.data.folds}, "
+            f"and {len(corpus.usages) - len(usages)} sentences of AStitch with them"
+        )
+    if not usages:
+        raise UserError("objective.astitch: no sentence is left to learn senses from")
+    loss = own.loss
+    losses: dict[str, nn.Module] = {
+        "pairwise": PairwiseHingeLoss(loss.margin),
+        "listwise": ListwiseSoftmaxLoss(loss.gold_temperature),
+        "top1": Top1HingeLoss(loss.margin, bounded=loss.bounded),
+    }
+    torch.manual_seed(settings.seed)  # of the experts' first weights
+    options = ExpertsOptions(
+        width=embedding_width(settings.model),
+        hidden=own.hidden,
+        head=own.head,
+        cosine=own.cosine,
+        captions=own.captions,
+        literal=own.literal,
+        sense_encoder=own.sense_encoder,
+        caption_words=own.caption_words,
+        separator=own.separator,
+    )
+    towers = None
+    if own.clip.path is not None:
+        from train.experts.clip import ClipTowers
+
+        towers = ClipTowers.from_pretrained(
+            own.clip.path, revision=own.clip.revision, trained_layers=own.clip.trained_layers
+        )
+    return AdmireObjective(
+        Experts(options, towers),
+        training.items,
+        usages,
+        meanings,
+        losses[loss.rank],
+        batch_size=settings.trainer.batch_size,
+        seed=settings.seed,
+        usages_per_item=own.usages_per_item,
+        temperature=loss.temperature,
+        weights=(loss.rank_weight, loss.sense_weight, loss.meaning_weight),
+        files=[*training.files, *corpus.files, senses],
+        note=note,
+    )
+
+
+def own_benchmarks(settings: Common, modules: nn.Module | None) -> list[Benchmark]:
+    """The benchmarks that score what an objective trains beside the encoder, by the module itself.
+
+    Empty where there is nothing to score, or its dataset is not scored.
+    """
+    if not isinstance(modules, Experts) or settings.benchmark.admire is None:
+        return []
+    with_images = bool(modules.towers)
+    splits = [
+        admire_split(settings, name, check_images=with_images)
+        for name in get_args(AdmireSplit)
+        if name in settings.splits("admire")
+    ]
+    usages: list[tuple[AStitchSplit, UsageCorpus]] = []
+    try:
+        files = astitch_files(settings)
+        usages = [
+            ("astitch_dev", read_usages(files, ["dev"])),
+            ("astitch_test", read_usages(files, ["test"])),
+        ]
+    except DataMissingError as error:
+        log.warning("the sense classifier is NOT SCORED on AStitchInLanguageModels: %s", error)
+    return [ExpertsBenchmark(modules, splits, usages)]
+
+
+def saved_modules(path: str, placement: Placement, revision: str | None = None) -> nn.Module | None:
+    """What an objective left in a model beside the encoder, or None.
+
+    Args:
+        path: a folder, or the name of a model on the Hub.
+
+    Raises:
+        UserError: if it is damaged, or could not be downloaded.
+    """
+    found, offline = where_it_is(path, revision)
+    try:
+        files = [
+            load_file_path(found, name, revision=revision, local_files_only=offline) for name in EXPERTS_FILES
+        ]
+    except Exception as error:
+        if not is_network_error(error):
+            raise
+        raise UserError(f"model {path}: its experts could not be downloaded: {first_line(error)}") from error
+    if files[0] is None:
+        return None
+    folder = Path(files[0]).parent.parent  # of the Hub's, where both were downloaded to
+
+    def towers(clip_path: str, trained_layers: int, clip_revision: str | None) -> Towers:
+        from train.experts.clip import ClipTowers
+
+        return ClipTowers.from_pretrained(clip_path, revision=clip_revision, trained_layers=trained_layers)
+
+    return load_experts(folder, towers).to(placement.device)

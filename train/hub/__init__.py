@@ -1,0 +1,1 @@
+"""Publishing a model: its card, its licence, its files."""

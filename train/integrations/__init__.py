@@ -1,0 +1,1 @@
+"""The benchmarks in other people's frameworks."""

@@ -1,0 +1,190 @@
+"""JSON files and tables into checked records, with messages that name file, record and field."""
+
+import ast
+import csv
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from train.errors import UserError
+from train.io.text import has_lone_surrogate, printable
+
+R = TypeVar("R", bound=BaseModel)
+
+MAX_PROBLEMS_SHOWN = 5
+
+
+def describe(problems: Sequence[str], what: str) -> UserError:
+    """One error for all problems found: the first few in full, the rest counted."""
+    shown = "\n".join(f"  - {problem}" for problem in problems[:MAX_PROBLEMS_SHOWN])
+    rest = len(problems) - MAX_PROBLEMS_SHOWN
+    more = f"\n  … and {rest} more" if rest > 0 else ""
+    count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
+    return UserError(printable(f"{what}: {count}\n{shown}{more}"))
+
+
+def read_json(path: Path) -> Any:
+    """The file's content.
+
+    Raises:
+        UserError: if it cannot be read, is not UTF-8, or is not JSON (with line and column).
+    """
+    text = read_text(path)
+    try:
+        return parse_json(text)
+    except json.JSONDecodeError as error:
+        raise UserError(
+            f"{path}: not valid JSON, line {error.lineno}, column {error.colno}: {error.msg}"
+        ) from None
+    except ValueError as error:
+        raise UserError(f"{path}: not valid JSON: {error}") from None
+
+
+def parse_json(text: str) -> Any:
+    """What a JSON text says; a key twice in one object, or NaN, is no JSON here.
+
+    Raises:
+        ValueError: saying what is wrong; a JSONDecodeError where the place is known.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
+    except RecursionError:
+        raise ValueError("lists or objects are nested too deep") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"an object has the field {key!r} twice")
+        found[key] = value
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no value")
+
+
+def parse_list(text: str) -> list[Any] | None:
+    """A list as Python writes it, say `['a.png', 'b.png']`; None if the text is none."""
+    try:
+        value = ast.literal_eval(text.strip())
+    # It fails in all these ways, by what it is given.
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return None
+    return value if isinstance(value, list) else None
+
+
+def read_text(path: Path) -> str:
+    """The file's text.
+
+    Raises:
+        UserError: if it cannot be read or is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")  # with or without a byte order mark
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def read_table(
+    path: Path, columns: Sequence[str], *, delimiter: str = ",", named_by: str
+) -> list[tuple[int, dict[str, str]]]:
+    """Rows of a CSV file with their numbers (the header is row 1).
+
+    Args:
+        columns: those that must be there; others may be.
+        named_by: the column that tells people which row is meant.
+
+    Raises:
+        UserError: if a column is missing or there twice, a quotation mark is open, or a row has too few or
+            too many fields.
+    """
+    reader = csv.DictReader(io.StringIO(read_text(path), newline=""), delimiter=delimiter, strict=True)
+    try:
+        header = list(reader.fieldnames or ())
+        content = list(reader)
+    except csv.Error as error:  # strict: an open quotation mark would swallow the rows after it
+        raise UserError(
+            f"{path}: line {reader.reader.line_num}: cannot be read as a table: {error}"
+        ) from None
+    missing = [c for c in columns if c not in header]
+    if missing:
+        found = ", ".join(header or ["none"])
+        raise UserError(printable(f"{path}: the columns {', '.join(missing)} are missing (found: {found})"))
+    if twice := [c for c in dict.fromkeys(header) if header.count(c) > 1]:
+        raise UserError(f"{path}: the columns {', '.join(map(repr, twice))} are there twice")
+    rows, problems = [], []
+    for number, row in enumerate(content, 2):
+        if None in row or None in row.values():
+            named = f"row {number} ({named_by} {row.get(named_by)})"
+            problems.append(f"{named}: has another number of fields than the header")
+        else:
+            rows.append((number, row))
+    if problems:
+        raise describe(problems, str(path))
+    return rows
+
+
+def read_records(path: Path, kind: type[R]) -> list[R]:
+    """A JSON list of objects as records.
+
+    Raises:
+        UserError: naming file, record (position and id) and field of each problem.
+    """
+    raw = read_json(path)
+    if not isinstance(raw, list):
+        raise UserError(f"{path}: expected a list of records, found {type(raw).__name__}")
+    records: list[R] = []
+    problems: list[str] = []
+    for position, entry in enumerate(raw):
+        try:
+            records.append(kind.model_validate(entry))
+        except ValidationError as error:
+            problems += [f"{name_record(position, entry)}, {p}" for p in field_problems(error)]
+        else:
+            problems += [f"{name_record(position, entry)}, {p}" for p in _half_characters(entry)]
+    if problems:
+        raise describe(problems, str(path))
+    return records
+
+
+def _half_characters(entry: dict[str, Any]) -> list[str]:
+    """Fields that could be neither tokenized nor written anywhere; some types of field let them pass."""
+    return [
+        f"field {name!r}: holds half a character (a lone surrogate): {value!r}"
+        for name, value in entry.items()
+        if isinstance(value, str) and has_lone_surrogate(value)
+    ]
+
+
+def name_record(position: int, entry: Any) -> str:
+    """`record 12 (id 017_s01_lit_01)`: positions count from 1, as people do."""
+    id_ = entry.get("id") if isinstance(entry, dict) else None
+    return f"record {position + 1}" + (f" (id {id_})" if isinstance(id_, str) else "")
+
+
+def field_problems(error: ValidationError) -> list[str]:
+    """Each problem of one record as `field 'usage': ...`."""
+    lines = []
+    for e in error.errors():
+        field = ".".join(str(part) for part in e["loc"])
+        given = e.get("input")
+        if e["type"] == "missing":
+            text = "is missing"
+        elif e["type"] == "extra_forbidden":
+            text = "is not a known field"
+        elif e["type"] == "literal_error":
+            text = f"{given!r} is not one of {e['ctx']['expected']}"
+        elif e["type"] == "value_error":
+            text = str(e["ctx"]["error"])
+        else:
+            text = f"{e['msg'][0].lower()}{e['msg'][1:]}, found {given!r}"
+        lines.append(f"field {field!r}: {text}" if field else text)
+    return lines

@@ -1,0 +1,1 @@
+"""Whole programs: fine-tune a model, evaluate one."""

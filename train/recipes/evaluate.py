@@ -1,0 +1,146 @@
+"""The scorecard of a model as it is."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from train.benchmarks import Benchmark
+from train.config import EvaluateSettings
+from train.distributed.device import Placement, place, start_processes
+from train.errors import UserError
+from train.evaluation.suite import Scorecard, Suite
+from train.factory import (
+    build_benchmarks,
+    build_encoder,
+    idiom_expressions,
+    own_benchmarks,
+    resolve_model_path,
+    saved_modules,
+)
+from train.io.files import fingerprints, write_json, write_jsonl, write_text
+from train.reports.console import SAMPLE_NOTE, print_scores
+from train.runs.folder import code_version, package_versions
+
+log = logging.getLogger(__name__)
+
+
+def zero_shot(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, float]:
+    """Score the model; print the table, and write what the settings name.
+
+    Returns:
+        The scores.
+
+    Raises:
+        UserError: for everything that the user can mend.
+    """
+    for option in ("output", "per_query", "predictions", "plots"):
+        named = getattr(settings, option)
+        if named is not None:
+            path = Path(named).expanduser()
+            _check_writable(option, path / "any" if option in ("predictions", "plots") else path)
+    placement = place(settings.device, settings.precision)
+    log.info(placement.reason)
+    accelerator, processes = start_processes(placement)
+    with accelerator.local_main_process_first():  # what must be downloaded is downloaded once
+        benchmarks, not_scored = build_benchmarks(settings, settings.benchmarks)
+    if settings.predictions is None:
+        _check_something_is_scored(settings, benchmarks)
+    with accelerator.local_main_process_first():
+        own = saved_modules(resolve_model_path(settings.model.path), placement, settings.model.revision)
+    if own is not None and any(benchmark.name == "admire" for benchmark in benchmarks):
+        benchmarks = [*benchmarks, *own_benchmarks(settings, own)]
+    suite = Suite(benchmarks, processes)
+    expressions, naming = idiom_expressions(settings.model)
+    with accelerator.local_main_process_first():
+        encoder = build_encoder(settings.model, placement, expressions=expressions)
+    dtype = placement.autocast_dtype
+    lower = torch.autocast(placement.device, dtype) if dtype else contextlib.nullcontext()
+    with lower:
+        card = suite.run(encoder)
+    log.info(
+        "%d texts in %.1f s, %.0f%% of it the model's",
+        *(card.num_texts, card.seconds, 100 * card.encoder_seconds / card.seconds),
+    )
+    files = [*naming, *(path for benchmark in suite.benchmarks for path in benchmark.files)]
+    if processes.is_main:
+        _show(settings, card)
+        _write(settings, config, card, placement, not_scored, [b.name for b in benchmarks], files)
+    return card.scores
+
+
+def _show(settings: EvaluateSettings, card: Scorecard) -> None:
+    title = f"{settings.model.path} {SAMPLE_NOTE}" if settings.data.sample else settings.model.path
+    if card.scores:
+        print_scores(card.scores, title)
+    for note in card.notes:
+        log.info("%s", note)
+
+
+def _write(
+    settings: EvaluateSettings,
+    config: dict[str, Any],
+    card: Scorecard,
+    placement: Placement,
+    not_scored: Mapping[str, str],
+    names: Sequence[str],
+    files: Sequence[Path],
+) -> None:
+    try:
+        if settings.output is not None:
+            meta = {
+                "model": settings.model.path,
+                "data": SAMPLE_NOTE if settings.data.sample else ", ".join(names),
+                "not_scored": not_scored,
+                "notes": card.notes,
+                "files": fingerprints(files),
+                "device": placement.device,
+                "precision": placement.precision,
+                "code": code_version(),
+                "packages": package_versions(),
+                "num_texts": card.num_texts,
+                "seconds": round(card.seconds, 3),
+                "encoder_seconds": round(card.encoder_seconds, 3),
+                "config": config,
+            }
+            write_json(
+                Path(settings.output).expanduser(), {"scores": card.scores, "baseline": {}, "meta": meta}
+            )
+        if settings.per_query is not None:
+            rows = [{"benchmark": n, **row} for n, rows in card.per_query.items() for row in rows]
+            write_jsonl(Path(settings.per_query).expanduser(), rows)
+        if settings.predictions is not None:
+            for name, text in card.predictions.items():
+                write_text(Path(settings.predictions).expanduser() / name, text)
+        if settings.plots is not None:
+            from train.reports.plots import violins  # matplotlib takes a second to start
+
+            for name, distributions in card.plots.items():
+                violins(distributions, Path(settings.plots).expanduser() / f"{name}.png")
+    except OSError as error:
+        raise UserError(f"could not write {error.filename}: {error.strerror}") from None
+
+
+def _check_something_is_scored(settings: EvaluateSettings, benchmarks: Sequence[Benchmark]) -> None:
+    if all(b.without_gold and set(settings.splits(b.name)) <= set(b.without_gold) for b in benchmarks):
+        named = "; ".join(f"{b.name} has no gold on {', '.join(b.without_gold)}" for b in benchmarks)
+        raise UserError(
+            f"there are no scores: {named}. Give predictions=<folder> to have predictions written, in the "
+            "form in which the task takes them, or another split="
+        )
+
+
+def _check_writable(option: str, path: Path) -> None:
+    """Before the model is scored, not after."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir() or not os.access(path.parent, os.W_OK):
+            raise UserError(f"{option}={path}: not a file that can be written")
+    except OSError as error:
+        raise UserError(f"{option}={path}: cannot be written: {error.strerror}") from None

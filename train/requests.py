@@ -1,0 +1,39 @@
+"""What is to be embedded, as objectives and benchmarks state it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Role = Literal["query", "document"]
+Pooling = Literal["sentence", "span"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One embedding to compute, as an objective or a benchmark states it, knowing no model.
+
+    Attributes:
+        text: the bare text, without any prompt.
+        span: character offsets [start, end) in `text`; needed for the pooling `span`.
+        role: what the text is in retrieval: picks the model family's prompt.
+        instruction: an instruction to put before a query.
+        pooling: `sentence` = the checkpoint's own pooling over the whole input; `span` = the mean of
+            the last layer's tokens that overlap the span (late chunking).
+    """
+
+    text: str
+    span: tuple[int, int] | None = None
+    role: Role = "document"
+    instruction: str | None = None
+    pooling: Pooling = "sentence"
+
+
+def find_span(text: str, span: str) -> tuple[int, int] | None:
+    """Offsets of the first occurrence of `span` as whole words, else anywhere, else None."""
+    first = start = text.find(span)
+    while span and start >= 0:
+        end = start + len(span)
+        before, after = text[start - 1 : start], text[end : end + 1]
+        if not (before.isalnum() and span[0].isalnum()) and not (after.isalnum() and span[-1].isalnum()):
+            return start, end
+        start = text.find(span, start + 1)
+    return (first, first + len(span)) if span and first >= 0 else None

@@ -1,0 +1,341 @@
+"""`resume=`: which run to go on with, and that the command line does not contradict it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from train.errors import UserError
+from train.io.paths import expanded, is_file
+
+log = logging.getLogger(__name__)
+
+RECORD = "record.json"  # in a checkpoint: the run's `config.yaml` and `run.json` as of then
+
+# How long it runs, where, where its data lies (its checksums must be the same), and what it prints may
+# change; everything else would make it another run.
+_MAY_CHANGE = (
+    "device",
+    "data.root",
+    "data.semeval2022",
+    "data.ncimp",
+    "data.admire",
+    "data.astitch",
+    "data.pie",
+    "trainer.max_epochs",
+    "trainer.max_steps",
+    "trainer.max_empty_steps",
+    "trainer.log_every",
+    *(f"hub.{name}" for name in ("push", "repo_id", "private", "license", "overwrite", "allow_sample")),
+)
+_GROUPS = ("model", "data", "objective", "trainer", "benchmark")
+
+
+def holds_a_run(folder: Path) -> bool:
+    """Whether there is a run that a new one must not overwrite.
+
+    One that failed before its first checkpoint (a wrong path, say) may be started over.
+    """
+    status = _status(folder / "run.json")
+    return status not in (None, "failed") or bool(checkpoint_folders(folder))
+
+
+def checkpoint_folders(run: Path) -> list[Path]:
+    """`step_<n>/` of a run, oldest first."""
+    found = [path for path in run.glob("step_*") if re.fullmatch("step_[0-9]+", path.name)]
+    return sorted(found, key=lambda path: int(path.name.removeprefix("step_")))
+
+
+def find_run(arguments: Sequence[str]) -> str | None:
+    """The run folder that `resume=` names, or None to start a new run.
+
+    `resume=auto` goes on with `run_dir=` if it holds a run, else with the newest unfinished run of the
+    experiment under `checkpoints/`; where there is none, a new run starts.
+
+    Raises:
+        UserError: if `resume=` names a folder without a run.
+    """
+    given = {key.lstrip("+"): value.strip("'\"") for key, _, value in (a.partition("=") for a in arguments)}
+    named = given.get("resume", "null")
+    if named in ("null", ""):
+        return None
+    named = str(expanded(named, "resume"))
+    if named != "auto":
+        if not _can_go_on(Path(named)):
+            above = Path(named).resolve().parent
+            hint = f"; the run is {above}" if is_file(above / "run.json") else ""
+            raise UserError(
+                f"resume={named}: there is no run (config.yaml and run.json) in that folder{hint}"
+            )
+        return named
+    if "run_dir" in given:
+        folder = expanded(given["run_dir"], "run_dir")
+        return str(folder) if _can_go_on(folder) else None
+    folder = Path("checkpoints") / given.get("experiment", "default")
+    unfinished = [
+        path.parent
+        for path in folder.glob("*/run.json")
+        # What failed before its first checkpoint (a wrong path, say) is nothing to go on with.
+        if _status(path) not in ("finished", "failed")
+        or (_status(path) == "failed" and checkpoint_folders(path.parent))
+    ]
+    newest = max(unfinished, key=lambda path: path.stat().st_mtime, default=None)
+    return None if newest is None else str(newest)
+
+
+def saved_config(
+    folder: Path, composed: dict[str, Any], experiment: str, overrides: Sequence[str]
+) -> dict[str, Any]:
+    """The run's own configuration, with the overrides that may change.
+
+    Args:
+        folder: of the run.
+        composed: the configuration of this command line.
+        experiment: the `+experiment=` of this command line (`default` if none was given).
+        overrides: this command line's overrides.
+
+    Raises:
+        UserError: naming each override that differs from the run's.
+    """
+    saved = read_config(folder)
+    run = read_run(folder)
+    if "hub" in composed:
+        saved.setdefault("hub", composed["hub"])  # the run was started before there was this section
+    differences = []
+    if experiment not in ("default", run["experiment"]):
+        differences.append(f"experiment: {experiment}, but the run has {run['experiment']}")
+    for override in overrides:
+        key = override.partition("=")[0].lstrip("+~")
+        if key in ("experiment", "resume") or key.startswith("hydra."):
+            continue
+        if key == "run_dir":
+            other = expanded(composed["run_dir"], "run_dir")
+            if other.resolve() != folder.resolve():
+                differences.append(f"run_dir: {other}, but the run is in {folder}")
+            continue
+        if key.partition(".")[0] == "tracking":
+            saved["tracking"] = composed.get("tracking", {})
+            continue
+        if key in ("debug", "protocol"):
+            differences.append(f"{override}: it changes what the run was started with")
+            continue
+        ours, theirs = _get(composed, key), _get(saved, key)
+        if key in _MAY_CHANGE:
+            _set(saved, key, ours)
+        elif key in _GROUPS and "." not in key:
+            differences += _group_differences(key, ours, theirs, overrides)
+        elif ours != theirs:
+            differences.append(f"{key}: {ours}, but the run has {theirs}")
+    if differences:
+        lines = "\n".join(f"  {difference}" for difference in differences)
+        raise UserError(
+            f"the run in {folder} was started with other settings:\n{lines}\n"
+            "Leave these out to go on with it (run length, device and logging may change), or start a "
+            "new run without resume="
+        )
+    return saved | {"resume": str(folder)}
+
+
+def may_change(key: str) -> bool:
+    """Whether an option may have another value when a run, or a search, is gone on with."""
+    return key in _MAY_CHANGE or key.partition(".")[0] == "tracking"
+
+
+def check_same_data(recorded: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """The data files may lie elsewhere than at the start of the run, but must be the same.
+
+    Args:
+        recorded: path → SHA-256, from `run.json`.
+        now: the same, as just read.
+
+    Raises:
+        UserError: naming the files that differ.
+    """
+    moved = _same_files(list(recorded), list(now))
+    differing = [path for path, to in moved.items() if to is None or recorded[path] != now[to]]
+    differing += sorted(now.keys() - set(moved.values()))
+    if differing:
+        shown = ", ".join("/".join(Path(path).parts[-2:]) for path in differing)
+        raise UserError(
+            f"the data is not what the run was started with: {shown} changed. Bring it "
+            "back (data.root, IDIOM_DATA), or start a new run without resume="
+        )
+
+
+def _same_files(recorded: Sequence[str], now: Sequence[str]) -> dict[str, str | None]:
+    """Where each recorded file lies now: under its own name, in the folders most like those it was in."""
+
+    def common(path: str, other: str) -> int:
+        ends = zip(reversed(Path(path).parts), reversed(Path(other).parts), strict=False)
+        return next((i for i, (a, b) in enumerate(ends) if a != b), len(Path(path).parts))
+
+    found: dict[str, str | None] = dict.fromkeys(recorded)
+    pairs = [(common(path, other), path, other) for path in recorded for other in now]
+    for length, path, other in sorted(pairs, key=lambda pair: -pair[0]):
+        if length and found[path] is None and other not in found.values():
+            found[path] = other
+    return found
+
+
+def check_same_base(recorded: str | None, now: str) -> None:
+    """A remedy against forgetting goes by the base model, which is loaded again when a run goes on.
+
+    Args:
+        recorded: digest of its weights, from `run.json`; None where the run did not get as far.
+        now: the same, of what was just loaded.
+
+    Raises:
+        UserError: if they differ.
+    """
+    if recorded not in (None, now):
+        raise UserError(
+            "the base model (model.path) has other weights than when the run was started, and retain.* goes "
+            "by them: bring it back (on the Hub, model.revision names a commit), or start a new run without "
+            "resume="
+        )
+
+
+def _group_differences(group: str, ours: Any, theirs: Any, overrides: Sequence[str]) -> list[str]:
+    """Where a chosen group (`model=…`) says otherwise than the run; options overridden apart count there."""
+    apart = {override.partition("=")[0] for override in overrides}
+    return [
+        f"{group}.{name}: {value}, but the run has {theirs.get(name)}"
+        for name, value in ours.items()
+        if value != theirs.get(name) and f"{group}.{name}" not in apart
+    ]
+
+
+def _can_go_on(folder: Path) -> bool:
+    return all(is_file(folder / name) for name in ("config.yaml", "run.json")) or any(
+        is_file(checkpoint / RECORD) for checkpoint in checkpoint_folders(folder)
+    )
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The configuration of a run: its `config.yaml`, where that is what its checkpoints were trained with.
+
+    Raises:
+        UserError: if it is damaged and no checkpoint keeps it.
+    """
+    return _read_or_restored(folder, "config.yaml")
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """The record of a run: its `run.json`, where that agrees with what its checkpoints keep.
+
+    Raises:
+        UserError: if it is damaged and no checkpoint keeps it.
+    """
+    return _read_or_restored(folder, "run.json")
+
+
+def damage(folder: Path, name: str) -> list[str]:
+    """Fields of `config.yaml` or `run.json` that are not what the newest checkpoint keeps; [""] for all.
+
+    A checkpoint's copy has a checksum, these files have none.
+    """
+    content, kept = parsed(folder / name), _kept(folder, name)
+    if content is None:
+        return [""]
+    if kept is None:
+        return []
+    if name == "run.json":
+        changed = [field for field in _NEVER_CHANGES if field in kept and content.get(field) != kept[field]]
+        return [field for field in changed if field != "data" or _sums(content) != _sums(kept)]
+    ours, theirs = _leaves(content), _leaves(kept)
+    return [
+        key for key in sorted({*ours, *theirs}) if not may_change(key) and ours.get(key) != theirs.get(key)
+    ]
+
+
+def _sums(record: Mapping[str, Any]) -> list[tuple[str, Any]] | None:
+    """Of the data files, which may have been moved since."""
+    data = record.get("data")
+    return sorted((Path(path).name, sum_) for path, sum_ in data.items()) if isinstance(data, dict) else None
+
+
+# Facts of `run.json` that a checkpoint knows as well.
+_NEVER_CHANGES = ("experiment", "seed", "started", "data", "sample", "base_weights")
+
+
+def _read_or_restored(folder: Path, name: str) -> dict[str, Any]:
+    content, kept, wrong = parsed(folder / name), _kept(folder, name), damage(folder, name)
+    if content is None and kept is None:
+        raise UserError(
+            f"{folder / name} is damaged, and no checkpoint keeps what was in it, so the run cannot go on. "
+            "Its checkpoints, step_*, can be evaluated: python -m train.evaluate model=<checkpoint>"
+        )
+    if wrong:
+        assert kept is not None
+        where = f" ({', '.join(wrong[:5])})" if content is not None else ""
+        log.warning("%s is damaged%s: taking what the newest checkpoint keeps of it", folder / name, where)
+    if content is None:
+        assert kept is not None
+        return kept
+    for key in wrong:
+        assert kept is not None
+        _set(content, key, kept[key] if name == "run.json" else _get(kept, key))
+    return content
+
+
+def _kept(folder: Path, name: str) -> dict[str, Any] | None:
+    """What the newest checkpoint that can be read keeps of a file."""
+    for checkpoint in reversed(checkpoint_folders(folder)):
+        kept = (parsed(checkpoint / RECORD) or {}).get("run" if name == "run.json" else "config")
+        if isinstance(kept, dict) and kept:
+            return kept
+    return None
+
+
+def _leaves(config: Any, key: str = "") -> dict[str, Any]:
+    """`section.option` → value."""
+    if not isinstance(config, dict) or not config:
+        return {key: config}
+    return {
+        k: v for name, part in config.items() for k, v in _leaves(part, f"{key}.{name}".lstrip(".")).items()
+    }
+
+
+def parsed(path: Path) -> dict[str, Any] | None:
+    """The content of a `config.yaml`, a `run.json` or a :data:`RECORD`; None where it is no such thing."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        content = yaml.safe_load(text) if path.suffix == ".yaml" else json.loads(text)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        return None
+    if not isinstance(content, dict):
+        return None
+    needed = _NEEDED.get(path.name, ())
+    return content if all(isinstance(content.get(key), kind) for key, kind in needed) else None
+
+
+# What makes a file one of these: anything less was damaged, or is another program's.
+_NEEDED: dict[str, tuple[tuple[str, type], ...]] = {
+    "config.yaml": tuple((section, dict) for section in ("model", "data", "objective", "trainer")),
+    "run.json": (("status", str), ("experiment", str)),
+}
+
+
+def _status(path: Path) -> str | None:
+    record = parsed(path)
+    return None if record is None else str(record["status"])
+
+
+def _get(config: dict[str, Any], key: str) -> Any:
+    value: Any = config
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _set(config: dict[str, Any], key: str, value: Any) -> None:
+    *parents, last = key.split(".")
+    for part in parents:
+        config = config.setdefault(part, {})
+    config[last] = value

@@ -1,0 +1,243 @@
+"""Trackers: what goes to `metrics.jsonl` also goes to wandb and TensorBoard, under the same flat keys.
+
+No tracker ever ends a run: what fails in one is a warning, and that tracker is switched off.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from train.config.tracking import TrackingSettings, WandbSettings
+from train.errors import Pruned
+from train.io.files import write_json
+from train.io.hub import without_secrets
+from train.runs.folder import RunFolder
+
+log = logging.getLogger(__name__)
+
+_WANDB_RECORD = "wandb.json"
+_FINISH_SECONDS = 120.0  # for uploading at the end of a run; the rest waits for `wandb sync`
+
+
+class Tracker(Protocol):
+    """One way to follow a run."""
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Values of one step; a step may be logged in several parts, and again after a resume."""
+        ...
+
+    def summarise(self, scores: Mapping[str, float]) -> None:
+        """The final scorecard."""
+        ...
+
+    def close(self, *, succeeded: bool) -> None:
+        """The run has ended."""
+        ...
+
+
+@contextmanager
+def tracked(
+    run: RunFolder, tracking: TrackingSettings, config: Mapping[str, Any], experiment: str, step: int
+) -> Iterator[None]:
+    """Send what `run` logs to the trackers, too, until the block ends.
+
+    Args:
+        config: the run's configuration, for the record.
+        experiment: its name.
+        step: the run goes on from this one; 0 for a new run.
+    """
+    makers: dict[str, Callable[[], Tracker]] = {}
+    if run.writes:  # of several processes one tracks
+        if (wandb := tracking.wandb) is not None:
+            makers["wandb"] = lambda: WandbTracker(run.path, wandb, config, experiment)
+        if tracking.tensorboard is not None:
+            makers["tensorboard"] = lambda: TensorBoardTracker(run.path / "tensorboard", step)
+    trackers = [_Guarded(name, make) for name, make in makers.items()]
+    run.trackers = trackers
+    succeeded = False
+    try:
+        yield
+        succeeded = True
+    except Pruned:
+        succeeded = True
+        raise
+    finally:
+        run.trackers = ()
+        for tracker in trackers:
+            tracker.close(succeeded=succeeded)
+
+
+def flat_values(record: Mapping[str, Any]) -> dict[str, float]:
+    """One line of `metrics.jsonl` by flat keys: loss, lr, … and the scores under their own."""
+    values = {k: v for k, v in record.items() if k not in ("step", "scores") and v is not None}
+    return values | dict(record.get("scores", {}))
+
+
+class _Guarded:
+    """A tracker whose failures are one warning each run; after it, nothing more is asked of the tracker."""
+
+    def __init__(self, name: str, make: Callable[[], Tracker]) -> None:
+        self._name = name
+        self._tracker: Tracker | None = None
+        self._attempt(lambda: setattr(self, "_tracker", make()))
+
+    def log(self, record: Mapping[str, Any]) -> None:
+        if (tracker := self._tracker) is not None:
+            self._attempt(lambda: tracker.log(record["step"], flat_values(record)))
+
+    def summarise(self, scores: Mapping[str, float]) -> None:
+        if (tracker := self._tracker) is not None:
+            self._attempt(lambda: tracker.summarise(scores))
+
+    def close(self, *, succeeded: bool) -> None:
+        if (tracker := self._tracker) is not None:
+            self._attempt(lambda: tracker.close(succeeded=succeeded))
+
+    def _attempt(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except (Exception, SystemExit) as error:
+            self._tracker = None
+            log.warning(
+                "tracking by %s is switched off for the rest of this run, which goes on: %s: %s",
+                *(self._name, type(error).__name__, without_secrets(str(error))),
+            )
+
+
+class TensorBoardTracker:
+    """Event files in a folder.
+
+    Args:
+        step: what was logged after it, by an earlier start of the run, is void.
+    """
+
+    def __init__(self, folder: Path, step: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer: Any = SummaryWriter(str(folder), purge_step=step + 1)
+        log.info("tracking: tensorboard --logdir %s", folder)
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        for key, value in values.items():
+            self._writer.add_scalar(key, value, step)
+
+    def summarise(self, scores: Mapping[str, float]) -> None:
+        """Nothing: the curves have what was scored."""
+
+    def close(self, *, succeeded: bool) -> None:  # noqa: ARG002
+        self._writer.close()
+
+
+class WandbTracker:
+    """A run at Weights & Biases: online where there is a key, else offline, to be synchronised later.
+
+    The run's id is kept in the run folder (`wandb.json`), and with it the last step that was logged: a run
+    that goes on from an older checkpoint logs steps again, which wandb already has.
+    """
+
+    def __init__(
+        self, folder: Path, settings: WandbSettings, config: Mapping[str, Any], experiment: str
+    ) -> None:
+        self._path = folder / _WANDB_RECORD
+        known = _read(self._path)
+        mode = settings.mode if settings.mode != "auto" else "online" if has_key() else "offline"
+        try:
+            self._run = self._start(mode, folder, settings, config, experiment, known.get("id"))
+        except Exception as error:
+            if mode == "offline":
+                raise
+            reason = without_secrets(str(error))  # WANDB_BASE_URL may hold a password
+            log.warning("wandb cannot be reached, tracking offline: %s: %s", type(error).__name__, reason)
+            mode = "offline"
+            self._run = self._start(mode, folder, settings, config, experiment, known.get("id"))
+        # In an agent's sweep wandb chooses the id: then the steps of the one known here are another run's.
+        self._last_step = known.get("last_step", 0) if known.get("id") == self._run.id else 0
+        self._known_step = self._last_step
+        self._write()
+        later = f"offline; upload it by: wandb sync {folder}/wandb/offline-run-*"
+        where = later if mode == "offline" else without_secrets(str(self._run.url))
+        log.info("tracking: wandb run %s, %s", self._run.id, where)
+
+    def _start(
+        self,
+        mode: str,
+        folder: Path,
+        settings: WandbSettings,
+        config: Mapping[str, Any],
+        experiment: str,
+        run_id: str | None,
+    ) -> Any:
+        import wandb
+
+        # No capture of the terminal, no git remote (its address may hold a password), no code.
+        options: dict[str, Any] = {"console": "off", "disable_git": True, "save_code": False, "silent": True}
+        if "finish_timeout" in wandb.Settings.model_fields:
+            options["finish_timeout"] = _FINISH_SECONDS
+        return wandb.init(
+            dir=str(folder),
+            project=settings.project,
+            entity=settings.entity,
+            group=settings.group,
+            tags=settings.tags or None,
+            job_type=experiment,
+            # Jobs of a sweep have numbers.
+            name=f"{folder.parent.name}/{folder.name}" if folder.name.isdigit() else folder.name,
+            id=run_id,
+            resume="allow" if run_id else None,
+            mode="offline" if mode == "offline" else None,  # None: WANDB_MODE may still say otherwise
+            config=dict(config) | {"experiment": experiment},
+            reinit="create_new",  # a sweep makes several runs in one process
+            settings=wandb.Settings(**options),
+        )
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        if step <= self._known_step:
+            return
+        self._run.log(dict(values), step=step)
+        if step > self._last_step:
+            self._last_step = step
+            self._write()
+
+    def summarise(self, scores: Mapping[str, float]) -> None:
+        self._run.summary.update(dict(scores))
+
+    def close(self, *, succeeded: bool) -> None:
+        self._run.finish(exit_code=0 if succeeded else 1)
+
+    def _write(self) -> None:
+        write_json(self._path, {"id": self._run.id, "last_step": self._last_step})
+
+
+def has_key() -> bool:
+    """Whether there is a key for wandb: in the environment or in the netrc file. It is not kept."""
+    import netrc
+
+    import wandb
+
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    named = os.environ.get("NETRC")
+    files = [Path(named)] if named else [Path.home() / ".netrc", Path.home() / "_netrc"]
+    own = urllib.parse.urlsplit(str(wandb.setup().settings.base_url)).hostname
+    for path in files:
+        try:
+            if path.is_file() and any(h == own or "wandb" in h for h in netrc.netrc(str(path)).hosts):
+                return True
+        except (OSError, netrc.NetrcParseError):
+            continue
+    return False
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}

@@ -1,0 +1,81 @@
+"""What a search leaves for people: every trial in `search.json`, plots, the best in the terminal."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.trial import TrialState
+
+from train.config.search import SearchSettings
+from train.io.files import write_json
+from train.reports.console import print_table
+from train.sweeps.plots import front, history, parameters
+from train.sweeps.space import as_overrides
+from train.sweeps.study import FOLDER, REASON, best_trials, describe
+
+log = logging.getLogger(__name__)
+
+
+def objective_names(settings: SearchSettings) -> list[str]:
+    """What the values of a trial are."""
+    return settings.objectives or ["trainer.monitor"]
+
+
+def write(study: optuna.Study, settings: SearchSettings, sweep_dir: Path) -> None:
+    """`search.json` and `plots/`, anew."""
+    names, best = objective_names(settings), {trial.number for trial in best_trials(study)}
+    trials = study.get_trials()
+    write_json(
+        sweep_dir / "search.json",
+        {
+            "study": settings.study,
+            "objectives": dict(zip(names, settings.known_directions, strict=True)),
+            "best": sorted(best),
+            "trials": [_record(trial, names) for trial in trials],
+        },
+    )
+    complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    if not complete:
+        return
+    folder = sweep_dir / "plots"
+    try:
+        folder.mkdir(exist_ok=True)
+        history(complete, names, settings.known_directions, folder / "history.png")
+        parameters(complete, names, folder / "parameters.png")
+        if len(names) > 1:
+            front(complete, best, names, folder / "pareto.png")
+    except (OSError, ValueError) as error:  # what ends a sweep is told, and not that it could not be drawn
+        log.warning("the search's plots in %s could not be drawn: %s", folder, error)
+
+
+def show(study: optuna.Study, settings: SearchSettings) -> None:
+    """The best trial, or the Pareto front, with the command line's overrides that repeat it."""
+    names, best = objective_names(settings), best_trials(study)
+    if not best:
+        return
+    title = f"study {settings.study}: " + (
+        "best trial" if len(names) == 1 else f"Pareto front of {len(best)}"
+    )
+    rows = [
+        [str(trial.number), *(f"{value:.4f}" for value in trial.values), describe(trial.params)]
+        for trial in best
+    ]
+    print_table(title, ["trial", *names, "with"], rows)
+    for trial in best:
+        print(f"trial {trial.number}: {shlex.join(as_overrides(trial.params))}")
+
+
+def _record(trial: optuna.trial.FrozenTrial, names: list[str]) -> dict[str, Any]:
+    return {
+        "number": trial.number,
+        "state": trial.state.name.lower(),
+        "values": dict(zip(names, trial.values, strict=True)) if trial.values else None,
+        "params": trial.params,
+        "evaluations": list(trial.intermediate_values.values()),
+        "folder": trial.user_attrs.get(FOLDER),
+        "reason": trial.user_attrs.get(REASON),
+    }

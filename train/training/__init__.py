@@ -1,0 +1,1 @@
+"""The training loop, and what it starts from, keeps and ends with."""

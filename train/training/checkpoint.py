@@ -1,0 +1,311 @@
+"""Checkpoints: `step_<n>/` holds everything a run needs to go on, `best/` the model to use."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from train.distributed.sharding import share_of
+from train.errors import UserError
+from train.io.files import copy_file, fingerprint, seal, sync, write_json, write_text
+from train.objectives import Publishes
+from train.runs.resume import RECORD, checkpoint_folders
+from train.training.regularization import TRAINED, Retention
+
+log = logging.getLogger(__name__)
+
+_CHECKSUMS = "checksums.json"
+NOT_OF_THE_MODEL = (
+    "optimizer.safetensors",
+    "objective.safetensors",
+    TRAINED,
+    "state.json",
+    "scores.json",
+    RECORD,
+    _CHECKSUMS,
+)
+
+
+@dataclass
+class TrainerState:
+    """Where a run stands. Random numbers need no place here: they are functions of seed and step.
+
+    Attributes:
+        step: optimizer steps done.
+        epoch: epochs done.
+        step_in_epoch: steps done of the epoch that is going on.
+        best_score: the best monitored score so far, and the step it was reached at.
+        patience_score: the score that the next one must beat by `min_delta` for patience's sake.
+        num_without_improvement: evaluations since then.
+        scored_step: the step that was scored last.
+        grad_scale: of the gradient scaler, under fp16.
+        num_empty: part of a joint objective ("" for one that has none) → its steps in a row, up to now, in
+            which nothing was found to learn from.
+        loss_sum: of the steps since the last evaluation, and how many they are.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
+
+    step: int = 0
+    epoch: int = 0
+    step_in_epoch: int = 0
+    best_score: float | None = None
+    best_step: int | None = None
+    patience_score: float | None = None
+    num_without_improvement: int = 0
+    scored_step: int | None = None
+    grad_scale: float | None = None
+    num_empty: dict[str, int] = field(default_factory=dict)
+    loss_sum: float = 0.0
+    num_losses: int = 0
+
+
+def save_checkpoint(
+    run: Path,
+    retention: Retention,
+    modules: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    state: TrainerState,
+    scores: dict[str, float] | None,
+    record: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write `step_<n>/`: it appears under that name only when it is whole, and on the disk.
+
+    The folder is a sentence-transformers model too, so that any checkpoint can be scored.
+
+    Args:
+        scores: None for a checkpoint that is saved because the run was asked to stop.
+        record: the run's configuration and record, kept here too in case those beside it are damaged.
+
+    Raises:
+        UserError: if the disk is full or the folder cannot be written.
+    """
+    final = run / f"step_{state.step}"
+    partial, old = run / f".step_{state.step}", run / f".step_{state.step}_old"
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        retention.save(partial)
+        own = modules.state_dict()
+        if own:
+            save_file(own, partial / "objective.safetensors")
+        for module in modules.modules():  # those of each part of a joint objective
+            if isinstance(module, Publishes):
+                module.publish(partial)
+        save_file(_flatten(optimizer), partial / "optimizer.safetensors")
+        write_json(partial / "state.json", asdict(state))
+        if scores is not None:
+            card = {"scores": scores, "baseline": {}, "meta": {"step": state.step}}
+            write_json(partial / "scores.json", card)
+        if record is not None:
+            write_json(partial / RECORD, record)
+        files = sorted(path for path in partial.rglob("*") if path.is_file())
+        sums = {str(path.relative_to(partial)): fingerprint(path) for path in files}
+        write_json(partial / _CHECKSUMS, sums)
+        seal(partial)
+        if final.exists():  # saved at an interrupt, and now again with its scores
+            shutil.rmtree(old, ignore_errors=True)
+            final.rename(old)
+        partial.rename(final)
+        sync(run)
+        shutil.rmtree(old, ignore_errors=True)
+    except (OSError, SafetensorError) as error:  # safetensors reports a full disk as an error of its own
+        free = shutil.disk_usage(run).free / 2**20  # before what is half written makes room again
+        shutil.rmtree(partial, ignore_errors=True)
+        last = latest_checkpoint(run)
+        raise UserError(
+            f"could not save the checkpoint {final}: {error} ({free:.0f} MiB free). "
+            + (f"The last one that is whole: {last}" if last else "No checkpoint is saved yet")
+        ) from error
+    return final
+
+
+def load_training_state(
+    checkpoint: Path, modules: nn.Module, optimizer: torch.optim.Optimizer
+) -> TrainerState:
+    """Put the optimizer and the objective's modules back as they were. The encoder comes with its weights,
+    from :func:`~train.factory.build_retention`.
+    """
+    own = checkpoint / "objective.safetensors"
+    if own.is_file():
+        modules.load_state_dict(load_file(own))
+    _unflatten(optimizer, load_file(checkpoint / "optimizer.safetensors"))
+    return read_state(checkpoint)
+
+
+def read_state(checkpoint: Path) -> TrainerState:
+    """Where the run stood.
+
+    Raises:
+        UserError: if it cannot be read, or is of another version.
+    """
+    path = checkpoint / "state.json"
+    try:
+        return TypeAdapter(TrainerState).validate_json(path.read_bytes())
+    except ValidationError as error:
+        fields = ", ".join(".".join(map(str, e["loc"])) or e["msg"] for e in error.errors())
+        raise UserError(f"{path} is damaged or of another version ({fields})") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def verify(checkpoint: Path, *, model_in: Path | None = None) -> str | None:
+    """What is wrong with a checkpoint's files, or None.
+
+    Args:
+        model_in: look at the model's files alone, as they lie in this folder (the checkpoint's or `best/`).
+    """
+    try:
+        sums = json.loads((checkpoint / _CHECKSUMS).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return f"{_CHECKSUMS} is missing"
+    except (OSError, ValueError, RecursionError):
+        return f"{_CHECKSUMS} is damaged"
+    if not isinstance(sums, dict) or "state.json" not in sums:
+        return f"{_CHECKSUMS} is damaged"
+    for name, expected in sums.items():
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            return f"{_CHECKSUMS} is damaged"
+        if model_in is not None and name in (*NOT_OF_THE_MODEL, "README.md"):
+            continue
+        path = (model_in or checkpoint) / name
+        if not path.is_file():
+            return f"{name} is missing"
+        if fingerprint(path) != expected:
+            return f"{name} is damaged"
+    return None
+
+
+def checkpoints(run: Path) -> list[Path]:
+    """All whole checkpoints of a run, oldest first."""
+    return checkpoint_folders(run)
+
+
+def _number(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("step_"))
+
+
+def latest_checkpoint(run: Path) -> Path | None:
+    """The newest checkpoint that a run can go on from to the end that it would have had.
+
+    Its files are what was written, and so are those of the best model by then; others are passed over.
+    """
+    for checkpoint in reversed(checkpoints(run)):
+        problem = verify(checkpoint)
+        if problem is None:
+            try:
+                best_step = read_state(checkpoint).best_step
+            except UserError as error:
+                problem = str(error)
+            else:
+                if best_step is None or _whole_best(run, run / f"step_{best_step}") is not None:
+                    return checkpoint
+                problem = f"the best model, of step_{best_step}, is lost there and in best/"
+        log.warning("cannot go on from %s (%s): looking at the checkpoint before it", checkpoint, problem)
+    return None
+
+
+def recover(run: Path) -> None:
+    """Give a checkpoint its name back where a save of the same step was cut short between two renames."""
+    for old in run.glob(".step_*_old"):
+        final = run / old.name.removeprefix(".").removesuffix("_old")
+        if not final.exists():
+            old.rename(final)
+
+
+def restore_best(run: Path, best_step: int, card: str) -> None:
+    """Make `best/` of `step_<best_step>`, or leave it where only that is damaged."""
+    checkpoint = run / f"step_{best_step}"
+    if _whole_best(run, checkpoint) == checkpoint:
+        write_best(run, checkpoint, card)
+
+
+def _whole_best(run: Path, checkpoint: Path) -> Path | None:
+    """The folder that still holds the model of the best checkpoint, whole: its own, else `best/`."""
+    return next((p for p in (checkpoint, run / "best") if verify(checkpoint, model_in=p) is None), None)
+
+
+def prune(run: Path, keep: int, best_step: int | None) -> None:
+    """Remove all checkpoints but the newest `keep`, one or more, and the best as of now and of each of these.
+
+    A run goes on from a checkpoint only with the model that was the best by then.
+    """
+    saved = checkpoints(run)
+    best = {best_step}
+    for path in saved[-keep:]:
+        with contextlib.suppress(UserError):  # damaged: nothing goes on from it
+            best.add(read_state(path).best_step)
+    for path in saved[:-keep]:
+        if _number(path) not in best:
+            _remove(path)
+    for leftover in run.glob(".step_*"):  # of a save that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def drop_after(run: Path, step: int) -> None:
+    """Remove the checkpoints after `step`, which the run does not go on from: it will make them anew."""
+    for path in checkpoints(run):
+        if _number(path) > step:
+            _remove(path)
+
+
+def _remove(checkpoint: Path) -> None:
+    """Under another name first: what is half removed must not look like a checkpoint."""
+    hidden = checkpoint.with_name(f".{checkpoint.name}")
+    shutil.rmtree(hidden, ignore_errors=True)
+    checkpoint.rename(hidden)
+    shutil.rmtree(hidden, ignore_errors=True)
+
+
+def write_best(run: Path, checkpoint: Path, card: str) -> Path:
+    """Make `best/` of a checkpoint: the plain sentence-transformers folder, with a model card."""
+    best, partial, old = run / "best", run / ".best", run / ".best_old"
+    for leftover in (partial, old):
+        shutil.rmtree(leftover, ignore_errors=True)
+    # No hard links: a file that is damaged on the disk would be damaged in both folders.
+    ignored = shutil.ignore_patterns(*NOT_OF_THE_MODEL, "README.md")
+    shutil.copytree(checkpoint, partial, copy_function=copy_file, ignore=ignored)
+    write_text(partial / "README.md", card)
+    seal(partial)
+    if best.exists():
+        best.rename(old)
+    partial.rename(best)
+    sync(run)
+    shutil.rmtree(old, ignore_errors=True)
+    return best
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> Iterable[nn.Parameter]:
+    return (p for group in optimizer.param_groups for p in group["params"])
+
+
+def _flatten(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The optimizer's state as `<number of the parameter>.<name>`."""
+    return {
+        f"{number}.{name}": value if isinstance(value, Tensor) else torch.tensor(value)
+        for number, parameter in enumerate(_parameters(optimizer))
+        for name, value in optimizer.state.get(parameter, {}).items()
+    }
+
+
+def _unflatten(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    content: dict[str, Any] = optimizer.state_dict()
+    content["state"] = {}
+    parameters = list(_parameters(optimizer))
+    for key, value in tensors.items():
+        number, name = key.split(".", 1)
+        is_of_each_weight = value.shape == parameters[int(number)].shape
+        own = share_of(value, parameters[int(number)]) if is_of_each_weight else value
+        content["state"].setdefault(int(number), {})[name] = own
+    optimizer.load_state_dict(content)

@@ -1,0 +1,53 @@
+"""What ends a training that cannot go on: the error, and what it came of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from train.errors import UserError
+from train.io.files import write_json
+from train.objectives import Batch
+from train.runs.folder import RunFolder
+from train.training.checkpoint import TrainerState, latest_checkpoint
+
+
+def not_finite(
+    what: str, value: float, batches: Sequence[Batch], state: TrainerState, run: RunFolder
+) -> UserError:
+    """The error for a loss or gradient that is NaN or infinite, with what it came of in a file."""
+    path: Path = run.path / "nonfinite_batch.json"
+    anchors = [anchor for batch in batches for anchor in batch.anchors]
+    texts = [request.text for batch in batches for request in batch.requests]
+    where = {"step": state.step + 1, "epoch": state.epoch}
+    if run.writes:
+        write_json(path, {**where, what: str(value), "anchors": anchors, "texts": texts})
+    last = latest_checkpoint(run.path)
+    saved = f"the last checkpoint is {last}" if last else "no checkpoint was saved before it"
+    shown = ", ".join(anchors[:5]) + (", …" if len(anchors) > 5 else "")
+    return UserError(
+        f"the {what} is {value} at step {state.step + 1} (epoch {state.epoch + 1}), in the batch of "
+        f"{len(anchors)} anchors {shown}\n"
+        f"  The whole batch is in {path}; {saved}.\n"
+        "  Usual causes: too high a trainer.learning_rate, too low an objective.loss.temperature, "
+        "precision=fp16 (try bf16 or fp32)."
+    )
+
+
+def nothing_mined(state: TrainerState, part: str, run: RunFolder) -> UserError:
+    """The error for a loss that was zero for lack of anything to learn from, many steps in a row.
+
+    Args:
+        part: of a joint objective, which one it was; else "".
+    """
+    last = latest_checkpoint(run.path)
+    loss = f"objective.{part}.loss" if part else "objective.loss"
+    return UserError(
+        f"no triplet was mined in {state.num_empty[part]} steps {f'of {part} ' if part else ''}in a "
+        f"row, up to step {state.step + 1}: the objective's loss and its gradient are zero.\n"
+        "  - all triplets keep the margin: the run has learnt what this loss can teach; end it with "
+        f"trainer.max_steps, or raise {loss}.mining_margin\n"
+        f"  - {loss}.triplets or .scope leaves none: choose others\n"
+        "  - patience with it: trainer.max_empty_steps\n"
+        f"  {f'The last checkpoint is {last}' if last else 'No checkpoint was saved before it'}."
+    )

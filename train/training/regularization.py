@@ -1,0 +1,181 @@
+"""Remedies against forgetting: what is trained, and the model that is made of it to be scored and saved."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from idiomloss import distillation_loss
+from train.config import RetainSettings
+from train.distributed.processes import Processes
+from train.distributed.sharding import local, share_of
+from train.encoder.encoder import Encoder
+from train.encoder.lora import Adapters, check_peft
+from train.encoder.parallel import embed_all
+from train.errors import UserError
+from train.io.progress import progress_bar
+from train.objectives import Batch, Mean, Objective, ObjectiveLoss
+from train.requests import Request
+
+TRAINED = "trained.safetensors"  # in a checkpoint: the trained weights, where its model has others
+ADAPTER = "adapter"  # in a checkpoint and in best/: the adapters, in peft's own format
+
+
+class Retention:
+    """The encoder that is trained, and the remedies around it; without any, all is as it would be alone.
+
+    Published weights are those of the model that is scored and saved. With interpolation, for each weight
+
+        W = W_base + a (W_tuned - W_base), in float32
+
+    and with adapters they are the base model's with the adapters merged in.
+
+    Args:
+        encoder: with the base model's weights where there is a remedy; :meth:`load` gives it others.
+        interpolation: a.
+        adapters: of the encoder, where they are what is trained; not with an interpolation.
+        distillation: the term that is added to the objective's loss.
+        base: digest of the base model's weights, for the run's record.
+
+    References:
+        Interpolation of base and tuned weights: Wortsman et al. 2022 (arXiv 2109.01903).
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        *,
+        interpolation: float = 1.0,
+        adapters: Adapters | None = None,
+        distillation: Distillation | None = None,
+        base: str | None = None,
+    ) -> None:
+        self.encoder = encoder
+        self.base = base
+        self._interpolation = interpolation
+        self._adapters = adapters
+        self._distillation = distillation
+        self._base_weights: dict[str, Tensor] = {}
+        if interpolation != 1.0:  # in the main memory: needed at evaluations alone
+            self._base_weights = {name: p.detach().cpu().clone() for name, p in self._trained()}
+
+    def hold(self, result: ObjectiveLoss, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
+        """The objective's loss with the term that holds the batch's plain rows to the base model.
+
+        Args:
+            embeddings: (R, D), row i for `batch.requests[i]`.
+        """
+        if self._distillation is None:
+            return result
+        term = self._distillation.term(embeddings, batch)
+        means = {**result.means, "distillation": Mean(term.item(), len(batch.plain_rows))}
+        return replace(result, loss=result.loss + self._distillation.weight * term, means=means)
+
+    @contextmanager
+    def published(self) -> Iterator[None]:
+        """In here the encoder has the published weights; after it, those that are trained, untouched."""
+        if self._adapters is not None:
+            with self._adapters.merged():
+                yield
+            return
+        # In place: what shares out weights over processes knows their memory.
+        own = [(name, p) for name, p in self._trained() if name in self._base_weights]
+        kept = [(p, local(p).clone()) for _, p in own]
+        try:
+            for name, p in own:
+                local(p).copy_(self._interpolated(name, p))
+            yield
+        finally:
+            for p, trained in kept:
+                local(p).copy_(trained)  # what was there, not the sum taken back
+
+    def _interpolated(self, name: str, p: Tensor) -> Tensor:
+        base = local(share_of(self._base_weights[name], p)).to(p.device).float()
+        return (base + self._interpolation * (local(p).float() - base)).to(p.dtype)
+
+    def save(self, folder: Path) -> None:
+        """Write the published model, and beside it what training goes on from where that is not the same."""
+        with self.published():
+            self.encoder.save(folder)
+        if self._adapters is not None:
+            self._adapters.save(folder / ADAPTER)
+        elif self._base_weights:
+            save_file({name: p.detach().contiguous() for name, p in self._trained()}, folder / TRAINED)
+
+    def load(self, checkpoint: Path) -> None:
+        """Give the encoder, which has the base model's weights, the trained ones that :meth:`save` wrote."""
+        if self._adapters is not None:
+            self._adapters.load(checkpoint / ADAPTER)
+            return
+        tensors = load_file(checkpoint / TRAINED)
+        with torch.no_grad():
+            for name, p in self._trained():
+                p.copy_(tensors[name])
+
+    def _trained(self) -> list[tuple[str, torch.nn.Parameter]]:
+        return [(name, p) for name, p in self.encoder.named_parameters() if p.requires_grad]
+
+
+class Distillation:
+    """Holds sentences without an idiom to their embeddings by the base model.
+
+    Args:
+        base: the base model, which embeds all sentences now: once, in evaluation mode, in float32.
+        requests: every sentence that a batch's plain rows can name.
+        weight: of the term beside the objective's loss.
+        processes: that share the sentences.
+    """
+
+    def __init__(
+        self, base: Encoder, requests: Sequence[Request], weight: float, processes: Processes | None = None
+    ) -> None:
+        self.weight = weight
+        distinct = list(dict.fromkeys(requests))
+        self._numbers = {request: number for number, request in enumerate(distinct)}
+        num_texts = len({base.prompts.render(request)[0] for request in distinct})
+        was_training = base.training
+        base.eval()
+        with progress_bar("embedding by the base model", num_texts) as advance:
+            self._embeddings = embed_all(base, distinct, processes or Processes(), advance).float()
+        base.train(was_training)
+
+    def term(self, embeddings: Tensor, batch: Batch) -> Tensor:
+        """Mean over the batch's plain rows of 1 - cosine with the base model's; a scalar."""
+        rows = torch.tensor(batch.plain_rows, dtype=torch.long, device=embeddings.device)
+        numbers = [self._numbers[batch.requests[row]] for row in batch.plain_rows]
+        theirs = self._embeddings[torch.tensor(numbers, dtype=torch.long, device=embeddings.device)]
+        return distillation_loss(embeddings[rows], theirs)
+
+
+def check_remedies(retain: RetainSettings, objective: Objective) -> None:
+    """Whether the remedies can work, before anything is computed.
+
+    Raises:
+        UserError: if a package is missing, or no batch of the first epoch embeds a sentence without an
+            idiom as a whole, which distillation would hold.
+    """
+    if retain.lora.rank is not None:
+        check_peft()
+    shards = (anchors for step in objective.plan(0, 1) for anchors in step)
+    if retain.distillation and not any(objective.batch(0, anchors).plain_rows for anchors in shards):
+        raise UserError(
+            "retain.distillation: no batch of this objective embeds a sentence without an idiom as a whole, "
+            "so there is nothing to hold to the base model: set objective.document_mode=sentence, or "
+            "retain.distillation=0"
+        )
+
+
+def weights_digest(encoder: Encoder) -> str:
+    """SHA-256 of all weights and their names: whether a base model is the same as before."""
+    digest = hashlib.sha256()
+    for name, p in encoder.named_parameters():
+        digest.update(name.encode())
+        digest.update(p.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

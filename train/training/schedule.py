@@ -1,0 +1,33 @@
+"""What a step uses as a function of its number: learning rate and random numbers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+from train.config import TrainerSettings
+
+
+def num_warmup_steps(trainer: TrainerSettings, total: int) -> int:
+    """`warmup_steps`, else the ratio of all steps, rounded."""
+    if trainer.warmup_steps is not None:
+        return trainer.warmup_steps
+    return round(trainer.warmup_ratio * total)
+
+
+def schedule(trainer: TrainerSettings, step: int, warmup: int, total: int) -> float:
+    """Factor of the peak learning rate after `step` steps (the first step has 0 with a warm-up)."""
+    if step < warmup:
+        return step / warmup
+    if trainer.schedule == "constant":
+        return 1.0
+    done = (step - warmup) / max(total - warmup, 1)
+    return 1.0 - done if trainer.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
+
+
+def seed_everything(*numbers: int) -> None:
+    """Make what is drawn next (dropout) a function of seed, step and so on, whatever came before."""
+    number = int(np.random.SeedSequence(list(numbers)).generate_state(1)[0])
+    torch.manual_seed(number)

@@ -1,0 +1,61 @@
+"""SIGINT and SIGTERM end a run in good order."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from train.errors import Interrupted
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def stop_requests() -> Iterator[Callable[[], bool]]:
+    """SIGINT and SIGTERM set a flag, to be looked at between steps; a second SIGINT stops at once.
+
+    A second SIGTERM does not: a scheduler tells every process, and the launcher, told too, tells them again.
+    """
+    received: list[int] = []
+
+    def note(number: int, _frame: object) -> None:
+        if number == signal.SIGINT and number in received:
+            raise KeyboardInterrupt
+        if not received:
+            log.info("%s: stopping after this step", signal.Signals(number).name)
+        received.append(number)
+
+    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
+        yield lambda: False
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(received)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def stopped_by_sigterm() -> Iterator[None]:
+    """In here SIGTERM raises :class:`Interrupted`, as SIGINT does KeyboardInterrupt, so that it is recorded.
+
+    Once: a scheduler tells every process, and the launcher, told too, tells them again. The training loop
+    finishes its step instead, see :func:`stop_requests`.
+    """
+
+    def stop(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        raise Interrupted("stopped by SIGTERM")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
