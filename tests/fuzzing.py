@@ -1,7 +1,7 @@
 """How much is tried where tests make up what they put in, and values that have broken programs before.
 
-By default a little, and the same each time. `FUZZ_EXAMPLES=5000 pytest tests/train/config/test_fuzz_settings.py` (or
-another of these files) draws so many, anew each time.
+By default a little, and the same each time. With `FUZZ_EXAMPLES=5000` in the environment, a test file that
+imports this draws so many, anew each time.
 """
 
 from __future__ import annotations

@@ -323,8 +323,12 @@ _NEEDED: dict[str, tuple[tuple[str, type], ...]] = {
 
 
 def _status(path: Path) -> str | None:
-    record = parsed(path)
-    return None if record is None else str(record["status"])
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    status = record.get("status") if isinstance(record, dict) else None
+    return status if isinstance(status, str) else None
 
 
 def _get(config: dict[str, Any], key: str) -> Any:

@@ -86,6 +86,7 @@ def run_folder(tmp_path: Path) -> Path:
     folder.mkdir()
     config = {"seed": 42, "device": "cpu", "resume": None, "run_dir": None}
     config |= {"trainer": {"max_epochs": 3, "batch_size": 32}, "model": {"path": "a", "pooling": None}}
+    config |= {"data": {"sample": True}, "objective": {"name": "idiolink"}}
     (folder / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     (folder / "run.json").write_text(json.dumps({"experiment": "x", "status": "failed"}), encoding="utf-8")
     return folder

@@ -14,7 +14,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from tests.tiny_runs import assert_same_run, at_loss, composed, resume, train
-from tests.train.test_idiom_tokens import row
+from tests.train.encoder.test_idiom_tokens import row
 from train.config import EvaluateSettings, TrainSettings, check
 from train.data.idiolink import load_split
 from train.data.semeval2022 import TRAIN_FILE

@@ -25,7 +25,7 @@ from tests.launches import ROOT, Launches
 from tests.process_jobs import FSDP
 from tests.tiny_families import FAMILIES, tiny_checkpoint
 from tests.tiny_runs import assert_same_run, composed, metrics, resume, train, weights
-from tests.train.test_processes import SHORT, assert_close, of_experiment
+from tests.train.training.test_processes import SHORT, assert_close, of_experiment
 from train.config import TrainSettings, check
 from train.distributed.device import place, start_processes
 from train.distributed.sharding import Sharding, sharding_of_launch
