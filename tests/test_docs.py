@@ -25,10 +25,10 @@ from tests.doc_pages import PAGES, blocks, inline, page_files, shell_lines
 from tests.programs import ROOT
 from train.cli.arguments import rewrite_arguments
 from train.config import EvaluateSettings, PushSettings, TrainSettings, check
-from train.config.base import Section
 from train.config.compose import CONF, config_names, register_resolvers
 from train.config.search import SearchSettings
 from train.data.idiolink import Document
+from train.declarations.options import Section
 from train.encoder.encoder import Encoder
 from train.integrations.mteb import IdioLinkRetrieval
 from train.paired import main as paired

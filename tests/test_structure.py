@@ -42,6 +42,7 @@ experts                                          AdMIRe's heads and towers
 encoder data config                              text → embedding; data sets; conf/ → settings
 io                                               files, text, messages, network
 distributed                                      processes, devices, sharded weights
+declarations                                     what can be named in a configuration
 errors requests scores expressions idiomloss     the ground
 """
 FLOOR = {

@@ -22,13 +22,7 @@ VECTORS_PER_DOCUMENT = "vectors_per_document"
 IDIOLINK_USAGES = ("literal", "idiomatic", "simplification", "sense")
 IDIOLINK_RELEVANT_USAGES = ("idiomatic", "simplification", "sense")  # of an idiomatic query
 
-
-_SMALLER_IS_BETTER = ("rank_difference", "median_rank")
-
-
-def smaller_is_better(key: str) -> bool:
-    """Whether a score counts errors or ranks; of all others the greater is the better."""
-    return any(part in _SMALLER_IS_BETTER for part in key.split("/"))
+LANGUAGE_NAMES = {"en": "English", "pt": "Portuguese", "gl": "Galician", "all": "together"}
 
 
 def no_such_score(key: str, known: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tests.bench.workload import Precision, Workload, num_tuples
-from train.data.sources import idiolink_root
+from train.factory.data import idiolink_folder
 
 Way = Literal["ours", "sentence_transformers", "predecessor"]
 ALL: tuple[Way, ...] = ("ours", "sentence_transformers", "predecessor")
@@ -75,7 +75,7 @@ def grown(workload: Workload, copies: int, folder: Path) -> Workload:
     another's, and no way can embed two as one.
     """
     settings = workload.settings()
-    root = idiolink_root(settings.data.root, sample=settings.data.sample)
+    root = idiolink_folder(settings)
     for split in ("train", "val"):
         (folder / "idiolink" / split).mkdir(parents=True)
         for path in (root / split).iterdir():

@@ -16,9 +16,10 @@ from transformers import get_linear_schedule_with_warmup
 from tests.tiny_runs import composed
 from train.config import TrainSettings, check
 from train.data.idiolink import Split, load_split
-from train.data.sources import idiolink_root
 from train.data.tuples import read_released, released_file
 from train.factory import build_objective
+from train.factory.data import idiolink_folder
+from train.objectives.options import IdioLinkObjectiveSettings
 from train.scores import QueryMode
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -94,20 +95,20 @@ def real_data() -> str | None:
 
 def splits(settings: TrainSettings) -> tuple[Split, Split]:
     """What is trained on, and what is scored."""
-    root = idiolink_root(settings.data.root, sample=settings.data.sample)
+    root = idiolink_folder(settings)
     return load_split(root, "train"), load_split(root, "val")
 
 
 def num_tuples(workload: Workload) -> int:
     """How many there are, and so the largest batch."""
     settings = workload.settings()
-    root = idiolink_root(settings.data.root, sample=settings.data.sample)
+    root = idiolink_folder(settings)
     return len(read_released(released_file(root, "train"), load_split(root, "train")))
 
 
 def batches(settings: TrainSettings) -> list[list[Texts]]:
     """The tuples of each step, in our own order, so that all ways train on the same."""
-    root = idiolink_root(settings.data.root, sample=settings.data.sample)
+    root = idiolink_folder(settings)
     split = load_split(root, "train")
     tuples = read_released(released_file(root, "train"), split)
     sentence_of = {r.id: r.sentence for r in (*split.documents, *split.queries)}
@@ -139,9 +140,8 @@ def optimizer_and_schedule(
 
 
 def temperature(settings: TrainSettings) -> float:
-    own = settings.idiolink_objective
-    assert own is not None
-    return own.loss.temperature
+    assert isinstance(settings.objective, IdioLinkObjectiveSettings)
+    return settings.objective.loss.temperature
 
 
 def without_dropout(model: SentenceTransformer) -> None:

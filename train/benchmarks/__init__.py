@@ -1,13 +1,16 @@
 """One module a benchmark: which embeddings it needs, and scores from them. Knows no model."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Protocol
 
 from train.requests import Request
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)

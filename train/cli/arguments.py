@@ -10,15 +10,13 @@ from collections.abc import Sequence
 
 from train.cli.start import started
 from train.config.credentials import refuse_arguments
+from train.declarations.registry import is_place
 from train.distributed.processes import rank_of_launch
 from train.errors import UserError
 from train.io.paths import expanded, is_folder
 from train.runs.resume import find_run, holds_a_run
 
-_PATHS = (
-    *("run_dir", "data.root", "data.semeval2022", "data.ncimp", "data.admire", "data.astitch", "data.pie"),
-    *("model.path", "output", "per_query", "predictions", "plots", "checkpoint"),
-)
+_PATHS = ("run_dir", "model.path", "output", "per_query", "predictions", "plots", "checkpoint")
 
 
 def rewrite_arguments(arguments: Sequence[str], models: Sequence[str]) -> list[str]:
@@ -60,7 +58,7 @@ def rewrite_arguments(arguments: Sequence[str], models: Sequence[str]) -> list[s
         plain = value.strip("'\"")
         parts = plain.split(",") if sweep else [plain]
         paths = [p for p in parts if p not in models and ("/" in p or (p and is_folder(expanded(p, key))))]
-        if key in _PATHS and not sweep and value not in ("", "null") and value == plain:
+        if (key in _PATHS or is_place(key)) and not sweep and value not in ("", "null") and value == plain:
             rewritten.append(f"{key}={quoted(value)}")  # a folder's name may hold what Hydra parses
         elif key != "model" or not paths:
             rewritten.append(argument)

@@ -7,25 +7,15 @@ from train.config.common import Common
 from train.config.evaluation import EvaluateSettings
 from train.config.messages import check
 from train.config.model import ModelSettings
-from train.config.objectives import (
-    AdaptiveTripletSettings,
-    AdmireObjectiveSettings,
-    IdioLinkObjectiveSettings,
-    JointSettings,
-)
 from train.config.push import HubSettings, PushSettings
 from train.config.trainer import EvalSettings, RetainSettings, TrainerSettings
 from train.config.training import TrainSettings
 
 __all__ = [
-    "AdaptiveTripletSettings",
-    "AdmireObjectiveSettings",
     "Common",
     "EvalSettings",
     "EvaluateSettings",
     "HubSettings",
-    "IdioLinkObjectiveSettings",
-    "JointSettings",
     "ModelSettings",
     "PushSettings",
     "RetainSettings",

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import model_validator
 
-from train.config.base import Names, Section
 from train.config.benchmarks import BenchmarkSettings
 from train.config.data import DataSettings
 from train.config.model import ModelSettings
+from train.declarations.options import Names, Section, Text
+from train.declarations.registry import load_extensions
 from train.scores import ADMIRE_CV_SPLIT, CV_SPLIT
 
 ABOUT_FOLDS = (
@@ -21,12 +22,22 @@ ABOUT_FOLDS = (
 
 
 class Common(Section):
+    extensions: list[Text]
     model: ModelSettings
     data: DataSettings
     benchmark: BenchmarkSettings
     device: Literal["auto", "cpu", "cuda", "mps"]
     precision: Literal["auto", "fp32", "bf16", "fp16"]
     split: Names | None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _extensions_come_first(cls, value: Any) -> Any:
+        """What they declare can be named in all other sections."""
+        modules = value.get("extensions", []) if isinstance(value, dict) else []
+        if isinstance(modules, list) and all(isinstance(module, str) for module in modules):
+            load_extensions(modules)
+        return value
 
     @model_validator(mode="after")
     def _split_is_someones(self) -> Self:

@@ -4,28 +4,37 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from train.config.base import CountFromZero, Section, Text
+from train.declarations.options import CountFromZero, Section
+from train.declarations.registry import dataset_types
 
 
 class DataSettings(Section):
+    """What is not declared here is where a data set lies, see :meth:`place`."""
+
+    model_config = ConfigDict(extra="allow")
+
     sample: bool
-    root: Text | None
-    semeval2022: Text | None
-    admire: Text | None
-    astitch: Text | None
-    ncimp: Text | None
     extra: Literal["pie"] | None
-    pie: Text | None
     fold: CountFromZero | None
     folds: Annotated[int, Field(ge=2, le=2**31 - 1)]
 
     @model_validator(mode="after")
+    def _places_are_of_data_sets(self) -> Self:
+        known = {dataset.setting.partition(".")[2] for dataset in dataset_types().values()}
+        for name, value in (self.model_extra or {}).items():
+            if name not in known:
+                raise ValueError(f"there is no option data.{name}; data sets: {', '.join(sorted(known))}")
+            if value is not None and not (isinstance(value, str) and value.strip()):
+                raise ValueError(f"data.{name} must be a folder or file, got {value!r}")
+        return self
+
+    @model_validator(mode="after")
     def _one_source(self) -> Self:
-        for name in ("root", "semeval2022", "ncimp", "admire", "astitch"):
-            if self.sample and getattr(self, name) is not None:
-                raise ValueError(f"data=sample and data.{name} exclude each other: give one of them")
+        for dataset in dataset_types().values():
+            if self.sample and dataset.in_sample and self.place(dataset.name) is not None:
+                raise ValueError(f"data=sample and {dataset.setting} exclude each other: give one of them")
         return self
 
     @model_validator(mode="after")
@@ -33,3 +42,9 @@ class DataSettings(Section):
         if self.sample and self.extra is not None:
             raise ValueError(f"data=sample holds no {self.extra} data: leave data.extra={self.extra} out")
         return self
+
+    def place(self, dataset: str) -> str | None:
+        """What names where a data set lies; None where nothing does."""
+        option = dataset_types()[dataset].setting.partition(".")[2]
+        named: str | None = (self.model_extra or {}).get(option)
+        return named

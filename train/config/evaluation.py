@@ -6,9 +6,9 @@ from typing import Self
 
 from pydantic import model_validator
 
-from train.config.base import Text
 from train.config.benchmarks import BenchmarkNames
 from train.config.common import Common
+from train.declarations.options import Text
 
 
 class EvaluateSettings(Common):

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from train.config.base import Section
+from train.declarations.options import Section
 from train.errors import UserError
 
 

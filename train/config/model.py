@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, field_validator, model_validator
 
-from train.config.base import Count, Section, Text
+from train.declarations.options import Count, Section, Text
 
 
 def _is_a_template(prompt: str) -> str:

@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import ValidationInfo, field_validator, model_validator
 
-from train.config.base import Section
+from train.declarations.options import Section
 
 
 class _Target(Section):

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
-from train.config.base import Names, Section, as_list
-from train.scores import smaller_is_better
+from train.declarations.options import Names, Section, as_list
+from train.declarations.registry import smaller_is_better
 
 Direction = Literal["maximize", "minimize"]
 

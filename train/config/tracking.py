@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from train.config.base import Section, as_list
+from train.declarations.options import Section, as_list
 
 
 class WandbSettings(Section):

@@ -6,8 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from train.config.base import Count, CountFromZero, Factor, Names, Ratio, Section, Weight
 from train.config.benchmarks import BenchmarkNames
+from train.declarations.options import Count, CountFromZero, Factor, Names, Ratio, Section, Weight
 
 LearningRate = Annotated[float, Field(gt=0, le=1)]
 

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Self, get_args
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from train.config.base import Text
 from train.config.common import ABOUT_FOLDS, Common
-from train.config.objectives import (
-    AdmireObjectiveSettings,
-    IdioLinkObjectiveSettings,
-    JointSettings,
-    ObjectiveSettings,
-)
+from train.config.objective import ObjectiveSettings
 from train.config.push import HubSettings
 from train.config.tracking import TrackingSettings
 from train.config.trainer import EvalSettings, RetainSettings, TrainerSettings
-from train.scores import (
-    ADMIRE_CV_SPLIT,
-    CV_SPLIT,
-    AStitchSplit,
-    experts_keys,
-    no_such_score,
-    smaller_is_better,
-)
+from train.declarations.options import Text
+from train.declarations.registry import smaller_is_better
+from train.scores import no_such_score
 
 
 class TrainSettings(Common):
@@ -39,28 +28,18 @@ class TrainSettings(Common):
     run_dir: Text | None
     resume: Text | None
 
-    @property
-    def idiolink_objective(self) -> IdioLinkObjectiveSettings | None:
-        """The objective `idiolink`, alone or as a part of a joint one."""
-        own = self.objective.idiolink if isinstance(self.objective, JointSettings) else self.objective
-        return own if isinstance(own, IdioLinkObjectiveSettings) else None
-
-    @property
-    def admire_objective(self) -> AdmireObjectiveSettings | None:
-        """The objective `admire`."""
-        return self.objective if isinstance(self.objective, AdmireObjectiveSettings) else None
-
     def score_keys(self, benchmarks: Sequence[str] | None) -> list[str]:
         """Every score key that these settings can give, those of what is trained beside the encoder too."""
-        keys, own = super().score_keys(benchmarks), self.admire_objective
-        is_scored = "admire" in self.benchmark.names and (benchmarks is None or "admire" in benchmarks)
-        if own is not None and is_scored:
-            keys += experts_keys([*self.splits("admire"), *get_args(AStitchSplit)], own.mode)
-        return keys
+
+        def splits(benchmark: str) -> list[str]:
+            is_left_out = benchmarks is not None and benchmark not in benchmarks
+            return [] if is_left_out else self.splits(benchmark)
+
+        return [*super().score_keys(benchmarks), *self.objective.score_keys(splits)]
 
     @model_validator(mode="after")
     def _something_is_trained(self) -> Self:
-        if self.trainer.freeze_encoder and self.admire_objective is None:
+        if self.trainer.freeze_encoder and not self.objective.trains_modules:
             raise ValueError(
                 f"trainer.freeze_encoder=true: the objective {self.objective.name} trains nothing beside the "
                 "encoder"
@@ -100,45 +79,15 @@ class TrainSettings(Common):
         return self
 
     @model_validator(mode="after")
-    def _whole_runs_of_idioms(self) -> Self:
-        own = self.idiolink_objective
-        idioms = own.idioms_per_batch if own else None
-        section = "objective" if own is self.objective else "objective.idiolink"
-        if idioms is not None and self.trainer.batch_size % idioms:
-            raise ValueError(
-                f"{section}.idioms_per_batch={idioms} idioms cannot have equally many of "
-                f"trainer.batch_size={self.trainer.batch_size} anchors"
-            )
-        parts = self.trainer.accumulation
-        if own and own.tuples == "batch" and idioms is not None and (idioms % parts or idioms // parts < 2):
-            raise ValueError(
-                f"trainer.accumulation={parts} cuts a batch of {section}.idioms_per_batch={idioms} idioms so "
-                "that a part has no two whole ones, and tuples=batch finds negatives in a part alone: "
-                "choose an accumulation that leaves two idioms or more"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _external_data_is_trained_on(self) -> Self:
-        own = self.idiolink_objective
-        if self.data.extra and (own is None or own.tuples == "released" or not own.documents_as_queries):
-            raise ValueError(
-                f"data.extra={self.data.extra} adds sentences that serve as anchors: it needs the objective "
-                "idiolink, documents_as_queries=true, and tuples that are not the released ones"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _a_fold_is_trained_and_scored(self) -> Self:
-        own = self.idiolink_objective
-        trained = own or self.admire_objective
-        is_fold = trained is not None and trained.split in (CV_SPLIT, ADMIRE_CV_SPLIT)
-        if is_fold != (self.data.fold is not None) or (
-            trained is not None and is_fold and self.scored_folds != [trained.split]
-        ):
+        trained = self.objective.fold_split
+        if (trained is None) != (self.data.fold is None) or (trained and self.scored_folds != [trained]):
             raise ValueError(ABOUT_FOLDS)
-        if own and is_fold and own.tuples == "released":
-            raise ValueError("objective.tuples=released are of the train split, not of a fold's idioms")
+        return self
+
+    @model_validator(mode="after")
+    def _objective_fits(self) -> Self:
+        self.objective.check_with(self)
         return self
 
     @model_validator(mode="after")

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -262,7 +262,7 @@ class Encoder(nn.Module):
         assert dimension is not None
         return dimension
 
-    def check_special(self, text: str, kind: Literal["mask", "separator"]) -> None:
+    def check_special(self, text: str, kind: str) -> None:
         """Whether a text in brackets that an objective puts among words is read as one token.
 
         Args:

@@ -1,22 +1,26 @@
-"""The benchmarks: one function each, named in `_BUILDERS`."""
+"""The benchmarks, built as they declare."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import get_args
 
 from train.benchmarks import Benchmark
-from train.benchmarks.admire import AdmireBenchmark
-from train.benchmarks.epsilon import EpsilonBenchmark
-from train.benchmarks.idiolink import IdioLinkBenchmark
-from train.benchmarks.semeval2022 import SemEvalBenchmark
+from train.benchmarks.admire import AdmireBenchmarkOptions
+from train.benchmarks.admire.scoring import AdmireBenchmark
+from train.benchmarks.epsilon import EpsilonBenchmarkOptions
+from train.benchmarks.epsilon.scoring import EpsilonBenchmark
+from train.benchmarks.idiolink import IdioLinkBenchmarkOptions
+from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
+from train.benchmarks.semeval2022 import SemEvalBenchmarkOptions
+from train.benchmarks.semeval2022.scoring import SemEvalBenchmark
 from train.config import Common
 from train.data.ncimp import read_ncimp
 from train.data.semeval2022 import read_pairs
-from train.data.sources import idiolink_root
+from train.declarations.registry import benchmark_type, resolve
 from train.errors import DataMissingError, UserError
-from train.factory.data import admire_split, idiolink_split, ncimp_files, semeval_files
+from train.factory.data import admire_split, idiolink_folder, idiolink_split, ncimp_files, semeval_files
 from train.scores import AdmireSplit, SemEvalSplit
 
 log = logging.getLogger(__name__)
@@ -40,7 +44,8 @@ def build_benchmarks(
     missing: dict[str, str] = {}
     for name in settings.benchmark.names if names is None else names:
         try:
-            benchmarks.append(_BUILDERS[name](settings))
+            build = resolve(benchmark_type(name).build)
+            benchmarks.append(build(settings, settings.benchmark.sections[name]))
         except DataMissingError as error:
             if names is not None:
                 raise
@@ -55,47 +60,41 @@ def build_benchmarks(
     return benchmarks, missing
 
 
-def _idiolink_benchmark(settings: Common) -> Benchmark:
-    own = settings.benchmark.idiolink
-    assert own is not None
-    root = idiolink_root(settings.data.root, sample=settings.data.sample)
+def idiolink_benchmark(settings: Common, options: IdioLinkBenchmarkOptions) -> Benchmark:
+    """Over its splits, or one side of a fold."""
+    root = idiolink_folder(settings)
     splits = [idiolink_split(settings, root, name) for name in settings.splits("idiolink")]
     return IdioLinkBenchmark(
-        *(splits, own.query_modes, own.bm25_modes, own.multivector_modes, own.window_words),
-        diagnosis=own.diagnosis,
+        splits,
+        options.query_modes,
+        options.bm25_modes,
+        options.multivector_modes,
+        options.window_words,
+        diagnosis=options.diagnosis,
     )
 
 
-def _semeval_benchmark(settings: Common) -> Benchmark:
-    own = settings.benchmark.semeval2022
-    assert own is not None
+def semeval_benchmark(settings: Common, options: SemEvalBenchmarkOptions) -> Benchmark:
+    """Over its splits."""
     files = semeval_files(settings)
     wanted = settings.splits("semeval2022")
     splits = [read_pairs(files, name) for name in get_args(SemEvalSplit) if name in wanted]
-    return SemEvalBenchmark(splits, own.setting)
+    return SemEvalBenchmark(splits, options.setting)
 
 
-def _epsilon_benchmark(settings: Common) -> Benchmark:
-    own = settings.benchmark.epsilon
-    assert own is not None
+def epsilon_benchmark(settings: Common, options: EpsilonBenchmarkOptions) -> Benchmark:
+    """Over the languages asked for."""
     files = ncimp_files(settings)
-    read = [read_ncimp(files, language) for language in dict.fromkeys(own.languages)]
+    read = [read_ncimp(files, language) for language in dict.fromkeys(options.languages)]
     for of_language in read:
         log.info("%s", of_language.describe())
-    return EpsilonBenchmark(read, own.classes, own.phrases, own.versions, own.orders, own.instruction)
+    return EpsilonBenchmark(
+        read, options.classes, options.phrases, options.versions, options.orders, options.instruction
+    )
 
 
-def _admire_benchmark(settings: Common) -> Benchmark:
-    own = settings.benchmark.admire
-    assert own is not None
+def admire_benchmark(settings: Common, options: AdmireBenchmarkOptions) -> Benchmark:
+    """Over its splits, by captions."""
     wanted = settings.splits("admire")
     splits = [admire_split(settings, name) for name in get_args(AdmireSplit) if name in wanted]
-    return AdmireBenchmark(splits, own.modes)
-
-
-_BUILDERS: dict[str, Callable[[Common], Benchmark]] = {
-    "idiolink": _idiolink_benchmark,
-    "semeval2022": _semeval_benchmark,
-    "epsilon": _epsilon_benchmark,
-    "admire": _admire_benchmark,
-}
+    return AdmireBenchmark(splits, options.modes)

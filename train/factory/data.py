@@ -11,25 +11,52 @@ from train.data.astitch import AStitchFiles
 from train.data.idiolink import Split, fold_splits, load_split
 from train.data.ncimp import NcimpFiles
 from train.data.semeval2022 import SemEvalFiles
-from train.data.sources import cache_folder, dataset_folder
+from train.data.sources import cache_folder, dataset_folder, idiolink_root
+from train.declarations.registry import dataset_types
 from train.errors import UserError
 from train.scores import ADMIRE_CV_SPLIT, CV_SPLIT, AdmireSplit
 
 
+def folder_of(settings: Common, dataset: str) -> Path | None:
+    """Where a data set lies; None where it is to be downloaded, or is nowhere.
+
+    The first that applies: the sample, its own option, a folder of its name in `data.root`, one in
+    `$IDIOM_DATA`.
+
+    Args:
+        dataset: its declared name.
+
+    Raises:
+        UserError: if its option names no folder.
+    """
+    data, declared = settings.data, dataset_types()[dataset]
+    return dataset_folder(
+        declared.name,
+        data.place(dataset),
+        declared.setting,
+        data.place("idiolink"),
+        sample=data.sample and declared.in_sample,
+    )
+
+
+def idiolink_folder(settings: Common) -> Path:
+    """Where IdioLink's splits lie, downloaded if need be."""
+    return idiolink_root(settings.data.place("idiolink"), sample=settings.data.sample)
+
+
 def semeval_files(settings: Common) -> SemEvalFiles:
     """Where the files of SemEval-2022 Task 2B are, or are downloaded to."""
-    data = settings.data
-    folder = dataset_folder(
-        semeval2022.FOLDER, data.semeval2022, "data.semeval2022", data.root, sample=data.sample
-    )
-    return SemEvalFiles(folder, cache_folder())
+    return SemEvalFiles(folder_of(settings, semeval2022.FOLDER), cache_folder())
 
 
 def ncimp_files(settings: Common) -> NcimpFiles:
     """Where the files of NCIMP are, or are downloaded to."""
-    data = settings.data
-    folder = dataset_folder(ncimp.FOLDER, data.ncimp, "data.ncimp", data.root, sample=data.sample)
-    return NcimpFiles(folder, cache_folder())
+    return NcimpFiles(folder_of(settings, ncimp.FOLDER), cache_folder())
+
+
+def astitch_files(settings: Common) -> AStitchFiles:
+    """Where the files of AStitchInLanguageModels are, or are downloaded to."""
+    return AStitchFiles(folder_of(settings, astitch.FOLDER), cache_folder())
 
 
 def admire_folder(settings: Common) -> Path:
@@ -38,18 +65,10 @@ def admire_folder(settings: Common) -> Path:
     Raises:
         DataMissingError: if no folder is named, or it is not there: it cannot be downloaded.
     """
-    data = settings.data
-    folder = dataset_folder(admire.FOLDER, data.admire, "data.admire", data.root, sample=data.sample)
+    folder = folder_of(settings, admire.FOLDER)
     if folder is None:
         raise admire.not_here()
     return folder
-
-
-def astitch_files(settings: Common) -> AStitchFiles:
-    """Where the files of AStitchInLanguageModels are, or are downloaded to."""
-    data = settings.data
-    folder = dataset_folder(astitch.FOLDER, data.astitch, "data.astitch", data.root, sample=data.sample)
-    return AStitchFiles(folder, cache_folder())
 
 
 def admire_split(

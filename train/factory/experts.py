@@ -12,8 +12,8 @@ from torch import nn
 
 from idiomloss import ListwiseSoftmaxLoss, PairwiseHingeLoss, Top1HingeLoss
 from train.benchmarks import Benchmark
-from train.benchmarks.experts import ExpertsBenchmark
-from train.config import AdmireObjectiveSettings, Common, TrainSettings
+from train.benchmarks.admire.experts import ExpertsBenchmark
+from train.config import Common, TrainSettings
 from train.data.admire import read_items
 from train.data.astitch import UsageCorpus, read_senses, read_usages
 from train.distributed.device import Placement
@@ -27,6 +27,7 @@ from train.factory.data import admire_folder, admire_split, astitch_files
 from train.factory.encoder import embedding_width
 from train.io.hub import first_line
 from train.objectives.admire import AdmireObjective
+from train.objectives.options import AdmireObjectiveSettings
 from train.scores import ADMIRE_CV_SPLIT, AdmireSplit, AStitchSplit
 
 log = logging.getLogger(__name__)
@@ -98,7 +99,7 @@ def own_benchmarks(settings: Common, modules: nn.Module | None) -> list[Benchmar
 
     Empty where there is nothing to score, or its dataset is not scored.
     """
-    if not isinstance(modules, Experts) or settings.benchmark.admire is None:
+    if not isinstance(modules, Experts) or "admire" not in settings.benchmark.names:
         return []
     with_images = bool(modules.towers)
     splits = [

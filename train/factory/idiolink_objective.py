@@ -8,14 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from idiomloss import InfoNCELoss
-from train.config import IdioLinkObjectiveSettings, TrainSettings
+from train.config import TrainSettings
 from train.data.idiolink import Split, available_splits, check_disjoint, load_split
 from train.data.pie import PieCorpus, read_pie
-from train.data.sources import idiolink_root, pie_file
+from train.data.sources import pie_file
 from train.data.tuples import TrainingTuple, draw_tuples, read_released, released_file
-from train.factory.data import idiolink_split
+from train.factory.data import idiolink_folder, idiolink_split
 from train.objectives import Objective
 from train.objectives.idiolink import IdioLinkObjective
+from train.objectives.options import IdioLinkObjectiveSettings
 from train.scores import CV_SPLIT
 
 log = logging.getLogger(__name__)
@@ -23,7 +24,7 @@ log = logging.getLogger(__name__)
 
 def idiolink_objective(settings: TrainSettings, own: IdioLinkObjectiveSettings) -> Objective:
     """The objective, its data checked against the splits that are scored."""
-    root = idiolink_root(settings.data.root, sample=settings.data.sample)
+    root = idiolink_folder(settings)
     split = idiolink_split(settings, root, own.split, training=True)
     # Every split that lies there, scored now or not: what is trained on must be unseen in all others.
     check_disjoint([load_split(root, name) for name in available_splits(root)])
@@ -73,7 +74,7 @@ def idiolink_objective(settings: TrainSettings, own: IdioLinkObjectiveSettings) 
 
 def _pie(settings: TrainSettings, root: Path, split: Split) -> tuple[PieCorpus, Path]:
     """The corpus without the idioms of any other split, scored now or later."""
-    path = pie_file(settings.data.pie)
+    path = pie_file(settings.data.place("pie"))
     trained = {d.idiom for d in split.documents}
     names = available_splits(root)
     if "test" not in names:

@@ -2,40 +2,39 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from idiomloss import AdaptiveTripletLoss
-from train.config import (
-    AdaptiveTripletSettings,
-    AdmireObjectiveSettings,
-    IdioLinkObjectiveSettings,
-    TrainSettings,
-)
+from train.config import TrainSettings
 from train.data import semeval2022
 from train.data.semeval2022 import read_groups
+from train.declarations.objective import ObjectiveOptions
+from train.declarations.registry import objective_types, resolve
 from train.factory.data import semeval_files
-from train.factory.experts import admire_objective
-from train.factory.idiolink_objective import idiolink_objective
 from train.objectives import Objective
 from train.objectives.adaptive_triplet import AdaptiveTripletObjective
 from train.objectives.joint import JointObjective
+from train.objectives.options import AdaptiveTripletSettings, JointSettings
 
 
 def build_objective(settings: TrainSettings) -> Objective:
     """The objective, its data read and checked against the splits that are scored."""
-    own = settings.objective
-    if isinstance(own, IdioLinkObjectiveSettings):
-        return idiolink_objective(settings, own)
-    if isinstance(own, AdaptiveTripletSettings):
-        return _triplet_objective(settings, own)
-    if isinstance(own, AdmireObjectiveSettings):
-        return admire_objective(settings, own)
-    parts = {
-        "idiolink": lambda: idiolink_objective(settings, own.idiolink),
-        "adaptive_triplet": lambda: _triplet_objective(settings, own.adaptive_triplet),
-    }
-    return JointObjective({name: parts[name]() for name in own.proportions}, own.proportions, settings.seed)
+    objective: Objective = _build(settings, settings.objective)
+    return objective
 
 
-def _triplet_objective(settings: TrainSettings, own: AdaptiveTripletSettings) -> Objective:
+def _build(settings: TrainSettings, options: ObjectiveOptions) -> Any:
+    return resolve(objective_types()[options.name].build)(settings, options)
+
+
+def joint_objective(settings: TrainSettings, options: JointSettings) -> JointObjective:
+    """Several objectives in turn."""
+    parts = {name: _build(settings, getattr(options, name)) for name in options.proportions}
+    return JointObjective(parts, options.proportions, settings.seed)
+
+
+def triplet_objective(settings: TrainSettings, own: AdaptiveTripletSettings) -> Objective:
+    """Whole groups of relabelled sentences."""
     files = semeval_files(settings)
     paths = [files(semeval2022.TRAIN_FILE)]
     if own.one_shot:

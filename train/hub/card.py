@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 from huggingface_hub import EvalResult, ModelCardData
 
+from train.declarations.registry import benchmark_of, split_of
 from train.hub.licences import base_model, common_licence, training_data
 from train.runs.resume import read_config, read_run
 
@@ -174,15 +175,15 @@ def eval_results(scores: Mapping[str, float]) -> list[EvalResult]:
     for key, value in scores.items():
         if not is_headline(key) or not math.isfinite(value):
             continue
-        benchmark, *middle, metric = key.split("/")
-        # epsilon has no split
-        split = middle.pop(0) if benchmark != "epsilon" else None
-        name, dataset, task = _BENCHMARKS[benchmark]
+        benchmark, split = benchmark_of(key), split_of(key) or None
+        *middle, metric = key.split("/")[2 if split else 1 :]
         results.append(
             EvalResult(
-                task_type=task,
-                dataset_type=dataset,
-                dataset_name=" ".join([name, split or "", *middle]).replace("  ", " "),
+                task_type=benchmark.hub_task,
+                dataset_type=benchmark.hub_dataset or benchmark.name,
+                dataset_name=" ".join([benchmark.title or benchmark.name, split or "", *middle]).replace(
+                    "  ", " "
+                ),
                 dataset_config="/".join(middle),
                 dataset_split=split,
                 metric_type=metric.replace("@", "_at_"),
@@ -193,25 +194,9 @@ def eval_results(scores: Mapping[str, float]) -> list[EvalResult]:
     return results
 
 
-_BENCHMARKS = {
-    "idiolink": ("IdioLink", "Intellexus/IdioLink", "information-retrieval"),
-    "semeval2022": ("SemEval-2022 Task 2B", "semeval2022_task2b", "semantic-similarity"),
-    "epsilon": ("epsilon-compositionality on NCIMP", "ncimp", "feature-extraction"),
-    "admire": ("AdMIRe", "admire", "sentence-ranking"),
-}
-
-
 def is_headline(key: str) -> bool:
-    """Whether a score is of all queries, pairs or items, and of the model (not of BM25 or a majority)."""
-    benchmark, *rest = key.split("/")
-    if benchmark == "epsilon":
-        return rest[-1] in ("rank_biserial", "p_value")
-    if any(part.startswith(("bm25_", "majority")) for part in rest):
-        return False
-    if benchmark == "semeval2022":
-        return rest[0] not in ("dev_a", "dev_b")  # dev's halves, for choosing on one
-    metrics = ("r_precision", "ndcg@10", "ndcg@5", "top1_accuracy", "rank_difference", "sense_accuracy")
-    return benchmark in _BENCHMARKS and len(rest) == 3 and rest[-1] in metrics
+    """Whether a score stands in the card: of all queries, pairs or items, and of the model."""
+    return benchmark_of(key).is_headline(key)
 
 
 def _scores_section(

@@ -10,6 +10,8 @@ from typing import Any
 
 import yaml
 
+from train.declarations.registry import dataset_types, objective_types
+
 # Whoever publishes what was made of these may put it under another licence.
 _PERMISSIVE = frozenset({"apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "cc0-1.0", "unlicense"})
 # The packaged weights' name on the Hub.
@@ -35,19 +37,7 @@ class Source:
         return f"{self.name} ({self.licence or 'licence not known here'})"
 
 
-_IDIOLINK = Source("IdioLink", "cc-by-nc-sa-4.0", "Intellexus/IdioLink")  # repository: the stricter
-_SEMEVAL = Source("SemEval-2022 Task 2B", "gpl-3.0")
-_ASTITCH = Source("AStitchInLanguageModels", "gpl-3.0")
-_ADMIRE = Source("AdMIRe (SemEval-2025 Task 1)", None)
-_PIE = Source("PIE", None)
 _SAMPLE = Source("the project's own sample data", "apache-2.0")
-
-# What each objective is trained on. The data of one that is not here is not known.
-_OF_OBJECTIVE: dict[str, tuple[Source, ...]] = {
-    "idiolink": (_IDIOLINK,),
-    "adaptive_triplet": (_SEMEVAL,),
-    "admire": (_ADMIRE, _ASTITCH),
-}
 # Identifiers of the Hub's list that name no licence.
 _NO_LICENCE = frozenset({"other", "unknown", "unlicensed", "none", ""})
 
@@ -78,22 +68,28 @@ def training_data(config: Mapping[str, Any]) -> list[Source]:
     an objective is trained on that is not the project's own.
     """
     data, objective = config["data"], config["objective"]
-    names = list(objective["proportions"]) if objective["name"] == "joint" else [objective["name"]]
-    sources = [source for name in names for source in _of_objective(name, data)]
+    declared = objective_types().get(objective["name"])
+    if declared is None or declared.datasets is None:
+        sources = [Source(f"the data of the objective {objective['name']}", None)]
+    else:
+        sources = [_of_dataset(name, data) for name in declared.datasets(objective)]
     extra = data.get("extra")
     if extra is not None:
-        sources.append(_PIE if extra == "pie" else Source(f"the external data {extra}", None))
+        known = dataset_types().get(extra)
+        title = known.title if known else f"the external data {extra}"
+        sources.append(Source(title, known.licence if known else None))
     return list(dict.fromkeys(sources))
 
 
-def _of_objective(name: str, data: Mapping[str, Any]) -> tuple[Source, ...]:
-    if name not in _OF_OBJECTIVE:
-        return (Source(f"the data of the objective {name}", None),)
-    if data["sample"]:
-        return (_SAMPLE,)
+def _of_dataset(name: str, data: Mapping[str, Any]) -> Source:
+    known = dataset_types().get(name)
+    if known is None:
+        return Source(name, None)
+    if data["sample"] and known.in_sample:
+        return _SAMPLE
     if name == "idiolink" and data.get("root"):
-        return (Source(f"the idioms in {Path(data['root']).name}", None),)
-    return _OF_OBJECTIVE[name]
+        return Source(f"the idioms in {Path(data['root']).name}", None)
+    return Source(known.title or known.name, known.licence, known.hub)
 
 
 def common_licence(sources: Sequence[Source]) -> str | None:

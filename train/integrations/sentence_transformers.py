@@ -15,11 +15,11 @@ from sentence_transformers.base.model import BaseModel
 from train.benchmarks import Benchmark
 from train.config import EvaluateSettings, check
 from train.config.compose import compose_config
+from train.declarations.registry import smaller_is_better
 from train.encoder.encoder import Encoder
 from train.errors import UserError
 from train.evaluation.suite import Suite
 from train.factory import build_benchmarks
-from train.scores import smaller_is_better
 
 SCORES_FILE = "idiom_benchmarks.jsonl"
 

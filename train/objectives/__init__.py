@@ -1,14 +1,17 @@
 """One module an objective: its data, how a batch is drawn, and its loss. Knows no loop, no model."""
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
-
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from train.requests import Request
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 
 @dataclass(frozen=True)

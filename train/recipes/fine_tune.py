@@ -256,11 +256,8 @@ def _run(
     if encoder.idiom_tokens is not None:
         for line in encoder.idiom_tokens.describe(objective.idiom_sentences):
             log.info(line)
-    own = settings.idiolink_objective
-    if own and any(mode.startswith("masked_") for mode in (*own.query_mode, *own.document_mode)):
-        encoder.check_special(own.mask, "mask")
-    if settings.admire_objective is not None:
-        encoder.check_special(settings.admire_objective.separator, "separator")
+    for option, text in settings.objective.special_texts.items():
+        encoder.check_special(text, option)
     has_tokens = encoder.idiom_tokens is not None
     state = train_loop(
         retention,

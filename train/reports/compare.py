@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from train.declarations.benchmark import QueryResult
+from train.declarations.registry import benchmark_of, benchmark_type
 from train.reports.groups import Group
 from train.reports.runs import Run, read_lines
 from train.reports.statistics import (
@@ -22,17 +23,7 @@ from train.reports.statistics import (
     resampled_counts,
     resampled_spearman,
 )
-from train.scores import (
-    ADMIRE_METRICS,
-    IDIOLINK_METRICS,
-    SEMEVAL_LANGUAGES,
-    SEMEVAL_SUBSETS,
-    admire_key,
-    idiolink_key,
-    semeval_key,
-)
 
-BENCHMARKS = ("idiolink", "semeval2022", "admire")  # those with results of each query that mean something
 _SPEARMAN_RESAMPLES = 1_000
 _TOLERANCE = 1e-6
 _NAMED = 4  # runs that share a problem
@@ -135,13 +126,8 @@ def compare_to_untrained(group: Group) -> Paired:
 
 
 def is_main(key: str) -> bool:
-    """Whether a score is one that models are compared by: no slice, no fact, no lexical or constant one."""
-    benchmark, *parts = key.split("/")
-    if benchmark == "idiolink":
-        return len(parts) == 3 and parts[2] in IDIOLINK_METRICS and not parts[1].startswith("bm25")
-    if benchmark == "admire":
-        return len(parts) == 3 and parts[2] in ADMIRE_METRICS
-    return benchmark == "semeval2022"
+    """Whether a score is one that models are compared by."""
+    return benchmark_of(key).is_compared(key)
 
 
 class _Side:
@@ -163,6 +149,10 @@ class _Side:
             for run in self._group.runs
             if key in (run.baseline if self._untrained else run.scores)
         ]
+
+    def is_of_pairs(self, key: str) -> bool:
+        """Whether the score is a correlation over pairs."""
+        return any(key in results.pairs for _, results in self.files(key))
 
     def problems(self, key: str) -> list[tuple[str, str]]:
         """Of each run whose file is not there, or does not belong to the score: its name, and what it is."""
@@ -191,7 +181,7 @@ def _compare(ours: str, theirs: str, a: _Side, b: _Side, keys: Sequence[str]) ->
             of_run[problem].append((run, key.partition("/")[0]))
         if problems:
             found = Difference(key, first, second, why_not="by seeds alone")
-        elif key.startswith("semeval2022/"):
+        elif a.is_of_pairs(key):
             found = _of_correlations(key, a, b, first, second)
         else:
             found = _of_means(key, a, b, first, second)
@@ -276,9 +266,12 @@ def read_per_query(path: Path, benchmark: str) -> PerQuery:
     """
     records, damaged = read_lines(path)
     results = PerQuery()
+    read = benchmark_type(benchmark).read_record
+    if read is None:
+        return results
     for record in records:
         try:
-            _READERS[benchmark](record, results)
+            _add(list(read(record)), results)
         except (KeyError, TypeError, ValueError, AttributeError):
             damaged += 1
     if damaged:
@@ -286,36 +279,10 @@ def read_per_query(path: Path, benchmark: str) -> PerQuery:
     return results
 
 
-def _read_idiolink(record: Mapping[str, Any], results: PerQuery) -> None:
-    for metric in IDIOLINK_METRICS:
-        key = idiolink_key(record["split"], record["mode"], metric)
-        results.values.setdefault(key, {})[record["id"]] = float(record[metric])
-    results.cluster[record["id"]] = record["idiom"]
-
-
-def _read_admire(record: Mapping[str, Any], results: PerQuery) -> None:
-    for metric in ADMIRE_METRICS:
-        if metric in record:  # not where there is no gold
-            key = admire_key(record["split"], record["mode"], metric)
-            results.values.setdefault(key, {})[record["id"]] = float(record[metric])
-    results.cluster[record["id"]] = record["compound"]
-
-
-def _read_semeval(record: Mapping[str, Any], results: PerQuery) -> None:
-    language = record["language"].lower()
-    for lang in (language, "all"):
-        for subset in (record["subset"], "all"):
-            if lang not in SEMEVAL_LANGUAGES or subset not in SEMEVAL_SUBSETS:
-                raise ValueError(lang, subset)
-            key = semeval_key(record["split"], lang, subset)
-            pair = float(record["predicted"]), float(record["gold"])
-            results.pairs.setdefault(key, {})[record["id"]] = pair
-    # STS pairs have no expression: each is by itself.
-    results.cluster[record["id"]] = record["expression"] or record["id"]
-
-
-_READERS: dict[str, Callable[[Mapping[str, Any], PerQuery], None]] = {
-    "idiolink": _read_idiolink,
-    "admire": _read_admire,
-    "semeval2022": _read_semeval,
-}
+def _add(found: Sequence[QueryResult], results: PerQuery) -> None:
+    for result in found:
+        results.cluster[result.query] = result.cluster
+        if result.pair is not None:
+            results.pairs.setdefault(result.key, {})[result.query] = result.pair
+        elif result.value is not None:
+            results.values.setdefault(result.key, {})[result.query] = result.value

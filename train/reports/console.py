@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from train.scores import smaller_is_better
+from train.declarations.registry import smaller_is_better
 
 SAMPLE_NOTE = "on the project's small SAMPLE data: says nothing about a model's quality"
 

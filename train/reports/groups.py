@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from train.declarations.registry import is_place
 from train.reports.runs import Run
 
 # Where a run ran, where its data lay and what it wrote make it no other run; nor does its seed or fold.
 _NO_DIFFERENCE = (
     *("seed", "data.fold", "run_dir", "resume", "device", "trainer.log_every", "trainer.keep_checkpoints"),
-    *("data.root", "data.semeval2022", "data.ncimp", "data.admire", "data.astitch", "data.pie"),
     *("eval.per_query", "eval.predictions", "output", "per_query", "predictions", "plots"),
 )
 _NO_SECTION = ("tracking.",)
@@ -129,10 +129,12 @@ def group_runs(runs: Iterable[Run], *, by_seed: bool = True) -> list[Group]:
 def _identity(run: Run) -> dict[str, Any]:
     """Its configuration, as far as it makes another run; an option that is not set may not be there."""
     return {"experiment": run.experiment} | {
-        key: value
-        for key, value in run.config.items()
-        if value is not None and key not in _NO_DIFFERENCE and not key.startswith(_NO_SECTION)
+        key: value for key, value in run.config.items() if value is not None and not _makes_no_difference(key)
     }
+
+
+def _makes_no_difference(key: str) -> bool:
+    return key in _NO_DIFFERENCE or is_place(key) or key.startswith(_NO_SECTION)
 
 
 def _get(run: Run, key: str) -> Any:
@@ -150,8 +152,7 @@ def differences(runs: Sequence[Run], *, every: bool = False) -> list[str]:
     return [
         key
         for key in keys
-        if (key not in _NO_DIFFERENCE or key in apart)
-        and not key.startswith(_NO_SECTION)
+        if (not _makes_no_difference(key) or key in apart)
         and len({json.dumps(_get(run, key), default=str) for run in runs}) > 1
     ]
 

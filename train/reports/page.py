@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,14 +14,14 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from train.declarations.registry import benchmark_of, smaller_is_better
 from train.io.files import write_text
 from train.reports.charts import Line, css, line_chart
-from train.reports.compare import Difference, Paired, compare_to_untrained, is_main, paired_notes
+from train.reports.compare import Difference, Paired, compare_to_untrained, paired_notes
 from train.reports.examples import PictureItem, Retrieval, damaged_records, data_uri, pictures, retrieval
 from train.reports.groups import Group, data_files, group_runs, show
 from train.reports.runs import Run, read_lines, read_run, sample_note
 from train.reports.tables import PAIRED_HEADS, paired_cells, paper_tables, verdict
-from train.scores import smaller_is_better
 
 log = logging.getLogger(__name__)
 
@@ -200,7 +200,7 @@ def _scorecard(run: Run) -> list[tuple[str, str, str, str, str]]:
             continue
         gain = (value - before) * (-1 if smaller_is_better(key) else 1)
         # Counts, distances and p are facts, not achievements.
-        judged = not key.startswith("epsilon/") and gain
+        judged = not benchmark_of(key).are_facts and gain
         word = ("better" if gain > 0 else "worse") if judged else ""
         rows.append((key, f"{before:.4f}", f"{value:.4f}", f"{value - before:+.4f}", word))
     return rows
@@ -221,22 +221,14 @@ def _plots(run: Run) -> list[tuple[str, str]]:
 def _charts(run: Run, metrics: Sequence[Mapping[str, Any]]) -> list[Chart]:
     losses = [Line("training loss", _loss(metrics), 0)]
     charts = [_chart("Training loss", losses, "loss", markers=False)]
-    for benchmark, wanted in _CURVES.items():
-        keys = [k for k in run.scores if k.startswith(f"{benchmark}/") and wanted(k)]
+    for benchmark in dict.fromkeys(benchmark_of(key) for key in run.scores):
+        keys = [k for k in run.scores if benchmark_of(k) is benchmark and benchmark.is_curve(k)]
         lines = [
             Line(key.partition("/")[2], _scored(run, metrics, [key]), number)
             for number, key in enumerate(keys)
         ]
-        charts.append(_chart(benchmark, lines, "score"))
+        charts.append(_chart(benchmark.name, lines, "score"))
     return [chart for chart in charts if chart.svg]
-
-
-_CURVES: dict[str, Callable[[str], bool]] = {
-    "idiolink": lambda key: is_main(key) and key.endswith("/ndcg@10"),
-    "semeval2022": lambda key: key.split("/")[2] == "all",
-    "admire": lambda key: is_main(key) and key.endswith("/top1_accuracy"),
-    "epsilon": lambda key: key.count("/") == 2 and key.endswith("/rank_biserial"),
-}
 
 
 def _chart(heading: str, lines: Sequence[Line], y_label: str, *, markers: bool = True) -> Chart:

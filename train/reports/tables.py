@@ -5,30 +5,22 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import get_args
 
+from train.declarations.benchmark import Layout
+from train.declarations.registry import (
+    benchmark_of,
+    benchmark_type,
+    benchmark_types,
+    smaller_is_better,
+    split_of,
+)
 from train.reports.compare import Difference, Paired
 from train.reports.groups import Group, Value
-from train.scores import (
-    EPSILON_CLASSES,
-    SEMEVAL_LANGUAGES,
-    SEMEVAL_SUBSETS,
-    EpsilonLanguage,
-    MultivectorMode,
-    QueryMode,
-    epsilon_key,
-    idiolink_key,
-    semeval_key,
-    smaller_is_better,
-)
 
 UNTRAINED = "untrained"
 _NARROW = 4  # columns of scores that fit into one of two columns of a paper
-_MODES = (*get_args(QueryMode), *get_args(MultivectorMode))
-_BM25 = "bm25_"  # before a mode
-_LANGUAGES = {"en": "English", "pt": "Portuguese", "gl": "Galician", "all": "together"}
 
 Row = tuple[Sequence[str], Sequence[Value | None]]  # labels, scores
 
@@ -74,105 +66,30 @@ class Table:
 
 
 def paper_tables(groups: Sequence[Group]) -> list[Table]:
-    """A table for each benchmark and split that any group was scored on."""
+    """A table for each benchmark and split that any group was scored on, ours first."""
     keys = list(dict.fromkeys(key for group in groups for key in group.keys))
-    splits: dict[tuple[str, str], None] = {}
-    for key in keys:
-        benchmark, split = key.split("/")[:2]
-        splits[benchmark, "" if benchmark == "epsilon" else split] = None
-    tables = []
-    for name, build in _LAYOUTS.items():
-        for benchmark, split in splits:
-            if benchmark == name and (table := build(groups, split, keys)).columns and table.rows:
-                tables.append(table)
-    return tables
+    there = dict.fromkeys((benchmark_of(key).name, split_of(key)) for key in keys)
+    known = list(benchmark_types())
+    ordered = sorted(there, key=lambda one: known.index(one[0]) if one[0] in known else len(known))
+    tables = [_filled(benchmark_type(name).table(split, keys), groups) for name, split in ordered]
+    return [table for table in tables if table.columns and table.rows]
 
 
-def _idiolink(groups: Sequence[Group], split: str, keys: Sequence[str]) -> Table:
-    metrics = {"r_precision": "R-Precision", "ndcg@10": "nDCG@10"}
-    wanted = [
-        (mode, metric)
-        for mode in _MODES
-        for metric in metrics
-        if any(idiolink_key(split, of, metric) in keys for of in (mode, f"{_BM25}{mode}"))
-    ]
-    columns = [(mode, metrics[metric]) for mode, metric in wanted]
-    # BM25 is a model of its own, and the same whatever was trained.
-    lexical = [_lexical(groups, idiolink_key(split, f"{_BM25}{mode}", metric)) for mode, metric in wanted]
-    rows: list[Row] = [(["BM25"], lexical)] if any(value is not None for value in lexical) else []
-    rows += _rows(groups, [[idiolink_key(split, *one) for one in wanted]], [[]])
-    title = f"IdioLink, {split}: R-Precision and nDCG@10 in percent"
-    return Table(f"idiolink-{split}", title, ["model"], columns, rows, 100.0, 2)
+def _filled(layout: Layout, groups: Sequence[Group]) -> Table:
+    rows: list[Row] = []
+    for label, keys in layout.constant:
+        values = [_constant(groups, key) for key in keys]
+        if any(value is not None for value in values):
+            rows.append(([label, *("" for _ in layout.labels)], values))
+    rows += _rows(groups, [keys for _, keys in layout.rows], [labels for labels, _ in layout.rows])
+    labels = ["model", *layout.labels]
+    return Table(layout.name, layout.title, labels, layout.columns, rows, layout.factor, layout.digits)
 
 
-def _lexical(groups: Sequence[Group], key: str) -> Value | None:
+def _constant(groups: Sequence[Group], key: str) -> Value | None:
+    """A score that is the same whatever was trained."""
     values = [value for group in groups if (value := group.value(key)) is not None]
     return Value(values[0].mean, None, 1) if values else None
-
-
-def _semeval(groups: Sequence[Group], split: str, keys: Sequence[str]) -> Table:
-    languages = [
-        lang
-        for lang in SEMEVAL_LANGUAGES
-        if any(semeval_key(split, lang, subset) in keys for subset in SEMEVAL_SUBSETS)
-    ]
-    names = {"idiom": "idiom", "sts": "STS", "all": "all"}
-    columns = [("Spearman", names[subset]) for subset in SEMEVAL_SUBSETS]
-    rows = _rows(
-        groups,
-        [[semeval_key(split, lang, subset) for subset in SEMEVAL_SUBSETS] for lang in languages],
-        [[_LANGUAGES[lang]] for lang in languages],
-    )
-    title = f"SemEval-2022 Task 2B, {split}: Spearman's correlation"
-    return Table(f"semeval-{split}", title, ["model", "language"], columns, rows)
-
-
-def _admire(groups: Sequence[Group], split: str, keys: Sequence[str]) -> Table:
-    names = {
-        "top1_accuracy": "top-1",
-        "rank_difference": "rank difference ↓",
-        "ndcg@5": "nDCG@5",
-        "sense_accuracy": "sense accuracy",
-        "sense_macro_f1": "sense macro-F1",
-    }
-    there = [key.split("/") for key in keys]
-    here = [parts for parts in there if len(parts) == 4 and parts[:2] == ["admire", split]]
-    modes = list(dict.fromkeys(parts[2] for parts in here))
-    metrics = [m for m in names if any(parts[3] == m for parts in here)]
-    rows = _rows(
-        groups,
-        [[f"admire/{split}/{mode}/{metric}" for metric in metrics] for mode in modes],
-        [[mode] for mode in modes],
-    )
-    title = f"AdMIRe, {split}" + (": ↓ smaller is better" if "rank_difference" in metrics else "")
-    return Table(
-        *(f"admire-{split}", title, ["model", "mode"]),
-        *([("", names[metric]) for metric in metrics], rows),
-    )
-
-
-def _epsilon(groups: Sequence[Group], split: str, keys: Sequence[str]) -> Table:
-    del split
-    languages = [
-        lang for lang in get_args(EpsilonLanguage) if epsilon_key(lang, "C", "rank_biserial") in keys
-    ]
-    metrics = {"rank_biserial": "rank-biserial", "p_value": "p"}
-    columns = [(class_, name) for class_ in EPSILON_CLASSES for name in metrics.values()]
-    rows = _rows(
-        groups,
-        [[epsilon_key(lang, c, m) for c in EPSILON_CLASSES for m in metrics] for lang in languages],
-        [[_LANGUAGES[lang]] for lang in languages],
-    )
-    title = "ε-compositionality: rank-biserial correlation (0.5 = no effect) and p, by class of compound"
-    return Table("epsilon", title, ["model", "language"], columns, rows)
-
-
-_LAYOUTS: dict[str, Callable[[Sequence[Group], str, Sequence[str]], Table]] = {
-    "idiolink": _idiolink,
-    "semeval2022": _semeval,
-    "epsilon": _epsilon,
-    "admire": _admire,
-}
 
 
 def _rows(

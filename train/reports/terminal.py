@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from train.declarations.registry import smaller_is_better
 from train.reports.compare import Paired
 from train.reports.groups import Group
 from train.reports.tables import PAIRED_HEADS, Table, paired_cells, verdict
-from train.scores import smaller_is_better
 
 _COLOURS = {"better": "green", "worse": "red", "": ""}
 

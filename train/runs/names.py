@@ -8,13 +8,12 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
+from train.declarations.registry import is_place
+
 _MAX_LENGTH = 80
 _MAX_VALUE = 24
 # Options that say where a run's data lies, where it writes and who watches: they make no other run.
-_NOT_TOLD = re.compile(
-    r"(experiment|run_dir|resume|device|data\.(root|semeval2022|ncimp|admire|astitch|pie))$"
-    r"|(hydra|hub|tracking|trackers)\b"
-)
+_NOT_TOLD = re.compile(r"(experiment|extensions|run_dir|resume|device)$|(hydra|hub|tracking|trackers)\b")
 
 
 def run_name(overrides: Sequence[str]) -> str:
@@ -43,7 +42,7 @@ def _told(override: str) -> str:
     """`trainer.batch_size=64` as `batch_size-64`; "" for what is not told."""
     key, _, value = override.lstrip("+~").partition("=")
     value = value.strip("'\"")
-    if _NOT_TOLD.match(key) or (key, value) == ("model", "pretrained"):
+    if _NOT_TOLD.match(key) or is_place(key) or (key, value) == ("model", "pretrained"):
         return ""
     if "/" in value or "\\" in value:  # of a folder or a Hub id its last part
         value = PurePosixPath(value.replace("\\", "/")).name

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from train.declarations.registry import is_place
 from train.errors import UserError
 from train.io.paths import expanded, is_file
 
@@ -22,12 +23,6 @@ RECORD = "record.json"  # in a checkpoint: the run's `config.yaml` and `run.json
 # change; everything else would make it another run.
 _MAY_CHANGE = (
     "device",
-    "data.root",
-    "data.semeval2022",
-    "data.ncimp",
-    "data.admire",
-    "data.astitch",
-    "data.pie",
     "trainer.max_epochs",
     "trainer.max_steps",
     "trainer.max_empty_steps",
@@ -126,7 +121,7 @@ def saved_config(
             differences.append(f"{override}: it changes what the run was started with")
             continue
         ours, theirs = _get(composed, key), _get(saved, key)
-        if key in _MAY_CHANGE:
+        if may_change(key):
             _set(saved, key, ours)
         elif key in _GROUPS and "." not in key:
             differences += _group_differences(key, ours, theirs, overrides)
@@ -144,7 +139,7 @@ def saved_config(
 
 def may_change(key: str) -> bool:
     """Whether an option may have another value when a run, or a search, is gone on with."""
-    return key in _MAY_CHANGE or key.partition(".")[0] == "tracking"
+    return key in _MAY_CHANGE or is_place(key) or key.partition(".")[0] == "tracking"
 
 
 def check_same_data(recorded: Mapping[str, str], now: Mapping[str, str]) -> None:

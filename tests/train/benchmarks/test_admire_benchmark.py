@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.tiny_runs import composed
-from train.benchmarks.admire import AdmireBenchmark
+from train.benchmarks.admire.scoring import AdmireBenchmark
 from train.config import EvaluateSettings, check
 from train.data.admire import Candidate, Item, ItemSplit, read_items
 from train.data.sources import SAMPLE_ROOT

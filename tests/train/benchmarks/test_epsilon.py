@@ -13,7 +13,7 @@ import torch
 from scipy.stats import wilcoxon
 from torch import Tensor
 
-from train.benchmarks.epsilon import EpsilonBenchmark, _reading, rank_biserial
+from train.benchmarks.epsilon.scoring import EpsilonBenchmark, _reading, rank_biserial
 from train.data.ncimp import WORDS, Compound, Ncimp, NcimpFiles, Version, Word, read_ncimp
 from train.data.sources import SAMPLE_ROOT
 from train.encoder.encoder import Encoder

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from train.benchmarks.idiolink import IdioLinkBenchmark
+from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from train.data.idiolink import Document, Query, Split, load_split
 from train.encoder.encoder import Encoder
 from train.evaluation.suite import Suite

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from train.benchmarks import multivector
-from train.benchmarks.idiolink import IdioLinkBenchmark
-from train.benchmarks.multivector import mean_of_best, windows, words_within
+from train.benchmarks.idiolink import multivector
+from train.benchmarks.idiolink.multivector import mean_of_best, windows, words_within
+from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from train.data.idiolink import load_split
 from train.encoder.encoder import Encoder
 from train.evaluation.suite import Suite

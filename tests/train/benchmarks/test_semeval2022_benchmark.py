@@ -10,7 +10,7 @@ import torch
 from scipy.stats import rankdata
 from torch import Tensor
 
-from train.benchmarks.semeval2022 import SemEvalBenchmark
+from train.benchmarks.semeval2022.scoring import SemEvalBenchmark
 from train.data.semeval2022 import Gold, Pair, PairSplit, SemEvalFiles, read_pairs
 from train.encoder.encoder import Encoder
 from train.evaluation.suite import Suite

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from train.benchmarks.idiolink import IdioLinkBenchmark
-from train.benchmarks.senses import Knowledge, rank_scores
+from train.benchmarks.idiolink.diagnosis import Knowledge, rank_scores
+from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from train.data.idiolink import Document, Query, Split, load_split
 from train.encoder.encoder import Encoder
 from train.evaluation.suite import Suite

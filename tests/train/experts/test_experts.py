@@ -12,7 +12,7 @@ import torch
 from idiomloss import PairwiseHingeLoss
 from tests.tiny_objectives import ADMIRE
 from tests.tiny_runs import composed
-from train.benchmarks.experts import ExpertsBenchmark, sense_metrics
+from train.benchmarks.admire.experts import ExpertsBenchmark, sense_metrics
 from train.config import TrainSettings, check
 from train.data.admire import first_words, fold_items, read_items
 from train.data.astitch import AStitchFiles, Meanings, Usage, UsageCorpus, read_senses, read_usages

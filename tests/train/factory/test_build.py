@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.tiny_runs import composed
-from train.benchmarks.epsilon import EpsilonBenchmark
-from train.benchmarks.idiolink import IdioLinkBenchmark
+from train.benchmarks.epsilon.scoring import EpsilonBenchmark
+from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from train.config import TrainSettings, check
 from train.errors import UserError
 from train.factory import build_benchmarks, build_objective, resolve_model_path

@@ -12,8 +12,8 @@ import pytest
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
-from train.benchmarks.idiolink import IdioLinkBenchmark
-from train.benchmarks.semeval2022 import SemEvalBenchmark
+from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
+from train.benchmarks.semeval2022.scoring import SemEvalBenchmark
 from train.data.idiolink import Split, load_split
 from train.data.semeval2022 import PairSplit, SemEvalFiles, read_pairs
 from train.errors import UserError

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tests.tiny_runs import KEY, composed, metrics, resume, train
 from train.benchmarks import BenchmarkResult
-from train.benchmarks.idiolink import IdioLinkBenchmark
+from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from train.config import TrainerSettings, TrainSettings, check
 from train.errors import UserError
 from train.training.checkpoint import TrainerState, checkpoints, verify

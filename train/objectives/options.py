@@ -1,13 +1,32 @@
-"""The section `objective`: one class an objective, told apart by its `name`."""
+"""Options of the objectives: one class each."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from train.config.base import Count, CountFromZero, Factor, Section, Temperature, Text, Weight, as_list
-from train.scores import ExpertsMode, TrainDocumentMode, TrainQueryMode
+from train.declarations.objective import ObjectiveOptions
+from train.declarations.options import (
+    Count,
+    CountFromZero,
+    Factor,
+    Section,
+    Temperature,
+    Text,
+    Weight,
+    as_list,
+)
+from train.scores import (
+    ADMIRE_CV_SPLIT,
+    CV_SPLIT,
+    AStitchSplit,
+    ExpertsMode,
+    TrainDocumentMode,
+    TrainQueryMode,
+    experts_keys,
+)
 
 
 class InfoNCESettings(Section):
@@ -26,7 +45,7 @@ class PositiveWeights(Section):
     sense: Weight
 
 
-class IdioLinkObjectiveSettings(Section):
+class IdioLinkObjectiveSettings(ObjectiveOptions):
     name: Literal["idiolink"]
     split: Text
     query_mode: Annotated[list[TrainQueryMode], BeforeValidator(as_list), Field(min_length=1)]
@@ -44,6 +63,33 @@ class IdioLinkObjectiveSettings(Section):
     positive_weights: PositiveWeights
     plain_usages: list[Literal["literal", "idiomatic", "simplification", "sense"]]
     loss: InfoNCESettings
+
+    @property
+    def fold_split(self) -> str | None:
+        return self.split if self.split == CV_SPLIT else None
+
+    @property
+    def special_texts(self) -> dict[str, str]:
+        masks = any(mode.startswith("masked_") for mode in (*self.query_mode, *self.document_mode))
+        return {"mask": self.mask} if masks else {}
+
+    def check_with(self, settings: Any, section: str = "objective") -> None:
+        trainer, idioms, parts = settings.trainer, self.idioms_per_batch, settings.trainer.accumulation
+        if idioms is not None and trainer.batch_size % idioms:
+            raise ValueError(
+                f"{section}.idioms_per_batch={idioms} idioms cannot have equally many of "
+                f"trainer.batch_size={trainer.batch_size} anchors"
+            )
+        if self.tuples == "batch" and idioms is not None and (idioms % parts or idioms // parts < 2):
+            raise ValueError(
+                f"trainer.accumulation={parts} cuts a batch of {section}.idioms_per_batch={idioms} idioms so "
+                "that a part has no two whole ones, and tuples=batch finds negatives in a part alone: "
+                "choose an accumulation that leaves two idioms or more"
+            )
+        if settings.data.extra and (self.tuples == "released" or not self.documents_as_queries):
+            raise ValueError(_about_extra(settings.data.extra))
+        if self.fold_split and self.tuples == "released":
+            raise ValueError("objective.tuples=released are of the train split, not of a fold's idioms")
 
     @model_validator(mode="after")
     def _one_weight_a_query_mode(self) -> Self:
@@ -119,13 +165,24 @@ class TripletLossSettings(Section):
         return self
 
 
-class AdaptiveTripletSettings(Section):
+def _about_extra(extra: str) -> str:
+    return (
+        f"data.extra={extra} adds sentences that serve as anchors: it needs the objective "
+        "idiolink, documents_as_queries=true, and tuples that are not the released ones"
+    )
+
+
+class AdaptiveTripletSettings(ObjectiveOptions):
     name: Literal["adaptive_triplet"]
     order: Literal["file", "shuffled"]
     groups: Literal["all", "usable"]
     groups_per_expression: Count | None
     one_shot: bool
     loss: TripletLossSettings
+
+    def check_with(self, settings: Any, section: str = "objective") -> None:
+        if section == "objective" and settings.data.extra:
+            raise ValueError(_about_extra(settings.data.extra))
 
     @model_validator(mode="after")
     def _drawn_groups_have_no_order(self) -> Self:
@@ -137,11 +194,23 @@ class AdaptiveTripletSettings(Section):
         return self
 
 
-class JointSettings(Section):
+class JointSettings(ObjectiveOptions):
     name: Literal["joint"]
     proportions: Annotated[dict[str, Factor], Field(min_length=1)]
     idiolink: IdioLinkObjectiveSettings
     adaptive_triplet: AdaptiveTripletSettings
+
+    @property
+    def fold_split(self) -> str | None:
+        return self.idiolink.fold_split
+
+    @property
+    def special_texts(self) -> dict[str, str]:
+        return self.idiolink.special_texts
+
+    def check_with(self, settings: Any, section: str = "objective") -> None:
+        for part in (self.idiolink, self.adaptive_triplet):
+            part.check_with(settings, f"{section}.{part.name}")
 
     @model_validator(mode="after")
     def _known_parts(self) -> Self:
@@ -177,7 +246,9 @@ class ExpertsLossSettings(Section):
 AStitchFile = Literal["train_zero_shot", "train_one_shot", "train_few_shot"]
 
 
-class AdmireObjectiveSettings(Section):
+class AdmireObjectiveSettings(ObjectiveOptions):
+    trains_modules: ClassVar[bool] = True
+
     name: Literal["admire"]
     split: Literal["train", "train_cv"]
     astitch: Annotated[list[AStitchFile], BeforeValidator(as_list), Field(min_length=1)]
@@ -194,6 +265,22 @@ class AdmireObjectiveSettings(Section):
     loss: ExpertsLossSettings
 
     @property
+    def fold_split(self) -> str | None:
+        return self.split if self.split == ADMIRE_CV_SPLIT else None
+
+    @property
+    def special_texts(self) -> dict[str, str]:
+        return {"separator": self.separator}
+
+    def score_keys(self, splits: Callable[[str], Sequence[str]]) -> list[str]:
+        admire = splits("admire")
+        return experts_keys([*admire, *get_args(AStitchSplit)], self.mode) if admire else []
+
+    def check_with(self, settings: Any, section: str = "objective") -> None:  # noqa: ARG002
+        if settings.data.extra:
+            raise ValueError(_about_extra(settings.data.extra))
+
+    @property
     def mode(self) -> ExpertsMode:
         """What the experts' scores are called."""
         return "experts_text" if self.clip.path is None else "experts_image"
@@ -205,9 +292,3 @@ class AdmireObjectiveSettings(Section):
                 "captions=false leaves nothing to rank by without images: name a CLIP model, clip.path="
             )
         return self
-
-
-ObjectiveSettings = Annotated[
-    IdioLinkObjectiveSettings | AdaptiveTripletSettings | AdmireObjectiveSettings | JointSettings,
-    Field(discriminator="name"),
-]

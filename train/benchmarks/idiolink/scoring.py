@@ -11,10 +11,10 @@ from torch import Tensor
 
 from idiomloss.similarity import unit_vectors
 from train.benchmarks import BenchmarkResult
-from train.benchmarks.bm25 import BM25
-from train.benchmarks.multivector import mean_of_best, windows, words_within
+from train.benchmarks.idiolink.bm25 import BM25
+from train.benchmarks.idiolink.diagnosis import Knowledge, rank_scores
+from train.benchmarks.idiolink.multivector import mean_of_best, windows, words_within
 from train.benchmarks.retrieval import ndcg, r_precision, rank_in_parts, recall_at_r
-from train.benchmarks.senses import Knowledge, rank_scores
 from train.data.idiolink import (
     Document,
     Split,
@@ -47,7 +47,7 @@ class IdioLinkBenchmark:
             window of words; `span_late`, each word of the query's span against its best word there.
         window_words: length of a window.
         diagnosis: also say where sense documents rank, what outranks them, and whether the model knows the
-            idioms' meanings, see :mod:`train.benchmarks.senses`.
+            idioms' meanings, see :mod:`train.benchmarks.idiolink.diagnosis`.
 
     Scores are means over queries, under the keys of :mod:`train.scores`; a slice without queries
     has no key. Relevant documents are those of the query's idiom in its meaning; R is their number.

@@ -12,7 +12,7 @@ from scipy.stats import rankdata, wilcoxon
 from torch import Tensor
 
 from train.benchmarks import BenchmarkResult, Distributions
-from train.benchmarks.epsilon_pairs import Array, Block, Measured, Pairs, Unit, block_of, shuffled_differences
+from train.benchmarks.epsilon.pairs import Array, Block, Measured, Pairs, Unit, block_of, shuffled_differences
 from train.data.ncimp import WORDS, Compound, Ncimp
 from train.requests import Request, Role
 from train.scores import EPSILON_CLASSES, EPSILON_WORDS, EpsilonLanguage, epsilon_key

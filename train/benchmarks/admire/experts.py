@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from train.benchmarks import BenchmarkResult
-from train.benchmarks.admire import add_order
+from train.benchmarks.admire.scoring import add_order
 from train.data.admire import ItemSplit
 from train.data.astitch import UsageCorpus
 from train.experts.heads import Experts
@@ -29,7 +29,7 @@ class ExpertsBenchmark:
 
     Args:
         experts: turned to evaluation mode while they score, and back.
-        splits: of items, as :class:`train.benchmarks.admire.AdmireBenchmark` takes them.
+        splits: of items, as :class:`train.benchmarks.admire.scoring.AdmireBenchmark` takes them.
         usages: sentences of AStitchInLanguageModels whose sense is to be told, by split.
 
     References:

@@ -1,0 +1,93 @@
+"""IdioLink: which documents convey what the idiom means in the query? Declared here, scored in `scoring`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+
+from pydantic import BeforeValidator, model_validator
+
+from train.declarations.benchmark import BenchmarkOptions, BenchmarkType, Layout, QueryResult
+from train.declarations.options import Count, Names, as_list
+from train.scores import (
+    IDIOLINK_METRICS,
+    Bm25Mode,
+    MultivectorMode,
+    QueryMode,
+    idiolink_key,
+    idiolink_keys,
+)
+
+_MODES = (*get_args(QueryMode), *get_args(MultivectorMode))
+_BM25 = "bm25_"  # before a mode
+
+
+class IdioLinkBenchmarkOptions(BenchmarkOptions):
+    own_splits: ClassVar[tuple[str, ...]] = ("train", "val", "test")
+    has_others: ClassVar[bool] = True
+
+    name: Literal["idiolink"]
+    split: Names
+    query_modes: list[QueryMode]
+    bm25_modes: list[Bm25Mode]
+    multivector_modes: Annotated[list[MultivectorMode], BeforeValidator(as_list)]
+    window_words: Count
+    diagnosis: bool
+
+    @model_validator(mode="after")
+    def _something_is_scored(self) -> Self:
+        if not (self.query_modes or self.bm25_modes or self.multivector_modes):
+            raise ValueError("query_modes, bm25_modes and multivector_modes are all empty: nothing is scored")
+        return self
+
+    def score_keys(self, splits: Sequence[str]) -> list[str]:
+        return idiolink_keys(splits, [*self.query_modes, *self.bm25_modes, *self.multivector_modes])
+
+
+def _layout(split: str, keys: Sequence[str]) -> Layout:
+    metrics = {"r_precision": "R-Precision", "ndcg@10": "nDCG@10"}
+    wanted = [
+        (mode, metric)
+        for mode in _MODES
+        for metric in metrics
+        if any(idiolink_key(split, m, metric) in keys for m in (mode, f"{_BM25}{mode}"))
+    ]
+    return Layout(
+        f"idiolink-{split}",
+        f"IdioLink, {split}: R-Precision and nDCG@10 in percent",
+        [(mode, metrics[metric]) for mode, metric in wanted],
+        [((), [idiolink_key(split, mode, metric) for mode, metric in wanted])],
+        # BM25 is a model of its own, and the same whatever was trained.
+        constant=[("BM25", [idiolink_key(split, f"{_BM25}{mode}", metric) for mode, metric in wanted])],
+        factor=100.0,
+        digits=2,
+    )
+
+
+def _is_compared(key: str) -> bool:
+    _, *parts = key.split("/")
+    return len(parts) == 3 and parts[2] in IDIOLINK_METRICS and not parts[1].startswith(_BM25)
+
+
+def _read_record(record: Mapping[str, Any]) -> Iterator[QueryResult]:
+    for metric in IDIOLINK_METRICS:
+        key = idiolink_key(record["split"], record["mode"], metric)
+        yield QueryResult(key, record["id"], record["idiom"], value=float(record[metric]))
+
+
+DECLARED = [
+    BenchmarkType(
+        "idiolink",
+        IdioLinkBenchmarkOptions,
+        "train.factory.benchmarks:idiolink_benchmark",
+        title="IdioLink",
+        smaller_is_better=frozenset({"median_rank"}),
+        is_headline=_is_compared,
+        is_compared=_is_compared,
+        is_curve=lambda key: _is_compared(key) and key.endswith("/ndcg@10"),
+        layout=_layout,
+        read_record=_read_record,
+        hub_dataset="Intellexus/IdioLink",
+        hub_task="information-retrieval",
+    )
+]

@@ -1,0 +1,33 @@
+"""The section `objective`, checked as the objective of its `name` declares it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from train.config.benchmarks import located
+from train.declarations.objective import ObjectiveOptions
+from train.declarations.registry import objective_types
+
+
+def _of_its_kind(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    known = objective_types()
+    name = value.get("name")
+    if name not in known:
+        expected = ", ".join(map(repr, known))
+        what = PydanticCustomError(
+            "told", "{told}", {"told": f"name must be one of {expected}, got {name!r}"}
+        )
+        problem = InitErrorDetails(type=what, loc=(), input=name)
+        raise ValidationError.from_exception_data("objective", [problem])
+    try:
+        return known[name].options.model_validate(value)
+    except ValidationError as error:
+        raise ValidationError.from_exception_data("objective", located(error)) from None
+
+
+ObjectiveSettings = Annotated[ObjectiveOptions, BeforeValidator(_of_its_kind)]

@@ -1,0 +1,137 @@
+"""What a benchmark says of itself."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from train.declarations.options import Names, Section
+
+
+class BenchmarkOptions(Section, ABC):
+    """The options of a benchmark, in `conf/benchmark/<name>.yaml`; `name` is among them.
+
+    Attributes:
+        own_splits: those that it has; none where it has no splits at all.
+        has_others: it may also have splits that no other benchmark knows (in a user's own data).
+    """
+
+    own_splits: ClassVar[tuple[str, ...]] = ()
+    has_others: ClassVar[bool] = False
+
+    name: str
+
+    @property
+    def default_splits(self) -> list[str]:
+        """Scored unless `split=` names another one that it has."""
+        return list(dict.fromkeys(getattr(self, "split", ())))
+
+    def score_keys(self, splits: Sequence[str]) -> list[str]:
+        """Every score that it can give on these splits.
+
+        A benchmark that leaves this out is scored all the same, but none of its scores can be monitored.
+        """
+        del splits
+        return []
+
+
+class OptionsWithSplit(BenchmarkOptions):
+    """Options of a benchmark that needs no more than its splits."""
+
+    has_others: ClassVar[bool] = True
+
+    split: Names
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """What a record of a per-query file says of one score.
+
+    Attributes:
+        key: of the score.
+        query: which query, pair or item it is of, unique in the score.
+        cluster: what belongs together in a resample: its idiom, compound or expression.
+        value: the score is the mean of these, …
+        pair: … or Spearman's correlation of these (predicted, gold).
+    """
+
+    key: str
+    query: str
+    cluster: str
+    value: float | None = None
+    pair: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A table of a benchmark's scores: which score stands where.
+
+    Attributes:
+        name: short, for LaTeX labels.
+        title: what it shows, and in which unit.
+        columns: (above, name) of each column; equal names above are one heading.
+        rows: of each model: further labels, and the key of each column.
+        labels: names of the further labels.
+        constant: rows that are the same whatever was trained: their label, and the key of each column.
+        factor, digits: how scores are shown: times `factor`, with so many digits.
+    """
+
+    name: str
+    title: str
+    columns: Sequence[tuple[str, str]]
+    rows: Sequence[tuple[Sequence[str], Sequence[str]]]
+    labels: Sequence[str] = ()
+    constant: Sequence[tuple[str, Sequence[str]]] = ()
+    factor: float = 1.0
+    digits: int = 3
+
+
+def plain_layout(name: str, split: str, keys: Sequence[str]) -> Layout:
+    """A column for each score of a split, for a benchmark that has no layout of its own."""
+    there = [key for key in keys if key.split("/")[:2] == [name, split]]
+    columns = [("", "/".join(key.split("/")[2:])) for key in there]
+    return Layout(f"{name}-{split}", f"{name}, {split}", columns, [((), there)])
+
+
+@dataclass(frozen=True)
+class BenchmarkType:
+    """A benchmark: its options, how it is built, and how its scores are read.
+
+    Attributes:
+        name: first part of its score keys, and its name in `benchmark=[...]`.
+        options: the class of its section.
+        build: (settings, options) → the benchmark, its data read and checked; a function, or
+            "module:function" where the module is heavy.
+        title: for people.
+        has_splits: whether the second part of its keys is a split.
+        smaller_is_better: parts of keys that count errors or ranks; of all other scores more is better.
+        are_facts: its scores are neither good nor bad: a change is shown and not judged.
+        is_headline: whether a score (by its key) stands in the model card.
+        is_compared: whether models are compared by it: no slice or fact, nothing that training cannot change.
+        is_curve: whether it is drawn over the steps of a run.
+        layout: (split, all keys there are) → its table; None for one column a score.
+        read_record: a record of its per-query file → what comparisons need; None where there is nothing to
+            compare query by query. KeyError, TypeError or ValueError for one that is damaged.
+        hub_dataset, hub_task: its data set and kind of task in the Hub's lists.
+    """
+
+    name: str
+    options: type[BenchmarkOptions]
+    build: Callable[[Any, Any], Any] | str
+    title: str = ""
+    has_splits: bool = True
+    smaller_is_better: frozenset[str] = field(default_factory=frozenset)
+    are_facts: bool = False
+    is_headline: Callable[[str], bool] = lambda _: True
+    is_compared: Callable[[str], bool] = lambda _: True
+    is_curve: Callable[[str], bool] = lambda _: True
+    layout: Callable[[str, Sequence[str]], Layout] | None = None
+    read_record: Callable[[Mapping[str, Any]], Iterable[QueryResult]] | None = None
+    hub_dataset: str = ""
+    hub_task: str = "feature-extraction"
+
+    def table(self, split: str, keys: Sequence[str]) -> Layout:
+        """The layout of its scores on a split ("" where it has none)."""
+        return self.layout(split, keys) if self.layout else plain_layout(self.name, split, keys)

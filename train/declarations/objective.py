@@ -1,0 +1,71 @@
+"""What an objective says of itself."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from train.declarations.options import Section
+
+
+class ObjectiveOptions(Section, ABC):
+    """The options of an objective, in `conf/objective/<name>.yaml`; `name` is among them.
+
+    Attributes:
+        trains_modules: whether it trains anything beside the encoder.
+    """
+
+    trains_modules: ClassVar[bool] = False
+
+    name: str
+
+    @property
+    def fold_split(self) -> str | None:
+        """The split that it trains on, where that is a fold of cross-validation."""
+        return None
+
+    @property
+    def special_texts(self) -> dict[str, str]:
+        """Option → what it puts into texts: in square brackets, it must be a token of the model."""
+        return {}
+
+    def score_keys(self, splits: Callable[[str], Sequence[str]]) -> list[str]:
+        """Scores of what it trains beside the encoder.
+
+        Args:
+            splits: benchmark → those that are scored; none where the benchmark is left out.
+        """
+        del splits
+        return []
+
+    def check_with(self, settings: Any, section: str = "objective") -> None:
+        """What must fit together with the rest of the configuration.
+
+        Args:
+            settings: :class:`train.config.TrainSettings`.
+            section: where the options stand, as they are part of a joint objective's.
+
+        Raises:
+            ValueError: saying which options do not.
+        """
+
+
+@dataclass(frozen=True)
+class ObjectiveType:
+    """An objective: its options, how it is built, and what it trains on.
+
+    Attributes:
+        name: in `objective.name`.
+        options: the class of its section.
+        build: (settings, options) → the objective, its data read and checked; a function, or
+            "module:function" where the module is heavy.
+        datasets: a run's section `objective` → names of the data sets that it trains on, for the licence and
+            the card. None: nothing is known of them, and no licence is concluded.
+    """
+
+    name: str
+    options: type[ObjectiveOptions]
+    build: Callable[[Any, Any], Any] | str
+    datasets: Callable[[Mapping[str, Any]], Sequence[str]] | None = None

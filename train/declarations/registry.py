@@ -1,0 +1,121 @@
+"""Benchmarks, objectives and data sets by name: ours, and those of the user's own packages."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from train.declarations.benchmark import BenchmarkOptions, BenchmarkType
+from train.declarations.dataset import DatasetType
+from train.declarations.objective import ObjectiveType
+from train.errors import UserError
+
+Declaration = BenchmarkType | ObjectiveType | DatasetType
+
+# Modules with a list DECLARED each. They import nothing heavy.
+_OURS = (
+    "train.data.datasets",
+    "train.benchmarks.idiolink",
+    "train.benchmarks.semeval2022",
+    "train.benchmarks.epsilon",
+    "train.benchmarks.admire",
+    "train.objectives.declared",
+)
+_added: dict[str, list[Declaration]] = {}  # by module
+
+
+@cache
+def _ours() -> list[Declaration]:
+    return [one for module in _OURS for one in importlib.import_module(module).DECLARED]
+
+
+def _all() -> list[Declaration]:
+    return [*_ours(), *(one for of_module in _added.values() for one in of_module)]
+
+
+def benchmark_types() -> dict[str, BenchmarkType]:
+    """All benchmarks by name, ours first."""
+    return {one.name: one for one in _all() if isinstance(one, BenchmarkType)}
+
+
+def objective_types() -> dict[str, ObjectiveType]:
+    """All objectives by name, ours first."""
+    return {one.name: one for one in _all() if isinstance(one, ObjectiveType)}
+
+
+def dataset_types() -> dict[str, DatasetType]:
+    """All data sets by name, ours first."""
+    return {one.name: one for one in _all() if isinstance(one, DatasetType)}
+
+
+def benchmark_type(name: str) -> BenchmarkType:
+    """A benchmark by name; one that is not known here (of somebody's own package) as a plain one."""
+    known = benchmark_types().get(name)
+    return known or BenchmarkType(name, BenchmarkOptions, _unknown, title=name)
+
+
+def benchmark_of(key: str) -> BenchmarkType:
+    """The benchmark that a score is of."""
+    return benchmark_type(key.partition("/")[0])
+
+
+def split_of(key: str) -> str:
+    """The split that a score is of; "" where its benchmark has none."""
+    return key.split("/")[1] if benchmark_of(key).has_splits and "/" in key else ""
+
+
+def smaller_is_better(key: str) -> bool:
+    """Whether a score counts errors or ranks; of all others the greater is the better."""
+    return not benchmark_of(key).smaller_is_better.isdisjoint(key.split("/"))
+
+
+def is_place(option: str) -> bool:
+    """Whether an option says where a data set lies, which makes no other run."""
+    return any(option == dataset.setting for dataset in dataset_types().values())
+
+
+def load_extensions(modules: Sequence[str]) -> None:
+    """Import the user's own modules, and take up what each has in its list `DECLARED`.
+
+    Raises:
+        UserError: if a module is not there, has no such list, or declares what there is already.
+    """
+    for module in modules:
+        if module in _added:
+            continue
+        try:
+            imported = importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+                raise  # it is there, and imports something that is not
+            raise UserError(
+                f"extensions: there is no module {module}. It must be installed, or lie where the command is "
+                "started (or in PYTHONPATH)"
+            ) from None
+        declared = getattr(imported, "DECLARED", None)
+        if not isinstance(declared, list | tuple) or not all(isinstance(d, Declaration) for d in declared):
+            raise UserError(
+                f"extensions: {module} has no list DECLARED of BenchmarkType, ObjectiveType or DatasetType"
+            )
+        names = {(type(one), one.name) for one in _all()}
+        for one in declared:
+            if (type(one), one.name) in names:
+                raise UserError(
+                    f"extensions: {module} declares {one.name}, which there is already: rename it"
+                )
+        _added[module] = list(declared)
+
+
+def resolve(build: Callable[[Any, Any], Any] | str) -> Callable[[Any, Any], Any]:
+    """A declaration's builder."""
+    if not isinstance(build, str):
+        return build
+    module, _, name = build.partition(":")
+    builder: Callable[[Any, Any], Any] = getattr(importlib.import_module(module), name)
+    return builder
+
+
+def _unknown(_settings: Any, options: Any) -> Any:
+    raise UserError(f"benchmark {options.name} is not known: name its module with extensions=[<module>]")
