@@ -32,8 +32,8 @@ def check(kind: type[Section], config: dict[str, Any], *, section: str = "") -> 
                 text = "there is no such option"
             elif e["type"] == "value_error":
                 text = str(e["ctx"]["error"])
-            elif e["type"] == "union_tag_invalid":
-                text = f"name must be one of {e['ctx']['expected_tags']}, got {e['ctx']['tag']!r}"
+            elif e["type"] == "told":  # of a section that was checked by itself
+                text = e["msg"]
             elif e["type"] == "literal_error":
                 text = f"must be one of {e['ctx']['expected']}, got {e['input']!r}"
             else:
@@ -61,13 +61,11 @@ def _of_branches(texts: list[str]) -> list[str]:
 
 def _option(place: tuple[int | str, ...], config: dict[str, Any]) -> list[str]:
     """The option's name, part by part, without what of the place is pydantic's: branches of a union, such as
-    `list[str]`, and as which objective it was checked.
+    `list[str]`.
     """
     names: list[str] = []
     value: Any = config
-    for number, part in enumerate(place):
-        if place[0] == "objective" and number == 1:
-            continue
+    for part in place:
         if not isinstance(value, dict) or not isinstance(part, str) or part == "[key]":
             break
         names.append(part)
