@@ -143,7 +143,7 @@ def saved_config(
 
 
 def may_change(key: str) -> bool:
-    """Whether an option may have another value when a run, or a search, is gone on with."""
+    """Whether an option may have another value when a run, or a search, is resumed."""
     return key in _MAY_CHANGE or key.partition(".")[0] == "tracking"
 
 
