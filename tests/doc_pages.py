@@ -10,7 +10,7 @@ from tests.programs import ROOT
 
 PAGES = [
     *(ROOT / name for name in ("README.md", "RESULTS.md", "CONTRIBUTING.md", "CHANGELOG.md")),
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 _FILE = re.compile(r"^`([\w./]+)`:\n\n((?:```\w+\n.*?```\n\s*)+)", flags=re.DOTALL | re.MULTILINE)
 _INLINE = re.compile(r"(?<!`)`([^`]+)`(?!`)")

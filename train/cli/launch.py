@@ -32,7 +32,7 @@ from train.io.files import write_text
 from train.io.text import printable
 from train.sweeps.sweeper import register
 
-_AFTER_THE_FIRST = 5  # seconds: whose error came first, or is all processes' own, is said alone
+_AFTER_THE_FIRST = 5  # seconds that a process waits, so that an error which all of them have is printed once
 _INTERRUPTED = 130  # exit status, as of a shell command that Ctrl-C ended
 _TRACEBACKS = "HYDRA_FULL_ERROR"
 

@@ -46,7 +46,7 @@ class Placement:
         """Padded tokens a forward pass that keep this device busy without waste.
 
         On a CPU short passes of equal length are fastest (less padding, and activations stay in its
-        caches; measured with MiniLM, RESULTS.md); a GPU wants long ones.
+        caches; measured with MiniLM, docs/results/speed.md); a GPU wants long ones.
         """
         if self.device == "cpu":
             return 512 if self.precision == "fp32" else 2048

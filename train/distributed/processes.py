@@ -40,7 +40,7 @@ class PeerError(UserError):
 
 @dataclass(frozen=True)
 class Processes:
-    """Which process this is, and what all of them do together; alone, everything is as it would be anyway.
+    """Which process this is, and what all of them do together; a single process skips the communication.
 
     Each method must be called by all processes, in the same order.
 

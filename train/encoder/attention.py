@@ -1,7 +1,7 @@
 """Attention of short texts on a CPU: two plain matrix products, where PyTorch's fused kernel is slow.
 
 The fused kernel is made for long texts. Of sentences its backward pass alone is 30% of a small model's
-training step in bfloat16 (PyTorch 2.13, no dropout; RESULTS.md has the figures).
+training step in bfloat16 (PyTorch 2.13, no dropout; docs/results/speed.md has the figures).
 """
 
 from __future__ import annotations

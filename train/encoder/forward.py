@@ -51,7 +51,7 @@ class Pass(NamedTuple):
         return len(self.texts) if self.requests else 0
 
     def for_company(self) -> Pass:
-        """A short pass of which nothing is asked: its gradient is zero."""
+        """A short pass whose output nobody uses, where a process has one too few; its gradient is zero."""
         return Pass([self.texts[-1]], [0], [], [], [0])
 
 
