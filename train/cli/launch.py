@@ -23,7 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from train.cli.arguments import follower_arguments, is_unnamed_sweep, quoted, rewrite_arguments
 from train.cli.folders import new_sweep_folder, remove_unused_folder, run_folder_path
-from train.cli.start import started
+from train.cli.start import remember, started
 from train.config.compose import CONF, config_names, explained, register_resolvers
 from train.config.credentials import refuse_values
 from train.distributed.processes import has_peers, is_lost_peer, rank_of_launch
@@ -53,7 +53,7 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
 
     def run(config: DictConfig) -> Any:
         _register()  # again, where a launcher runs the job in a process of its own
-        started.config = config
+        remember(config)  # by a function: a launcher may have sent this one a copy of what it knew
         is_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
         try:
             resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)

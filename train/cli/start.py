@@ -27,3 +27,8 @@ class Start:
 
 
 started = Start()
+
+
+def remember(config: DictConfig) -> None:
+    """The configuration of the run that starts, in whatever process a launcher runs it."""
+    started.config = config

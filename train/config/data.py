@@ -27,7 +27,7 @@ class DataSettings(Section):
             if name not in known:
                 raise ValueError(f"there is no option data.{name}; data sets: {', '.join(sorted(known))}")
             if value is not None and not (isinstance(value, str) and value.strip()):
-                raise ValueError(f"data.{name} must be a folder or file, got {value!r}")
+                raise ValueError(f"data.{name}: must not be empty, but a folder or file, got {value!r}")
         return self
 
     @model_validator(mode="after")

@@ -17,7 +17,7 @@ def _of_its_kind(value: Any) -> Any:
         return value
     known = objective_types()
     name = value.get("name")
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         expected = ", ".join(map(repr, known))
         what = PydanticCustomError(
             "told", "{told}", {"told": f"name must be one of {expected}, got {name!r}"}

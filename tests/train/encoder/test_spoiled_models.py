@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from train import loading
+from train.encoder import loading
 from train.encoder.encoder import Encoder
 from train.errors import UserError
 

@@ -71,8 +71,11 @@ def made(tmp_path_factory: pytest.TempPathFactory, options: list[str]) -> Path:
 
 @pytest.fixture
 def finished(made: Path, tmp_path: Path) -> Path:
-    """A copy of it to do anything to."""
-    return Path(shutil.copytree(made, tmp_path / "run"))
+    """A copy of it to do anything to; its checkpoints do not keep what it was configured with."""
+    folder = Path(shutil.copytree(made, tmp_path / "run"))
+    for record in folder.glob("step_*/record.json"):
+        record.unlink()
+    return folder
 
 
 def asked(checkpoint: Path, **options: Any) -> PushSettings:

@@ -22,6 +22,7 @@ from train.__main__ import main
 from train.config import TrainSettings
 from train.config.compose import config_names
 from train.errors import Pruned
+from train.runs.folder import RunFolder
 from train.sweeps.study import outcome_of
 from train.sweeps.trial import TrialReport
 
@@ -62,9 +63,13 @@ class FakeRuns:
         settings: TrainSettings,
         config: dict[str, Any],  # noqa: ARG002
         experiment: str,  # noqa: ARG002
-        folder: Path,
+        run: RunFolder,
+        *,
+        record_start: Any = None,  # noqa: ARG002
         on_scores: Callable[[dict[str, float]], None] | None = None,
     ) -> float:
+        folder = run.path
+        folder.mkdir(parents=True, exist_ok=True)
         assert not (folder / "run.json").exists()  # no two jobs share a folder
         rate = settings.trainer.learning_rate
         self.rates.append(rate)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.tiny_runs import assert_same_run, at_loss, resume, train
 from train.encoder.encoder import Encoder
@@ -182,7 +183,9 @@ def test_an_option_that_changed_on_the_disk_is_what_it_was(
     folder = copied(whole, tmp_path / "run")
     shutil.rmtree(folder / "step_6")
     text = (folder / "config.yaml").read_text()
-    (folder / "config.yaml").write_text(text.replace("temperature: 0.05", "temperature: 0.01"))
+    changed = yaml.safe_load(text)
+    changed["objective"]["loss"]["temperature"] *= 2
+    (folder / "config.yaml").write_text(yaml.safe_dump(changed, sort_keys=False))
     record = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps(record | {"seed": 3, "data": {"x": "y"}}))
     resume(folder)

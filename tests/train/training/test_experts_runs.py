@@ -80,7 +80,7 @@ def test_what_a_run_leaves_and_reloads(tmp_path: Path, experts_options: list[str
         *("caption", "caption_span", "experts_text", "experts_text_gold_sense")
     }
     (saved / "experts.safetensors").write_bytes(b"")
-    with pytest.raises(UserError, match="the experts saved there cannot be loaded"):
+    with pytest.raises(UserError, match=r"experts\.safetensors: cannot be loaded"):
         evaluated(tmp_path / "run", *FOLD)
 
 
