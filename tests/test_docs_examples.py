@@ -1,66 +1,117 @@
-"""The worked examples of docs/ (adding a loss, adding a benchmark), put into a copy of the project."""
+"""The worked examples of docs/: a user's own package brings a loss, a benchmark and data."""
 
 from __future__ import annotations
 
 import json
-import shutil
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.doc_pages import page_files, put_into
 from tests.programs import ROOT
 
-# In one process: importing the libraries is most of the time.
-SCRIPT = """
-import sys
-from pathlib import Path
-import pytest
-if pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "tests"]):
-    sys.exit("the examples' tests fail")
-import train
-assert Path(train.__file__).is_relative_to(Path.cwd())
-from train.config.compose import compose_config
-from train.evaluate import run as evaluate
-from train.recipes.fine_tune import fine_tune
-from train.runs.folder import RunFolder
-from train.config import TrainSettings, check
-model = ["data=sample", "device=cpu", "model=pretrained", f"model.path={sys.argv[1]}"]
-config = compose_config(
-    "config", "+experiment=contrast", *model, "benchmark=[semeval2022,rewording]", "trainer.max_steps=2",
-    "eval.every=end",
-)
-fine_tune(check(TrainSettings, config), config, "contrast", RunFolder(Path("run")))
-evaluate(compose_config("evaluate", "benchmark=[rewording]", *model, "output=scores.json"))
-"""
+CONF = ("--config-dir", "my_idioms/conf")
+OWN = "extensions=[my_idioms.rewording,my_idioms.contrast]"
 
 
-def test_they_train_and_score_as_they_stand(tmp_path: Path, tiny_path: Path) -> None:
-    for folder in ("train", "idiomloss", "conf"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder outside of the project with what the pages show."""
+    folder = tmp_path_factory.mktemp("extension")
     touched = [
         path
         for page in ("adding-a-loss", "adding-a-benchmark")
-        for path in put_into(tmp_path, page_files(ROOT / "docs" / f"{page}.md"))
+        for path in put_into(folder, page_files(ROOT / "docs" / f"{page}.md"))
     ]
-    (tmp_path / "run").mkdir()
-
-    def python(*arguments: str) -> None:
-        done = subprocess.run(
-            [sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-
     code = sorted({str(path) for path in touched if path.suffix == ".py"})
-    assert len(code) > 10
-    python("-m", "ruff", "check", *code)
-    python("-m", "ruff", "format", "--check", *code)
-    python("-c", SCRIPT, str(tiny_path))
-    trained = json.loads((tmp_path / "run" / "scores.json").read_text(encoding="utf-8"))
+    assert len(code) == 5
+    settings = ("--config", str(ROOT / "pyproject.toml"), "--config", f'src=["{ROOT}", "{folder}"]')
+    for command in (("check",), ("format", "--check")):
+        python(folder, "-m", "ruff", *command, *settings, *code)
+    return folder
+
+
+def python(folder: Path, *arguments: str, status: int = 0) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_their_tests_pass(package: Path) -> None:
+    python(package, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "tests")
+
+
+@pytest.mark.slow
+def test_a_users_own_package_trains_scores_and_reports(package: Path, tiny_path: Path) -> None:
+    """With the same checks, tables, comparisons and card as what comes with the project."""
+    model = ("data=sample", "device=cpu", f"model={tiny_path}", "data.rewording=rewordings")
+    python(
+        package,
+        *("-m", "train", *CONF, "+experiment=contrast", OWN, *model, "benchmark=[semeval2022,rewording]"),
+        *("trainer.max_steps=2", "eval.every=1", "trainer.monitor=rewording/val/accuracy", "run_dir=run"),
+    )
+    run = package / "run"
+    trained = json.loads((run / "scores.json").read_text(encoding="utf-8"))
     for scores in (trained["scores"], trained["baseline"]):
         assert 0 <= scores["rewording/val/accuracy"] <= 1
-    steps = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert any(path.endswith("rewordings/val.csv") for path in trained["meta"]["files"])
+    steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [s["step"] for s in steps if "loss" in s] == [1, 2]
-    scored = json.loads((tmp_path / "scores.json").read_text(encoding="utf-8"))
+    card = (run / "best" / "README.md").read_text(encoding="utf-8")
+    assert "rewording/val/accuracy" in card
+    assert "rewording" in (run / "report.html").read_text(encoding="utf-8")
+    python(package, "-m", "train", "resume=run")  # by its own record
+    said = python(package, "-m", "train.report", "run", "extensions=my_idioms.rewording", "output=own")
+    assert "by each query" not in said
+    table = (package / "own" / "table.md").read_text(encoding="utf-8")
+    assert "rewording, val" in table
+    compared = (package / "own" / "table.csv").read_text(encoding="utf-8")
+    assert "rewording/val/accuracy" in compared
+    python(package, "-m", "train.report", "run", "output=plain")  # who does not have the package
+    assert "rewording, val" in (package / "plain" / "table.md").read_text(encoding="utf-8")
+
+
+def test_an_evaluation_scores_it(package: Path, tiny_path: Path) -> None:
+    python(
+        package,
+        *("-m", "train.evaluate", *CONF, "extensions=[my_idioms.rewording]", "benchmark=[rewording]"),
+        *("data.rewording=rewordings", f"model={tiny_path}", "device=cpu", "output=scores.json"),
+    )
+    scored = json.loads((package / "scores.json").read_text(encoding="utf-8"))
     assert list(scored["scores"]) == ["rewording/val/accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("trainer.monitor=rewording/val/acuracy",), ("rewording/val/acuracy", "rewording/val/accuracy")),
+        (("benchmark.rewording.splits=val",), ("benchmark.rewording.splits",)),
+        (("benchmark.rewording.split=[]",), ("benchmark.rewording.split",)),
+        (("data.rewording=nowhere",), ("data.rewording", "nowhere")),
+        (("objective.loss.temperature=0",), ("objective.loss.temperature",)),
+        (("extensions=[no_such_module]",), ("extensions", "no_such_module")),
+        (("extensions=[json]",), ("extensions", "json", "DECLARED")),
+    ],
+)
+def test_a_slip_is_named(
+    package: Path, tiny_path: Path, options: tuple[str, ...], named: tuple[str, ...]
+) -> None:
+    given = [
+        *(OWN, "data=sample", f"model={tiny_path}", "device=cpu", "data.rewording=rewordings"),
+        "benchmark=[semeval2022,rewording]",
+    ]
+    replaced = {option.partition("=")[0] for option in options}
+    kept = [option for option in given if option.partition("=")[0] not in replaced]
+    said = python(package, "-m", "train", *CONF, "+experiment=contrast", *kept, *options, status=2)
+    assert all(part in said for part in named), said
+    assert "Traceback" not in said

@@ -21,9 +21,10 @@ output=<folder>     where report.html and table.md, .csv, .tex go; by default th
                     runs <the folder they share>/report
 against=<folder>    compare every other group with this run's group, query by query; by default with the first
 group=seeds|none    none: each run by itself
-scores=main|all     all: print every score, not the papers' tables alone (files always have all)"""
+scores=main|all     all: print every score, not the papers' tables alone (files always have all)
+extensions=<module>[,<module>…]  modules of your own that bring benchmarks of these runs"""
 
-_OPTIONS = ("output", "against", "group", "scores")
+_OPTIONS = ("output", "against", "group", "scores", "extensions")
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Arguments:
     against: Path | None
     by_seed: bool
     all_scores: bool
+    extensions: list[str]
 
 
 def parse(arguments: Sequence[str]) -> Arguments:
@@ -61,7 +63,9 @@ def parse(arguments: Sequence[str]) -> Arguments:
     output, against = (
         Path(options[k]).expanduser() if options.get(k) else None for k in ("output", "against")
     )
-    return Arguments(folders, output, against, options["group"] == "seeds", options["scores"] == "all")
+    extensions = [name for name in options.get("extensions", "").strip("[]").split(",") if name]
+    by_seed, all_scores = options["group"] == "seeds", options["scores"] == "all"
+    return Arguments(folders, output, against, by_seed, all_scores, extensions)
 
 
 def report(arguments: Arguments) -> Path:
@@ -74,6 +78,7 @@ def report(arguments: Arguments) -> Path:
         UserError: if there is nothing to report, or the files cannot be written.
     """
     # Scipy and pydantic take a second: not for --help and slips.
+    from train.declarations.registry import load_extensions
     from train.io.files import write_text
     from train.reports.compare import compare_groups, compare_to_untrained, paired_notes
     from train.reports.groups import data_notes, group_runs
@@ -83,6 +88,7 @@ def report(arguments: Arguments) -> Path:
     from train.reports.terminal import print_notes, print_paired, print_scores, print_table
     from train.reports.text import as_markdown
 
+    load_extensions(arguments.extensions)
     named = [*arguments.folders, *([arguments.against] if arguments.against else [])]
     paths, notes = find_runs(named)
     runs = read_runs(paths)
