@@ -4,11 +4,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
 from train.requests import Request
+
+SpecialToken = Literal["mask", "separator"]
 
 
 @dataclass(frozen=True)
@@ -96,8 +98,18 @@ class PartlyPretrained(Protocol):
         ...
 
 
+@runtime_checkable
+class UsesSpecialTokens(Protocol):
+    """An objective that puts special tokens of the model among the words that it embeds."""
+
+    @property
+    def special_tokens(self) -> Mapping[SpecialToken, str]:
+        """These tokens, or plain words for them, by what they stand for."""
+        ...
+
+
 class Objective(Protocol):
-    """A training objective.
+    """A training objective. What some have beside this is in :class:`UsesSpecialTokens`.
 
     Everything drawn is a function of the seed and the epoch, so a run that goes on from a checkpoint
     draws what an uninterrupted one would have drawn.
