@@ -63,6 +63,31 @@ def test_memory_is_flat_from_64_to_4096_anchors(tiny: Encoder, monkeypatch: pyte
     assert peak_of_step(tiny, 512, caching=False, monkeypatch=monkeypatch) > 6 * small
 
 
+@pytest.mark.parametrize("caching", [False, True])
+def test_embeddings_carry_their_own_gradient_back(tiny: Encoder, caching: bool) -> None:
+    """In any order, whatever else was embedded since."""
+    accelerator, processes = start_processes(place("cpu", "fp32"))
+    embed = TrainableEmbedder(tiny, accelerator, processes, seed=1, caching=caching)
+    requests = [[Request("He broke the ice.")], [Request("Rain fell all day long."), Request("It rained.")]]
+
+    def gradient() -> torch.Tensor:
+        found = tiny.transformer.get_parameter("encoder.layer.0.output.dense.weight").grad
+        assert found is not None
+        tiny.zero_grad()
+        return found.clone()
+
+    expected = []
+    for step, some in enumerate(requests):
+        embedded = embed(some, step)
+        embedded.backward(embedded.rows.square().sum() * (step + 1) + embedded.rows.sum())
+        expected.append(gradient())
+    first, second = (embed(some, step) for step, some in enumerate(requests))
+    second.backward(second.rows.square().sum() * 2 + second.rows.sum())
+    assert torch.equal(gradient(), expected[1])
+    first.backward(first.rows.square().sum() + first.rows.sum())
+    assert torch.equal(gradient(), expected[0])
+
+
 def test_a_run_with_caching_is_the_run_without(tmp_path: Path, options: list[str]) -> None:
     """Dropout is replayed: losses and weights differ by rounding alone."""
     own = [*options, "model.tokens_per_forward=128"]
