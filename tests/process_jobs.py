@@ -18,7 +18,7 @@ from tests.tiny_families import CORPUS
 from tests.tiny_runs import composed, resume, train
 from train.config import EvaluateSettings, TrainSettings, check
 from train.distributed.device import place, start_processes
-from train.distributed.sharding import local, shard
+from train.distributed.sharding import local_shard, shard
 from train.encoder.encoder import Encoder
 from train.errors import UserError
 from train.evaluation.suite import Suite
@@ -26,7 +26,7 @@ from train.factory import build_encoder, build_objective
 from train.objectives import StepLog
 from train.recipes.evaluate import zero_shot
 from train.requests import Request
-from train.training.embedder import TrainedEmbeddings
+from train.training.embedder import TrainableEmbedder
 from train.training.setup import Gradients, parameter_groups
 
 # What accelerate makes of an `fsdp_config`; it does so for GPUs alone.
@@ -48,7 +48,7 @@ def gradients(options: list[str], output: str, *, caching: bool = False, sharded
         assert processes.sharding is not None
         shard(encoder, encoder.transformer, processes.sharding, processes.count)
     torch.manual_seed(processes.rank)  # what comes before a step must not matter
-    embed = TrainedEmbeddings(encoder, accelerator, processes, seed=1, caching=caching)
+    embed = TrainableEmbedder(encoder, accelerator, processes, seed=1, caching=caching)
     parameter_groups(encoder, objective.modules, settings.trainer)
     named = {**dict(encoder.named_parameters()), **dict(objective.modules.named_parameters())}
     kept: dict[str, torch.Tensor] = {}
@@ -56,8 +56,9 @@ def gradients(options: list[str], output: str, *, caching: bool = False, sharded
         log = StepLog()
         for micro, anchors in enumerate(shards):
             batch = objective.batch(0, anchors)
-            result = objective.loss(embed(batch.requests, step, micro), batch)
-            embed.backward(result.loss / len(shards))
+            embedded = embed(batch.requests, step, micro)
+            result = objective.loss(embedded.rows, batch)
+            embedded.backward(result.loss / len(shards))
             log.add(result)
         processes.sum_gradients(encoder.parameters())
         processes.sum_gradients(objective.modules.parameters(), divide=True)
@@ -86,14 +87,14 @@ def families(folders: list[str]) -> None:
             whole = dict(encoder.named_parameters())
             if is_sharded:
                 shard(encoder, encoder.transformer, processes.sharding, processes.count)
-            embed = TrainedEmbeddings(encoder, accelerator, processes, seed=1)
-            embeddings = embed(requests, 0)
-            weights = torch.linspace(-1, 1, embeddings.numel()).view_as(embeddings)
-            embed.backward((embeddings * weights).sum())
+            embed = TrainableEmbedder(encoder, accelerator, processes, seed=1)
+            embedded = embed(requests, 0)
+            weights = torch.linspace(-1, 1, embedded.rows.numel()).view_as(embedded.rows)
+            embedded.backward((embedded.rows * weights).sum())
             processes.sum_gradients(encoder.parameters())
             gradients = {name: p.grad for name, p in encoder.named_parameters()}
             found.append({n: g.full_tensor() if isinstance(g, DTensor) else g for n, g in gradients.items()})
-        assert sum(local(p).numel() for p in encoder.parameters()) < 0.7 * sum(
+        assert sum(local_shard(p).numel() for p in encoder.parameters()) < 0.7 * sum(
             p.numel() for p in whole.values()
         ), folder
         scale = max(float(g.norm()) for g in found[0].values() if g is not None)
@@ -168,7 +169,7 @@ def harmed_run(
 
 
 def _stop_in(step: int) -> None:
-    real, steps = Gradients.gathered_and_clipped, 0
+    real, steps = Gradients.reduce_and_clip, 0
 
     def watched(gradients: Gradients) -> float:
         nonlocal steps
@@ -177,7 +178,7 @@ def _stop_in(step: int) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
         return real(gradients)
 
-    Gradients.gathered_and_clipped = watched  # type: ignore[assignment,method-assign]
+    Gradients.reduce_and_clip = watched  # type: ignore[assignment,method-assign]
 
 
 def _kill_after(seconds: float) -> None:

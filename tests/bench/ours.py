@@ -15,6 +15,7 @@ from train.encoder.encoder import Encoder
 from train.evaluation.suite import Scorecard, Suite
 from train.factory import build_benchmarks, build_encoder, build_objective
 from train.runs.folder import RunFolder
+from train.training.context import TrainingContext
 from train.training.loop import train_loop
 from train.training.regularization import Retention
 
@@ -69,18 +70,19 @@ def _train(settings: TrainSettings, encoder: Encoder, suite: _TimedSuite) -> Mea
     with tempfile.TemporaryDirectory() as folder:
         run_folder = _TimedFolder(Path(folder), steps)
         run_folder.start({}, experiment="bench")
-        train_loop(
-            Retention(encoder),
-            objective,
-            suite,
-            accelerator,
-            processes,
-            run_folder,
-            settings.trainer,
-            settings.eval,
+        context = TrainingContext(
+            retention=Retention(encoder),
+            objective=objective,
+            suite=suite,
+            accelerator=accelerator,
+            processes=processes,
+            run=run_folder,
+            trainer=settings.trainer,
+            evaluation=settings.eval,
             seed=settings.seed,
             card="",
         )
+        train_loop(context)
         lines = run_folder.metrics()
     losses = [line["loss"] for line in lines if "loss" in line]
     (scores,) = (line["scores"] for line in lines if "scores" in line)

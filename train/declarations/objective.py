@@ -26,11 +26,6 @@ class ObjectiveOptions(Section, ABC):
         """The split that it trains on, where that is a fold of cross-validation."""
         return None
 
-    @property
-    def special_texts(self) -> dict[str, str]:
-        """Option → what it puts into texts: in square brackets, it must be a token of the model."""
-        return {}
-
     def score_keys(self, splits: Callable[[str], Sequence[str]]) -> list[str]:
         """Scores of what it trains beside the encoder.
 

@@ -1,4 +1,4 @@
-"""Device, precision and processes: decided here, once, with the reason."""
+"""Device, precision and processes: chosen here, once, with the reason."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass(frozen=True)
 class Placement:
-    """Where and in which arithmetic a model runs. Weights are float32 in every case.
+    """The device and precision a model runs in. Weights are always float32.
 
     Attributes:
         device: `cpu`, `cuda` or `mps`.
@@ -43,10 +43,10 @@ class Placement:
 
     @property
     def tokens_per_forward(self) -> int:
-        """Padded tokens a forward pass that keep this device busy without waste.
+        """Padded tokens per forward pass that keep this device busy without waste.
 
-        On a CPU short passes of equal length are fastest (less padding, and activations stay in its
-        caches; measured with MiniLM, docs/results/speed.md); a GPU wants long ones.
+        On a CPU short passes are fastest (less padding, and the activations stay in its caches; measured
+        with MiniLM, docs/results/speed.md); a GPU needs long ones.
         """
         if self.device == "cpu":
             return 512 if self.precision == "fp32" else 2048
@@ -57,7 +57,7 @@ def place(device: str, precision: str) -> Placement:
     """Resolve `auto`.
 
     Raises:
-        UserError: if the device is not there, or cannot compute in the precision asked for.
+        UserError: if the device is not available, or does not support the requested precision.
     """
     available = {
         "cuda": torch.cuda.is_available(),
@@ -65,19 +65,19 @@ def place(device: str, precision: str) -> Placement:
         "cpu": True,
     }
     if device == "auto":
-        device = next(name for name, there in available.items() if there)
-        why = f"device {device}: the best here"
+        device = next(name for name, is_there in available.items() if is_there)
+        why = f"device {device}: the fastest available"
     elif not available[device]:
-        there = ", ".join(name for name, is_there in available.items() if is_there)
-        raise UserError(f"device={device} is not available on this machine (available: {there})")
+        names = ", ".join(name for name, is_there in available.items() if is_there)
+        raise UserError(f"device={device} is not available on this machine (available: {names})")
     else:
-        why = f"device {device}: as asked"
+        why = f"device {device}: as requested"
 
     bf16 = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     if precision == "auto":
         chosen: Precision = "bf16" if bf16 else "fp32"
         why += f"; precision {chosen}: " + (
-            "the GPU has it" if bf16 else "exact; whether a lower one is faster depends on the processor"
+            "the GPU supports it" if bf16 else "exact; on some processors bf16 is faster"
         )
     elif precision == "fp16" and device == "cpu":
         raise UserError("precision=fp16 is not for the CPU; use precision=fp32 or bf16")
@@ -86,39 +86,40 @@ def place(device: str, precision: str) -> Placement:
     else:
         assert precision in ("fp32", "bf16", "fp16")
         chosen = precision  # type: ignore[assignment]
-        why += f"; precision {precision}: as asked"
+        why += f"; precision {precision}: as requested"
     return Placement(device, chosen, why)
 
 
 _SUPPORTED = ("NO", "MULTI_CPU", "MULTI_GPU")
-_PATIENCE = timedelta(hours=2)  # of a process that waits for another, say while that downloads or scores
+_TIMEOUT = timedelta(hours=2)  # of a process that waits for another, which may be downloading or scoring
 
 
 def start_processes(placement: Placement) -> tuple[Accelerator, Processes]:
-    """This process' place among those of the launch, and accelerate's view of device and precision.
+    """Accelerate set up for this device and precision, and this process' rank in the launch.
 
     Raises:
-        UserError: if the launch asks for a way of distributing that is not supported.
+        UserError: if the launch asks for a kind of distributed training that is not supported.
     """
     if placement.device == "cpu":
         keep_freed_memory()
     sharding = sharding_of_launch()
     if sharding is not None and placement.precision == "fp16":
         raise UserError(
-            "accelerate's fsdp_config: precision=fp16 is not for sharded weights; use precision=bf16 or fp32"
+            "accelerate's fsdp_config: precision=fp16 is not supported with sharded weights; "
+            "use precision=bf16 or fp32"
         )
-    # In a sweep one process makes several runs; accelerate keeps the first one's choices for ever.
+    # In a sweep one process makes several runs, and accelerate would keep the first one's settings.
     AcceleratorState._reset_state(reset_partial_state=not dist.is_initialized())
     with unseen_by_accelerate():
         accelerator = Accelerator(
             mixed_precision="no" if placement.precision == "fp32" else placement.precision,
             cpu=placement.device == "cpu",
-            kwargs_handlers=[InitProcessGroupKwargs(timeout=_PATIENCE)],
+            kwargs_handlers=[InitProcessGroupKwargs(timeout=_TIMEOUT)],
         )
     if accelerator.distributed_type not in [DistributedType(name) for name in _SUPPORTED]:
         raise UserError(
             f"this launch asks for {accelerator.distributed_type.value}, which is not supported: "
-            "every process holds the whole model, or its share by FSDP version 2 (accelerate config: "
+            "every process holds the whole model, or its shard under FSDP version 2 (accelerate config: "
             "MULTI_GPU, MULTI_CPU, FSDP or NO)"
         )
     if dist.is_initialized():
@@ -131,10 +132,10 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's malloc.h
 
 
 def keep_freed_memory() -> None:
-    """Have glibc keep what is freed instead of giving it back to the system.
+    """Make glibc keep freed memory instead of returning it to the system.
 
-    Each forward and backward pass needs as much again, and the system clears every page that it hands out.
-    Elsewhere than with glibc, and where its environment variables say what is wanted, nothing is changed.
+    Each forward and backward pass needs about as much again, and the system zeroes every page it hands out.
+    Does nothing without glibc, or where environment variables already configure its allocator.
     """
     if any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ):
         return

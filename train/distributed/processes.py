@@ -1,7 +1,7 @@
 """The processes of one launch (`accelerate launch`, `torchrun`): what they decide and compute together.
 
-Every process builds the same batches and takes the same decisions; the main one alone writes. Texts are
-shared out, and what the model made of them is brought together again.
+Every process builds the same batches and takes the same decisions; only the main one writes. The texts are
+divided among the processes, and their embeddings are gathered.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_BUCKET = 2**24  # numbers that are summed over the processes at once: 64 MB in float32
+_BUCKET = 2**24  # gradient elements summed over the processes in one call: 64 MB in float32
 
 
 def rank_of_launch() -> int:
@@ -40,12 +40,13 @@ class PeerError(UserError):
 
 @dataclass(frozen=True)
 class Processes:
-    """Which process this is, and what all of them do together; a single process skips the communication.
+    """Which process of a launch this is, and what all of them do together. For a single process every method
+    is a no-op or returns its argument.
 
-    Each method must be called by all processes, in the same order.
+    All processes must call each method, in the same order.
 
     Attributes:
-        sharding: how the launch wants the weights of what is trained to be shared out, if it does.
+        sharding: how the launch wants the trained weights to be sharded, if it does.
     """
 
     rank: int = 0
@@ -54,11 +55,11 @@ class Processes:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the process that decides, writes and talks."""
+        """Whether this is the process that decides, writes and reports."""
         return self.rank == 0
 
     def from_main(self, compute: Callable[[], T]) -> T:
-        """What the main process computes, or the error it meets, in all of them."""
+        """The main process computes; all processes get its result, or an error if it failed."""
         if self.count == 1:
             return compute()
         from accelerate.utils import broadcast_object_list
@@ -68,8 +69,8 @@ class Processes:
         if self.is_main:
             try:
                 outcome[0] = compute()
-            except Exception as met:
-                error, outcome[1] = met, f"{type(met).__name__}: {met}"
+            except Exception as failure:
+                error, outcome[1] = failure, f"{type(failure).__name__}: {failure}"
         broadcast_object_list(outcome)
         if error is not None:
             raise error
@@ -79,40 +80,40 @@ class Processes:
         return result
 
     def any(self, flag: bool) -> bool:
-        """Whether it is so in any process."""
+        """Whether the flag is set in any process."""
         if self.count == 1:
             return flag
         return bool(self._sum_of_all(float(flag)).item())
 
-    def gather(self, mine: Tensor, lengths: Sequence[int]) -> Tensor:
-        """The rows of all processes, in the order of their numbers; without gradient.
+    def gather(self, rows: Tensor, lengths: Sequence[int]) -> Tensor:
+        """The rows of all processes, in order of rank; without gradient.
 
         Args:
-            mine: (lengths[rank], D), of one type in all processes.
-            lengths: rows of each process.
+            rows: of this process, (lengths[rank], D), of one dtype in all processes.
+            lengths: number of rows of each process.
 
         Returns:
             (sum(lengths), D).
         """
         if self.count == 1:
-            return mine
+            return rows
         import torch
         from accelerate.utils import gather
 
         longest = max(lengths)
-        padded = mine.new_zeros(longest, mine.shape[1])
-        padded[: len(mine)] = mine
-        blocks: Tensor = gather(padded).view(self.count, longest, -1)
+        padded = rows.new_zeros(longest, rows.shape[1])
+        padded[: len(rows)] = rows
+        blocks: Tensor = gather(padded).view(self.count, longest, -1)  # (processes, longest, D)
         return torch.cat([block[:length] for block, length in zip(blocks, lengths, strict=True)])
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter], *, divide: bool = False) -> None:
-        """Add up the gradients that the processes have for their shares of the texts.
+        """Sum the gradients that the processes computed, each from its part of the texts.
 
-        A parameter that none of them used has no gradient afterwards either. Those of sharded ones are added
-        up by each backward pass, and left alone.
+        A parameter that no process used still has no gradient afterwards. Gradients of sharded parameters
+        are left as they are: each backward pass has already summed them.
 
         Args:
-            divide: take the mean: of what every process computed whole.
+            divide: take the mean instead, for gradients that every process computed from the whole batch.
         """
         if self.count == 1:
             return
@@ -130,19 +131,19 @@ class Processes:
         gradients = [p.grad for p in chosen if p.grad is not None]
         while gradients:
             size = 0
-            some: list[Tensor] = []
-            while gradients and (not some or size + gradients[0].numel() <= _BUCKET):
+            bucket: list[Tensor] = []
+            while gradients and (not bucket or size + gradients[0].numel() <= _BUCKET):
                 size += gradients[0].numel()
-                some.append(gradients.pop(0))
-            flat = self._reduced(torch.cat([gradient.reshape(-1) for gradient in some]))
+                bucket.append(gradients.pop(0))
+            flat = self._reduced(torch.cat([gradient.reshape(-1) for gradient in bucket]))
             if divide:
                 flat /= self.count
-            parts = torch.split(flat, [gradient.numel() for gradient in some])
-            for gradient, part in zip(some, parts, strict=True):
+            parts = torch.split(flat, [gradient.numel() for gradient in bucket])
+            for gradient, part in zip(bucket, parts, strict=True):
                 gradient.copy_(part.view_as(gradient))
 
     def same_parameters(self, *modules: nn.Module) -> None:
-        """Give all processes the main one's weights, whatever each has drawn or loaded."""
+        """Copy the main process' weights to all others, whatever each has drawn or loaded."""
         if self.count == 1:
             return
         from accelerate.utils import broadcast
@@ -165,12 +166,11 @@ class Processes:
 
 
 def is_lost_peer(error: Exception) -> bool:
-    """Whether an error says no more than that another process of the launch is gone."""
+    """Whether an error only says that another process of the launch is gone."""
     import torch.distributed as dist
 
     if isinstance(error, PeerError):
         return False
-    told = str(error)
-    return isinstance(error, getattr(dist, "DistError", ())) or any(
-        sign in told for sign in ("Connection closed by peer", "Connection reset by peer", "gloo/transport")
-    )
+    message = str(error)
+    signs = ("Connection closed by peer", "Connection reset by peer", "gloo/transport")
+    return isinstance(error, getattr(dist, "DistError", ())) or any(sign in message for sign in signs)

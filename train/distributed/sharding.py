@@ -1,11 +1,11 @@
-"""An encoder whose weights are shared out over the processes (FSDP2), as accelerate's configuration asks for.
+"""An encoder whose weights are sharded over the processes (FSDP2), where accelerate's configuration says so.
 
-Each process holds a share of every weight, of its gradient and of the optimizer's state. A pass brings the
-weights of one transformer block after the other together; a backward pass gives each process the sum of its
-share of the gradient. So every pass is made by all processes at once, each with other texts.
+Each process holds a shard of every weight, of its gradient and of the optimizer's state. A forward pass
+gathers the weights of one transformer block after the other; a backward pass leaves each process with its
+shard of the summed gradient. So all processes run each pass at the same time, each on texts of its own.
 
-Accelerate's configuration comes as environment variables. They are read here, and the work is done here:
-what accelerate itself would wrap is a model whose loss each process computes for its own part of a batch.
+Accelerate passes its configuration on in environment variables. This module reads them and does the sharding
+itself: accelerate would wrap a model whose loss each process computes for its own part of a batch only.
 
 References:
     Zhao et al. 2023 (arXiv 2304.11277); torch's `fully_shard`, which shards parameter by parameter.
@@ -46,12 +46,12 @@ _REFUSED = {  # what would have no effect here → what to do instead
 
 @dataclass(frozen=True)
 class Sharding:
-    """How the launch wants weights to be shared out.
+    """How the launch wants the weights to be sharded.
 
     Attributes:
-        reshard_after_forward: a block's weights are given back after its forward pass, and brought together
-            again for its backward pass.
-        blocks: names of the classes whose modules are brought together as one; empty: the model's own.
+        reshard_after_forward: a block's weights are freed after its forward pass and gathered again for its
+            backward pass.
+        blocks: names of the classes whose modules are gathered as a unit; empty: those the model names.
     """
 
     reshard_after_forward: bool = True
@@ -62,7 +62,7 @@ def sharding_of_launch() -> Sharding | None:
     """What `fsdp_config` of accelerate's configuration says, or None where there is none.
 
     Raises:
-        UserError: if it says what is not supported.
+        UserError: if it asks for something that is not supported.
     """
     if not _is_true(_ON):
         return None
@@ -76,7 +76,7 @@ def sharding_of_launch() -> Sharding | None:
         raise UserError(f"{where}: fsdp_ignored_modules is not supported; leave it out")
     if os.environ.get("FSDP_AUTO_WRAP_POLICY", "").upper() == "SIZE_BASED_WRAP":
         raise UserError(
-            f"{where}: weights are brought together by transformer block, not by size: "
+            f"{where}: weights are gathered by transformer block, not by size: "
             "set fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP"
         )
     names = os.environ.get("FSDP_TRANSFORMER_CLS_TO_WRAP", "")
@@ -88,10 +88,10 @@ def sharding_of_launch() -> Sharding | None:
 
 @contextmanager
 def unseen_by_accelerate() -> Iterator[None]:
-    """In here accelerate sets up plain processes, on every kind of device alike."""
+    """Within this context accelerate sets up plain processes, whatever the device."""
     before = os.environ.pop(_ON, None)
     if before is not None and _is_true(_LOADING):
-        # transformers would give all processes but the first empty weights, to be filled by accelerate.
+        # Otherwise transformers leaves the weights empty in all processes but the first.
         log.info("every process loads the whole model: fsdp_cpu_ram_efficient_loading is not used")
         os.environ[_LOADING] = "false"
     try:
@@ -106,35 +106,35 @@ def _is_true(name: str) -> bool:
 
 
 def shard(encoder: nn.Module, transformer: nn.Module, sharding: Sharding, num_processes: int) -> None:
-    """Share out the weights of an encoder's transformer, which are equal in all processes.
+    """Shard the weights of an encoder's transformer, which are equal in all processes.
 
-    What follows the transformer (a dense layer, weights of a pooling) stays whole in every process.
+    What follows the transformer (a dense layer, the weights of a pooling) stays whole in every process.
 
     Args:
-        transformer: the part of `encoder` that is shared out.
+        transformer: the part of `encoder` to shard.
 
     Raises:
-        UserError: if the model has no such blocks as `sharding` names.
+        UserError: if the model has none of the blocks that `sharding` names.
     """
     mesh = init_device_mesh(next(transformer.parameters()).device.type, (num_processes,))
     for module in (*_blocks(transformer, sharding.blocks), transformer):
-        # Said of the outermost too, whose weights torch would keep together after a forward pass.
+        # For the outermost module too: by default torch keeps its weights gathered after a forward pass.
         fully_shard(module, mesh=mesh, reshard_after_forward=sharding.reshard_after_forward)
-    # sentence-transformers calls it by that name, past the hooks of a module that is called.
+    # sentence-transformers calls `forward` itself, which bypasses the hooks of `__call__`.
     register_fsdp_forward_method(transformer, "forward")
     for sharded in _sharded_modules(encoder):
-        sharded.set_gradient_divide_factor(1.0)  # sums: a process' gradient is that of its own texts
+        sharded.set_gradient_divide_factor(1.0)  # sums: each process has the gradient of its own texts
         sharded.set_force_sum_reduction_for_comms(True)
     log.info(
         "the weights are shared out: %.4g of %.4g million in this process, in %d blocks",
-        sum(local(p).numel() for p in encoder.parameters()) / 1e6,
+        sum(local_shard(p).numel() for p in encoder.parameters()) / 1e6,
         sum(p.numel() for p in encoder.parameters()) / 1e6,
         len(_sharded_modules(encoder)) - 1,
     )
 
 
 def _blocks(transformer: Any, names: tuple[str, ...]) -> list[nn.Module]:
-    """The modules that are brought together one after the other: inner ones first."""
+    """The modules that are gathered one after the other, inner ones first."""
     wanted = names or tuple(getattr(transformer, "_no_split_modules", None) or ())
     found = [m for m in transformer.modules() if type(m).__name__ in wanted and m is not transformer]
     if names and not found:
@@ -145,7 +145,7 @@ def _blocks(transformer: Any, names: tuple[str, ...]) -> list[nn.Module]:
     if not found:
         lists = [m for m in transformer.modules() if isinstance(m, nn.ModuleList)]
         found = list(max(lists, key=lambda m: sum(p.numel() for p in m.parameters()), default=[]))
-    return found[::-1]  # modules() names the outer ones first
+    return found[::-1]  # modules() yields outer ones first
 
 
 def _sharded_modules(module: nn.Module) -> list[FSDPModule]:
@@ -153,26 +153,26 @@ def _sharded_modules(module: nn.Module) -> list[FSDPModule]:
 
 
 def is_sharded(module: nn.Module) -> bool:
-    """Whether passes of it are to be made by all processes at once."""
+    """Whether all processes have to run its passes at the same time."""
     return any(isinstance(m, FSDPModule) for m in module.modules())
 
 
 def reshard(module: nn.Module) -> None:
-    """Give back what passes without a backward pass have left together."""
-    for one in _sharded_modules(module):
-        one.reshard()
+    """Free the weights that forward passes without a backward pass have left gathered."""
+    for sharded in _sharded_modules(module):
+        sharded.reshard()
 
 
-def local(tensor: Tensor) -> Tensor:
-    """This process' share of a sharded tensor, or a plain tensor as it is; of the same memory."""
+def local_shard(tensor: Tensor) -> Tensor:
+    """This process' shard of a sharded tensor, or a plain tensor as it is; it shares the tensor's memory."""
     if isinstance(tensor, DTensor):
-        mine: Tensor = tensor.to_local()
-        return mine.detach()
+        shard_: Tensor = tensor.to_local()
+        return shard_.detach()
     return tensor.detach()
 
 
-def share_of(tensor: Tensor, like: Tensor) -> Tensor:
-    """A tensor that all processes have, whole or shared out, shared out as `like` is, if it is."""
+def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
+    """A tensor that all processes have, whole or sharded, in the sharding of `like` (if that is sharded)."""
     if not isinstance(like, DTensor):
         return tensor
     if isinstance(tensor, DTensor):
@@ -181,42 +181,53 @@ def share_of(tensor: Tensor, like: Tensor) -> Tensor:
 
 
 @contextmanager
-def whole(module: nn.Module, optimizer: torch.optim.Optimizer, *, is_main: bool) -> Iterator[None]:
-    """In here nothing is sharded in the main process: all weights, and the optimizer's states of them, are
-    plain tensors in its main memory, to be saved.
+def full_state(module: nn.Module, optimizer: torch.optim.Optimizer, *, is_main: bool) -> Iterator[None]:
+    """Within this context the main process holds all weights of the module, and the optimizer's state of
+    them, as plain tensors in main memory, ready to be saved.
 
-    To be entered by all processes at once, which give their shares.
+    All processes must enter it at the same time: each contributes its shards.
     """
     reshard(module)
-    places: list[tuple[nn.Module, str, nn.Parameter]] = []
-    together: dict[nn.Parameter, nn.Parameter] = {}  # of a shared weight once
-    for owner in module.modules():
-        for name, weight in owner.named_parameters(recurse=False, remove_duplicate=False):
-            if _is_shared_out(weight):
-                places.append((owner, name, weight))
-                if weight not in together:
-                    together[weight] = nn.Parameter(
-                        _gathered(weight, is_main), requires_grad=weight.requires_grad
-                    )
-    states: dict[Tensor, dict[str, Any]] = {}
-    for p in (p for group in optimizer.param_groups for p in group["params"]):
-        if _is_shared_out(p) and p in optimizer.state:
-            states[p] = {name: _gathered(value, is_main) for name, value in optimizer.state[p].items()}
-    before = {p: optimizer.state[p] for p in states}
+    places = _sharded_parameters(module)
+    gathered: dict[nn.Parameter, nn.Parameter] = {}  # a tied weight is gathered once
+    for _, _, weight in places:
+        if weight not in gathered:
+            gathered[weight] = nn.Parameter(_gathered(weight, is_main), requires_grad=weight.requires_grad)
+    sharded_state = _sharded_state(optimizer)
+    gathered_state = {
+        p: {name: _gathered(value, is_main) for name, value in state.items()}
+        for p, state in sharded_state.items()
+    }
     try:
         if is_main:
-            for owner, name, p in places:
-                owner._parameters[name] = together[p]
-            optimizer.state.update(states)
+            for owner, name, weight in places:
+                owner._parameters[name] = gathered[weight]
+            optimizer.state.update(gathered_state)
         yield
     finally:
         if is_main:
-            for owner, name, p in places:
-                owner._parameters[name] = p
-            optimizer.state.update(before)
+            for owner, name, weight in places:
+                owner._parameters[name] = weight
+            optimizer.state.update(sharded_state)
 
 
-def _is_shared_out(tensor: Tensor) -> bool:
+def _sharded_parameters(module: nn.Module) -> list[tuple[nn.Module, str, nn.Parameter]]:
+    """Each sharded weight with the module that owns it and its name there; tied weights at every place."""
+    return [
+        (owner, name, weight)
+        for owner in module.modules()
+        for name, weight in owner.named_parameters(recurse=False, remove_duplicate=False)
+        if _is_distributed(weight)
+    ]
+
+
+def _sharded_state(optimizer: torch.optim.Optimizer) -> dict[Tensor, dict[str, Any]]:
+    """The optimizer's state of each sharded weight, in the order of its parameter groups."""
+    parameters = (p for group in optimizer.param_groups for p in group["params"])
+    return {p: optimizer.state[p] for p in parameters if _is_distributed(p) and p in optimizer.state}
+
+
+def _is_distributed(tensor: Tensor) -> bool:
     return isinstance(tensor, DTensor)
 
 

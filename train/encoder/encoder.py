@@ -15,7 +15,18 @@ from sentence_transformers.sentence_transformer.modules import Pooling as Poolin
 from torch import Tensor, nn
 
 from train.encoder.checks import check_length
-from train.encoder.forward import Pass, Tokenizer, Tokens, cut, cut_spans_note, is_cut_off, tokens_of_span
+from train.encoder.forward import (
+    ForwardBatch,
+    PooledSentence,
+    PooledSpan,
+    Tokenizer,
+    Tokens,
+    cut,
+    cut_spans_note,
+    in_request_order,
+    is_cut_off,
+    tokens_of_span,
+)
 from train.encoder.idiom_normalizer import remove_rules, write_rules
 from train.encoder.idiom_tokens import FILE as IDIOM_TOKENS_FILE
 from train.encoder.idiom_tokens import IdiomTokens, add_idiom_tokens, load_idiom_tokens
@@ -38,13 +49,12 @@ class Encoder(nn.Module):
     Args:
         model: transformer → (token-level modules) → pooling → (embedding-level modules).
         prompts: how this model family writes queries and documents.
-        tokens_per_forward: texts are sorted by length and cut into forward passes of about this many
-            tokens, padding included. It bounds padding and, when scoring, memory; it never changes
-            an embedding.
-        idiom_tokens: of the model, if it has such: expressions in texts are replaced by them.
+        tokens_per_forward: texts are sorted by length and cut into forward passes of about this many tokens,
+            padding included. This bounds padding and, when scoring, memory; it never changes an embedding.
+        idiom_tokens: of the model, if it has any: expressions in texts are replaced by them.
 
     Attributes:
-        cut_spans: requests so far whose span goes on beyond the maximum length: what is left of it is pooled.
+        cut_spans: requests so far whose span continues beyond the maximum length; the rest of it is pooled.
 
     Raises:
         UserError: if the model has no transformer, no pooling, or no tokenizer with offsets.
@@ -103,23 +113,22 @@ class Encoder(nn.Module):
         Args:
             path: a local folder, or the name of a model on the Hugging Face Hub.
             revision: branch, tag or commit on the Hub.
-            device: `cpu`, `cuda`, `mps`; by default the best that is there.
+            device: `cpu`, `cuda` or `mps`; by default the fastest available.
             max_length: tokens kept of a text; by default the checkpoint's own.
-            pooling: replaces the checkpoint's own pooling (`mean`, `cls`, `lasttoken`, `cls+sep`, `last2`,
-                …).
-            pool_prompts: whether a prompt's tokens are pooled; by default as the checkpoint has it.
-            bidirectional: whether a decoder's tokens see those after them too; by default as the checkpoint
-                has it.
+            pooling: replaces the checkpoint's own (`mean`, `cls`, `lasttoken`, `cls+sep`, `last2`, …).
+            pool_prompts: whether a prompt's tokens are pooled; by default as in the checkpoint.
+            bidirectional: whether a decoder's tokens attend to later ones too; by default as in the
+                checkpoint.
             query_prompt, document_prompt: replace the checkpoint's own prompts.
             instruction_prompt: template of queries with an instruction, see :class:`Prompts`.
             trust_remote_code: run Python code that comes with the checkpoint.
             tokens_per_forward: see the class.
             replace_expressions: whether expressions that have an idiom token are replaced by it; by default
-                as the checkpoint has it.
+                as in the checkpoint.
 
         Raises:
-            UserError: if there is no such model, it cannot be reached, or it is none we can embed with; if
-                expressions are to be replaced, and it has no idiom tokens.
+            UserError: if there is no such model, it cannot be reached, or is of an unsupported kind; if
+                expressions are to be replaced, and the model has no idiom tokens.
         """
         found, offline = where_it_is(str(path), revision)
         model = load_model(
@@ -157,12 +166,12 @@ class Encoder(nn.Module):
 
     @classmethod
     def around(cls, model: SentenceTransformer, *, tokens_per_forward: int = 8192) -> Encoder:
-        """A model that is already in memory, with its own prompts; it is left in evaluation mode.
+        """An encoder of a model that is already in memory, with its own prompts, set to evaluation mode.
 
-        Idiom tokens of a folder that it was loaded from are not known here: see :meth:`from_pretrained`.
+        It does not know the idiom tokens of the folder it was loaded from; :meth:`from_pretrained` does.
 
         Raises:
-            UserError: if the model is none that we can embed with, or its prompts are malformed.
+            UserError: if the model is of an unsupported kind, or its prompts are malformed.
         """
         try:
             return cls(model, prompts_of(model), tokens_per_forward=tokens_per_forward)
@@ -173,14 +182,14 @@ class Encoder(nn.Module):
         """Read each expression as one token, which is added to the model (:mod:`train.encoder.idiom_tokens`).
 
         Raises:
-            UserError: if one is no expression, or the tokenizer cannot have such tokens.
+            UserError: if one is not a valid expression, or the tokenizer cannot have such tokens.
         """
         self.idiom_tokens = add_idiom_tokens(self.model, self.idiom_tokens, expressions)
         self._tokenizer.forget()
 
     def save(self, folder: str | Path) -> None:
         """Write a plain sentence-transformers folder, prompts included, weights as safetensors."""
-        # Beside prompts of other tasks, of which one may be the checkpoint's default.
+        # Prompts for other tasks are kept: one of them may be the checkpoint's default.
         self.model.prompts = {
             **self.model.prompts,
             "query": self.prompts.query,
@@ -263,44 +272,42 @@ class Encoder(nn.Module):
         return dimension
 
     def check_special(self, text: str, kind: str) -> None:
-        """Whether a text in brackets that an objective puts among words is read as one token.
+        """Check that this model has a text that an objective puts among words as a special token.
 
         Args:
-            kind: what it is for, and so the name of the objective's option.
+            text: a token in brackets, or plain words, which are always accepted.
+            kind: what the text stands for, which is also the name of the objective's option.
 
         Raises:
-            UserError: if it looks like another model's token; plain words may stand there.
+            UserError: if it looks like the special token of another model.
         """
+        tokenizer = self._tokenizer.wrapped
         in_brackets = text[0] + text[-1] in ("[]", "<>")
-        if in_brackets and text not in self._tokenizer.own.all_special_tokens:
-            own = self._tokenizer.own.mask_token if kind == "mask" else self._tokenizer.own.sep_token
-            instead = "something" if kind == "mask" else ":"
-            raise UserError(
-                f"objective.{kind}={text!r} is no token of this model: "
-                + (
-                    f"its own is objective.{kind}='{own}'"
-                    if own
-                    else f"it has none; use words, as '{instead}'"
-                )
-            )
+        if not in_brackets or text in tokenizer.all_special_tokens:
+            return
+        token, words = (tokenizer.mask_token, "something") if kind == "mask" else (tokenizer.sep_token, ":")
+        advice = (
+            f"its own is objective.{kind}='{token}'" if token else f"it has none; use words, as '{words}'"
+        )
+        raise UserError(f"objective.{kind}={text!r} is no token of this model: {advice}")
 
     def checkpoint_activations(self) -> None:
-        """Keep no activations within a layer in training: they are computed again for the gradient.
+        """Keep no activations within a layer in training; the backward pass computes them again.
 
         Raises:
-            UserError: if this architecture cannot.
+            UserError: if the architecture does not support it.
         """
-        first: Any = self.model[0]
-        own = first.auto_model
+        transformer: Any = self.transformer
         try:
-            # The reentrant form needs inputs with a gradient, which token ids have not.
-            # transformers renames it in 5.x; the old name goes in 6.
-            old = "gradient_checkpointing_enable"
-            enable = getattr(own, "activation_checkpointing_enable", None) or getattr(own, old)
+            # Renamed in transformers 5.x; the old name is to be removed in 6.
+            old_name = "gradient_checkpointing_enable"
+            enable = getattr(transformer, "activation_checkpointing_enable", None)
+            enable = enable or getattr(transformer, old_name)
+            # The reentrant form needs inputs that have a gradient, which token ids do not.
             enable({"use_reentrant": False})
         except (AttributeError, ValueError) as error:
             raise UserError(
-                f"trainer.activation_checkpointing=true: {type(own).__name__} cannot ({error})"
+                f"trainer.activation_checkpointing=true: {type(transformer).__name__} cannot ({error})"
             ) from None
 
     @property
@@ -317,14 +324,14 @@ class Encoder(nn.Module):
     def forward(
         self, requests: Sequence[Request], on_progress: Callable[[int], None] | None = None
     ) -> Tensor:
-        """Embed all requests; each distinct text as the model reads it goes through it once.
+        """Embed all requests. Each distinct text, as the model reads it, goes through the model once.
 
         Args:
             requests: R embeddings to compute.
-            on_progress: called after each forward pass with the number of texts it held.
+            on_progress: called after each forward pass with the number of its texts.
 
         Returns:
-            (R, D), row i for request i; with a graph where gradients are on.
+            (R, D), row i for request i; with a graph where gradients are enabled.
 
         Raises:
             UserError: if a span is missing, outside its text, or beyond the maximum length.
@@ -332,20 +339,18 @@ class Encoder(nn.Module):
         if not requests:
             return torch.zeros(0, self.dimension, device=self.device)
         pieces, order = [], []
-        for one in self.passes(requests):
-            pieces.append(self.embed(one))
-            order += one.requests
+        for batch in self.forward_batches(requests):
+            pieces.append(self.embed(batch))  # (n, D)
+            order += batch.requests
             if on_progress is not None:
-                on_progress(len(one.texts))
-        back = torch.empty(len(order), dtype=torch.long)
-        back[torch.tensor(order)] = torch.arange(len(order))
-        return torch.cat(pieces)[back.to(self.device)]
+                on_progress(batch.num_texts)
+        return in_request_order(torch.cat(pieces), order)
 
-    def passes(self, requests: Sequence[Request], *, at_least: int = 1) -> list[Pass]:
-        """The forward passes that embed all requests, each distinct text in one of them, longest first.
+    def forward_batches(self, requests: Sequence[Request], *, min_batches: int = 1) -> list[ForwardBatch]:
+        """The forward batches that embed all requests: longest texts first, each distinct text once.
 
         Args:
-            at_least: cut into so many, if the texts give passes that are worth it (512 tokens).
+            min_batches: cut into at least so many, as far as each has some 512 tokens or more.
 
         Raises:
             UserError: if a span is missing, outside its text, or beyond the maximum length.
@@ -355,30 +360,26 @@ class Encoder(nn.Module):
             rendered = [self.idiom_tokens.replaced(text, span) for text, span in rendered]
         texts = list(dict.fromkeys(text for text, _ in rendered))
         tokens = dict(zip(texts, self._tokenizer(texts), strict=True))
-        wanted: dict[str, list[int]] = {text: [] for text in texts}
+        requests_of: dict[str, list[int]] = {text: [] for text in texts}
         for i, (text, _) in enumerate(rendered):
-            wanted[text].append(i)
+            requests_of[text].append(i)
 
         self._note_cut_spans(requests, rendered, tokens)
-        passes = []
-        for chunk in cut(texts, tokens, self.tokens_per_forward, at_least):
-            rows, skipped, spans, of_sentences, of_spans = [], [], [], [], []
+        batches = []
+        for chunk in cut(texts, tokens, self.tokens_per_forward, min_batches):
+            sentences: list[PooledSentence] = []
+            spans: list[PooledSpan] = []
             for row, text in enumerate(chunk):
-                for i in wanted[text]:
+                for i in requests_of[text]:
                     if requests[i].pooling == "sentence":
-                        rows.append(row)
-                        skipped.append(self._num_prompt_tokens(tokens[text], requests[i]))
-                        of_sentences.append(i)
+                        num_skipped = self._num_prompt_tokens(tokens[text], requests[i])
+                        sentences.append(PooledSentence(row, i, num_skipped))
                     else:
-                        where = tokens_of_span(tokens[text], rendered[i][1], requests[i])
-                        spans.append((row, where))
-                        of_spans.append(i)
-            passes.append(
-                Pass(
-                    [tokens[text].input_ids for text in chunk], rows, spans, of_sentences + of_spans, skipped
-                )
-            )
-        return passes
+                        _, span = rendered[i]
+                        positions = tokens_of_span(tokens[text], span, requests[i])
+                        spans.append(PooledSpan(row, i, positions))
+            batches.append(ForwardBatch([tokens[text].input_ids for text in chunk], sentences, spans))
+        return batches
 
     def _note_cut_spans(
         self,
@@ -386,7 +387,7 @@ class Encoder(nn.Module):
         rendered: Sequence[tuple[str, tuple[int, int] | None]],
         tokens: Mapping[str, Tokens],
     ) -> None:
-        """Remember spans that are cut in two; the first are said, and all are in the notes on the scores."""
+        """Remember the spans that are truncated. A warning names the first; the notes on the scores, all."""
         limit = self.model.max_seq_length
         spans = [
             (request, text, span)
@@ -398,16 +399,17 @@ class Encoder(nn.Module):
             log.warning("%s", cut_spans_note(len(found), len({request for request, _, _ in spans}), limit))
         self.cut_spans |= found
 
-    def embed(self, one: Pass) -> Tensor:
-        """(n, D), a row for each of the pass' `requests`: first its sentences, then its spans."""
-        features = self._tokenizer.pad(one.texts, self.device)
+    def embed(self, batch: ForwardBatch) -> Tensor:
+        """(n, D), a row for each of the batch's `requests`: first its sentences, then its spans."""
+        features = self._tokenizer.pad(batch.texts, self.device)  # (B, T) each
         modules = list(self.model)
         for module in modules[: self._pooling_at]:
             features = module(features)
-        pooled = pool_sentences(modules[self._pooling_at], features, one.rows, one.skipped)
-        if one.spans:
-            means = pool_spans(features["token_embeddings"], one.spans)
-            # In the place of each of several poolings side by side, as of [CLS] and [SEP].
+        # token_embeddings (B, T, D)
+        pooled = pool_sentences(modules[self._pooling_at], features, batch.sentences)
+        if batch.spans:
+            means = pool_spans(features["token_embeddings"], batch.spans)  # (S, D)
+            # Once for each of several poolings side by side, as of [CLS] and [SEP].
             pooled.append(means.repeat(1, self._num_pooled))
         features = dict(features, sentence_embedding=torch.cat(pooled))
         for module in modules[self._pooling_at + 1 :]:
@@ -416,21 +418,21 @@ class Encoder(nn.Module):
         return result
 
     def _num_prompt_tokens(self, tokens: Tokens, request: Request) -> int:
-        """How many tokens before a request's own text are left out of its embedding, as INSTRUCTOR wants it.
+        """How many prompt tokens are left out of a request's embedding, for models that do not pool prompts.
 
-        Counted as sentence-transformers does, by the prompt alone.
+        Counted on the prompt alone, as sentence-transformers does.
         """
         if self._pools_prompts:
             return 0
-        rendered, own = self.prompts.render(replace(request, span=(0, 0)))
-        assert own is not None
-        prompt = rendered[: own[0]]
+        rendered, start = self.prompts.render(replace(request, span=(0, 0)))
+        assert start is not None
+        prompt = rendered[: start[0]]
         if not prompt:
             return 0
         if self.idiom_tokens is not None:
             prompt, _ = self.idiom_tokens.replaced(prompt)
         ids = self._tokenizer([prompt])[0].input_ids
-        special = self._tokenizer.own.all_special_ids
+        special = self._tokenizer.wrapped.all_special_ids
         num_tokens = len(ids) - (ids[-1] in special)
         if request.text and num_tokens >= len(tokens.input_ids) - (tokens.input_ids[-1] in special):
             raise UserError(

@@ -1,4 +1,4 @@
-"""What a forward pass of the transformer holds: texts as token ids, cut into passes of about equal length."""
+"""Texts as token ids, cut into forward batches of about equal length."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 import torch
 from sentence_transformers import SentenceTransformer
+from torch import Tensor
 
 from train.errors import UserError
 from train.requests import Request
 
 _MAX_CACHED_TEXTS = 200_000
-_MIN_TOKENS_PER_FORWARD = 512  # shorter passes are not worth a process of their own
+_MIN_TOKENS_PER_FORWARD = 512  # a shorter batch is not worth a process of its own
 _NO_LIMIT = 10**9  # tokens; tokenizers without a maximum length give 10^30
 
 
@@ -23,43 +24,76 @@ class Tokens(NamedTuple):
     offsets: list[tuple[int, int]]
 
 
-class Pass(NamedTuple):
-    """One pass of the transformer, and what is pooled of it.
+class PooledSentence(NamedTuple):
+    """A text of a forward batch that is embedded as a whole.
+
+    Attributes:
+        row: of the text in its batch.
+        request: the request it answers, by its position in the call.
+        num_skipped: tokens at the text's start that are not pooled.
+    """
+
+    row: int
+    request: int
+    num_skipped: int = 0
+
+
+class PooledSpan(NamedTuple):
+    """A span of a text of a forward batch.
+
+    Attributes:
+        row: of the text in its batch.
+        request: the request it answers, by its position in the call.
+        positions: of the span's tokens in the text.
+    """
+
+    row: int
+    request: int
+    positions: list[int]
+
+
+class ForwardBatch(NamedTuple):
+    """Texts that go through the transformer together, and what is pooled from them.
 
     Attributes:
         texts: the token ids of each text, the longest first.
-        rows: the texts that are embedded as a whole.
-        spans: (text, positions of its tokens), pooled each.
-        requests: the request that each embedding is of: first the `rows`', then the `spans`'.
-        skipped: of each of the `rows`, how many tokens at its start are not pooled.
+        sentences: what is embedded as a whole.
+        spans: what is embedded by its tokens in a text.
+        is_dummy: the embeddings are thrown away.
     """
 
     texts: list[list[int]]
-    rows: list[int]
-    spans: list[tuple[int, list[int]]]
-    requests: list[int]
-    skipped: Sequence[int] = ()
+    sentences: list[PooledSentence]
+    spans: list[PooledSpan]
+    is_dummy: bool = False
 
     @property
-    def size(self) -> int:
-        """Tokens, padding included."""
+    def requests(self) -> list[int]:
+        """The request that each embedding of the batch answers: the sentences' first, then the spans'."""
+        if self.is_dummy:
+            return []
+        return [sentence.request for sentence in self.sentences] + [span.request for span in self.spans]
+
+    @property
+    def num_tokens(self) -> int:
+        """Padding included."""
         return len(self.texts) * len(self.texts[0])
 
     @property
     def num_texts(self) -> int:
-        """Of those that anything is asked of."""
-        return len(self.texts) if self.requests else 0
+        """Texts whose embeddings are used."""
+        return 0 if self.is_dummy else len(self.texts)
 
-    def for_company(self) -> Pass:
-        """A short pass whose output nobody uses, where a process has one too few; its gradient is zero."""
-        return Pass([self.texts[-1]], [0], [], [], [0])
+    def dummy(self) -> ForwardBatch:
+        """A short batch for a process that has none left while others run theirs; its gradient is zero."""
+        return ForwardBatch([self.texts[-1]], [PooledSentence(row=0, request=0)], [], is_dummy=True)
 
 
 class Tokenizer:
-    """A model's tokenizer, which reads no text twice.
+    """A model's tokenizer with a cache: it reads no text twice.
 
     Attributes:
-        own: the tokenizer itself.
+        wrapped: the tokenizer itself.
 
     Raises:
         UserError: if it gives no character offsets.
@@ -67,16 +101,16 @@ class Tokenizer:
 
     def __init__(self, model: SentenceTransformer) -> None:
         self._model = model
-        self.own: Any = model.tokenizer
-        if not getattr(self.own, "is_fast", False):
+        self.wrapped: Any = model.tokenizer
+        if not getattr(self.wrapped, "is_fast", False):
             raise UserError(
-                f"{type(self.own).__name__} gives no character offsets, which span embeddings "
+                f"{type(self.wrapped).__name__} gives no character offsets, which span embeddings "
                 "need: save the model with its fast tokenizer (tokenizer.json)"
             )
         self._cache: dict[str, Tokens] = {}
 
     def forget(self) -> None:
-        """What was read before is read anew: the tokenizer has changed."""
+        """Clear the cache, because the tokenizer has changed."""
         self._cache.clear()
 
     def __call__(self, texts: Sequence[str]) -> list[Tokens]:
@@ -89,7 +123,7 @@ class Tokenizer:
             lower = getattr(self._model[0], "do_lower_case", False)
             limit = self._model.max_seq_length
             is_limited = limit is not None and limit < _NO_LIMIT
-            encoded = self.own(
+            encoded = self.wrapped(
                 [text.lower() for text in new] if lower else new,
                 truncation=is_limited,
                 max_length=limit if is_limited else None,
@@ -101,21 +135,16 @@ class Tokenizer:
         return [self._cache[text] for text in texts]
 
     def pad(self, batch: list[list[int]], device: torch.device) -> dict[str, Any]:
-        """Token ids of equally many places, with their mask, as the transformer takes them."""
-        features = self.own.pad(
-            {
-                "input_ids": batch,
-                "attention_mask": [[1] * len(ids) for ids in batch],
-                # Every text is one segment, and its type is 0 in each family that has types.
-                **(
-                    {"token_type_ids": [[0] * len(ids) for ids in batch]}
-                    if "token_type_ids" in self.own.model_input_names
-                    else {}
-                ),
-            },
+        """Token ids padded to equal length, with their mask, as the transformer takes them: (B, T) each."""
+        inputs = {"input_ids": batch, "attention_mask": [[1] * len(ids) for ids in batch]}
+        if "token_type_ids" in self.wrapped.model_input_names:
+            # Every text is one segment, whose type is 0 in each family that has types.
+            inputs["token_type_ids"] = [[0] * len(ids) for ids in batch]
+        features = self.wrapped.pad(
+            inputs,
             padding=True,
-            # On the right whatever the tokenizer prefers: a text's tokens then have the positions
-            # 0, 1, … in every batch, and in a causal model none of them sees the padding.
+            # On the right whatever the tokenizer prefers: a text's tokens then have positions 0, 1, … in
+            # every batch, and in a causal model none of them sees the padding.
             padding_side="right",
             return_tensors="pt",
             verbose=False,
@@ -124,18 +153,18 @@ class Tokenizer:
 
 
 def cut(
-    texts: Sequence[str], tokens: dict[str, Tokens], tokens_per_forward: int, at_least: int
+    texts: Sequence[str], tokens: dict[str, Tokens], tokens_per_forward: int, min_batches: int
 ) -> list[list[str]]:
-    """Texts by length, longest first, cut where the padded size would pass the budget.
+    """Texts sorted by length, longest first, cut where the padded size would exceed the budget.
 
     Args:
-        at_least: into so many, if the texts give passes that are worth it.
+        min_batches: cut into at least so many, as far as the batches stay long enough to be worth it.
     """
     texts = sorted(texts, key=lambda text: len(tokens[text].input_ids), reverse=True)
     budget = tokens_per_forward
-    if at_least > 1:
-        share = -(-sum(len(tokens[text].input_ids) for text in texts) // at_least)
-        budget = min(budget, max(share, _MIN_TOKENS_PER_FORWARD))
+    if min_batches > 1:
+        even_size = -(-sum(len(tokens[text].input_ids) for text in texts) // min_batches)
+        budget = min(budget, max(even_size, _MIN_TOKENS_PER_FORWARD))
     chunks: list[list[str]] = []
     for text in texts:
         longest = len(tokens[chunks[-1][0]].input_ids) if chunks else 0
@@ -146,7 +175,7 @@ def cut(
 
 
 def is_cut_off(tokens: Tokens, text: str, span: tuple[int, int], limit: int | None) -> bool:
-    """Whether a span goes on where its text was cut at the maximum length.
+    """Whether a span continues beyond the point where its text was truncated.
 
     Args:
         text: as the model reads it.
@@ -154,13 +183,13 @@ def is_cut_off(tokens: Tokens, text: str, span: tuple[int, int], limit: int | No
     """
     if limit is None or len(tokens.input_ids) < limit:
         return False
-    read = max((end for _, end in tokens.offsets), default=0)
-    # A tokenizer passes over spaces and the like.
-    return any(character.isalnum() for character in text[read : span[1]])
+    end_of_read = max((end for _, end in tokens.offsets), default=0)
+    # Tokenizers skip spaces and the like, which may stand between here and the span's end.
+    return any(character.isalnum() for character in text[end_of_read : span[1]])
 
 
 def cut_spans_note(num_cut: int, num_spans: int, limit: int | None) -> str:
-    """What is said of spans that :func:`is_cut_off` tells of."""
+    """The note on spans that :func:`is_cut_off` has found."""
     return (
         f"{num_cut} of {num_spans} spans go on beyond the model's maximum length ({limit} tokens) and are "
         "embedded by the words before it: raise model.max_length, if the model can read longer texts"
@@ -185,3 +214,14 @@ def tokens_of_span(tokens: Tokens, span: tuple[int, int] | None, request: Reques
             "model.max_length, or shorten the text"
         )
     return positions
+
+
+def in_request_order(rows: Tensor, order: Sequence[int]) -> Tensor:
+    """(R, D), row i for request i.
+
+    Args:
+        rows: (R, D), row j for request `order[j]`.
+    """
+    position = torch.empty(len(order), dtype=torch.long)  # (R,), request → its row in `rows`
+    position[torch.tensor(order, dtype=torch.long)] = torch.arange(len(order))
+    return rows[position.to(rows.device)]  # (R, D)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from train.distributed.sharding import local, share_of
+from train.distributed.sharding import local_shard, shard_like
 from train.encoder.encoder import Encoder
 from train.errors import UserError
 
@@ -52,14 +52,14 @@ class TokenRows:
         """Make their steps so many times as long: AdamW's step, decay included, is proportional to its
         learning rate, so this is a learning rate so many times as high.
         """
-        rows = local(share_of(self._is_own, self._weight))[:, 0].nonzero()[:, 0]  # in this process
+        rows = local_shard(shard_like(self._is_own, self._weight))[:, 0].nonzero()[:, 0]  # in this process
 
         def before(*_: Any) -> None:
-            self._before = local(self._weight)[rows]
+            self._before = local_shard(self._weight)[rows]
 
         def after(*_: Any) -> None:
             assert self._before is not None
-            weight = local(self._weight)
+            weight = local_shard(self._weight)
             weight[rows] = self._before + factor * (weight[rows] - self._before)
 
         optimizer.register_step_pre_hook(before)

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import PreTrainedModel
 
-from train.distributed.sharding import local, share_of
+from train.distributed.sharding import local_shard, shard_like
 from train.encoder.encoder import Encoder
 from train.errors import UserError
 from train.io.files import write_json
@@ -88,21 +88,21 @@ class Adapters:
     def merged(self) -> Iterator[None]:
         """In here the transformer is a plain one, with W + (alpha / rank) B A for W; then as it was."""
         weights = [layer.get_base_layer().weight for *_, layer in self._layers]
-        kept = [local(weight).clone() for weight in weights]
+        kept = [local_shard(weight).clone() for weight in weights]
         try:
             with torch.no_grad():
                 for parent, child, layer in self._layers:
                     plain = layer.get_base_layer()
                     # In place: what shares out weights over processes knows their memory.
-                    delta = share_of(layer.get_delta_weight(_NAME), plain.weight)
-                    local(plain.weight).add_(local(delta))
+                    delta = shard_like(layer.get_delta_weight(_NAME), plain.weight)
+                    local_shard(plain.weight).add_(local_shard(delta))
                     setattr(parent, child, plain)
             yield
         finally:
             for parent, child, layer in self._layers:
                 setattr(parent, child, layer)
             for weight, before in zip(weights, kept, strict=True):  # what was there, not the sum taken back
-                local(weight).copy_(before)
+                local_shard(weight).copy_(before)
 
     def save(self, folder: Path) -> None:
         """Write the adapters as peft does: `PeftModel.from_pretrained` puts them onto the base model."""

@@ -1,18 +1,16 @@
-"""A step's embeddings and the way of the loss' gradient back: shared out over processes, in bounded memory.
+"""Forward batches divided among the processes of a launch, and their embeddings gathered.
 
-The loss needs the embeddings of the whole batch; the encoder's graph of the whole batch it does not need. So
-each process embeds its share of the passes, all get all embeddings, compute the same loss, and carry its
-gradient by the embeddings through their own passes; the encoder's gradients are then added up. That is exact
-for any loss on embeddings, mined triplets and masked candidates included, and knows nothing of the loss.
-
-With gradient caching (Gao et al. 2021, arXiv 2101.06983) the first forward pass keeps no graph; each pass is
-made again, with the same dropout, when its gradient is there: memory is that of one pass whatever the batch.
+A loss needs the embeddings of the whole batch, but not the encoder's graph of the whole batch. So each
+process embeds its part of the texts, all of them get all embeddings and compute the same loss, and each
+carries the loss's gradient by the embeddings back through its own forward batches; the encoder's gradients
+are then summed. That is exact for any loss on embeddings, mined triplets and masked candidates included.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -20,38 +18,52 @@ from torch import Tensor
 from train.distributed.processes import Processes
 from train.distributed.sharding import is_sharded, reshard
 from train.encoder.encoder import Encoder
-from train.encoder.forward import Pass
+from train.encoder.forward import ForwardBatch, in_request_order
 from train.requests import Request
 
-_AT_ONCE = 100_000  # a token id and its place in the text take about 100 bytes
+_CHUNK_SIZE = 100_000  # requests; a token id with its offsets takes about 100 bytes
 
 
-def share_out(passes: Sequence[Pass], count: int) -> list[list[int]]:
-    """The passes that each of `count` processes makes, by number: longest first, to whoever has least."""
-    shares: list[list[int]] = [[] for _ in range(count)]
-    loads = [0] * count
-    for number in sorted(range(len(passes)), key=lambda n: -passes[n].size):
-        least = loads.index(min(loads))
-        shares[least].append(number)
-        loads[least] += passes[number].size
-    return shares
+@dataclass(frozen=True)
+class Partition:
+    """Forward batches, and which process runs which.
 
-
-def deal_out(passes: Sequence[Pass], count: int) -> tuple[list[Pass], list[list[int]]]:
-    """The same for sharded weights: equally many passes for each process, made side by side.
-
-    Returns:
-        The passes, with one more where some process would have one less, and who makes which.
+    Attributes:
+        batches: of all processes.
+        numbers: for each process, the batches it runs, by position in `batches`, in that order.
     """
-    shares = [list(range(rank, len(passes), count)) for rank in range(count)]
-    short = [share for share in shares if len(share) < len(shares[0])]
-    for share in short:
-        share.append(len(passes))
-    return [*passes, *([passes[-1].for_company()] if short else [])], shares
+
+    batches: list[ForwardBatch]
+    numbers: list[list[int]]
 
 
-class SharedEmbeddings:
-    """Passes of an encoder over all processes, one call at a time.
+def partition_by_size(batches: Sequence[ForwardBatch], num_processes: int) -> Partition:
+    """Each batch, the largest first, goes to the process that has the fewest tokens so far."""
+    numbers: list[list[int]] = [[] for _ in range(num_processes)]
+    loads = [0] * num_processes
+    for number in sorted(range(len(batches)), key=lambda n: -batches[n].num_tokens):
+        idlest = loads.index(min(loads))
+        numbers[idlest].append(number)
+        loads[idlest] += batches[number].num_tokens
+    return Partition(list(batches), numbers)
+
+
+def partition_evenly(batches: Sequence[ForwardBatch], num_processes: int) -> Partition:
+    """Equally many batches for each process, as sharded weights need: all processes run theirs side by side.
+
+    A process that would have one batch less than the others gets a dummy.
+    """
+    numbers = [list(range(rank, len(batches), num_processes)) for rank in range(num_processes)]
+    idle = [one for one in numbers if len(one) < len(numbers[0])]
+    if not idle:
+        return Partition(list(batches), numbers)
+    for one in idle:
+        one.append(len(batches))  # the dummy
+    return Partition([*batches, batches[-1].dummy()], numbers)
+
+
+class ParallelEncoder:
+    """An encoder whose forward batches are divided among all processes.
 
     Args:
         autocast: the context of forward passes.
@@ -68,47 +80,56 @@ class SharedEmbeddings:
         self._autocast = autocast
         self._is_sharded = is_sharded(encoder)
 
-    def plan(self, requests: Sequence[Request]) -> tuple[list[Pass], list[list[int]]]:
-        """The passes, and which process makes which."""
-        passes = self._encoder.passes(requests, at_least=self._processes.count)
+    def partition(self, requests: Sequence[Request]) -> Partition:
+        """The forward batches of these requests, and which process runs which."""
+        batches = self._encoder.forward_batches(requests, min_batches=self._processes.count)
         if self._is_sharded:
-            return deal_out(passes, self._processes.count)
-        return passes, share_out(passes, self._processes.count)
+            return partition_evenly(batches, self._processes.count)
+        return partition_by_size(batches, self._processes.count)
 
     def run(
         self,
-        passes: Sequence[Pass],
+        batches: Sequence[ForwardBatch],
         numbers: Sequence[int],
         seed: Callable[[int], None] | None = None,
         on_progress: Callable[[int], None] | None = None,
     ) -> list[Tensor]:
-        """Make passes, each with its own random numbers; one (n, D) for each."""
+        """Embed some of the batches; (n, D) for each, n its number of requests.
+
+        Args:
+            numbers: which batches.
+            seed: called with a batch's number before it is run.
+            on_progress: called with the number of texts after each batch.
+        """
         pieces = []
-        with self._autocast():  # once: each weight is then cast once, for all passes
+        with self._autocast():  # one context, so that each weight is cast once for all batches
             for number in numbers:
                 if seed is not None:
                     seed(number)
-                one = passes[number]
-                pieces.append(self._encoder.embed(one)[: len(one.requests)])
+                batch = batches[number]
+                pieces.append(self._encoder.embed(batch)[: len(batch.requests)])
                 if on_progress is not None:
-                    on_progress(one.num_texts)
+                    on_progress(batch.num_texts)
         return pieces
 
-    def together(
-        self, pieces: Sequence[Tensor], passes: Sequence[Pass], shares: Sequence[Sequence[int]]
-    ) -> Tensor:
-        """(R, D), row i for request i, from the pieces of all processes; a graph where it is one process'."""
-        order = [i for share in shares for number in share for i in passes[number].requests]
+    def gather(self, pieces: Sequence[Tensor], partition: Partition) -> Tensor:
+        """(R, D), row i for request i, in all processes; with a graph if there is only one process.
+
+        Args:
+            pieces: (n, D) each, from :meth:`run`, of the batches that this process ran.
+        """
+        requests = [
+            [i for number in numbers for i in partition.batches[number].requests]
+            for numbers in partition.numbers
+        ]
+        order = [i for of_process in requests for i in of_process]
         if self._processes.count == 1:
-            rows = torch.cat(list(pieces))
-        else:
-            device = self._encoder.device
-            mine = [torch.zeros(0, self._encoder.dimension, device=device), *(p.detach() for p in pieces)]
-            lengths = [sum(len(passes[number].requests) for number in share) for share in shares]
-            rows = self._processes.gather(torch.cat([piece.float() for piece in mine]), lengths)
-        back = torch.empty(len(order), dtype=torch.long)
-        back[torch.tensor(order, dtype=torch.long)] = torch.arange(len(order))
-        return rows[back.to(rows.device)]
+            return in_request_order(torch.cat(list(pieces)), order)
+        # A process may have no piece at all.
+        none = torch.zeros(0, self._encoder.dimension, device=self._encoder.device)
+        rows = torch.cat([piece.detach().float() for piece in (none, *pieces)])
+        lengths = [len(of_process) for of_process in requests]
+        return in_request_order(self._processes.gather(rows, lengths), order)
 
 
 @torch.no_grad()
@@ -119,25 +140,26 @@ def embed_all(
     on_progress: Callable[[int], None] | None = None,
     autocast: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Tensor:
-    """(R, D) without a graph, each process having embedded its share; in all of them.
+    """(R, D), row i for request i, without a graph. Each process embeds its part; all get all rows.
 
-    Token ids are in memory of at most `_AT_ONCE` requests, those of one text together.
+    Token ids of at most `_CHUNK_SIZE` requests are in memory at a time, those of one text together.
     """
     if not requests:
         return torch.zeros(0, encoder.dimension, device=encoder.device)
-    if len(requests) > _AT_ONCE:
+    if len(requests) > _CHUNK_SIZE:
         order = sorted(range(len(requests)), key=lambda i: requests[i].text)
-        rows = torch.empty(len(requests), encoder.dimension, device=encoder.device)
-        for start in range(0, len(order), _AT_ONCE):
-            some = order[start : start + _AT_ONCE]
-            of_some = embed_all(encoder, [requests[i] for i in some], processes, on_progress, autocast)
-            rows[torch.tensor(some, device=rows.device)] = of_some.to(rows.dtype)
+        rows = torch.empty(len(requests), encoder.dimension, device=encoder.device)  # (R, D)
+        for start in range(0, len(order), _CHUNK_SIZE):
+            chunk = order[start : start + _CHUNK_SIZE]
+            embedded = embed_all(encoder, [requests[i] for i in chunk], processes, on_progress, autocast)
+            rows[torch.tensor(chunk, device=rows.device)] = embedded.to(rows.dtype)  # (n, D)
         return rows
-    shared = SharedEmbeddings(encoder, processes, autocast)
-    passes, shares = shared.plan(requests)
-    mine = shares[processes.rank]
-    pieces = shared.run(passes, mine, on_progress=on_progress)
+    parallel = ParallelEncoder(encoder, processes, autocast)
+    partition = parallel.partition(requests)
+    numbers = partition.numbers[processes.rank]
+    pieces = parallel.run(partition.batches, numbers, on_progress=on_progress)
     reshard(encoder)
     if on_progress is not None:
-        on_progress(sum(one.num_texts for number, one in enumerate(passes) if number not in set(mine)))
-    return shared.together(pieces, passes, shares)
+        elsewhere = set(range(len(partition.batches))) - set(numbers)
+        on_progress(sum(partition.batches[number].num_texts for number in elsewhere))
+    return parallel.gather(pieces, partition)

@@ -1,4 +1,4 @@
-"""Token embeddings → embeddings of sentences and of spans, as many as a forward pass is asked for."""
+"""Token embeddings → embeddings of sentences and of spans."""
 
 from __future__ import annotations
 
@@ -8,55 +8,53 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from train.encoder.forward import PooledSentence, PooledSpan
+
 _MAX_SPAN_ELEMENTS = 2**26  # numbers in memory while spans are pooled: 256 MB in float32
 
 
 def pool_sentences(
-    pooling: nn.Module, features: dict[str, Any], rows: Sequence[int], skipped: Sequence[int]
+    pooling: nn.Module, features: dict[str, Any], sentences: Sequence[PooledSentence]
 ) -> list[Tensor]:
-    """Pieces (n, D'), together a row for each of the texts `rows`.
+    """Pieces (n, D') that together have a row for each of the sentences, in their order.
 
     Args:
-        pooling: the model's own module.
+        pooling: the model's own module; D' is D times its number of poolings side by side.
         features: with `token_embeddings` (B, T, D) and `attention_mask` (B, T).
-        skipped: of each of the `rows`, how many tokens at its start are not pooled.
     """
-    if any(skipped):
+    if any(sentence.num_skipped for sentence in sentences):
         tokens, mask = features["token_embeddings"], features["attention_mask"]
         return [
             pooling(
                 {
-                    "token_embeddings": tokens[row : row + 1],
-                    "attention_mask": mask[row : row + 1],
-                    "prompt_length": num_prompt,
+                    "token_embeddings": tokens[row : row + 1],  # (1, T, D)
+                    "attention_mask": mask[row : row + 1],  # (1, T)
+                    "prompt_length": num_skipped,
                 }
             )["sentence_embedding"]
-            for row, num_prompt in zip(rows, skipped, strict=True)
+            for row, _, num_skipped in sentences
         ]
-    if not rows:
+    if not sentences:
         return []
-    whole: Tensor = pooling(features)["sentence_embedding"]
-    return [whole[torch.tensor(rows, device=whole.device)]]
+    pooled: Tensor = pooling(features)["sentence_embedding"]  # (B, D')
+    rows = torch.tensor([sentence.row for sentence in sentences], device=pooled.device)  # (n,)
+    return [pooled[rows]]  # (n, D')
 
 
-def pool_spans(token_embeddings: Tensor, spans: Sequence[tuple[int, list[int]]]) -> Tensor:
-    """(S, D), the mean of each span's tokens.
+def pool_spans(token_embeddings: Tensor, spans: Sequence[PooledSpan]) -> Tensor:
+    """(S, D), the mean of each span's token embeddings.
 
     Args:
         token_embeddings: (B, T, D).
-        spans: S of (text, positions of its tokens).
+        spans: S of them.
     """
     device = token_embeddings.device
-    of_row = torch.tensor([row for row, _ in spans], device=device)
-    weights = torch.zeros(len(spans), token_embeddings.shape[1])
-    for s, (_, positions) in enumerate(spans):
-        weights[s, positions] = 1.0 / len(positions)
+    rows = torch.tensor([span.row for span in spans], device=device)  # (S,)
+    weights = torch.zeros(len(spans), token_embeddings.shape[1])  # (S, T)
+    for s, span in enumerate(spans):
+        weights[s, span.positions] = 1.0 / len(span.positions)
     weights = weights.to(device, token_embeddings.dtype)
     # (S, T, D) · (S, T, 1) → (S, D); no matrix product, which autocast would round to bfloat16
-    at_once = max(_MAX_SPAN_ELEMENTS // token_embeddings[0].numel(), 1)
-    return torch.cat(
-        [
-            (token_embeddings[rows] * some[:, :, None]).sum(1)
-            for rows, some in zip(torch.split(of_row, at_once), torch.split(weights, at_once), strict=True)
-        ]
-    )
+    chunk_size = max(_MAX_SPAN_ELEMENTS // token_embeddings[0].numel(), 1)  # spans
+    chunks = zip(torch.split(rows, chunk_size), torch.split(weights, chunk_size), strict=True)
+    return torch.cat([(token_embeddings[r] * w[:, :, None]).sum(1) for r, w in chunks])

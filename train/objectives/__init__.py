@@ -6,12 +6,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from train.requests import Request
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+SpecialToken = Literal["mask", "separator"]
 
 
 @dataclass(frozen=True)
@@ -99,8 +101,18 @@ class PartlyPretrained(Protocol):
         ...
 
 
+@runtime_checkable
+class UsesSpecialTokens(Protocol):
+    """An objective that puts special tokens of the model among the words that it embeds."""
+
+    @property
+    def special_tokens(self) -> Mapping[SpecialToken, str]:
+        """These tokens, or plain words for them, by what they stand for."""
+        ...
+
+
 class Objective(Protocol):
-    """A training objective.
+    """A training objective. What some have beside this is in :class:`UsesSpecialTokens`.
 
     Everything drawn is a function of the seed and the epoch, so a run that goes on from a checkpoint
     draws what an uninterrupted one would have drawn.

@@ -17,7 +17,7 @@ from train.data.astitch import Meanings, Usage
 from train.errors import UserError
 from train.experts.heads import Experts
 from train.expressions import plain_expression
-from train.objectives import Batch, Mean, ObjectiveLoss
+from train.objectives import Batch, Mean, ObjectiveLoss, SpecialToken
 from train.objectives.steps import shuffled_steps
 from train.requests import Request
 
@@ -110,6 +110,11 @@ class AdmireObjective:
         self.plain_requests: list[Request] = [r for item in items for r in experts.item_requests(item)[2:]]
         self._orders: dict[int, list[int]] = {}
         self.num_without_meanings = sum(not self._both(item.compound) for item in items)
+
+    @property
+    def special_tokens(self) -> Mapping[SpecialToken, str]:
+        """The separator of phrase and sentence."""
+        return {"separator": self._experts.options.separator}
 
     def describe(self) -> str:
         """One line for the log."""

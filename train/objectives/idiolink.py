@@ -16,7 +16,7 @@ from idiomloss.candidates import FalseNegatives, InBatch
 from train.data.idiolink import Document, Split, document_request, training_request
 from train.data.tuples import TrainingTuple
 from train.errors import UserError
-from train.objectives import Batch, ObjectiveLoss
+from train.objectives import Batch, ObjectiveLoss, SpecialToken
 from train.objectives.steps import balanced_steps, shuffled_steps
 from train.requests import Request
 from train.scores import TrainDocumentMode, TrainQueryMode
@@ -133,6 +133,12 @@ class IdioLinkObjective:
         without = [r for r in self._records.values() if r.usage in plain_usages]
         self.plain_requests: list[Request] = [document_request(record) for record in without]
         self._plain = set(self.plain_requests)
+
+    @property
+    def special_tokens(self) -> Mapping[SpecialToken, str]:
+        """The mask, if a mode hides spans by it."""
+        modes = (*self.query_modes, *self.document_modes)
+        return {"mask": self.mask} if any(mode.startswith("masked_") for mode in modes) else {}
 
     def describe(self) -> str:
         """One line for the log."""

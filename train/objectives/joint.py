@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor, nn
 
-from train.objectives import Batch, Objective, ObjectiveLoss
+from train.objectives import Batch, Objective, ObjectiveLoss, SpecialToken, UsesSpecialTokens
 from train.requests import Request
 
 
@@ -37,6 +37,12 @@ class JointObjective:
         self._streams: dict[str, list[list[list[int]]]] = {name: [] for name in self.parts}
         self._planned: dict[str, int] = dict.fromkeys(self.parts, 0)
         self._shards = 0
+
+    @property
+    def special_tokens(self) -> Mapping[SpecialToken, str]:
+        """Those of all parts."""
+        parts = [part for part in self.parts.values() if isinstance(part, UsesSpecialTokens)]
+        return {kind: text for part in parts for kind, text in part.special_tokens.items()}
 
     def describe(self) -> str:
         """One line for the log."""

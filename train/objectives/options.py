@@ -68,11 +68,6 @@ class IdioLinkObjectiveSettings(ObjectiveOptions):
     def fold_split(self) -> str | None:
         return self.split if self.split == CV_SPLIT else None
 
-    @property
-    def special_texts(self) -> dict[str, str]:
-        masks = any(mode.startswith("masked_") for mode in (*self.query_mode, *self.document_mode))
-        return {"mask": self.mask} if masks else {}
-
     def check_with(self, settings: Any, section: str = "objective") -> None:
         trainer, idioms, parts = settings.trainer, self.idioms_per_batch, settings.trainer.accumulation
         if idioms is not None and trainer.batch_size % idioms:
@@ -204,10 +199,6 @@ class JointSettings(ObjectiveOptions):
     def fold_split(self) -> str | None:
         return self.idiolink.fold_split
 
-    @property
-    def special_texts(self) -> dict[str, str]:
-        return self.idiolink.special_texts
-
     def check_with(self, settings: Any, section: str = "objective") -> None:
         for part in (self.idiolink, self.adaptive_triplet):
             part.check_with(settings, f"{section}.{part.name}")
@@ -267,10 +258,6 @@ class AdmireObjectiveSettings(ObjectiveOptions):
     @property
     def fold_split(self) -> str | None:
         return self.split if self.split == ADMIRE_CV_SPLIT else None
-
-    @property
-    def special_texts(self) -> dict[str, str]:
-        return {"separator": self.separator}
 
     def score_keys(self, splits: Callable[[str], Sequence[str]]) -> list[str]:
         admire = splits("admire")

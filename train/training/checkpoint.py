@@ -1,4 +1,4 @@
-"""Checkpoints: `step_<n>/` holds everything a run needs to go on, `best/` the model to use."""
+"""Checkpoints: `step_<n>/` holds everything a run needs to resume, `best/` the model to use."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from train.distributed.sharding import share_of
+from train.distributed.sharding import shard_like
 from train.errors import UserError
 from train.io.files import copy_file, fingerprint, seal, sync, write_json, write_text
 from train.objectives import Publishes
 from train.runs.resume import RECORD, checkpoint_folders
-from train.training.regularization import TRAINED, Retention
+from train.training.regularization import TRAINER_WEIGHTS, Retention
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ _CHECKSUMS = "checksums.json"
 NOT_OF_THE_MODEL = (
     "optimizer.safetensors",
     "objective.safetensors",
-    TRAINED,
+    TRAINER_WEIGHTS,
     "state.json",
     "scores.json",
     RECORD,
@@ -40,20 +40,22 @@ NOT_OF_THE_MODEL = (
 
 @dataclass
 class TrainerState:
-    """Where a run stands. Random numbers need no place here: they are functions of seed and step.
+    """Where a run stands. Random numbers need no state: they are functions of seed and step.
 
     Attributes:
         step: optimizer steps done.
         epoch: epochs done.
-        step_in_epoch: steps done of the epoch that is going on.
-        best_score: the best monitored score so far, and the step it was reached at.
-        patience_score: the score that the next one must beat by `min_delta` for patience's sake.
-        num_without_improvement: evaluations since then.
+        step_in_epoch: steps done of the current epoch.
+        best_score: the best monitored score so far.
+        best_step: the step of that score.
+        patience_score: the score that has to be beaten by `min_delta` to count as an improvement.
+        num_without_improvement: evaluations since that score.
         scored_step: the step that was scored last.
         grad_scale: of the gradient scaler, under fp16.
-        num_empty: part of a joint objective ("" for one that has none) → its steps in a row, up to now, in
-            which nothing was found to learn from.
-        loss_sum: of the steps since the last evaluation, and how many they are.
+        num_empty: part of a joint objective ("" for an objective without parts) → how many of its last steps
+            in a row found nothing to learn from.
+        loss_sum: of the steps since the last evaluation.
+        num_losses: number of these steps.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
@@ -81,13 +83,13 @@ def save_checkpoint(
     scores: dict[str, float] | None,
     record: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write `step_<n>/`: it appears under that name only when it is whole, and on the disk.
+    """Write `step_<n>/`, which gets that name only once it is complete and on the disk.
 
-    The folder is a sentence-transformers model too, so that any checkpoint can be scored.
+    The folder is also a sentence-transformers model, so that any checkpoint can be scored.
 
     Args:
         scores: None for a checkpoint that is saved because the run was asked to stop.
-        record: the run's configuration and record, kept here too in case those beside it are damaged.
+        record: the run's configuration and record, kept here too in case those in the run folder are damaged.
 
     Raises:
         UserError: if the disk is full or the folder cannot be written.
@@ -97,10 +99,10 @@ def save_checkpoint(
     try:
         shutil.rmtree(partial, ignore_errors=True)
         retention.save(partial)
-        own = modules.state_dict()
-        if own:
-            save_file(own, partial / "objective.safetensors")
-        for module in modules.modules():  # those of each part of a joint objective
+        objective_weights = modules.state_dict()
+        if objective_weights:
+            save_file(objective_weights, partial / "objective.safetensors")
+        for module in modules.modules():  # in a joint objective, those of each part
             if isinstance(module, Publishes):
                 module.publish(partial)
         save_file(_flatten(optimizer), partial / "optimizer.safetensors")
@@ -120,8 +122,8 @@ def save_checkpoint(
         partial.rename(final)
         sync(run)
         shutil.rmtree(old, ignore_errors=True)
-    except (OSError, SafetensorError) as error:  # safetensors reports a full disk as an error of its own
-        free = shutil.disk_usage(run).free / 2**20  # before what is half written makes room again
+    except (OSError, SafetensorError) as error:  # safetensors reports a full disk by its own exception
+        free = shutil.disk_usage(run).free / 2**20  # before the incomplete folder is removed
         shutil.rmtree(partial, ignore_errors=True)
         last = latest_checkpoint(run)
         raise UserError(
@@ -134,12 +136,12 @@ def save_checkpoint(
 def load_training_state(
     checkpoint: Path, modules: nn.Module, optimizer: torch.optim.Optimizer
 ) -> TrainerState:
-    """Put the optimizer and the objective's modules back as they were. The encoder comes with its weights,
-    from :func:`~train.factory.build_retention`.
+    """Restore the optimizer and the objective's modules. The encoder has its weights already, from
+    :func:`~train.factory.build_retention`.
     """
-    own = checkpoint / "objective.safetensors"
-    if own.is_file():
-        modules.load_state_dict(load_file(own))
+    objective_weights = checkpoint / "objective.safetensors"
+    if objective_weights.is_file():
+        modules.load_state_dict(load_file(objective_weights))
     _unflatten(optimizer, load_file(checkpoint / "optimizer.safetensors"))
     return read_state(checkpoint)
 
@@ -164,7 +166,7 @@ def verify(checkpoint: Path, *, model_in: Path | None = None) -> str | None:
     """What is wrong with a checkpoint's files, or None.
 
     Args:
-        model_in: look at the model's files alone, as they lie in this folder (the checkpoint's or `best/`).
+        model_in: check only the model's files, and those in this folder (the checkpoint's or `best/`).
     """
     try:
         sums = json.loads((checkpoint / _CHECKSUMS).read_text(encoding="utf-8"))
@@ -188,7 +190,7 @@ def verify(checkpoint: Path, *, model_in: Path | None = None) -> str | None:
 
 
 def checkpoints(run: Path) -> list[Path]:
-    """All whole checkpoints of a run, oldest first."""
+    """All complete checkpoints of a run, oldest first."""
     return checkpoint_folders(run)
 
 
@@ -197,9 +199,10 @@ def _number(checkpoint: Path) -> int:
 
 
 def latest_checkpoint(run: Path) -> Path | None:
-    """The newest checkpoint that a run can go on from to the end that it would have had.
+    """The newest checkpoint from which a run can be resumed as if it had never stopped.
 
-    Its files are what was written, and so are those of the best model by then; others are passed over.
+    Its own files are undamaged, and so are those of the model that was the best at the time; a checkpoint
+    without that is skipped, with a warning.
     """
     for checkpoint in reversed(checkpoints(run)):
         problem = verify(checkpoint)
@@ -217,7 +220,7 @@ def latest_checkpoint(run: Path) -> Path | None:
 
 
 def recover(run: Path) -> None:
-    """Give a checkpoint its name back where a save of the same step was cut short between two renames."""
+    """Restore a checkpoint's name where saving the same step again was interrupted between two renames."""
     for old in run.glob(".step_*_old"):
         final = run / old.name.removeprefix(".").removesuffix("_old")
         if not final.exists():
@@ -225,43 +228,42 @@ def recover(run: Path) -> None:
 
 
 def restore_best(run: Path, best_step: int, card: str) -> None:
-    """Make `best/` of `step_<best_step>`, or leave it where only that is damaged."""
+    """Copy `step_<best_step>` to `best/`; if the checkpoint is damaged and `best/` is not, leave it."""
     checkpoint = run / f"step_{best_step}"
     if _whole_best(run, checkpoint) == checkpoint:
         write_best(run, checkpoint, card)
 
 
 def _whole_best(run: Path, checkpoint: Path) -> Path | None:
-    """The folder that still holds the model of the best checkpoint, whole: its own, else `best/`."""
+    """The folder that still holds the undamaged model of the best checkpoint: its own, else `best/`."""
     return next((p for p in (checkpoint, run / "best") if verify(checkpoint, model_in=p) is None), None)
 
 
 def prune(run: Path, keep: int, best_step: int | None) -> None:
-    """Remove all checkpoints but the newest `keep`, one or more, and the best as of now and of each of these.
-
-    A run goes on from a checkpoint only with the model that was the best by then.
+    """Remove all checkpoints but the newest `keep` (at least one), the best, and what was the best when one
+    of these was saved: a run is resumed from a checkpoint only with the model that was the best then.
     """
     saved = checkpoints(run)
     best = {best_step}
     for path in saved[-keep:]:
-        with contextlib.suppress(UserError):  # damaged: nothing goes on from it
+        with contextlib.suppress(UserError):  # damaged: it cannot be resumed from
             best.add(read_state(path).best_step)
     for path in saved[:-keep]:
         if _number(path) not in best:
             _remove(path)
-    for leftover in run.glob(".step_*"):  # of a save that was killed
+    for leftover in run.glob(".step_*"):  # from a save that was killed
         shutil.rmtree(leftover, ignore_errors=True)
 
 
 def drop_after(run: Path, step: int) -> None:
-    """Remove the checkpoints after `step`, which the run does not go on from: it will make them anew."""
+    """Remove the checkpoints after `step`, from which the run is resumed: it will write them again."""
     for path in checkpoints(run):
         if _number(path) > step:
             _remove(path)
 
 
 def _remove(checkpoint: Path) -> None:
-    """Under another name first: what is half removed must not look like a checkpoint."""
+    """Renames it first: a folder that is partly removed must not look like a checkpoint."""
     hidden = checkpoint.with_name(f".{checkpoint.name}")
     shutil.rmtree(hidden, ignore_errors=True)
     checkpoint.rename(hidden)
@@ -269,11 +271,11 @@ def _remove(checkpoint: Path) -> None:
 
 
 def write_best(run: Path, checkpoint: Path, card: str) -> Path:
-    """Make `best/` of a checkpoint: the plain sentence-transformers folder, with a model card."""
+    """Copy a checkpoint's model to `best/`, a plain sentence-transformers folder with a model card."""
     best, partial, old = run / "best", run / ".best", run / ".best_old"
     for leftover in (partial, old):
         shutil.rmtree(leftover, ignore_errors=True)
-    # No hard links: a file that is damaged on the disk would be damaged in both folders.
+    # No hard links: damage to a file on the disk would then be in both folders.
     ignored = shutil.ignore_patterns(*NOT_OF_THE_MODEL, "README.md")
     shutil.copytree(checkpoint, partial, copy_function=copy_file, ignore=ignored)
     write_text(partial / "README.md", card)
@@ -291,7 +293,7 @@ def _parameters(optimizer: torch.optim.Optimizer) -> Iterable[nn.Parameter]:
 
 
 def _flatten(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimizer's state as `<number of the parameter>.<name>`."""
+    """The optimizer's state, with keys `<number of the parameter>.<name>`."""
     return {
         f"{number}.{name}": value if isinstance(value, Tensor) else torch.tensor(value)
         for number, parameter in enumerate(_parameters(optimizer))
@@ -305,7 +307,8 @@ def _unflatten(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> 
     parameters = list(_parameters(optimizer))
     for key, value in tensors.items():
         number, name = key.split(".", 1)
-        is_of_each_weight = value.shape == parameters[int(number)].shape
-        own = share_of(value, parameters[int(number)]) if is_of_each_weight else value
-        content["state"].setdefault(int(number), {})[name] = own
+        parameter = parameters[int(number)]
+        has_weights_shape = value.shape == parameter.shape  # unlike a count of steps
+        value = shard_like(value, parameter) if has_weights_shape else value
+        content["state"].setdefault(int(number), {})[name] = value
     optimizer.load_state_dict(content)

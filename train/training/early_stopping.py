@@ -1,4 +1,4 @@
-"""Which checkpoint is best, and when to give up waiting for a better one."""
+"""Which checkpoint is the best, and when to stop waiting for a better one."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def monitor_name(trainer: TrainerSettings) -> str:
 
 
 def check_monitor(trainer: TrainerSettings, not_scored: Mapping[str, str]) -> None:
-    """Before anything is trained: no monitored score is of a benchmark without data.
+    """Check, before anything is trained, that no monitored score is of a benchmark without data.
 
     Raises:
-        UserError: with the reason why it is not scored.
+        UserError: with the reason why the benchmark is not scored.
     """
     for key in trainer.monitor:
         reason = not_scored.get(key.partition("/")[0])
@@ -35,10 +35,10 @@ def monitored(scores: Mapping[str, float], trainer: TrainerSettings) -> float | 
     None where it is NaN or infinite, which is neither better nor worse than anything.
 
     Args:
-        scores: of a checkpoint, also those that are not finite.
+        scores: of a checkpoint, including those that are not finite.
 
     Raises:
-        UserError: if a score is not there (a slice without queries, say).
+        UserError: if a score is missing (of a slice without queries, for example).
     """
     for key in trainer.monitor:
         if key not in scores:
@@ -48,15 +48,14 @@ def monitored(scores: Mapping[str, float], trainer: TrainerSettings) -> float | 
 
 
 def monitored_if_any(scores: Mapping[str, float], trainer: TrainerSettings) -> float | None:
-    """The monitored score, or None where an untrained model has none: that of experts, say."""
+    """The monitored score, or None if an untrained model does not have it (as with experts)."""
     return monitored(scores, trainer) if all(key in scores for key in trainer.monitor) else None
 
 
 def update_best(state: TrainerState, scores: Mapping[str, float], trainer: TrainerSettings) -> bool:
-    """Whether this is the best checkpoint so far; keeps the count for patience.
+    """Whether these scores are the best so far; also counts evaluations without improvement, for patience.
 
-    A monitored score that is not finite is never the best, not even the first one, and counts as no
-    improvement.
+    A monitored score that is not finite is never the best, not even the first one, nor an improvement.
     """
     score = monitored(scores, trainer)
     if score is None:

@@ -1,8 +1,17 @@
-"""A step's embeddings, and the way of the loss' gradient back to the encoder."""
+"""What embeds a step's requests in training, and brings the loss's gradient back to the encoder.
+
+With gradient caching (Gao et al. 2021, arXiv 2101.06983) the first forward pass keeps no graph; each forward
+batch is run again, with the same dropout, once its gradient is known: memory is that of one forward batch,
+however large the batch of anchors. With several processes each runs its own forward batches, see
+:mod:`train.encoder.parallel`; :class:`~train.training.setup.Gradients` sums their gradients once a step.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
 import torch
 from accelerate import Accelerator
@@ -12,21 +21,51 @@ from torch import Tensor
 from train.distributed.processes import Processes
 from train.distributed.sharding import is_sharded
 from train.encoder.encoder import Encoder
-from train.encoder.parallel import SharedEmbeddings
+from train.encoder.parallel import ParallelEncoder, Partition, embed_all
+from train.objectives import Batch
 from train.requests import Request
 from train.training.schedule import seed_everything
 
 
-class TrainedEmbeddings:
-    """Embeds a step's requests, and brings the loss' gradient to the encoder's parameters.
+@dataclass(frozen=True)
+class Embedded:
+    """The embeddings of a micro-step's requests.
 
-    Random numbers of a pass are a function of the seed, the step and the pass, so that neither gradient
-    caching nor the number of processes changes what dropout draws.
+    Attributes:
+        rows: (R, D), row i for request i.
+        num_texts: texts that went through the encoder for them, in all processes.
+        backward: adds the gradient of a loss of the rows to the parameters that it depends on; to be called
+            once.
+    """
+
+    rows: Tensor
+    num_texts: int
+    backward: Callable[[Tensor], None]
+
+
+class Embedder(Protocol):
+    """Embeds the requests of a micro-step."""
+
+    def __call__(self, requests: Sequence[Request], step: int, micro: int = 0) -> Embedded:
+        """Embed R requests.
+
+        Args:
+            step: the optimizer step, which with the micro-step decides what is drawn.
+            micro: the micro-step's number in its step.
+        """
+        ...
+
+
+class TrainableEmbedder:
+    """Embeds by an encoder that is trained.
+
+    The random numbers of a forward batch are a function of the run's seed, the step and the batch, so neither
+    gradient caching nor the number of processes changes what dropout draws.
 
     Args:
         accelerator: for autocast and the gradient scaler.
         seed: of the run.
-        caching: keep no graph, and make each pass again for its gradient.
+        caching: keep no graph, and run each forward batch again for its gradient.
     """
 
     def __init__(
@@ -42,47 +81,98 @@ class TrainedEmbeddings:
         self._processes = processes
         self._seed = seed
         self._caching = caching
-        # Else weights that were cast would stay, of all blocks, until the last pass is made.
-        kept = AutocastKwargs(cache_enabled=not is_sharded(encoder))
-        self._shared = SharedEmbeddings(encoder, processes, lambda: accelerator.autocast(kept))
-        self._left: Callable[[], None] = lambda: None
+        # Autocast would keep the cast weights of every block until the last batch has run.
+        autocast = AutocastKwargs(cache_enabled=not is_sharded(encoder))
+        self._parallel = ParallelEncoder(encoder, processes, lambda: accelerator.autocast(autocast))
+
+    def __call__(self, requests: Sequence[Request], step: int, micro: int = 0) -> Embedded:
+        """See :class:`Embedder`."""
+        seed = partial(self._seed_forward_batch, step, micro)
+        partition = self._parallel.partition(requests)
+        with torch.set_grad_enabled(not self._caching):
+            pieces = self._parallel.run(partition.batches, self._numbers(partition), seed)  # (n, D) each
+            rows = self._parallel.gather(pieces, partition)  # (R, D)
+        num_texts = sum(batch.num_texts for batch in partition.batches)
+        seed_everything(self._seed, step, micro)  # for what the objective's own modules draw
+        if self._processes.count == 1 and not self._caching:
+            return Embedded(rows, num_texts, self._accelerator.backward)
+        leaf = rows.detach().requires_grad_()
+
+        def backward(loss: Tensor) -> None:
+            self._accelerator.backward(loss)
+            assert leaf.grad is not None
+            self._backward_batches(partition, leaf.grad, None if self._caching else pieces, seed)
+
+        return Embedded(leaf, num_texts, backward)
+
+    def _backward_batches(
+        self,
+        partition: Partition,
+        gradient: Tensor,
+        pieces: Sequence[Tensor] | None,
+        seed: Callable[[int], None],
+    ) -> None:
+        """Carry the gradient by the embeddings through this process' forward batches.
+
+        Args:
+            gradient: (R, D), row i for request i.
+            pieces: (n, D) of each of these batches, with its graph; None to run each again.
+            seed: of a batch, by its number.
+        """
+        for place, number in enumerate(self._numbers(partition)):
+            batch = partition.batches[number]
+            if pieces is None:
+                (piece,) = self._parallel.run(partition.batches, [number], seed)  # (n, D)
+            else:
+                piece = pieces[place]
+            requests = torch.tensor(batch.requests, dtype=torch.long)  # (n,)
+            piece.backward(gradient[requests].to(piece.dtype))  # type: ignore[no-untyped-call]
+
+    def _numbers(self, partition: Partition) -> list[int]:
+        """The forward batches that this process runs."""
+        return partition.numbers[self._processes.rank]
+
+    def _seed_forward_batch(self, step: int, micro: int, number: int) -> None:
+        seed_everything(self._seed, step, micro, 1 + number)
+
+
+class FrozenEmbedder:
+    """Embeds by an encoder that is not trained, in evaluation mode, each request once in a run.
+
+    Args:
+        encoder: its parameters require no gradient from now on.
+    """
+
+    def __init__(self, encoder: Encoder, accelerator: Accelerator, processes: Processes) -> None:
+        self._encoder = encoder.requires_grad_(False)
+        self._accelerator = accelerator
+        self._processes = processes
+        self._numbers: dict[Request, int] = {}
+        self._embeddings = torch.zeros(0, encoder.dimension, device=encoder.device)  # (requests so far, D)
 
     def __call__(
         self,
         requests: Sequence[Request],
-        step: int,
-        micro: int = 0,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> Tensor:
-        """(R, D), row i for request i, of this step and micro-step; :meth:`backward` takes a loss of them."""
+        step: int,  # noqa: ARG002  nothing is drawn
+        micro: int = 0,  # noqa: ARG002
+    ) -> Embedded:
+        """See :class:`Embedder`; the rows have no graph."""
+        text_counts: list[int] = []
+        new = list(dict.fromkeys(r for r in requests if r not in self._numbers))
+        if new:
+            self._encoder.eval()
+            autocast = self._accelerator.autocast
+            embedded = embed_all(self._encoder, new, self._processes, text_counts.append, autocast)
+            self._numbers |= {r: len(self._numbers) + i for i, r in enumerate(new)}
+            self._embeddings = torch.cat([self._embeddings, embedded.to(self._embeddings.dtype)])
+        numbers = torch.tensor([self._numbers[r] for r in requests], dtype=torch.long)  # (R,)
+        rows = self._embeddings[numbers.to(self._embeddings.device)]  # (R, D)
+        return Embedded(rows, sum(text_counts), self._accelerator.backward)
 
-        def seed(number: int) -> None:
-            seed_everything(self._seed, step, micro, 1 + number)
+    def embed_past(self, batches: Iterable[Batch]) -> None:
+        """Embed what a resumed run had embedded before, in the same forward batches.
 
-        passes, shares = self._shared.plan(requests)
-        mine = shares[self._processes.rank]
-        with torch.set_grad_enabled(not self._caching):
-            pieces = self._shared.run(passes, mine, seed)
-            embeddings = self._shared.together(pieces, passes, shares)
-        if on_progress is not None:
-            on_progress(sum(one.num_texts for one in passes))
-        seed_everything(self._seed, step, micro)  # of what the objective's own modules draw
-        if self._processes.count == 1 and not self._caching:
-            return embeddings
-        leaf = embeddings.detach().requires_grad_()
-
-        def backward_of_passes() -> None:
-            assert leaf.grad is not None
-            for place, number in enumerate(mine):
-                piece = self._shared.run(passes, [number], seed)[0] if self._caching else pieces[place]
-                rows = torch.tensor(passes[number].requests, dtype=torch.long)
-                piece.backward(leaf.grad[rows].to(piece.dtype))  # type: ignore[no-untyped-call]
-
-        self._left = backward_of_passes
-        return leaf
-
-    def backward(self, loss: Tensor) -> None:
-        """Add the gradient of a loss of the embeddings to the parameters'."""
-        self._accelerator.backward(loss)
-        left, self._left = self._left, lambda: None
-        left()
+        A text's embedding differs by rounding with the texts beside it, and so would the rest of the run.
+        """
+        for batch in batches:
+            self(batch.requests, 0)

@@ -1,4 +1,4 @@
-"""What ends a training that cannot go on: the error, and what it came of."""
+"""Errors that end a training, with what caused them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from train.training.checkpoint import TrainerState, latest_checkpoint
 def not_finite(
     what: str, value: float, batches: Sequence[Batch], state: TrainerState, run: RunFolder
 ) -> UserError:
-    """The error for a loss or gradient that is NaN or infinite, with what it came of in a file."""
+    """The error for a loss or gradient that is NaN or infinite; the batches it came from go to a file."""
     path: Path = run.path / "nonfinite_batch.json"
     anchors = [anchor for batch in batches for anchor in batch.anchors]
     texts = [request.text for batch in batches for request in batch.requests]
@@ -35,10 +35,10 @@ def not_finite(
 
 
 def nothing_mined(state: TrainerState, part: str, run: RunFolder) -> UserError:
-    """The error for a loss that was zero for lack of anything to learn from, many steps in a row.
+    """The error for a loss that was zero in many steps in a row, because no triplet was mined.
 
     Args:
-        part: of a joint objective, which one it was; else "".
+        part: the part of a joint objective that it was; else "".
     """
     last = latest_checkpoint(run.path)
     loss = f"objective.{part}.loss" if part else "objective.loss"

@@ -1,4 +1,4 @@
-"""Remedies against forgetting: what is trained, and the model that is made of it to be scored and saved."""
+"""Remedies against forgetting: what is trained, and the model made from it that is scored and saved."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from idiomloss import distillation_loss
 from train.config import RetainSettings
 from train.distributed.processes import Processes
-from train.distributed.sharding import local, share_of
+from train.distributed.sharding import local_shard, shard_like
 from train.encoder.encoder import Encoder
 from train.encoder.lora import Adapters, check_peft
 from train.encoder.parallel import embed_all
@@ -24,23 +24,24 @@ from train.io.progress import progress_bar
 from train.objectives import Batch, Mean, Objective, ObjectiveLoss
 from train.requests import Request
 
-TRAINED = "trained.safetensors"  # in a checkpoint: the trained weights, where its model has others
+TRAINER_WEIGHTS = "trained.safetensors"  # in a checkpoint whose model has others: the trained ones
 ADAPTER = "adapter"  # in a checkpoint and in best/: the adapters, in peft's own format
 
 
 class Retention:
-    """The encoder that is trained, and the remedies around it; without any, all is as it would be alone.
+    """The encoder that is trained, with the remedies against forgetting, if there are any.
 
-    Published weights are those of the model that is scored and saved. With interpolation, for each weight
+    The exported weights are those of the model that is scored and saved: the trained ones, unless there is a
+    remedy. With interpolation, for each weight
 
-        W = W_base + a (W_tuned - W_base), in float32
+        W = W_base + a (W_trained - W_base), in float32
 
     and with adapters they are the base model's with the adapters merged in.
 
     Args:
-        encoder: with the base model's weights where there is a remedy; :meth:`load` gives it others.
+        encoder: where there is a remedy, with the base model's weights; :meth:`load` gives it trained ones.
         interpolation: a.
-        adapters: of the encoder, where they are what is trained; not with an interpolation.
+        adapters: of the encoder, where they are what is trained; not together with interpolation.
         distillation: the term that is added to the objective's loss.
         base: digest of the base model's weights, for the run's record.
 
@@ -63,11 +64,11 @@ class Retention:
         self._adapters = adapters
         self._distillation = distillation
         self._base_weights: dict[str, Tensor] = {}
-        if interpolation != 1.0:  # in the main memory: needed at evaluations alone
+        if interpolation != 1.0:  # in main memory: only evaluations need it
             self._base_weights = {name: p.detach().cpu().clone() for name, p in self._trained()}
 
-    def hold(self, result: ObjectiveLoss, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
-        """The objective's loss with the term that holds the batch's plain rows to the base model.
+    def add_distillation(self, result: ObjectiveLoss, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
+        """The objective's loss plus the term that keeps the batch's plain rows near the base model's.
 
         Args:
             embeddings: (R, D), row i for `batch.requests[i]`.
@@ -79,42 +80,44 @@ class Retention:
         return replace(result, loss=result.loss + self._distillation.weight * term, means=means)
 
     @contextmanager
-    def published(self) -> Iterator[None]:
-        """In here the encoder has the published weights; after it, those that are trained, untouched."""
+    def exported_weights(self) -> Iterator[None]:
+        """Within this context the encoder has the exported weights; afterwards the trained ones again."""
         if self._adapters is not None:
             with self._adapters.merged():
                 yield
             return
-        # In place: what shares out weights over processes knows their memory.
-        own = [(name, p) for name, p in self._trained() if name in self._base_weights]
-        kept = [(p, local(p).clone()) for _, p in own]
+        # In place: sharding holds on to the memory of the weights.
+        interpolated = [(name, p) for name, p in self._trained() if name in self._base_weights]
+        kept = [(p, local_shard(p).clone()) for _, p in interpolated]
         try:
-            for name, p in own:
-                local(p).copy_(self._interpolated(name, p))
+            for name, p in interpolated:
+                local_shard(p).copy_(self._interpolated(name, p))
             yield
         finally:
             for p, trained in kept:
-                local(p).copy_(trained)  # what was there, not the sum taken back
+                local_shard(p).copy_(trained)  # a copy: undoing the sum would round
 
     def _interpolated(self, name: str, p: Tensor) -> Tensor:
-        base = local(share_of(self._base_weights[name], p)).to(p.device).float()
-        return (base + self._interpolation * (local(p).float() - base)).to(p.dtype)
+        base = local_shard(shard_like(self._base_weights[name], p)).to(p.device).float()
+        return (base + self._interpolation * (local_shard(p).float() - base)).to(p.dtype)
 
     def save(self, folder: Path) -> None:
-        """Write the published model, and beside it what training goes on from where that is not the same."""
-        with self.published():
+        """Write the exported model, and beside it what training resumes from, where that is not the same."""
+        with self.exported_weights():
             self.encoder.save(folder)
         if self._adapters is not None:
             self._adapters.save(folder / ADAPTER)
         elif self._base_weights:
-            save_file({name: p.detach().contiguous() for name, p in self._trained()}, folder / TRAINED)
+            save_file(
+                {name: p.detach().contiguous() for name, p in self._trained()}, folder / TRAINER_WEIGHTS
+            )
 
     def load(self, checkpoint: Path) -> None:
-        """Give the encoder, which has the base model's weights, the trained ones that :meth:`save` wrote."""
+        """Replace the base model's weights in the encoder by the trained ones that :meth:`save` wrote."""
         if self._adapters is not None:
             self._adapters.load(checkpoint / ADAPTER)
             return
-        tensors = load_file(checkpoint / TRAINED)
+        tensors = load_file(checkpoint / TRAINER_WEIGHTS)
         with torch.no_grad():
             for name, p in self._trained():
                 p.copy_(tensors[name])
@@ -124,13 +127,13 @@ class Retention:
 
 
 class Distillation:
-    """Holds sentences without an idiom to their embeddings by the base model.
+    """Keeps the embeddings of sentences without an idiom near those of the base model.
 
     Args:
-        base: the base model, which embeds all sentences now: once, in evaluation mode, in float32.
+        base: the base model, which embeds all sentences at once here: in evaluation mode, in float32.
         requests: every sentence that a batch's plain rows can name.
         weight: of the term beside the objective's loss.
-        processes: that share the sentences.
+        processes: among which the sentences are divided.
     """
 
     def __init__(
@@ -148,18 +151,19 @@ class Distillation:
 
     def term(self, embeddings: Tensor, batch: Batch) -> Tensor:
         """Mean over the batch's plain rows of 1 - cosine with the base model's; a scalar."""
-        rows = torch.tensor(batch.plain_rows, dtype=torch.long, device=embeddings.device)
+        device = embeddings.device
+        rows = torch.tensor(batch.plain_rows, dtype=torch.long, device=device)  # (P,)
         numbers = [self._numbers[batch.requests[row]] for row in batch.plain_rows]
-        theirs = self._embeddings[torch.tensor(numbers, dtype=torch.long, device=embeddings.device)]
-        return distillation_loss(embeddings[rows], theirs)
+        base_embeddings = self._embeddings[torch.tensor(numbers, dtype=torch.long, device=device)]  # (P, D)
+        return distillation_loss(embeddings[rows], base_embeddings)
 
 
 def check_remedies(retain: RetainSettings, objective: Objective) -> None:
-    """Whether the remedies can work, before anything is computed.
+    """Check that the remedies can work, before anything is computed.
 
     Raises:
         UserError: if a package is missing, or no batch of the first epoch embeds a sentence without an
-            idiom as a whole, which distillation would hold.
+            idiom as a whole, which distillation needs.
     """
     if retain.lora.rank is not None:
         check_peft()
@@ -173,7 +177,7 @@ def check_remedies(retain: RetainSettings, objective: Objective) -> None:
 
 
 def weights_digest(encoder: Encoder) -> str:
-    """SHA-256 of all weights and their names: whether a base model is the same as before."""
+    """SHA-256 of all weights and their names, to tell whether a base model is the same as before."""
     digest = hashlib.sha256()
     for name, p in encoder.named_parameters():
         digest.update(name.encode())

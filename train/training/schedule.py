@@ -1,13 +1,30 @@
-"""What a step uses as a function of its number: learning rate and random numbers."""
+"""How many steps a run has, and what is a function of a step's number: learning rate and random numbers."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from train.config import TrainerSettings
+
+
+@dataclass(frozen=True)
+class RunLength:
+    """How many optimizer steps a run has: in all, in an epoch, and for the warm-up."""
+
+    total: int
+    steps_per_epoch: int
+    warmup: int
+
+    @classmethod
+    def of(cls, trainer: TrainerSettings, *, steps_per_epoch: int) -> RunLength:
+        """The length of a run whose epochs have so many steps."""
+        total = steps_per_epoch * trainer.max_epochs
+        total = min(total, trainer.max_steps) if trainer.max_steps else total
+        return cls(total, steps_per_epoch, num_warmup_steps(trainer, total))
 
 
 def num_warmup_steps(trainer: TrainerSettings, total: int) -> int:
@@ -28,6 +45,6 @@ def schedule(trainer: TrainerSettings, step: int, warmup: int, total: int) -> fl
 
 
 def seed_everything(*numbers: int) -> None:
-    """Make what is drawn next (dropout) a function of seed, step and so on, whatever came before."""
+    """Make what is drawn next (dropout) a function of these numbers, whatever was drawn before."""
     number = int(np.random.SeedSequence(list(numbers)).generate_state(1)[0])
     torch.manual_seed(number)

@@ -1,10 +1,11 @@
-"""What a training starts with, new or resumed: what embeds, the optimizer, and where the run stands."""
+"""What a training starts with, new or resumed: embedder, optimizer, and where the run stands."""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,62 +20,81 @@ from train.distributed.sharding import shard
 from train.encoder.idiom_token_embeddings import TokenRows
 from train.objectives import Batch, Objective, PartlyPretrained
 from train.training.checkpoint import TrainerState, load_training_state
-from train.training.embedder import TrainedEmbeddings
-from train.training.frozen import FrozenEmbeddings
-from train.training.regularization import Retention
+from train.training.context import TrainingContext
+from train.training.embedder import Embedder, FrozenEmbedder, TrainableEmbedder
+from train.training.schedule import RunLength
 
 log = logging.getLogger(__name__)
 
 _MAX_SKIPPED = 20  # steps in a row whose gradient overflowed, under fp16
 
 
-def begin(
-    retention: Retention,
-    objective: Objective,
-    accelerator: Accelerator,
-    processes: Processes,
-    trainer: TrainerSettings,
-    seed: int,
-    checkpoint: Path | None,
-) -> tuple[TrainedEmbeddings | FrozenEmbeddings, AcceleratedOptimizer, TrainerState]:
-    """Everything as it was at the checkpoint, or as a run starts; the same in all processes."""
-    encoder = retention.encoder
+@dataclass(frozen=True)
+class Training:
+    """A training under way.
+
+    Attributes:
+        embed: embeds a step's requests.
+        optimizer: of all that is trained.
+        gradients: of its parameters.
+        length: of the run, in steps.
+        state: where the run stands; the loop moves it on.
+    """
+
+    embed: Embedder
+    optimizer: AcceleratedOptimizer
+    gradients: Gradients
+    length: RunLength
+    state: TrainerState
+
+
+def setup_training(context: TrainingContext, checkpoint: Path | None = None) -> Training:
+    """A training at its start, or as it was at the checkpoint; the same in all processes."""
+    encoder, objective, trainer = context.encoder, context.objective, context.trainer
+    processes, accelerator = context.processes, context.accelerator
     if trainer.activation_checkpointing:
         encoder.checkpoint_activations()
     processes.same_parameters(encoder)
     if processes.sharding is not None and (trainer.freeze_encoder or trainer.only_idiom_tokens):
-        log.info("little or nothing of the encoder is trained: every process holds it whole")
+        log.info("little or nothing of the encoder is trained: every process holds all of it")
     elif processes.sharding is not None:
         shard(encoder, encoder.transformer, processes.sharding, processes.count)
-    embed: TrainedEmbeddings | FrozenEmbeddings
+    embed: TrainableEmbedder | FrozenEmbedder
     if trainer.freeze_encoder:
-        embed = FrozenEmbeddings(encoder, accelerator, processes)
+        embed = FrozenEmbedder(encoder, accelerator, processes)
     else:
         caching = trainer.gradient_caching
-        embed = TrainedEmbeddings(encoder, accelerator, processes, seed=seed, caching=caching)
-    if trainer.only_idiom_tokens:
-        TokenRows(encoder, "trainer.only_idiom_tokens=true").train_alone()
-    groups = parameter_groups(encoder, objective.modules, trainer)
-    inner = torch.optim.AdamW(groups, lr=trainer.learning_rate, weight_decay=trainer.weight_decay)
-    if trainer.idiom_tokens_learning_rate is not None:
-        rows = TokenRows(encoder, f"trainer.idiom_tokens_learning_rate={trainer.idiom_tokens_learning_rate}")
-        rows.scale_steps(inner, trainer.idiom_tokens_learning_rate / trainer.learning_rate)
-    optimizer = accelerator.prepare_optimizer(inner)
+        embed = TrainableEmbedder(encoder, accelerator, processes, seed=context.seed, caching=caching)
+    optimizer = _build_optimizer(context)
     state = load_training_state(checkpoint, objective.modules, optimizer) if checkpoint else TrainerState()
     if accelerator.scaler is not None and state.grad_scale is not None:
         accelerator.scaler.load_state_dict(accelerator.scaler.state_dict() | {"scale": state.grad_scale})
     processes.same_parameters(objective.modules)
-    if isinstance(embed, FrozenEmbeddings):
-        embed.catch_up(_past_batches(objective, trainer, state))
-    return embed, optimizer, state
+    if isinstance(embed, FrozenEmbedder):
+        embed.embed_past(_past_batches(objective, trainer, state))
+    gradients = Gradients(encoder, objective.modules, optimizer, accelerator, processes, trainer.clip_norm)
+    length = RunLength.of(trainer, steps_per_epoch=len(objective.plan(0, trainer.accumulation)))
+    return Training(embed, optimizer, gradients, length, state)
+
+
+def _build_optimizer(context: TrainingContext) -> AcceleratedOptimizer:
+    trainer, encoder = context.trainer, context.encoder
+    if trainer.only_idiom_tokens:
+        TokenRows(encoder, "trainer.only_idiom_tokens=true").train_alone()
+    groups = parameter_groups(encoder, context.objective.modules, trainer)
+    optimizer = torch.optim.AdamW(groups, lr=trainer.learning_rate, weight_decay=trainer.weight_decay)
+    if trainer.idiom_tokens_learning_rate is not None:
+        rows = TokenRows(encoder, f"trainer.idiom_tokens_learning_rate={trainer.idiom_tokens_learning_rate}")
+        rows.scale_steps(optimizer, trainer.idiom_tokens_learning_rate / trainer.learning_rate)
+    return context.accelerator.prepare_optimizer(optimizer)
 
 
 class Gradients:
-    """A step's gradients: added up over the processes, looked at, clipped.
+    """The gradients of a step: summed over the processes, checked, clipped.
 
     Attributes:
-        are_broken: not finite; under fp16, in many steps in a row: such a step is left out by the gradient
-            scaler, which lowers its scale.
+        overflowed: the step's gradient is not finite. Under fp16 the gradient scaler skips such a step and
+            lowers its scale, so there it takes many steps in a row.
     """
 
     def __init__(
@@ -91,18 +111,18 @@ class Gradients:
         self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self._accelerator = accelerator
         self._processes = processes
-        self._limit = math.inf if clip_norm is None else clip_norm
+        self._max_norm = math.inf if clip_norm is None else clip_norm
         self._num_skipped = 0
-        self.are_broken = False
+        self.overflowed = False
 
-    def gathered_and_clipped(self) -> float:
-        """The gradient's norm before it was clipped."""
+    def reduce_and_clip(self) -> float:
+        """Returns the norm that the gradient had before it was clipped."""
         self._processes.sum_gradients(self._encoder.parameters())
         self._processes.sum_gradients(self._modules.parameters(), divide=True)
-        norm = float(self._accelerator.clip_grad_norm_(self._parameters, self._limit))
+        norm = float(self._accelerator.clip_grad_norm_(self._parameters, self._max_norm))
         self._num_skipped = 0 if math.isfinite(norm) else self._num_skipped + 1
-        limit = 0 if self._accelerator.scaler is None else _MAX_SKIPPED
-        self.are_broken = self._num_skipped > limit
+        max_skipped = 0 if self._accelerator.scaler is None else _MAX_SKIPPED
+        self.overflowed = self._num_skipped > max_skipped
         return norm
 
     @property
@@ -115,21 +135,22 @@ class Gradients:
 def parameter_groups(
     encoder: nn.Module, modules: nn.Module, trainer: TrainerSettings
 ) -> list[dict[str, Any]]:
-    """What is trained: the encoder's, then the objective's own; `share` is of the learning rate.
+    """The parameters that are trained, by learning rate, which is `lr_scale` times that of the encoder.
 
-    What an objective starts from nothing has its own learning rate, what it brings along the encoder's.
+    What an objective's modules learn from scratch has its own rate; what they bring along pretrained has the
+    encoder's.
     """
-    own = trainer.modules_learning_rate
-    share = 1.0 if own is None else own / trainer.learning_rate
+    modules_rate = trainer.modules_learning_rate
+    modules_scale = 1.0 if modules_rate is None else modules_rate / trainer.learning_rate
     parts = [module.pretrained for module in modules.modules() if isinstance(module, PartlyPretrained)]
-    known = [p for module in (encoder, *parts) for p in module.parameters()]
-    ids = {id(p) for p in known}
+    pretrained = [p for module in (encoder, *parts) for p in module.parameters()]
+    ids = {id(p) for p in pretrained}
     new = [p for p in modules.parameters() if id(p) not in ids]
     groups: list[dict[str, Any]] = [
-        {"params": [p for p in of_group if p.requires_grad], "share": of_rate}
-        for of_group, of_rate in ((known, 1.0), (new, share))
+        {"params": [p for p in parameters if p.requires_grad], "lr_scale": lr_scale}
+        for parameters, lr_scale in ((pretrained, 1.0), (new, modules_scale))
     ]
-    if trainer.only_idiom_tokens:  # the other words' vectors, in the same matrix, are to stay as they are
+    if trainer.only_idiom_tokens:  # the other words' vectors, in the same matrix, must not decay
         groups[0]["weight_decay"] = 0.0
     return [group for group in groups if group["params"]]
 

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM end a run in good order."""
+"""SIGINT and SIGTERM end a run in an orderly way."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def stop_requests() -> Iterator[Callable[[], bool]]:
-    """SIGINT and SIGTERM set a flag, to be looked at between steps; a second SIGINT stops at once.
+    """SIGINT and SIGTERM set a flag, which is checked between steps; a second SIGINT stops at once.
 
-    A second SIGTERM does not: a scheduler tells every process, and the launcher, told too, tells them again.
+    A second SIGTERM does not: a scheduler sends one to every process, and the launcher, which gets one too,
+    forwards it.
+
+    Yields:
+        Whether the run was asked to stop.
     """
     received: list[int] = []
 
@@ -41,10 +45,10 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def stopped_by_sigterm() -> Iterator[None]:
-    """In here SIGTERM raises :class:`Interrupted`, as SIGINT does KeyboardInterrupt, so that it is recorded.
+    """Within this context SIGTERM raises :class:`Interrupted`, as SIGINT raises KeyboardInterrupt.
 
-    Once: a scheduler tells every process, and the launcher, told too, tells them again. The training loop
-    finishes its step instead, see :func:`stop_requests`.
+    Only the first one does: a scheduler sends one to every process, and the launcher, which gets one too,
+    forwards it. The training loop finishes its step instead, see :func:`stop_requests`.
     """
 
     def stop(number: int, _frame: object) -> None:

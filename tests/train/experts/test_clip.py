@@ -108,8 +108,8 @@ def test_clip_is_trained_at_the_encoders_learning_rate(towers: ClipTowers, tiny:
     experts = Experts(ExpertsOptions(width=32), towers)
     first, second = parameter_groups(tiny.requires_grad_(False), experts, settings.trainer)
     assert [id(p) for p in first["params"]] == [id(p) for p in towers.module.parameters()]
-    assert first["share"] == 1.0
-    assert second["share"] == pytest.approx(1e-3 / 3e-6)
+    assert first["lr_scale"] == 1.0
+    assert second["lr_scale"] == pytest.approx(1e-3 / 3e-6)
     both = len(first["params"]) + len(second["params"])
     assert both == len(list(experts.parameters()))
 

@@ -243,3 +243,9 @@ def test_several_modes_of_a_sentence_are_one_forward_pass(split: Split) -> None:
     batch = alone(split, query_modes=["span", "sentence"]).batch(0, [0, 1, 2])
     assert len(batch.requests) == 3 * 4
     assert len({request.text for request in batch.requests}) == 3
+
+
+def test_the_mask_is_named_where_a_mode_hides_spans(split: Split) -> None:
+    assert build(split, query_modes=["sentence"]).special_tokens == {}
+    assert build(split, query_modes=["masked_span"], mask="[M]").special_tokens == {"mask": "[M]"}
+    assert build(split, document_modes=["masked_sentence"], mask="[M]").special_tokens == {"mask": "[M]"}

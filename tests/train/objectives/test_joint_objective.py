@@ -102,6 +102,18 @@ def test_the_loss_and_its_logs_are_the_parts() -> None:
         assert result.is_empty
 
 
+class Masked(Part):
+    def __init__(self, name: str, num: int, size: int) -> None:
+        super().__init__(name, num, size)
+        self.special_tokens = {"mask": "[MASK]"}
+
+
+def test_special_tokens_are_those_of_the_parts_that_have_some() -> None:
+    assert build().special_tokens == {}
+    joint = JointObjective({"a": Part("a", 40, 4), "b": Masked("b", 12, 4)}, {"a": 1.0, "b": 1.0}, 0)
+    assert joint.special_tokens == {"mask": "[MASK]"}
+
+
 def test_what_the_parts_bring_is_brought() -> None:
     joint = build()
     assert joint.files == [Path("a"), Path("b")]

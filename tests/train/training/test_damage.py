@@ -57,7 +57,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, options: list[str]) -> Path:
     """Steps 2, 4 and 6 were scored, and step 2 is the best."""
     folder = tmp_path_factory.mktemp("whole") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("train.training.loop.update_best", first_is_best)
+        patch.setattr("train.training.scoring.update_best", first_is_best)
         train(folder, [*options, "eval.every=2"])
     assert [path.name for path in checkpoints(folder)] == ["step_2", "step_4", "step_6"]
     return folder
@@ -65,7 +65,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, options: list[str]) -> Path:
 
 @pytest.fixture(autouse=True)
 def _first_is_best(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("train.training.loop.update_best", first_is_best)
+    monkeypatch.setattr("train.training.scoring.update_best", first_is_best)
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_damaged_checkpoints_do_not_crowd_out_good_ones(
     assert [path.name for path in checkpoints(folder)] == ["step_2"]
     assert holds_a_run(folder)
     monkeypatch.undo()
-    monkeypatch.setattr("train.training.loop.update_best", first_is_best)
+    monkeypatch.setattr("train.training.scoring.update_best", first_is_best)
     resume(folder)
     assert_same_run(whole, folder)
     assert all(verify(path) is None for path in checkpoints(folder))

@@ -16,7 +16,7 @@ from train.distributed.processes import Processes
 from train.encoder.encoder import Encoder
 from train.encoder.parallel import embed_all
 from train.requests import Request
-from train.training.embedder import TrainedEmbeddings
+from train.training.embedder import TrainableEmbedder
 
 
 class Held:
@@ -43,14 +43,14 @@ def peak_of_step(encoder: Encoder, batch_size: int, *, caching: bool, monkeypatc
             return real(self, one)
 
     accelerator, processes = start_processes(place("cpu", "fp32"))
-    embed = TrainedEmbeddings(encoder, accelerator, processes, seed=1, caching=caching)
+    embed = TrainableEmbedder(encoder, accelerator, processes, seed=1, caching=caching)
     texts = [f"the ship {i} broke the ice of the harbour" for i in range(2 * batch_size)]
     owner = torch.arange(batch_size)
     masks = candidate_masks(batch_size, owner, torch.ones(batch_size, dtype=torch.bool))
     with monkeypatch.context() as patch:
         patch.setattr(Encoder, "embed", watched)
-        embeddings = embed([Request(text) for text in texts], 0)
-        embed.backward(InfoNCELoss()(embeddings[:batch_size], embeddings[batch_size:], masks))
+        embedded = embed([Request(text) for text in texts], 0)
+        embedded.backward(InfoNCELoss()(embedded.rows[:batch_size], embedded.rows[batch_size:], masks))
     assert all(p.grad is not None for n, p in encoder.named_parameters() if "pooler" not in n)
     return Held.peak
 
@@ -61,6 +61,31 @@ def test_memory_is_flat_from_64_to_4096_anchors(tiny: Encoder, monkeypatch: pyte
     small, large = (peak_of_step(tiny, size, caching=True, monkeypatch=monkeypatch) for size in (64, 4096))
     assert large < 1.3 * small  # a token more for longer numbers
     assert peak_of_step(tiny, 512, caching=False, monkeypatch=monkeypatch) > 6 * small
+
+
+@pytest.mark.parametrize("caching", [False, True])
+def test_embeddings_carry_their_own_gradient_back(tiny: Encoder, caching: bool) -> None:
+    """In any order, whatever else was embedded since."""
+    accelerator, processes = start_processes(place("cpu", "fp32"))
+    embed = TrainableEmbedder(tiny, accelerator, processes, seed=1, caching=caching)
+    requests = [[Request("He broke the ice.")], [Request("Rain fell all day long."), Request("It rained.")]]
+
+    def gradient() -> torch.Tensor:
+        found = tiny.transformer.get_parameter("encoder.layer.0.output.dense.weight").grad
+        assert found is not None
+        tiny.zero_grad()
+        return found.clone()
+
+    expected = []
+    for step, some in enumerate(requests):
+        embedded = embed(some, step)
+        embedded.backward(embedded.rows.square().sum() * (step + 1) + embedded.rows.sum())
+        expected.append(gradient())
+    first, second = (embed(some, step) for step, some in enumerate(requests))
+    second.backward(second.rows.square().sum() * 2 + second.rows.sum())
+    assert torch.equal(gradient(), expected[1])
+    first.backward(first.rows.square().sum() + first.rows.sum())
+    assert torch.equal(gradient(), expected[0])
 
 
 def test_a_run_with_caching_is_the_run_without(tmp_path: Path, options: list[str]) -> None:
@@ -93,9 +118,9 @@ def test_every_pass_draws_numbers_of_its_own(tiny: Encoder, monkeypatch: pytest.
     """Of its seed, step, micro-step and number; those of the objective's modules differ from all of them."""
     tiny.tokens_per_forward = 64
     drawn: list[tuple[int, ...]] = []
-    monkeypatch.setattr("train.encoder.parallel.seed_everything", lambda *numbers: drawn.append(numbers))
+    monkeypatch.setattr("train.training.embedder.seed_everything", lambda *numbers: drawn.append(numbers))
     accelerator, processes = start_processes(place("cpu", "fp32"))
-    embed = TrainedEmbeddings(tiny, accelerator, processes, seed=1)
+    embed = TrainableEmbedder(tiny, accelerator, processes, seed=1)
     requests = [Request(f"the ship {i} broke the ice of the harbour") for i in range(20)]
     for step in (0, 1):
         for micro in (0, 1):
@@ -114,7 +139,7 @@ def test_a_large_corpus_is_read_in_parts(tiny: Encoder, monkeypatch: pytest.Monk
         Request(text, pooling="span", span=(0, 5)) for text in texts if text.startswith("rough")
     ]
     whole = embed_all(tiny, requests, Processes())
-    monkeypatch.setattr("train.encoder.parallel._AT_ONCE", 9)
+    monkeypatch.setattr("train.encoder.parallel._CHUNK_SIZE", 9)
     seen: list[int] = []
     with patch.object(tiny, "embed", side_effect=tiny.embed) as embed:
         in_parts = embed_all(tiny, requests, Processes(), seen.append)

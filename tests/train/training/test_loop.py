@@ -170,6 +170,13 @@ def test_training_on_scored_queries_is_said(
     assert "these scores are of idioms that the model has seen" in caplog.text
 
 
+def test_another_models_mask_is_refused_before_training(tmp_path: Path, options: list[str]) -> None:
+    own = [*options, "objective.query_mode=masked_sentence", "objective.mask='<mask>'"]
+    with pytest.raises(UserError, match=r"objective\.mask='<mask>'"):
+        train(tmp_path / "run", own)
+    assert not checkpoints(tmp_path / "run")
+
+
 def test_not_finite_loss_names_the_batch_and_what_is_saved(
     tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

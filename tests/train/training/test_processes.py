@@ -15,8 +15,8 @@ from tests.launches import Launches
 from tests.tiny_runs import DRAWN, assert_same_run, metrics, train, weights
 from train.distributed.processes import Processes
 from train.encoder.encoder import Encoder
-from train.encoder.forward import Pass
-from train.encoder.parallel import share_out
+from train.encoder.forward import ForwardBatch
+from train.encoder.parallel import partition_by_size
 from train.errors import UserError
 from train.requests import Request
 
@@ -145,21 +145,21 @@ def test_an_error_of_the_main_process_is_told_to_all(
     assert "the main process failed: UserError: the run folder" in ended[1][1]
 
 
-def test_passes_are_shared_by_their_size() -> None:
-    passes = [
-        Pass([[0] * length] * number, [], [], []) for length, number in ((9, 1), (4, 2), (3, 2), (2, 2))
+def test_forward_batches_are_divided_by_their_size() -> None:
+    batches = [
+        ForwardBatch([[0] * length] * number, [], []) for length, number in ((9, 1), (4, 2), (3, 2), (2, 2))
     ]
-    assert share_out(passes, 2) == [[0, 3], [1, 2]]
-    assert share_out(passes, 5) == [[0], [1], [2], [3], []]
+    assert partition_by_size(batches, 2).numbers == [[0, 3], [1, 2]]
+    assert partition_by_size(batches, 5).numbers == [[0], [1], [2], [3], []]
 
 
-def test_passes_are_cut_for_idle_processes_where_they_are_long(tiny: Encoder) -> None:
+def test_forward_batches_are_cut_for_idle_processes_where_they_are_long(tiny: Encoder) -> None:
     tiny.tokens_per_forward = 100_000
     words = "the ship broke the ice and nobody in the harbour saw it happen "
     requests = [Request(f"{i} {words * 3}") for i in range(100)]
-    assert len(tiny.passes(requests)) == 1
-    assert len(tiny.passes(requests, at_least=4)) in (4, 5)
-    assert len(tiny.passes(requests[:5], at_least=4)) == 1  # too short to be worth it
+    assert len(tiny.forward_batches(requests)) == 1
+    assert len(tiny.forward_batches(requests, min_batches=4)) in (4, 5)
+    assert len(tiny.forward_batches(requests[:5], min_batches=4)) == 1  # too short to be worth it
 
 
 def test_alone_there_is_nothing_to_agree_on() -> None:

@@ -63,12 +63,12 @@ def test_published_weights_are_the_interpolation_and_the_trained_ones_come_back(
     base = {name: p.detach().clone() for name, p in tiny.named_parameters()}
     retention = Retention(tiny, interpolation=0.25)
     trained = disturbed(tiny)
-    with retention.published():
+    with retention.exported_weights():
         for name, p in tiny.named_parameters():
             for w, b, t in zip(p.flatten()[:9], base[name].flatten(), trained[name].flatten(), strict=False):
                 assert w.item() == pytest.approx(0.25 * t.item() + 0.75 * b.item(), abs=1e-6), name
     assert same(dict(tiny.named_parameters()), trained)
-    with pytest.raises(RuntimeError), retention.published():
+    with pytest.raises(RuntimeError), retention.exported_weights():
         raise RuntimeError("while it is scored")
     assert same(dict(tiny.named_parameters()), trained)
 
@@ -87,7 +87,7 @@ def test_what_is_saved_is_published_and_what_is_loaded_is_trained(
     trained = disturbed(tiny)
     retention.save(tmp_path)
     texts = ["He broke the ice.", "Rain fell."]
-    with retention.published():
+    with retention.exported_weights():
         published = tiny.encode(texts)
     assert torch.equal(Encoder.from_pretrained(tmp_path, device="cpu").encode(texts), published)
     assert not torch.allclose(tiny.encode(texts), published)
@@ -115,11 +115,13 @@ def test_the_term_is_the_mean_over_plain_rows(tiny: Encoder, tiny_path: Path) ->
     torch.testing.assert_close(distillation.term(embeddings, batch), expected)
 
     retention = Retention(tiny, distillation=distillation)
-    result = retention.hold(ObjectiveLoss(embeddings.sum(), {"n": 1.0}), embeddings, batch)
+    result = retention.add_distillation(ObjectiveLoss(embeddings.sum(), {"n": 1.0}), embeddings, batch)
     torch.testing.assert_close(result.loss, embeddings.sum() + 0.5 * expected)
     assert result.counts == {"n": 1.0}
     assert result.means == {"distillation": Mean(distillation.term(embeddings, batch).item(), 3)}
-    without = retention.hold(ObjectiveLoss(embeddings.sum()), embeddings, Batch(batch.requests, ["a"], None))
+    without = retention.add_distillation(
+        ObjectiveLoss(embeddings.sum()), embeddings, Batch(batch.requests, ["a"], None)
+    )
     assert without.loss.item() == pytest.approx(embeddings.sum().item())
 
 

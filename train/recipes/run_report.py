@@ -1,0 +1,103 @@
+"""What a finished run leaves for its readers: `scores.json`, per-query files, plots, the comparison."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from train.config import TrainSettings
+from train.evaluation.suite import Scorecard
+from train.io.files import write_json, write_jsonl, write_text
+from train.recipes.run_context import RunContext
+from train.reports.console import EXTERNAL_NOTE, SAMPLE_NOTE, print_comparison
+from train.reports.plots import learning_curve, violins
+from train.training.checkpoint import TrainerState
+from train.training.early_stopping import monitored_if_any
+
+log = logging.getLogger(__name__)
+
+
+def report_run(
+    context: RunContext,
+    state: TrainerState,
+    *,
+    best: Scorecard,
+    baseline: dict[str, float],
+    trained_on: str,
+    suite_names: list[str],
+) -> None:
+    """Write the run's results, print the table, and say in words whether training helped.
+
+    Args:
+        state: where the run ended.
+        best: the scores of the best checkpoint.
+        baseline: those of the untrained model.
+        trained_on: the training data in words.
+        suite_names: the benchmarks that both are scored on.
+    """
+    settings, run = context.settings, context.run
+    notes = [SAMPLE_NOTE] if settings.data.sample else []
+    notes += [EXTERNAL_NOTE.format(extra=settings.data.extra)] if settings.data.extra else []
+    recorded = run.recorded() or {}
+    meta = {
+        "checkpoint": f"step_{state.best_step}",
+        "model": settings.model.path,
+        "seed": settings.seed,
+        "monitor": settings.trainer.monitor,
+        "data": "; ".join([", ".join(suite_names), *notes]),
+        "not_scored": recorded.get("not_scored", {}),
+        "trained_on": trained_on,
+        "notes": best.notes,
+        "files": recorded.get("data", {}),
+        "num_texts": best.num_texts,
+        "seconds": round(best.seconds, 3),
+        "encoder_seconds": round(best.encoder_seconds, 3),
+    }
+    write_json(run.path / "scores.json", {"scores": best.scores, "baseline": baseline, "meta": meta})
+    for tracker in run.trackers:
+        tracker.summarise(best.scores)
+    if settings.eval.per_query:
+        write_per_query(run.path / "per_query", best)
+    if settings.eval.predictions:
+        for name, text in best.predictions.items():
+            write_text(run.path / "predictions" / name, text)
+    _draw_plots(context, state, best, baseline)
+    for note in best.notes:
+        log.info("%s", note)
+    title = f"untrained → best checkpoint (step {state.best_step})"
+    print_comparison(baseline, best.scores, ", ".join([title, *notes]))
+    _say_whether_better(settings, baseline, best.scores)
+
+
+def write_per_query(folder: Path, scorecard: Scorecard) -> None:
+    """Write each benchmark's records by query."""
+    for name, records in scorecard.per_query.items():
+        write_jsonl(folder / f"{name}.jsonl", records)
+
+
+def _draw_plots(
+    context: RunContext, state: TrainerState, best: Scorecard, baseline: dict[str, float]
+) -> None:
+    run = context.run
+    experiment = (run.recorded() or {})["experiment"]
+    learning_curve(
+        run.metrics(),
+        baseline,
+        [k for k in best.scores if k.endswith(("/ndcg@10", "/spearman")) and "/bm25" not in k],
+        state.best_step,
+        f"{experiment}, seed {context.settings.seed}",
+        run.path / "plots" / "learning_curve.png",
+    )
+    for name, distributions in best.plots.items():
+        violins(distributions, run.path / "plots" / f"{name}.png")
+
+
+def _say_whether_better(
+    settings: TrainSettings, baseline: Mapping[str, float], best: Mapping[str, float]
+) -> None:
+    before, after = (monitored_if_any(scores, settings.trainer) for scores in (baseline, best))
+    if before is None or after is None:  # only a trained model has this score
+        return
+    verdict = "beats" if after > before else "does NOT beat"
+    log.info("the best trained checkpoint %s the untrained model: %.4f, was %.4f", verdict, after, before)

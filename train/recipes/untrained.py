@@ -1,0 +1,56 @@
+"""The untrained model's scores, which a run's are compared with."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from train.evaluation.suite import Suite
+from train.factory import build_encoder
+from train.io.files import set_aside, write_json
+from train.recipes.run_context import RunContext
+from train.recipes.run_report import write_per_query
+from train.training.early_stopping import monitor_name, monitored_if_any
+
+log = logging.getLogger(__name__)
+
+
+def score_untrained(context: RunContext, suite: Suite) -> dict[str, float]:
+    """The scores of the untrained model; kept in `baseline.json` for when the run is resumed."""
+    settings, processes = context.settings, context.processes
+    path = context.run.path / "baseline.json"
+    known = processes.from_main(lambda: _read(path))
+    if known is not None:
+        return known
+    with context.accelerator.local_main_process_first():
+        encoder = build_encoder(settings.model, context.placement)
+    scorecard = suite.run(encoder)
+    score = monitored_if_any(scorecard.scores, settings.trainer)
+    log.info(
+        "untrained: %s %s (%d texts scored in %.1f s)",
+        monitor_name(settings.trainer),
+        "none" if score is None else f"{score:.4f}",
+        scorecard.num_texts,
+        scorecard.seconds,
+    )
+
+    def write() -> None:
+        if settings.eval.per_query:  # first, since baseline.json says that this is done
+            write_per_query(context.run.path / "per_query_baseline", scorecard)
+        write_json(path, scorecard.scores)
+
+    processes.from_main(write)
+    return scorecard.scores
+
+
+def _read(path: Path) -> dict[str, float] | None:
+    if not path.is_file():
+        return None
+    try:
+        return TypeAdapter(dict[str, float]).validate_json(path.read_bytes())
+    except ValidationError:
+        aside = set_aside(path)
+        log.warning("%s is damaged, kept as %s: scoring the untrained model again", path, aside.name)
+        return None

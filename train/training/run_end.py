@@ -1,0 +1,75 @@
+"""How a run that does not finish ends: its status in `run.json`, and an error that the user can act on."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from train.distributed.processes import Processes, is_lost_peer
+from train.errors import Interrupted, Pruned, UserError
+from train.io.hub import is_network_error, without_secrets
+from train.runs.folder import RunFolder
+from train.training.checkpoint import latest_checkpoint
+
+
+@contextmanager
+def recorded_end(run: RunFolder) -> Iterator[None]:
+    """Record in `run.json` whatever ends the run early."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        with suppress(OSError):  # a full disk must not hide what happened
+            run.end("interrupted")
+        raise Interrupted(f"{error or 'stopped'}; go on with: python -m train resume={run.path}") from None
+    except Pruned as error:
+        run.end("pruned", reason=str(error))
+        raise
+    except BaseException as error:
+        with suppress(OSError):
+            run.end("failed", error=f"{type(error).__name__}: {error}")
+        raise
+
+
+@contextmanager
+def system_errors_explained(run: RunFolder, processes: Processes) -> Iterator[None]:
+    """Turn failures of disk, network and other processes into errors that say what to do.
+
+    Raises:
+        UserError: for such a failure; any other error is raised as it is.
+    """
+    try:
+        yield
+    except OSError as error:
+        explained = _as_user_error(error, run.path)
+        if explained is None:
+            raise
+        raise explained from error
+    except RuntimeError as error:
+        if processes.count == 1 or not is_lost_peer(error):
+            raise
+        raise UserError(
+            f"another process of this launch ended; see its message. Go on with resume={run.path}"
+        ) from error
+
+
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)  # some libraries leave out the file
+
+
+def _as_user_error(error: OSError, folder: Path) -> UserError | None:
+    """What the user can act on in a system error; None if there is nothing."""
+    if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list):
+        _, target, reason = error.args[0][0]  # from copying a folder
+        what = f"a file could not be written: {target}: {reason}"
+    elif error.filename is not None or error.errno in _DISK_ERRORS:
+        what = f"a file could not be read or written: {error}"
+    elif is_network_error(error):
+        what = f"the network failed: {without_secrets(str(error))}"
+    else:
+        return None
+    last = latest_checkpoint(folder)
+    return UserError(
+        f"{what}. " + (f"The last checkpoint that is whole: {last}" if last else "No checkpoint is saved yet")
+    )

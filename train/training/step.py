@@ -1,0 +1,102 @@
+"""One optimizer step: embed, loss, backward for each micro-step; then clip and update."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from train.objectives import Batch, StepLog
+from train.training.context import TrainingContext
+from train.training.failures import not_finite, nothing_mined
+from train.training.schedule import schedule
+from train.training.setup import Training
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What a step is logged by.
+
+    Attributes:
+        loss: mean over the step's anchors.
+        learning_rate: of the encoder.
+        grad_norm: before clipping; not finite in a step that the gradient scaler skips.
+        num_texts: texts that went through the encoder, in all processes.
+        seconds: wall time.
+        part: of a joint objective, the one this step was of; else "".
+        logged: counts and means of the objective, by name.
+    """
+
+    loss: float
+    learning_rate: float
+    grad_norm: float
+    num_texts: int
+    seconds: float
+    part: str
+    logged: Mapping[str, float | None]
+
+
+def take_step(
+    context: TrainingContext, training: Training, micro_batches: Sequence[Sequence[int]]
+) -> StepResult:
+    """Take one optimizer step, and move `training.state` on by it.
+
+    Args:
+        micro_batches: the anchors of each micro-step, by number.
+
+    Raises:
+        UserError: if the loss or its gradient is not finite, or no triplet was mined in too many steps.
+    """
+    started = time.perf_counter()
+    objective, state, gradients = context.objective, training.state, training.gradients
+    learning_rate = _set_learning_rate(context, training)
+    context.encoder.train(not context.trainer.freeze_encoder)
+    objective.modules.train()
+
+    loss, num_texts, is_empty, part = 0.0, 0, True, ""
+    batches: list[Batch] = []
+    step_log = StepLog()
+    num_anchors = sum(len(anchors) for anchors in micro_batches)
+    for micro, anchors in enumerate(micro_batches):
+        batch = objective.batch(state.epoch, anchors)
+        batches.append(batch)
+        embedded = training.embed(batch.requests, state.step, micro)
+        result = objective.loss(embedded.rows, batch)
+        result = context.retention.add_distillation(result, embedded.rows, batch)
+        value = result.loss.item()
+        if not math.isfinite(value):
+            raise not_finite("loss", value, [batch], state, context.run)
+        batch_weight = len(anchors) / num_anchors
+        embedded.backward(result.loss * batch_weight)
+        loss += value * batch_weight
+        num_texts += embedded.num_texts
+        is_empty, part = is_empty and result.is_empty, result.part or ""
+        step_log.add(result)
+
+    state.num_empty[part] = state.num_empty.get(part, 0) + 1 if is_empty else 0
+    if state.num_empty[part] >= context.trainer.max_empty_steps:
+        raise nothing_mined(state, part, context.run)
+    grad_norm = gradients.reduce_and_clip()
+    if gradients.overflowed:
+        raise not_finite("gradient norm", grad_norm, batches, state, context.run)
+    training.optimizer.step()
+    training.optimizer.zero_grad(set_to_none=True)
+
+    state.step += 1
+    state.step_in_epoch += 1
+    state.grad_scale = gradients.scale
+    state.loss_sum += loss
+    state.num_losses += 1
+    seconds = time.perf_counter() - started
+    return StepResult(loss, learning_rate, grad_norm, num_texts, seconds, part, step_log.values())
+
+
+def _set_learning_rate(context: TrainingContext, training: Training) -> float:
+    """Give each parameter group its rate in this step; returns the encoder's."""
+    trainer, length = context.trainer, training.length
+    factor = schedule(trainer, training.state.step, length.warmup, length.total)
+    learning_rate = trainer.learning_rate * factor
+    for group in training.optimizer.param_groups:
+        group["lr"] = learning_rate * group["lr_scale"]
+    return learning_rate
