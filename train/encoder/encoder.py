@@ -387,7 +387,7 @@ class Encoder(nn.Module):
         rendered: Sequence[tuple[str, tuple[int, int] | None]],
         tokens: Mapping[str, Tokens],
     ) -> None:
-        """Remember the spans that are truncated. A warning names the first; the notes on the scores, all."""
+        """Remember requests whose span is truncated. Only the first call that finds some warns of them."""
         limit = self.model.max_seq_length
         spans = [
             (request, text, span)
