@@ -51,9 +51,15 @@ def dataset_types() -> dict[str, DatasetType]:
 
 
 def benchmark_type(name: str) -> BenchmarkType:
-    """A benchmark by name; one that is not known here (of somebody's own package) as a plain one."""
-    known = benchmark_types().get(name)
-    return known or BenchmarkType(name, BenchmarkOptions, _unknown, title=name)
+    """A benchmark by name; one that is not known here (of somebody's own package) as a plain one.
+
+    Of that, scores are errors whose names are those of errors elsewhere.
+    """
+    known = benchmark_types()
+    if name in known:
+        return known[name]
+    errors = frozenset[str]().union(*(one.smaller_is_better for one in known.values()))
+    return BenchmarkType(name, BenchmarkOptions, _unknown, title=name, smaller_is_better=errors)
 
 
 def benchmark_of(key: str) -> BenchmarkType:

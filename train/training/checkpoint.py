@@ -228,9 +228,10 @@ def recover(run: Path) -> None:
 
 
 def restore_best(run: Path, best_step: int, card: str) -> None:
-    """Copy `step_<best_step>` to `best/`; if the checkpoint is damaged and `best/` is not, leave it."""
+    """Make `best/` of `step_<best_step>` where it is not that already, and `step_<best_step>` is whole."""
     checkpoint = run / f"step_{best_step}"
-    if _whole_best(run, checkpoint) == checkpoint:
+    is_there = verify(checkpoint, model_in=run / "best") is None and (run / "best" / "README.md").is_file()
+    if not is_there and verify(checkpoint, model_in=checkpoint) is None:
         write_best(run, checkpoint, card)
 
 
