@@ -27,6 +27,7 @@ from train.training.regularization import TRAINER_WEIGHTS, Retention
 log = logging.getLogger(__name__)
 
 _CHECKSUMS = "checksums.json"
+_BEST = "best.json"  # in a checkpoint: the sums of the model that was the best when it was saved
 NOT_OF_THE_MODEL = (
     "optimizer.safetensors",
     "objective.safetensors",
@@ -34,6 +35,7 @@ NOT_OF_THE_MODEL = (
     "state.json",
     "scores.json",
     RECORD,
+    _BEST,
     _CHECKSUMS,
 )
 
@@ -112,6 +114,8 @@ def save_checkpoint(
             write_json(partial / "scores.json", card)
         if record is not None:
             write_json(partial / RECORD, record)
+        if state.best_step not in (None, state.step):
+            write_json(partial / _BEST, {"step": state.best_step, "sums": _best_sums(run, state.best_step)})
         files = sorted(path for path in partial.rglob("*") if path.is_file())
         sums = {str(path.relative_to(partial)): fingerprint(path) for path in files}
         write_json(partial / _CHECKSUMS, sums)
@@ -168,6 +172,14 @@ def verify(checkpoint: Path, *, model_in: Path | None = None) -> str | None:
     Args:
         model_in: check only the model's files, and those in this folder (the checkpoint's or `best/`).
     """
+    sums = _read_sums(checkpoint)
+    if isinstance(sums, str):
+        return sums
+    return _difference(_of_model(sums) if model_in else sums, model_in or checkpoint)
+
+
+def _read_sums(checkpoint: Path) -> dict[str, str] | str:
+    """File → SHA-256 of a checkpoint, or what is wrong with the file that has them."""
     try:
         sums = json.loads((checkpoint / _CHECKSUMS).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -176,15 +188,21 @@ def verify(checkpoint: Path, *, model_in: Path | None = None) -> str | None:
         return f"{_CHECKSUMS} is damaged"
     if not isinstance(sums, dict) or "state.json" not in sums:
         return f"{_CHECKSUMS} is damaged"
+    if any(Path(name).is_absolute() or ".." in Path(name).parts for name in sums):
+        return f"{_CHECKSUMS} is damaged"
+    return sums
+
+
+def _of_model(sums: Mapping[str, str]) -> dict[str, str]:
+    return {name: sum_ for name, sum_ in sums.items() if name not in (*NOT_OF_THE_MODEL, "README.md")}
+
+
+def _difference(sums: Mapping[str, str], folder: Path) -> str | None:
+    """The first file that is not what its sum says, in words."""
     for name, expected in sums.items():
-        if Path(name).is_absolute() or ".." in Path(name).parts:
-            return f"{_CHECKSUMS} is damaged"
-        if model_in is not None and name in (*NOT_OF_THE_MODEL, "README.md"):
-            continue
-        path = (model_in or checkpoint) / name
-        if not path.is_file():
+        if not (folder / name).is_file():
             return f"{name} is missing"
-        if fingerprint(path) != expected:
+        if fingerprint(folder / name) != expected:
             return f"{name} is damaged"
     return None
 
@@ -212,7 +230,7 @@ def latest_checkpoint(run: Path) -> Path | None:
             except UserError as error:
                 problem = str(error)
             else:
-                if best_step is None or _whole_best(run, run / f"step_{best_step}") is not None:
+                if best_step is None or _whole_best(run, best_step) is not None:
                     return checkpoint
                 problem = f"the best model, of step_{best_step}, is lost there and in best/"
         log.warning("cannot go on from %s (%s): looking at the checkpoint before it", checkpoint, problem)
@@ -229,15 +247,31 @@ def recover(run: Path) -> None:
 
 def restore_best(run: Path, best_step: int, card: str) -> None:
     """Make `best/` of `step_<best_step>` where it is not that already, and `step_<best_step>` is whole."""
-    checkpoint = run / f"step_{best_step}"
-    is_there = verify(checkpoint, model_in=run / "best") is None and (run / "best" / "README.md").is_file()
-    if not is_there and verify(checkpoint, model_in=checkpoint) is None:
-        write_best(run, checkpoint, card)
+    sums, best = _best_sums(run, best_step), run / "best"
+    is_there = sums and _difference(sums, best) is None and (best / "README.md").is_file()
+    if not is_there and _whole_best(run, best_step) == run / f"step_{best_step}":
+        write_best(run, run / f"step_{best_step}", card)
 
 
-def _whole_best(run: Path, checkpoint: Path) -> Path | None:
+def _whole_best(run: Path, best_step: int) -> Path | None:
     """The folder that still holds the undamaged model of the best checkpoint: its own, else `best/`."""
-    return next((p for p in (checkpoint, run / "best") if verify(checkpoint, model_in=p) is None), None)
+    sums = _best_sums(run, best_step)
+    folders = (run / f"step_{best_step}", run / "best")
+    return next((path for path in folders if sums and _difference(sums, path) is None), None)
+
+
+def _best_sums(run: Path, best_step: int) -> dict[str, str]:
+    """Sums of the best model's files: its checkpoint's own, else what a later checkpoint keeps of them."""
+    sums = _read_sums(run / f"step_{best_step}")
+    if isinstance(sums, dict):
+        return _of_model(sums)
+    for checkpoint in reversed(checkpoints(run)):
+        own = _read_sums(checkpoint)
+        if isinstance(own, dict) and _BEST in own and _difference({_BEST: own[_BEST]}, checkpoint) is None:
+            kept = json.loads((checkpoint / _BEST).read_text(encoding="utf-8"))
+            if kept["step"] == best_step:
+                return dict(kept["sums"])
+    return {}
 
 
 def prune(run: Path, keep: int, best_step: int | None) -> None:

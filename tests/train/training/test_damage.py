@@ -263,6 +263,19 @@ def test_other_folders_are_no_checkpoints(tmp_path: Path, whole: Path) -> None:
     resume(folder)
 
 
+@pytest.mark.parametrize("damage", [Path.unlink, emptied])
+def test_the_sums_of_the_best_model_are_kept_twice(
+    tmp_path: Path, whole: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = copied(whole, tmp_path / "run")
+    damage(folder / "step_2" / "checksums.json")
+    assert latest_checkpoint(folder) == folder / "step_6"
+    flipped(folder / "best" / "model.safetensors")
+    resume(folder)
+    assert "cannot go on" not in caplog.text
+    assert_same_run(whole, folder)
+
+
 def test_deep_checksums_are_damaged_ones(tmp_path: Path, whole: Path) -> None:
     folder = copied(whole, tmp_path / "run")
     (folder / "step_6" / "checksums.json").write_text("[" * 100_000, encoding="utf-8")
