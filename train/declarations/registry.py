@@ -91,6 +91,8 @@ def load_extensions(modules: Sequence[str]) -> None:
     for module in modules:
         if module in _added:
             continue
+        if not all(part.isidentifier() for part in module.split(".")):
+            raise UserError(f"extensions: {module!r} is no name of a module, as my_package.my_module")
         try:
             imported = importlib.import_module(module)
         except ModuleNotFoundError as error:
