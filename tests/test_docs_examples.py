@@ -95,10 +95,10 @@ def test_an_evaluation_scores_it(package: Path, tiny_path: Path) -> None:
     ("options", "named"),
     [
         (("trainer.monitor=rewording/val/acuracy",), ("rewording/val/acuracy", "rewording/val/accuracy")),
-        (("benchmark.rewording.splits=val",), ("benchmark.rewording.splits",)),
-        (("benchmark.rewording.split=[]",), ("benchmark.rewording.split",)),
-        (("data.rewording=nowhere",), ("data.rewording", "nowhere")),
-        (("objective.loss.temperature=0",), ("objective.loss.temperature",)),
+        (
+            ("benchmark.rewording.split=[]", "objective.loss.temperature=0"),
+            ("benchmark.rewording.split", "objective.loss.temperature"),
+        ),
         (("extensions=[no_such_module]",), ("extensions", "no_such_module")),
         (("extensions=[json]",), ("extensions", "json", "DECLARED")),
     ],

@@ -139,11 +139,11 @@ def start_together(folder: Path, *options: Sequence[str]) -> list[subprocess.Com
 @pytest.mark.slow
 def test_starts_in_one_second_each_have_a_folder(tmp_path: Path, tiny_path: Path) -> None:
     """And its record tells what was run in it."""
-    seeds = (1, 1, 1, 2)
+    seeds = (1, 1, 2)
     starts = start_together(tmp_path, *([f"model={tiny_path}", f"seed={seed}"] for seed in seeds))
-    assert [start.returncode for start in starts] == [0] * 4, starts
+    assert [start.returncode for start in starts] == [0] * 3, starts
     folders = [tmp_path / start.stdout.splitlines()[-1] for start in starts]
-    assert len(set(folders)) == 4
+    assert len(set(folders)) == 3
     for folder, seed in zip(folders, seeds, strict=True):
         assert json.loads((folder / "run.json").read_text())["seed"] == seed
         assert f"seed={seed}" in (folder / ".hydra" / "overrides.yaml").read_text()
@@ -156,7 +156,7 @@ def test_a_race_for_one_folder_has_one_winner(tmp_path: Path, tiny_path: Path) -
     """The others say so, and neither its record nor its lock is theirs."""
     folder = tmp_path / "run"
     starts = start_together(
-        tmp_path, *([f"model={tiny_path}", f"run_dir={folder}", f"seed={seed}"] for seed in range(1, 5))
+        tmp_path, *([f"model={tiny_path}", f"run_dir={folder}", f"seed={seed}"] for seed in range(1, 4))
     )
     winners = [seed for seed, start in enumerate(starts, 1) if start.returncode == 0]
     assert len(winners) == 1, starts
