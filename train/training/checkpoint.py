@@ -248,6 +248,8 @@ def recover(run: Path) -> None:
 def restore_best(run: Path, best_step: int, card: str) -> None:
     """Make `best/` of `step_<best_step>` where it is not that already, and `step_<best_step>` is whole."""
     sums, best = _best_sums(run, best_step), run / "best"
+    for leftover in (run / ".best", run / ".best_old"):  # of a copy that was cut short
+        shutil.rmtree(leftover, ignore_errors=True)
     is_there = sums and _difference(sums, best) is None and (best / "README.md").is_file()
     if not is_there and _whole_best(run, best_step) == run / f"step_{best_step}":
         write_best(run, run / f"step_{best_step}", card)

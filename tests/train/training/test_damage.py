@@ -111,10 +111,14 @@ def test_the_best_model_outlives_damage_beside_it(tmp_path: Path, whole: Path) -
 
 def test_a_damaged_best_folder_is_made_again(tmp_path: Path, whole: Path) -> None:
     folder = copied(whole, tmp_path / "run")
+    (folder / ".best_old").mkdir()  # a kill while it was removed
     (folder / "best" / "model.safetensors").unlink()
     (folder / "best" / "model.safetensors").write_bytes(b"not weights")
     resume(folder)
     assert_same_run(whole, folder)
+    (folder / ".best_old").mkdir()
+    resume(folder)
+    assert not list(folder.glob(".best*"))
 
 
 def test_nothing_whole_is_thrown_away_where_the_best_model_is_lost(
