@@ -60,6 +60,7 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
             assert isinstance(resolved, dict)
             plain = {str(key): value for key, value in resolved.items()}
             refuse_values(plain)
+            refuse_values({"hydra": OmegaConf.to_container(HydraConfig.instance().cfg.hydra)})  # type: ignore[union-attr]
             return task(plain)
         except Exception as error:
             if isinstance(error, UserError):

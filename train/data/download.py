@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from train.data.published import GitHubData, PublishedFile
 from train.errors import DataMissingError, UserError
-from train.io.files import fingerprint
+from train.io.files import fingerprint, sync, write_text
 from train.io.paths import is_file
 from train.io.records import read_table
 from train.io.text import one_line
@@ -83,7 +83,7 @@ def github_file(data: GitHubData, path: str, folder: Path, *, otherwise: str) ->
             recorded.unlink(missing_ok=True)  # never a sum beside a file that it is not of
             partial.replace(target)
         # Written last: its presence says that the download is complete.
-        recorded.write_text(hashlib.sha256(content).hexdigest() + "\n", encoding="utf-8")
+        write_text(recorded, hashlib.sha256(content).hexdigest() + "\n")
     except (OSError, DownloadError) as error:
         raise DataMissingError(
             f"{url} could not be downloaded to {folder}: {error}\n  - {otherwise}"
@@ -218,6 +218,7 @@ def partial_file(target: Path, content: bytes) -> Iterator[Path]:
         try:
             file.write(content)
             file.close()
+            sync(partial)
             partial.chmod(0o644)  # of a temporary file, only its owner's; a cache may be shared
             yield partial
         finally:

@@ -30,7 +30,14 @@ from train.encoder.forward import (
 from train.encoder.idiom_normalizer import remove_rules, write_rules
 from train.encoder.idiom_tokens import FILE as IDIOM_TOKENS_FILE
 from train.encoder.idiom_tokens import IdiomTokens, add_idiom_tokens, load_idiom_tokens
-from train.encoder.loading import keep_attention, load_model, num_positions, prompts_of, quiet, where_it_is
+from train.encoder.loading import (
+    keep_attention,
+    load_model,
+    locate_checkpoint,
+    num_positions,
+    prompts_of,
+    silence_libraries,
+)
 from train.encoder.pooling import pool_sentences, pool_spans
 from train.encoder.prompts import Prompts
 from train.errors import UserError
@@ -130,7 +137,7 @@ class Encoder(nn.Module):
             UserError: if there is no such model, it cannot be reached, or is of an unsupported kind; if
                 expressions are to be replaced, and the model has no idiom tokens.
         """
-        found, offline = where_it_is(str(path), revision)
+        found, offline = locate_checkpoint(str(path), revision)
         model = load_model(
             found,
             revision=revision,
@@ -196,7 +203,7 @@ class Encoder(nn.Module):
             "document": self.prompts.document,
             "instruction": self.prompts.instruction,
         }
-        with quiet():
+        with silence_libraries():
             self.model.save_pretrained(str(folder), create_model_card=False, safe_serialization=True)
         keep_attention(self.model, Path(folder))
         (Path(folder) / IDIOM_TOKENS_FILE).unlink(missing_ok=True)

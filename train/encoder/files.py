@@ -9,17 +9,13 @@ from typing import Any
 
 import torch
 from huggingface_hub import try_to_load_from_cache
-from huggingface_hub.errors import (
-    HfHubHTTPError,
-    LocalEntryNotFoundError,
-    OfflineModeIsEnabled,
-    RemoteEntryNotFoundError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
 from huggingface_hub.errors import StrictDataclassError as ConfigFieldError
 from safetensors import SafetensorError, safe_open
+from sentence_transformers.util import load_file_path
 from tokenizers import Tokenizer
+
+from train.errors import UserError
+from train.io.hub import NETWORK_ERRORS, first_line, is_network_error
 
 # What the libraries raise for a checkpoint that is damaged, incomplete, of an unknown architecture (KeyError,
 # ValueError), of weights in another shape (RuntimeError), or in need of a package (ImportError).
@@ -27,15 +23,6 @@ _LOAD_ERRORS = (
     *(OSError, ValueError, KeyError, ImportError, RuntimeError),
     *(SafetensorError, ConfigFieldError),
 )
-# The HTTP library's own base class: huggingface_hub changed that library without changing its errors.
-_HTTP_ERROR: type[BaseException] = HfHubHTTPError.__bases__[0]
-_NETWORK_ERRORS: tuple[type[BaseException], ...] = (
-    *(HfHubHTTPError, _HTTP_ERROR, LocalEntryNotFoundError, OfflineModeIsEnabled),
-    *(ConnectionError, TimeoutError),
-)
-
-# The Hub answered, and what it said is no matter of trying again.
-_ANSWERS = (RemoteEntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError)
 
 _TOKENIZER = "tokenizer.json"
 _MODULES = "modules.json"
@@ -44,16 +31,19 @@ _DIMENSIONS = ("embedding_dimension", "word_embedding_dimension")  # of a poolin
 _COUNTS = ("hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size", "vocab_size")
 
 
-def is_network_error(error: BaseException) -> bool:
-    """Whether an error comes of a download that failed: libraries wrap the client's errors in their own."""
-    seen: set[int] = set()
-    current: BaseException | None = error
-    while current is not None and id(current) not in seen:
-        if isinstance(current, _NETWORK_ERRORS) and not isinstance(current, _ANSWERS):
-            return True
-        seen.add(id(current))
-        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
-    return False
+def fetch_file(path: str, name: str, revision: str | None, *, local_files_only: bool) -> Path | None:
+    """A file of a checkpoint, downloaded where that is on the Hub; None if it has none of that name.
+
+    Raises:
+        UserError: if it could not be downloaded.
+    """
+    try:
+        found = load_file_path(path, name, revision=revision, local_files_only=local_files_only)
+    except Exception as error:
+        if not is_network_error(error):
+            raise
+        raise UserError(f"model {path}: {name} could not be downloaded: {first_line(error)}") from error
+    return None if found is None else Path(found)
 
 
 def is_load_error(error: Exception) -> bool:
@@ -63,7 +53,7 @@ def is_load_error(error: Exception) -> bool:
     """
     if isinstance(error, torch.OutOfMemoryError):
         return False
-    return isinstance(error, (*_LOAD_ERRORS, *_NETWORK_ERRORS)) or type(error) is Exception
+    return isinstance(error, (*_LOAD_ERRORS, *NETWORK_ERRORS)) or type(error) is Exception
 
 
 def damaged_setting(path: str, revision: str | None = None) -> str | None:

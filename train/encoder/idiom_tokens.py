@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.util import load_file_path
 from tokenizers import AddedToken
 
+from train.encoder.files import fetch_file
 from train.errors import UserError
 from train.expressions import ExpressionIndex
 from train.io.files import write_json
@@ -147,14 +147,9 @@ def load_idiom_tokens(
     Raises:
         UserError: if the file is damaged, or names tokens that the tokenizer does not have.
     """
-    # Hub client errors of any kind: the model's own files were there a moment ago.
-    try:
-        found = load_file_path(path, FILE, revision=revision, local_files_only=local_files_only)
-    except Exception as error:
-        raise UserError(f"model {path}: {FILE} could not be fetched: {error}") from error
-    if found is None:
+    file = fetch_file(path, FILE, revision, local_files_only=local_files_only)
+    if file is None:
         return None
-    file = Path(found)
     content = read_json(file)
     problem = _problem(content)
     if problem is None:

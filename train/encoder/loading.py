@@ -14,7 +14,6 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
-from sentence_transformers.util import load_file_path
 from tokenizers import processors
 from torch import nn
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
@@ -29,16 +28,16 @@ from train.encoder.checks import (
     check_widths,
     loading_reports,
 )
-from train.encoder.files import damaged_data, damaged_setting, is_load_error, is_network_error
+from train.encoder.files import damaged_data, damaged_setting, fetch_file, is_load_error
 from train.encoder.prompts import Prompts
 from train.errors import UserError
-from train.io.hub import first_line, is_cached, why_unavailable
+from train.io.hub import first_line, is_cached, is_network_error, why_unavailable
 from train.io.records import read_json
 
 log = logging.getLogger(__name__)
 
 
-def where_it_is(path: str, revision: str | None = None) -> tuple[str, bool]:
+def locate_checkpoint(path: str, revision: str | None = None) -> tuple[str, bool]:
     """The local folder or the name on the Hub, and whether only what was downloaded before can be had.
 
     Raises:
@@ -80,7 +79,7 @@ def load_model(
 ) -> SentenceTransformer:
     """A sentence-transformers or plain transformers checkpoint, weights in float32.
 
-    Where it is, :func:`where_it_is` says.
+    Where it is, :func:`locate_checkpoint` says.
 
     What a checkpoint leaves to chance is settled, and saved with the model: texts are cut where its
     positions end, and a tokenizer that is said to add an end token does add it.
@@ -117,12 +116,12 @@ def load_model(
     if isinstance(transformer, Transformer):
         if bidirectional is not None:
             transformer.auto_model.config.is_causal = not bidirectional
-        if _sees_ahead(model):
+        if _is_bidirectional(model):
             transformer.auto_model.set_attn_implementation("eager")
-        with quiet():  # a class that cannot be told keeps its own, with a warning
+        with silence_libraries():  # a class that cannot be told keeps its own, with a warning
             use_short_attention(transformer.auto_model)
         _settle_length(model)
-        _settle_end(model, tokenizer_config)
+        _ensure_eos(model, tokenizer_config)
     if not trust_remote_code and _has_code(model):
         log.warning(
             "model %s comes with code of its own, which is not run: the library's own class of this "
@@ -144,7 +143,7 @@ def _load(
     if local_files_only:  # peft's adapters are looked for apart, and again and again where nobody answers
         options["adapter_kwargs"] = {"local_files_only": True}
     try:
-        with quiet(), loading_reports() as reports:
+        with silence_libraries(), loading_reports() as reports:
             model = SentenceTransformer(
                 path,
                 revision=revision,
@@ -233,13 +232,8 @@ def _settings_file(path: str, name: str, revision: str | None, local_files_only:
     """The content of a JSON file of a checkpoint; None if it has none."""
     if Path(path).is_dir() and (problem := damaged_setting(path)) is not None:
         raise UserError(f"could not load model {path}: {problem}: get the file again, or correct it")
-    try:
-        found = load_file_path(path, name, revision=revision, local_files_only=local_files_only)
-    except Exception as error:
-        if not is_network_error(error):
-            raise
-        raise UserError(f"model {path}: {name} could not be downloaded: {first_line(error)}") from error
-    return None if found is None else read_json(Path(found))
+    found = fetch_file(path, name, revision, local_files_only=local_files_only)
+    return None if found is None else read_json(found)
 
 
 def num_positions(transformer: Transformer) -> int | None:
@@ -261,7 +255,7 @@ def _settle_length(model: SentenceTransformer) -> None:
         model.max_seq_length = limit
 
 
-def _settle_end(model: SentenceTransformer, tokenizer_config: Mapping[str, Any]) -> None:
+def _ensure_eos(model: SentenceTransformer, tokenizer_config: Mapping[str, Any]) -> None:
     """Have the tokenizer add its end token, where the last token is the embedding and one is promised.
 
     E5-Mistral's `tokenizer_config.json` says `add_eos_token`, and its `tokenizer.json` does not add any;
@@ -298,14 +292,14 @@ def keep_attention(model: SentenceTransformer, folder: Path) -> None:
     Without padding transformers gives no mask, by which PyTorch's own attention takes a decoder's layers to
     be causal after all (transformers 5.23); the plain implementation does not.
     """
-    if _sees_ahead(model):
+    if _is_bidirectional(model):
         path = folder / "sentence_bert_config.json"
         config = json.loads(path.read_text(encoding="utf-8"))
         config["model_kwargs"] = {"attn_implementation": "eager"}
         path.write_text(json.dumps(config, indent=4), encoding="utf-8")
 
 
-def _sees_ahead(model: SentenceTransformer) -> bool:
+def _is_bidirectional(model: SentenceTransformer) -> bool:
     """Whether it is a decoder, by its kind, whose tokens see those after them."""
     config = getattr(getattr(model[0], "auto_model", None), "config", None)
     return getattr(config, "is_causal", None) is False
@@ -388,7 +382,7 @@ def _is_sum(dense: Dense) -> bool:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def silence_libraries() -> Iterator[None]:
     """Loading and saving take a moment: the libraries' own bars and messages would only be noise."""
     level = logging.getLogger("sentence_transformers").level
     shown = transformers_logging.is_progress_bar_enabled()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import CLIPImageProcessor, CLIPModel, CLIPTokenizer
 
 from train.encoder.checks import check_report, check_vocabulary, check_weights, loading_reports
-from train.encoder.loading import quiet, why_not_loaded
+from train.encoder.loading import silence_libraries, why_not_loaded
 from train.errors import UserError
 
 _AT_ONCE = 32  # images in a forward pass
@@ -72,7 +72,7 @@ class ClipTowers:
         name = str(local) if local.is_dir() else path
         options: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
         try:
-            with quiet(), loading_reports() as reports:
+            with silence_libraries(), loading_reports() as reports:
                 model = CLIPModel.from_pretrained(name, use_safetensors=True, dtype=torch.float32, **options)
                 tokenizer = CLIPTokenizer.from_pretrained(name, **options)
                 image_processor = CLIPImageProcessor.from_pretrained(name, **options)

@@ -11,7 +11,7 @@ from train.distributed.device import Placement, place
 from train.distributed.processes import Processes
 from train.encoder.encoder import Encoder
 from train.encoder.idiom_tokens import read_expressions
-from train.encoder.loading import configured_width, where_it_is
+from train.encoder.loading import configured_width, locate_checkpoint
 from train.encoder.lora import Adapters
 from train.errors import UserError
 from train.objectives import Objective
@@ -59,7 +59,7 @@ def embedding_width(model: ModelSettings) -> int:
 
     Of modules that say nothing of their width there (code of its own, say) the encoder is built to tell.
     """
-    found, offline = where_it_is(resolve_model_path(model.path), model.revision)
+    found, offline = locate_checkpoint(resolve_model_path(model.path), model.revision)
     width = configured_width(
         found,
         revision=model.revision,

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import get_args
 
 import torch
-from sentence_transformers.util import load_file_path
 from torch import nn
 
 from idiomloss import ListwiseSoftmaxLoss, PairwiseHingeLoss, Top1HingeLoss
@@ -17,15 +15,14 @@ from train.config import Common, TrainSettings
 from train.data.admire import read_items
 from train.data.astitch import UsageCorpus, read_senses, read_usages
 from train.distributed.device import Placement
-from train.encoder.files import is_network_error
-from train.encoder.loading import where_it_is
+from train.encoder.files import fetch_file
+from train.encoder.loading import locate_checkpoint
 from train.errors import DataMissingError, UserError
 from train.experts.heads import FILES as EXPERTS_FILES
 from train.experts.heads import Experts, ExpertsOptions, Towers, load_experts
 from train.expressions import plain_expression
 from train.factory.data import admire_folder, admire_split, astitch_files
 from train.factory.encoder import embedding_width
-from train.io.hub import first_line
 from train.objectives.admire import AdmireObjective
 from train.objectives.options import AdmireObjectiveSettings
 from train.scores import ADMIRE_CV_SPLIT, AdmireSplit, AStitchSplit
@@ -128,18 +125,11 @@ def saved_modules(path: str, placement: Placement, revision: str | None = None) 
     Raises:
         UserError: if it is damaged, or could not be downloaded.
     """
-    found, offline = where_it_is(path, revision)
-    try:
-        files = [
-            load_file_path(found, name, revision=revision, local_files_only=offline) for name in EXPERTS_FILES
-        ]
-    except Exception as error:
-        if not is_network_error(error):
-            raise
-        raise UserError(f"model {path}: its experts could not be downloaded: {first_line(error)}") from error
+    found, offline = locate_checkpoint(path, revision)
+    files = [fetch_file(found, name, revision, local_files_only=offline) for name in EXPERTS_FILES]
     if files[0] is None:
         return None
-    folder = Path(files[0]).parent.parent  # of the Hub's, where both were downloaded to
+    folder = files[0].parent.parent  # of the Hub's, where both were downloaded to
 
     def towers(clip_path: str, trained_layers: int, clip_revision: str | None) -> Towers:
         from train.experts.clip import ClipTowers

@@ -125,13 +125,17 @@ def fingerprints(files: Iterable[Path]) -> dict[str, str]:
     return {str(path): fingerprint(path) for path in dict.fromkeys(files)}
 
 
-def set_aside(path: Path) -> Path:
-    """Rename a damaged file to `<name>.damaged`, or `.damaged-2`, … where there is one already."""
+def copy_aside(path: Path) -> Path:
+    """Copy a damaged file to `<name>.damaged`, or `.damaged-2`, … where there is one already.
+
+    A copy: what can still be read of the file is there until it is made again.
+    """
     number, aside = 1, path.with_name(f"{path.name}.damaged")
     while aside.exists():
         number += 1
         aside = path.with_name(f"{path.name}.damaged-{number}")
-    path.rename(aside)
+    copy_file(path, aside)
+    sync(aside)
     return aside
 
 

@@ -16,7 +16,10 @@ _TIMEOUT = 10.0  # seconds
 _HTTP_ERROR: type[Exception] = HfHubHTTPError.__bases__[0]
 _http: Any = importlib.import_module(_HTTP_ERROR.__module__.partition(".")[0])
 
-NETWORK_ERRORS: tuple[type[Exception], ...] = (_HTTP_ERROR, ConnectionError, TimeoutError)
+NETWORK_ERRORS: tuple[type[Exception], ...] = (
+    *(_HTTP_ERROR, HfHubHTTPError, errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled),
+    *(ConnectionError, TimeoutError),
+)
 """No connection, no answer in time, or an answer that says no; some are `OSError`, but none is of a file."""
 
 CLIENT_ERRORS: tuple[type[Exception], ...] = (
@@ -29,6 +32,12 @@ CLIENT_ERRORS: tuple[type[Exception], ...] = (
     *(getattr(errors, name) for name in ("OIDCError", "DeviceCodeError") if hasattr(errors, name)),
 )
 """What the client raises where it is asked for something: not found, no rights, offline, no valid name."""
+
+_NO_NETWORK_ERRORS = (
+    BrokenPipeError,  # that of `| head`
+    # The Hub answered, and what it said is no matter of trying again.
+    *(errors.RemoteEntryNotFoundError, errors.RepositoryNotFoundError, errors.RevisionNotFoundError),
+)
 
 
 def why_unavailable(
@@ -43,8 +52,15 @@ def why_unavailable(
 
 
 def is_network_error(error: BaseException) -> bool:
-    """Whether an error is of the network, which the system reports as it does those of files."""
-    return isinstance(error, NETWORK_ERRORS) and not isinstance(error, BrokenPipeError)  # that of `| head`
+    """Whether an error comes of the network: libraries wrap the client's errors in their own."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        if isinstance(current, NETWORK_ERRORS) and not isinstance(current, _NO_NETWORK_ERRORS):
+            return True
+        seen.add(id(current))
+        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+    return False
 
 
 class HubError(Exception):
@@ -59,7 +75,7 @@ def dataset_files(repo_id: str, revision: str) -> tuple[str, list[str]]:
     """
     try:
         info = HfApi().dataset_info(repo_id, revision=revision, timeout=_TIMEOUT)
-    except Exception as error:  # as above
+    except CLIENT_ERRORS as error:
         raise HubError(first_line(error)) from error
     return info.sha or revision, [file.rfilename for file in info.siblings or ()]
 

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from train.evaluation.suite import Suite
 from train.factory import build_encoder
-from train.io.files import set_aside, write_json
+from train.io.files import copy_aside, write_json
 from train.recipes.run_context import RunContext
 from train.recipes.run_report import write_per_query
 from train.training.early_stopping import monitor_name, monitored_if_any
@@ -51,6 +51,6 @@ def _read(path: Path) -> dict[str, float] | None:
     try:
         return TypeAdapter(dict[str, float]).validate_json(path.read_bytes())
     except ValidationError:
-        aside = set_aside(path)
+        aside = copy_aside(path)
         log.warning("%s is damaged, kept as %s: scoring the untrained model again", path, aside.name)
         return None

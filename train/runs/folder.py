@@ -8,7 +8,7 @@ import logging
 import platform
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 
 import train
 from train.errors import UserError
-from train.io.files import find_links, named_in_errors, set_aside, sync, write_json, write_jsonl, write_text
+from train.io.files import copy_aside, find_links, named_in_errors, sync, write_json, write_jsonl, write_text
 from train.io.logs import logged_to
 from train.runs.names import numbered
 from train.runs.resume import damage, holds_a_run, read_run
@@ -80,8 +80,8 @@ class RunFolder:
     def claimed(self, *, resume: bool, record_start: Callable[[Path], None] | None = None) -> Iterator[None]:
         """Hold the folder until the block ends, as the only one who writes into it.
 
-        A new run that fails before its record is written leaves nothing: what it wrote is removed, and the
-        folder with it where nothing else is in it.
+        A new run that fails before its record is written leaves nothing: what it wrote is removed, what was
+        there before stays, and the folder goes where nothing else is in it.
 
         Args:
             resume: whether the folder's run goes on; else it must not hold one.
@@ -97,6 +97,7 @@ class RunFolder:
                     f"{links[0]} is a symbolic link, and a run writes no file through one: remove it, or "
                     "name another folder with run_dir="
                 )
+            before = {name for name in (START, LOG) if (self.path / name).exists()}
             try:
                 if record_start is not None and not resume:
                     record_start(self.path)
@@ -104,11 +105,12 @@ class RunFolder:
                     yield
             finally:
                 if not resume and not (self.path / "run.json").exists():
-                    self._leave_nothing()
+                    self._leave_nothing(but=before)
 
-    def _leave_nothing(self) -> None:
-        shutil.rmtree(self.path / START, ignore_errors=True)
-        for name in (LOG, LOCK):
+    def _leave_nothing(self, *, but: Collection[str]) -> None:
+        if START not in but:
+            shutil.rmtree(self.path / START, ignore_errors=True)
+        for name in {LOG, LOCK}.difference(but):
             with suppress(OSError):
                 (self.path / name).unlink(missing_ok=True)
         if self._made:
@@ -195,7 +197,7 @@ class RunFolder:
         recorded = read_run(self.path)
         for name in ("config.yaml", "run.json"):
             if (self.path / name).exists() and damage(self.path, name):
-                log.warning("the damaged %s is kept as %s", name, set_aside(self.path / name))
+                log.warning("the damaged %s is kept as %s", name, copy_aside(self.path / name))
         self._write_config(config)
         self._run = recorded
         self._run.setdefault("resumed", []).append({"step": step, "at": _now(), **_surroundings(), **facts})
@@ -208,7 +210,7 @@ class RunFolder:
         if bad:
             log.warning(
                 "%s: %s damaged and left out; the whole file is kept as %s",
-                *(path, f"{len(bad)} lines are" if len(bad) > 1 else f"line {bad[0]} is", set_aside(path)),
+                *(path, f"{len(bad)} lines are" if len(bad) > 1 else f"line {bad[0]} is", copy_aside(path)),
             )
         lines = [line for line in lines if line["step"] <= step]
         if num_expected is not None and len(lines) < num_expected:

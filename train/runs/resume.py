@@ -73,15 +73,20 @@ def find_run(arguments: Sequence[str]) -> str | None:
         folder = expanded(given["run_dir"], "run_dir")
         return str(folder) if _can_go_on(folder) else None
     folder = Path("checkpoints") / given.get("experiment", "default")
-    unfinished = [
-        path.parent
-        for path in folder.glob("*/run.json")
-        # What failed before its first checkpoint (a wrong path, say) is nothing to go on with.
-        if _status(path) not in ("finished", "failed")
-        or (_status(path) == "failed" and checkpoint_folders(path.parent))
-    ]
-    newest = max(unfinished, key=lambda path: path.stat().st_mtime, default=None)
+    unfinished = [run for run in folder.glob("*") if _can_go_on(run) and _is_unfinished(run)]
+    newest = max(unfinished, key=_last_written, default=None)
     return None if newest is None else str(newest)
+
+
+def _is_unfinished(run: Path) -> bool:
+    """Whether there is more to do; what failed before its first checkpoint (a wrong path, say) is nothing."""
+    status = _status(run / "run.json")
+    return status != "finished" and (status != "failed" or bool(checkpoint_folders(run)))
+
+
+def _last_written(run: Path) -> float:
+    files = [run / "run.json", *checkpoint_folders(run)]
+    return max((path.stat().st_mtime for path in files if path.exists()), default=0.0)
 
 
 def saved_config(

@@ -136,8 +136,12 @@ def test_find_run(run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     failed = tmp_path / "checkpoints" / "x" / "two"  # newer, but there is nothing in it to go on with
     failed.mkdir()
     (failed / "run.json").write_text('{"status": "failed"}')
+    (failed / "config.yaml").write_text("{}")
     assert find_run(["resume=auto", "+experiment=x"]) == "checkpoints/x/one"
     (failed / "step_3").mkdir()
+    assert find_run(["resume=auto", "+experiment=x"]) == "checkpoints/x/two"
+    (failed / "run.json").unlink()  # lost, but the checkpoint keeps what was in it
+    (failed / "step_3" / "record.json").write_text("{}")
     assert find_run(["resume=auto", "+experiment=x"]) == "checkpoints/x/two"
     shutil.rmtree(failed)
     assert find_run(["resume=auto", "+experiment=other"]) is None

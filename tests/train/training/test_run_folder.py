@@ -60,11 +60,14 @@ def test_a_start_that_comes_to_nothing_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_what_was_in_the_folder_stays(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
+    for name in ("notes.txt", "train.log"):
+        (tmp_path / name).write_text("mine")
+    (tmp_path / ".hydra").mkdir()
     run_ = RunFolder(tmp_path, made=True)
     with pytest.raises(UserError, match="slip"), run_.claimed(resume=False):
         raise UserError("slip")
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "train.log", ".hydra"}
+    assert (tmp_path / "train.log").read_text().startswith("mine")
 
 
 def test_a_lock_in_a_folder_that_is_gone_is_no_lock(tmp_path: Path) -> None:
@@ -204,48 +207,48 @@ def test_a_new_length_is_told(tmp_path: Path, options: list[str], caplog: pytest
         assert f"trainer.max_epochs was {was}, is {epochs}" in caplog.text
 
 
-def test_a_bug_leaves_its_traceback_in_a_file(tmp_path: Path) -> None:
-    script = tmp_path / "start.py"
+def launched(folder: Path, task: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A program whose task is `raise …`, started as `python -m train` is."""
+    script = folder / "start.py"
     script.write_text(
         "import sys, train.cli.launch\n"
-        "def broken(config): raise ZeroDivisionError('a bug')\n"
-        "sys.argv = ['train', 'run_dir=run']\n"
-        "train.cli.launch.launch('config', broken)\n"
+        f"def task(config): {task}\n"
+        f"sys.argv = ['train', 'run_dir=run', *{arguments!r}]\n"
+        "train.cli.launch.launch('config', task)\n"
     )
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, str(script)],
-        cwd=tmp_path,
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
         timeout=60,
     )
+
+
+def test_a_secret_among_hydras_own_settings_is_refused(tmp_path: Path) -> None:
+    settings = tmp_path / "mine" / "experiment" / "leaky.yaml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("# @package _global_\nhydra:\n  job:\n    env_set:\n      HF_TOKEN: 12345678secret\n")
+    done = launched(tmp_path, "raise ZeroDivisionError", "+experiment=leaky", "--config-dir=mine")
+    assert done.returncode == 2
+    assert "hydra.job.env_set.HF_TOKEN holds a token or password" in done.stderr
+    assert "12345678secret" not in done.stderr
+
+
+def test_a_bug_leaves_its_traceback_in_a_file(tmp_path: Path) -> None:
+    done = launched(tmp_path, "raise ZeroDivisionError('a bug')")
     assert done.returncode == 1
     assert "unexpected ZeroDivisionError: a bug" in done.stderr
     assert "Traceback" not in done.stderr
     file = Path(done.stderr.split("The traceback is in ")[1].split("\n")[0])
-    assert "in broken" in file.read_text()
+    assert "in task" in file.read_text()
     file.unlink()
 
 
 def test_ctrl_c_is_no_error(tmp_path: Path) -> None:
-    script = tmp_path / "start.py"
-    script.write_text(
-        "import sys, train.cli.launch\n"
-        "def slow(config): raise KeyboardInterrupt('stopped after step 3')\n"
-        "sys.argv = ['train', 'run_dir=run']\n"
-        "train.cli.launch.launch('config', slow)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = launched(tmp_path, "raise KeyboardInterrupt('stopped after step 3')")
     assert done.returncode == 130
     assert done.stderr.strip() == "interrupted: stopped after step 3"
 

@@ -1,0 +1,100 @@
+"""What a power failure may cost: files are on the disk before they are renamed, names before others go."""
+
+import os
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from train.io.files import write_json
+from train.training.checkpoint import TrainerState, prune, save_checkpoint, write_best
+
+
+class Disk:
+    """Notes what is put on the disk, renamed and removed, in order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.events: list[tuple[str, Path]] = []
+        fsync, rename, replace, rmtree = os.fsync, os.rename, os.replace, shutil.rmtree
+
+        def noted_fsync(descriptor: int) -> None:
+            self.events.append(("sync", Path(f"/proc/self/fd/{descriptor}").readlink()))
+            fsync(descriptor)
+
+        def noted_rename(move: Any) -> Any:
+            def do(source: Any, target: Any, **options: Any) -> None:
+                self._check_synced(Path(source))
+                self.events.append(("rename", Path(target)))
+                move(source, target, **options)
+
+            return do
+
+        def noted_rmtree(path: Any, *args: Any, **options: Any) -> None:
+            if Path(path).exists():
+                self.events.append(("remove", Path(path)))
+            rmtree(path, *args, **options)
+
+        monkeypatch.setattr(os, "fsync", noted_fsync)
+        monkeypatch.setattr(os, "rename", noted_rename(rename))
+        monkeypatch.setattr(os, "replace", noted_rename(replace))
+        monkeypatch.setattr(shutil, "rmtree", noted_rmtree)
+
+    def _check_synced(self, source: Path) -> None:
+        synced = {path for event, path in self.events if event == "sync"}
+        renamed = {path for event, path in self.events if event == "rename"}
+        for path in [source, *source.rglob("*")]:
+            is_whole = path in synced or any(parent in renamed for parent in (path, *path.parents))
+            assert is_whole, f"{path} is renamed, and may not be on the disk"
+
+    def check_names_before_removals(self, folder: Path) -> None:
+        pending = False
+        for event, path in self.events:
+            if event == "rename" and path.parent == folder and not path.name.startswith("."):
+                pending = True
+            elif event == "sync" and path == folder:
+                pending = False
+            elif event == "remove":
+                assert not pending, f"{path} is removed before the new names are on the disk"
+        assert not pending
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    if not Path("/proc/self/fd").is_dir():
+        pytest.skip("descriptors are not told by name here")
+    return Disk(monkeypatch)
+
+
+def _save(run: Path, step: int) -> Path:
+    def save(folder: Path) -> None:
+        (folder / "1_Pooling").mkdir(parents=True)
+        (folder / "1_Pooling" / "config.json").write_text("{}")
+        (folder / "model.safetensors").write_bytes(b"weights")
+
+    optimizer = torch.optim.AdamW(nn.Linear(2, 2).parameters())
+    state = TrainerState(step=step, best_step=1)
+    retention: Any = SimpleNamespace(save=save)
+    return save_checkpoint(run, retention, nn.Module(), optimizer, state, {"x": 0.5}, {"run": {}})
+
+
+def test_checkpoints_are_on_the_disk_before_their_names_and_these_before_older_ones_go(
+    disk: Disk, tmp_path: Path
+) -> None:
+    for step in (1, 2, 3, 3):  # the last twice, as where a stop's checkpoint is saved again with scores
+        saved = _save(tmp_path, step)
+        if step == 1:
+            write_best(tmp_path, saved, "card")
+            write_best(tmp_path, saved, "another card")
+        prune(tmp_path, 1, 1)
+    disk.check_names_before_removals(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"step_1", "step_3", "best"}
+
+
+def test_a_file_written_whole_is_on_the_disk_with_its_name(disk: Disk, tmp_path: Path) -> None:
+    write_json(tmp_path / "new" / "run.json", {})
+    renamed = disk.events.index(("rename", tmp_path / "new" / "run.json"))
+    assert ("sync", tmp_path / "new") in disk.events[renamed:]
