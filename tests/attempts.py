@@ -13,7 +13,6 @@ import os
 import resource
 import select
 import signal
-import subprocess
 import sys
 import time
 import traceback
@@ -23,6 +22,7 @@ from typing import Any, Literal
 from unittest.mock import patch
 
 from tests.power import cut_power
+from tests.warm import Piped
 
 ROOT = Path(__file__).resolve().parent.parent
 POINT = "\x01"  # before a line that names a point; all other lines are the run's own
@@ -76,27 +76,14 @@ class Attempts:
     """The forking process, seen from a test."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.attempts"],
-            cwd=ROOT,
-            # One thread: a process that computes with more of them cannot be forked.
-            env={**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self._process.stdout is not None
-        self._process.stdout.readline()  # all is imported
+        self._server = Piped(["-m", "tests.attempts"])
+        self._server.answer()  # all is imported
 
     def __call__(self, attempt: Attempt) -> Outcome:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(asdict(attempt)) + "\n")
-        self._process.stdin.flush()
-        return Outcome(**json.loads(self._process.stdout.readline()))
+        return Outcome(**json.loads(self._server.ask(json.dumps(asdict(attempt)))))
 
     def close(self) -> None:
-        self._process.communicate(timeout=60)
+        self._server.close()
 
 
 # -------------------------------------------------------------------- in the forking process

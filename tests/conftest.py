@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests import warm
 from tests.tiny_models import tiny_sentence_transformer
 from tests.tiny_runs import DRAWN, KEY
 from train.data.semeval2022 import FOLDER, SemEvalFiles
@@ -19,6 +20,16 @@ ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may wait for a network
 # One thread, here and in what tests start: results that are compared must be rounded alike.
 torch.set_num_threads(int(os.environ.setdefault("OMP_NUM_THREADS", "1")))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # pytest-xdist's workers inherit the address
+        os.environ[warm.ADDRESS] = warm.open_session()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        warm.close_session(os.environ[warm.ADDRESS])
 
 
 @pytest.fixture(scope="session")

@@ -11,13 +11,14 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
 import traceback
 from pathlib import Path
 from typing import Any
+
+from tests.warm import Piped
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -30,28 +31,16 @@ class Launches:
     """
 
     def __init__(self, limit: float = 120) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.launches", str(limit)],
-            cwd=ROOT,
-            # One thread: a process that computes with more of them cannot be forked.
-            env={**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self._process.stdout is not None
-        self._process.stdout.readline()  # all is imported
+        self._server = Piped(["-m", "tests.launches", str(limit)])
+        self._server.answer()  # all is imported
 
     def __call__(self, count: int, function: str, **arguments: Any) -> list[tuple[int, str]]:
         """Exit status and output of each process, by number; a negative status is a signal's."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps([count, function, arguments]) + "\n")
-        self._process.stdin.flush()
-        return [(status, said) for status, said in json.loads(self._process.stdout.readline())]
+        answer = self._server.ask(json.dumps([count, function, arguments]))
+        return [(status, said) for status, said in json.loads(answer)]
 
     def close(self) -> None:
-        self._process.communicate(timeout=60)
+        self._server.close()
 
 
 def serve() -> None:

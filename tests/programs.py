@@ -8,7 +8,19 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests import warm
+
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def program_env(changes: Mapping[str, str | None] | None = None) -> dict[str, str]:
+    """That of a program; a variable given as None is taken out of it."""
+    env = {"OMP_NUM_THREADS": "2", **os.environ, "HYDRA_FULL_ERROR": "0"}
+    for name, value in (changes or {}).items():
+        env.pop(name, None)
+        if value is not None:
+            env[name] = value
+    return env
 
 
 def run(
@@ -16,15 +28,20 @@ def run(
     cwd: Path = ROOT,
     timeout: float = 300,
     environment: Mapping[str, str | None] | None = None,
+    cold: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """`python -m <arguments>`; a variable given as None is taken out of the environment."""
-    env = {"OMP_NUM_THREADS": "2", **os.environ, "HYDRA_FULL_ERROR": "0"}
-    for name, value in (environment or {}).items():
-        env.pop(name, None)
-        if value is not None:
-            env[name] = value
+    """`python -m <arguments>`, or `python <script> …`.
+
+    Args:
+        environment: changes of the tests' own; None takes a variable out.
+        cold: in a Python that imports everything itself; else what takes seconds is there already.
+    """
+    command = [*arguments] if arguments[0].endswith(".py") else ["-m", *arguments]
+    env = program_env(environment)
+    if not cold and warm.is_same_world(env):
+        return warm.run(command, cwd=cwd, env=env, timeout=timeout)
     return subprocess.run(
-        [sys.executable, "-m", *arguments],
+        [sys.executable, *command],
         cwd=cwd,
         env=env,
         capture_output=True,

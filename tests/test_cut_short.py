@@ -4,33 +4,27 @@ from __future__ import annotations
 
 import os
 import random
-import resource
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.programs import ROOT, assert_explained, run
+from tests.programs import ROOT, assert_explained, program_env, run
 from tests.tiny_runs import assert_same_run, metrics
+from tests.warm import Program
+from tests.warm import run as warm_run
 
 SEED = 7
 _SMALL = 100  # bytes: less than any file of a run has
 _MODEL = 2**20  # less than the tiny model's weights, more than any other file
 
 
-def _start(*arguments: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "train", *arguments],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={"OMP_NUM_THREADS": "2", **os.environ},  # as tests.programs: threads change the rounding
-    )
+def _start(*arguments: str) -> Program:
+    with Path(os.devnull).open("r+b") as nowhere:
+        return Program(["-m", "train", *arguments], cwd=ROOT, env=program_env(), streams=[nowhere] * 3)
 
 
-def _kill_once(process: subprocess.Popen[bytes], folder: Path, steps: int, draw: random.Random) -> None:
+def _kill_once(process: Program, folder: Path, steps: int, draw: random.Random) -> None:
     """At a random moment after so many steps."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None:
@@ -48,16 +42,7 @@ def _steps(folder: Path) -> list[bytes]:
 
 def _assert_says_full(argument: str, size: int, *parts: str) -> None:
     """Where no file can grow beyond a size, it says in one message that the disk is full."""
-    full = subprocess.run(
-        [sys.executable, "-m", "train", argument],
-        cwd=ROOT,
-        env={"OMP_NUM_THREADS": "2", **os.environ},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)),
-    )
+    full = warm_run(["-m", "train", argument], cwd=ROOT, env=program_env(), timeout=300, file_size=size)
     assert_explained(full, "File too large", *parts)
     assert full.returncode == 2
     assert full.stderr.count("File too large") == 1

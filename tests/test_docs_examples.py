@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.doc_pages import page_files, put_into
-from tests.programs import ROOT
+from tests.programs import ROOT, run
 
 CONF = ("--config-dir", "my_idioms/conf")
 OWN = "extensions=[my_idioms.rewording,my_idioms.contrast]"
@@ -35,14 +33,9 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def python(folder: Path, *arguments: str, status: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    is_ours = arguments[1].startswith("train")  # what else is run has a folder `tests` of its own
+    paths = {"PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"}
+    done = run(*arguments[1:], cwd=folder, environment=paths, cold=not is_ours)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout + done.stderr
 

@@ -17,7 +17,7 @@ EXPERIMENTS = config_names("experiment")
 @pytest.mark.parametrize("program", ["train", "train.evaluate"])
 def test_help_is_quick_and_lists_what_there_is(program: str) -> None:
     start = time.perf_counter()
-    done = run(program, "--help")
+    done = run(program, "--help", cold=True)
     assert time.perf_counter() - start < 5  # about half a second; torch alone would take longer than that
     assert done.returncode == 0, done.stderr
     assert "minilm" in done.stdout
@@ -41,7 +41,7 @@ def test_help_is_quick_and_lists_what_there_is(program: str) -> None:
 )
 def test_wrong_use_is_explained_at_once(arguments: list[str], parts: list[str], tmp_path: Path) -> None:
     start = time.perf_counter()
-    done = run("train", *arguments, cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)})
+    done = run("train", *arguments, cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)}, cold=True)
     assert_explained(done, *parts)
     assert time.perf_counter() - start < 5
 

@@ -7,9 +7,9 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -112,31 +112,11 @@ def test_files_are_as_readable_as_new_files_are(tmp_path: Path, options: list[st
 
 def start_together(folder: Path, *options: Sequence[str]) -> list[subprocess.CompletedProcess[str]]:
     """Several `python -m train` at once, each with its options."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [
-        sys.executable,
-        "-m",
-        "train",
-        "+experiment=idiolink_ft",
-        "+debug=smoke",
-        "benchmark=[idiolink]",
-    ]
-    starts = [
-        subprocess.Popen(
-            [*command, *own],
-            cwd=folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for own in options
-    ]
-    said = [start.communicate(timeout=300) for start in starts]
-    return [
-        subprocess.CompletedProcess(start.args, start.returncode, *texts)
-        for start, texts in zip(starts, said, strict=True)
-    ]
+    command = ("train", "+experiment=idiolink_ft", "+debug=smoke", "benchmark=[idiolink]")
+    paths = {"PYTHONPATH": str(ROOT)}
+    with ThreadPoolExecutor(len(options)) as threads:
+        starts = [threads.submit(run, *command, *own, cwd=folder, environment=paths) for own in options]
+    return [start.result() for start in starts]
 
 
 @pytest.mark.slow
@@ -216,15 +196,7 @@ def launched(folder: Path, task: str, *arguments: str) -> subprocess.CompletedPr
         f"sys.argv = ['train', 'run_dir=run', *{arguments!r}]\n"
         "train.cli.launch.launch('config', task)\n"
     )
-    return subprocess.run(
-        [sys.executable, str(script)],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    return run(str(script), cwd=folder, environment={"PYTHONPATH": str(ROOT)}, timeout=60)
 
 
 def test_a_secret_among_hydras_own_settings_is_refused(tmp_path: Path) -> None:
