@@ -49,7 +49,7 @@ def test_masks(in_batch: str, false_negatives: str) -> None:
     built = objective(
         f"objective.loss.in_batch={in_batch}", f"objective.loss.false_negatives={false_negatives}"
     )
-    assert (built.in_batch, built.false_negatives) == (in_batch, false_negatives)
+    assert (built.options.in_batch, built.options.false_negatives) == (in_batch, false_negatives)
 
 
 def test_anchors() -> None:
@@ -96,7 +96,7 @@ def test_batches_against_themselves() -> None:
     (step,) = built.plan(0, 1)[0]
     batch = built.batch(0, step)
     assert len(batch.requests) == 4 * len(step)
-    assert built.query_weights == (1.0, 0.5)
+    assert built.query_weights == [1.0, 0.5]
     assert sum("???" in r.text for r in batch.requests) == len(step)
     assert set(batch.plan.positive_weights[0].tolist()) == {1.0, 3.0}
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from idiomloss import InfoNCELoss
-from tests.tiny_objectives import IDIOLINK
+from tests.tiny_objectives import IDIOLINK_LOSS, idiolink_options
 from train.data.idiolink import Document, Split, load_split, query_request
 from train.data.tuples import TrainingTuple, draw_tuples, read_released, released_file
 from train.errors import UserError
@@ -30,8 +30,8 @@ def build(split: Split, **changes: Any) -> IdioLinkObjective:
     def tuples(epoch: int) -> list[TrainingTuple]:
         return draw_tuples(anchors, split.documents, num_positives=1, num_hard=2, num_soft=3, seed=[0, epoch])
 
-    options: dict[str, Any] = {"query_modes": ["sentence", "span"], "batch_size": 32, "seed": 0}
-    return IdioLinkObjective(split, tuples, **(IDIOLINK | options | changes))
+    options: dict[str, Any] = {"query_modes": ["sentence", "span"], "batch_size": 32}
+    return IdioLinkObjective(split, tuples, IDIOLINK_LOSS, idiolink_options(**(options | changes)))
 
 
 def flat(steps: list[list[list[int]]]) -> list[int]:
@@ -138,7 +138,7 @@ def test_anchors_without_a_positive_are_left_out_and_counted(split: Split) -> No
         ids = [d.id for d in split.documents[:4]]
         return [TrainingTuple(id_, (ids[0],) if i else (), (), ()) for i, id_ in enumerate(ids)]
 
-    objective = IdioLinkObjective(split, tuples, **(IDIOLINK | {"batch_size": 2, "seed": 0}))
+    objective = IdioLinkObjective(split, tuples, IDIOLINK_LOSS, idiolink_options())
     assert objective.num_skipped == 1
     assert sorted(flat(objective.plan(0, 1))) == [1, 2, 3]
     assert "1 without a positive left out" in objective.describe()
@@ -154,8 +154,8 @@ def test_real_batches_hold_the_false_negatives_that_were_counted(real_data: Path
     root = real_data / "idiolink"
     real = load_split(root, "train")
     fixed = read_released(released_file(root, "train"), real)
-    options = {"batch_size": 32, "seed": 42, "false_negatives": "keep", "drop_last": True}
-    objective = IdioLinkObjective(real, lambda _epoch: fixed, **(IDIOLINK | options))
+    options = idiolink_options(batch_size=32, seed=42, false_negatives="keep", drop_last=True)
+    objective = IdioLinkObjective(real, lambda _epoch: fixed, IDIOLINK_LOSS, options)
     counts = []
     for epoch in range(10):
         steps = objective.plan(epoch, 1)
@@ -164,23 +164,21 @@ def test_real_batches_hold_the_false_negatives_that_were_counted(real_data: Path
     assert sum(counts) / len(counts) == pytest.approx(0.64, abs=0.06)
 
 
-def alone(split: Split, **changes: Any) -> IdioLinkObjective:
+def alone(split: Split, loss: InfoNCELoss = IDIOLINK_LOSS, **changes: Any) -> IdioLinkObjective:
     """Every sentence an anchor; the batch's other sentences are its candidates."""
     tuples = [TrainingTuple(r.id, (), (), ()) for r in (*split.queries, *split.documents)]
     options: dict[str, Any] = {
         "query_modes": ["span", "masked_sentence"],
         "query_weights": [1.0, 0.5],
         "document_modes": ["sentence", "span"],
-        "loss": InfoNCELoss(0.05),
         "batch_size": 48,
-        "seed": 0,
         "in_batch": "all",
         "false_negatives": "positive",
         "candidates_from_batch": True,
         "idioms_per_batch": 6,
         "positive_weights": {"sense": 3.0},
     }
-    return IdioLinkObjective(split, lambda _epoch: tuples, **(IDIOLINK | options | changes))
+    return IdioLinkObjective(split, lambda _epoch: tuples, loss, idiolink_options(**(options | changes)))
 
 
 @pytest.mark.parametrize("positives", ["mean", "hardest"])
@@ -232,8 +230,8 @@ def test_an_anchor_that_is_alone_in_its_class_is_left_out(split: Split) -> None:
     literal = next(d for d in split.documents if d.usage == "literal")
     others = [d for d in split.documents if d.usage != "literal"]
     tuples = [TrainingTuple(r.id, (), (), ()) for r in (literal, *others)]
-    options = {"batch_size": 8, "seed": 0, "in_batch": "all", "candidates_from_batch": True}
-    objective = IdioLinkObjective(split, lambda _epoch: tuples, **(IDIOLINK | options))
+    options = idiolink_options(batch_size=8, in_batch="all", candidates_from_batch=True)
+    objective = IdioLinkObjective(split, lambda _epoch: tuples, IDIOLINK_LOSS, options)
     assert objective.num_skipped == 1
     assert 0 not in flat(objective.plan(0, 1))
 
