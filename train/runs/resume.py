@@ -104,34 +104,14 @@ def saved_config(
         UserError: naming each override that differs from the run's.
     """
     saved = read_config(folder)
-    run = read_run(folder)
     if "hub" in composed:
         saved.setdefault("hub", composed["hub"])  # the run was started before there was this section
+    recorded = read_run(folder)["experiment"]
     differences = []
-    if experiment not in ("default", run["experiment"]):
-        differences.append(f"experiment: {experiment}, but the run has {run['experiment']}")
+    if experiment not in ("default", recorded):
+        differences.append(f"experiment: {experiment}, but the run has {recorded}")
     for override in overrides:
-        key = override.partition("=")[0].lstrip("+~")
-        if key in ("experiment", "resume") or key.startswith("hydra."):
-            continue
-        if key == "run_dir":
-            other = expanded(composed["run_dir"], "run_dir")
-            if other.resolve() != folder.resolve():
-                differences.append(f"run_dir: {other}, but the run is in {folder}")
-            continue
-        if key.partition(".")[0] == "tracking":
-            saved["tracking"] = composed.get("tracking", {})
-            continue
-        if key in ("debug", "protocol"):
-            differences.append(f"{override}: it changes what the run was started with")
-            continue
-        ours, theirs = _get(composed, key), _get(saved, key)
-        if may_change(key):
-            _set(saved, key, ours)
-        elif key in _GROUPS and "." not in key:
-            differences += _group_differences(key, ours, theirs, overrides)
-        elif ours != theirs:
-            differences.append(f"{key}: {ours}, but the run has {theirs}")
+        differences += _differences(override, folder, composed, saved, overrides)
     if differences:
         lines = "\n".join(f"  {difference}" for difference in differences)
         raise UserError(
@@ -139,7 +119,49 @@ def saved_config(
             "Leave these out to go on with it (run length, device and logging may change), or start a "
             "new run without resume="
         )
+    for key in map(_key, overrides):
+        if key.partition(".")[0] == "tracking":
+            saved["tracking"] = composed.get("tracking", {})
+        elif may_change(key):
+            _set(saved, key, _get(composed, key))
     return saved | {"resume": str(folder)}
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0].lstrip("+~")
+
+
+def _differences(
+    override: str,
+    folder: Path,
+    composed: dict[str, Any],
+    saved: dict[str, Any],
+    overrides: Sequence[str],
+) -> list[str]:
+    """What an override says otherwise than `saved`, the configuration of the run in `folder`."""
+    key = _key(override)
+    if key in ("experiment", "resume") or key.startswith("hydra.") or may_change(key):
+        return []
+    if key in ("debug", "protocol"):
+        return [f"{override}: it changes what the run was started with"]
+    if key == "run_dir":
+        other = expanded(composed["run_dir"], "run_dir")
+        is_same = other.resolve() == folder.resolve()
+        return [] if is_same else [f"run_dir: {other}, but the run is in {folder}"]
+    now, then = _get(composed, key), _get(saved, key)
+    if key in _GROUPS:
+        return _group_differences(key, now, then, overrides)
+    return [] if now == then else [f"{key}: {now}, but the run has {then}"]
+
+
+def _group_differences(group: str, now: Any, then: Any, overrides: Sequence[str]) -> list[str]:
+    """The same for a chosen group (`model=…`), but for its options that have overrides of their own."""
+    overridden = {override.partition("=")[0] for override in overrides}
+    return [
+        f"{group}.{name}: {value}, but the run has {then.get(name)}"
+        for name, value in now.items()
+        if value != then.get(name) and f"{group}.{name}" not in overridden
+    ]
 
 
 def may_change(key: str) -> bool:
@@ -199,16 +221,6 @@ def check_same_base(recorded: str | None, now: str) -> None:
             "by them: bring it back (on the Hub, model.revision names a commit), or start a new run without "
             "resume="
         )
-
-
-def _group_differences(group: str, ours: Any, theirs: Any, overrides: Sequence[str]) -> list[str]:
-    """Where a chosen group (`model=…`) says otherwise than the run; options overridden apart count there."""
-    apart = {override.partition("=")[0] for override in overrides}
-    return [
-        f"{group}.{name}: {value}, but the run has {theirs.get(name)}"
-        for name, value in ours.items()
-        if value != theirs.get(name) and f"{group}.{name}" not in apart
-    ]
 
 
 def _can_go_on(folder: Path) -> bool:
