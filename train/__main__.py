@@ -23,7 +23,10 @@ def run(config: dict[str, Any]) -> float:
 
     try:
         best = fine_tune(
-            *(settings, config, experiment_name(), folder),
+            settings,
+            config,
+            experiment_name(),
+            folder,
             record_start=record_start,
             on_scores=_trial(settings),
         )

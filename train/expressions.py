@@ -157,8 +157,8 @@ def expression_pattern(expression: str) -> re.Pattern[str]:
     parts = _parts(_words(expression))
     if len(parts) == 1:
         return re.compile(_bounded(parts[0]), re.IGNORECASE)
-    own, between = parts[::2], parts[1::2]
-    pattern = f"({own[0]})" + "".join(f"{gap}({part})" for gap, part in zip(between, own[1:], strict=True))
+    runs, gaps = parts[::2], parts[1::2]
+    pattern = f"({runs[0]})" + "".join(f"{gap}({run})" for gap, run in zip(gaps, runs[1:], strict=True))
     return re.compile(_bounded(pattern), re.IGNORECASE)
 
 
@@ -394,8 +394,8 @@ def _words(expression: str) -> list[_Word]:
 
 def _settled(words: list[_Word]) -> list[_Word]:
     """With placeholders between other words only: at the ends they are pronouns, and alone words."""
-    own = [place for place, word in enumerate(words) if word.stands_for is None]
-    if not own:
+    fixed = [place for place, word in enumerate(words) if word.stands_for is None]
+    if not fixed:
         return [_Word(word.forms) for word in words]
     pronouns = {
         "phrase": [*_PHRASES, *_PRONOUNS],
@@ -404,7 +404,7 @@ def _settled(words: list[_Word]) -> list[_Word]:
     }
     return [
         word
-        if word.stands_for is None or own[0] < place < own[-1]
+        if word.stands_for is None or fixed[0] < place < fixed[-1]
         else _Word(list(dict.fromkeys([*word.forms, *pronouns[word.stands_for]])))
         for place, word in enumerate(words)
     ]

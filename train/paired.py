@@ -32,7 +32,7 @@ def by_item(
         for record in records:
             if record["mode"] == mode and record["split"] == split and metric in record:
                 values[record["id"]].append(record[metric])
-    return {item: sum(of_item) / len(of_item) for item, of_item in values.items()}
+    return {item: sum(scores) / len(scores) for item, scores in values.items()}
 
 
 def read_runs(folders: Sequence[Path]) -> list[list[dict[str, Any]]]:

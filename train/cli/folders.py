@@ -72,7 +72,7 @@ def new_sweep_folder() -> Path:
                 break
     except OSError as error:
         raise UserError(f"the sweep's folder cannot be made in {above}: {error.strerror}") from None
-    atexit.register(remove_if_empty, folder, of_experiment=True)
+    atexit.register(remove_if_empty, folder, with_parent=True)
     return folder
 
 
@@ -84,4 +84,4 @@ def remove_unused_folder() -> None:
     if folder.resolve() == Path.cwd() or rank_of_launch():
         return
     if is_sweep or started.made_folder or str(folder).endswith(str(_run_folder_of_process)):
-        remove_if_empty(folder, of_experiment=_run_folder_of_process is not None)
+        remove_if_empty(folder, with_parent=_run_folder_of_process is not None)

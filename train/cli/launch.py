@@ -131,12 +131,12 @@ def overrides() -> list[str]:
 
 def search() -> tuple[dict[str, Any], Path] | None:
     """Options and folder of the search that the run going on is a trial of; None outside of a search."""
-    own = HydraConfig.get()
-    if own.sweeper.get("trial") is None:
+    hydra_config = HydraConfig.get()
+    if hydra_config.sweeper.get("trial") is None:
         return None
-    options = OmegaConf.to_container(own.sweeper, resolve=True)
+    options = OmegaConf.to_container(hydra_config.sweeper, resolve=True)
     assert isinstance(options, dict)
-    return {str(key): value for key, value in options.items()}, Path(str(own.sweep.dir))
+    return {str(key): value for key, value in options.items()}, Path(str(hydra_config.sweep.dir))
 
 
 def _unexpected(error: Exception) -> str:

@@ -73,7 +73,7 @@ class BenchmarkSettings(RootModel[Annotated[dict[str, BenchmarkOptions], BeforeV
         return list(self.root)
 
     def splits(self, name: str, wanted: Sequence[str]) -> list[str]:
-        """Of the splits `wanted` those that this benchmark has, else its own; [] for one that is left out."""
+        """Those of the splits `wanted` that this benchmark has, else its options'; [] if it is not chosen."""
         section = self.root.get(name)
         if section is None:
             return []

@@ -69,14 +69,14 @@ class Common(Section):
                 )
 
     def splits(self, benchmark: str) -> list[str]:
-        """The splits that a benchmark is scored on: those of `split=` that it has, else its own."""
+        """The splits that a benchmark is scored on: those of `split=` that it has, else its options'."""
         return self.benchmark.splits(benchmark, self.split or [])
 
     def score_keys(self, benchmarks: Sequence[str] | None) -> list[str]:
         """Every score key that these settings can give."""
         return [
             key
-            for name, own in self.benchmark.sections.items()
+            for name, options in self.benchmark.sections.items()
             if benchmarks is None or name in benchmarks
-            for key in own.score_keys(self.splits(name))
+            for key in options.score_keys(self.splits(name))
         ]

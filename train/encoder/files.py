@@ -20,8 +20,13 @@ from train.io.hub import NETWORK_ERRORS, first_line, is_network_error
 # What the libraries raise for a checkpoint that is damaged, incomplete, of an unknown architecture (KeyError,
 # ValueError), of weights in another shape (RuntimeError), or in need of a package (ImportError).
 _LOAD_ERRORS = (
-    *(OSError, ValueError, KeyError, ImportError, RuntimeError),
-    *(SafetensorError, ConfigFieldError),
+    OSError,
+    ValueError,
+    KeyError,
+    ImportError,
+    RuntimeError,
+    SafetensorError,
+    ConfigFieldError,
 )
 
 _TOKENIZER = "tokenizer.json"

@@ -250,8 +250,8 @@ def num_positions(transformer: Transformer) -> int | None:
 def _settle_length(model: SentenceTransformer) -> None:
     """Cut texts where the positions end, where the checkpoint's own limit lies beyond, or is none."""
     transformer: Any = model[0]
-    limit, own = num_positions(transformer), model.max_seq_length
-    if limit is not None and (own is None or own > limit):
+    limit, max_length = num_positions(transformer), model.max_seq_length
+    if limit is not None and (max_length is None or max_length > limit):
         model.max_seq_length = limit
 
 
@@ -407,11 +407,11 @@ def prompts_of(
     Raises:
         ValueError: if the template of instructions is malformed.
     """
-    own = model.prompts or {}
+    prompts = model.prompts or {}
     return Prompts(
-        query=_first(own, "query") if query is None else query,
-        document=_first(own, "document", "passage", "corpus") if document is None else document,
-        instruction=instruction or own.get("instruction") or Prompts().instruction,
+        query=_first(prompts, "query") if query is None else query,
+        document=_first(prompts, "document", "passage", "corpus") if document is None else document,
+        instruction=instruction or prompts.get("instruction") or Prompts().instruction,
     )
 
 

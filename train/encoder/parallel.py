@@ -54,11 +54,11 @@ def partition_evenly(batches: Sequence[ForwardBatch], num_processes: int) -> Par
     A process that would have one batch less than the others gets a dummy.
     """
     numbers = [list(range(rank, len(batches), num_processes)) for rank in range(num_processes)]
-    idle = [one for one in numbers if len(one) < len(numbers[0])]
-    if not idle:
+    short = [batch_numbers for batch_numbers in numbers if len(batch_numbers) < len(numbers[0])]
+    if not short:
         return Partition(list(batches), numbers)
-    for one in idle:
-        one.append(len(batches))  # the dummy
+    for batch_numbers in short:
+        batch_numbers.append(len(batches))  # the dummy
     return Partition([*batches, batches[-1].dummy()], numbers)
 
 
@@ -122,13 +122,13 @@ class ParallelEncoder:
             [i for number in numbers for i in partition.batches[number].requests]
             for numbers in partition.numbers
         ]
-        order = [i for of_process in requests for i in of_process]
+        order = [i for process_requests in requests for i in process_requests]
         if self._processes.count == 1:
             return in_request_order(torch.cat(list(pieces)), order)
         # A process may have no piece at all.
         none = torch.zeros(0, self._encoder.dimension, device=self._encoder.device)
         rows = torch.cat([piece.detach().float() for piece in (none, *pieces)])
-        lengths = [len(of_process) for of_process in requests]
+        lengths = [len(process_requests) for process_requests in requests]
         return in_request_order(self._processes.gather(rows, lengths), order)
 
 

@@ -78,10 +78,10 @@ def admire_split(
     folder = admire_folder(settings)
     if name != ADMIRE_CV_SPLIT:
         return read_items(folder, name, check_images=check_images)
-    assert settings.data.fold is not None  # the settings see to it
+    assert settings.data.fold is not None  # checked by the settings
     everything = read_items(folder, "train", check_images=check_images)
-    of_training, scored = fold_items(everything, settings.data.fold, settings.data.folds)
-    return of_training if training else scored
+    training_items, scored_items = fold_items(everything, settings.data.fold, settings.data.folds)
+    return training_items if training else scored_items
 
 
 def idiolink_split(settings: Common, root: Path, name: str, *, training: bool = False) -> Split:
@@ -90,5 +90,5 @@ def idiolink_split(settings: Common, root: Path, name: str, *, training: bool = 
         return load_split(root, name)
     if settings.data.fold is None:
         raise UserError("split=cv is a fold of the idioms of train and val: name it with data.fold=<number>")
-    of_training, scored = fold_splits(root, settings.data.fold, settings.data.folds)
-    return of_training if training else scored
+    training_split, scored_split = fold_splits(root, settings.data.fold, settings.data.folds)
+    return training_split if training else scored_split

@@ -26,7 +26,7 @@ def idiolink_objective(settings: TrainSettings, options: IdioLinkObjectiveSettin
     """The objective, its data checked against the splits that are scored."""
     root = idiolink_folder(settings)
     split = idiolink_split(settings, root, options.split, training=True)
-    # Every split that lies there, scored now or not: what is trained on must be unseen in all others.
+    # All splits in the folder, scored now or not: what is trained on must be unseen in all others.
     check_disjoint([load_split(root, name) for name in available_splits(root)])
     for name in settings.splits("idiolink"):
         if name != CV_SPLIT and name.split("+")[0] in options.split.split("+"):
@@ -80,7 +80,7 @@ def idiolink_objective(settings: TrainSettings, options: IdioLinkObjectiveSettin
 
 
 def _pie(settings: TrainSettings, root: Path, split: Split) -> tuple[PieCorpus, Path]:
-    """The corpus without the idioms of any other split, scored now or later."""
+    """The corpus without the idioms of any other split."""
     path = pie_file(settings.data.place("pie"))
     trained = {d.idiom for d in split.documents}
     names = available_splits(root)
@@ -90,8 +90,8 @@ def _pie(settings: TrainSettings, root: Path, split: Split) -> tuple[PieCorpus, 
             "external data; a model trained here must not be scored on test",
             root,
         )
-    everything = [load_split(root, name).documents for name in names]
-    unseen = {d.idiom for documents in everything for d in documents} - trained
+    idioms = {document.idiom for name in names for document in load_split(root, name).documents}
+    unseen = idioms - trained
     return read_pie(path, unseen=sorted(unseen), trained=sorted(trained)), path
 
 
@@ -104,8 +104,8 @@ def _tuples(
         return lambda _epoch: fixed
     anchors = [*split.queries, *(split.documents if options.documents_as_queries else ())]
     if options.tuples == "batch":
-        alone = [TrainingTuple(anchor.id, (), (), ()) for anchor in anchors]
-        return lambda _epoch: alone
+        anchors_only = [TrainingTuple(anchor.id, (), (), ()) for anchor in anchors]
+        return lambda _epoch: anchors_only
 
     def draw(epoch: int) -> list[TrainingTuple]:
         return draw_tuples(

@@ -113,18 +113,18 @@ class SemEval2022STS(AbsTaskSTS):
     def __init__(self, split: PairSplit, rows: Rows = "sts", **kwargs: Any) -> None:
         if split.gold is None:
             raise UserError(f"SemEval-2022 Task 2B, split {split.name}: there is no public gold to score by")
-        of_pair = {pair.id: pair for pair in split.pairs}
+        pairs_by_id = {pair.id: pair for pair in split.pairs}
         self._subsets: dict[str, list[dict[str, Any]]] = {}
         languages: dict[str, list[str]] = {}
         for item in split.gold:
             if item.similarity is None or (rows == "sts" and not item.is_sts):
                 continue
-            pair = of_pair[item.id]
+            pair = pairs_by_id[item.id]
             row = {"sentence1": pair.sentence1, "sentence2": pair.sentence2, "score": item.similarity}
             for subset in (pair.language.lower(), "all"):
                 self._subsets.setdefault(subset, []).append(row)
             languages[pair.language.lower()] = [_LANGUAGES[pair.language]]
-        languages["all"] = [language for own in languages.values() for language in own]
+        languages["all"] = [language for codes in languages.values() for language in codes]
         self.metadata = self.metadata.model_copy(
             update={
                 "name": f"{self.metadata.name}-{rows}",

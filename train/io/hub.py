@@ -17,8 +17,12 @@ _HTTP_ERROR: type[Exception] = HfHubHTTPError.__bases__[0]
 _http: Any = importlib.import_module(_HTTP_ERROR.__module__.partition(".")[0])
 
 NETWORK_ERRORS: tuple[type[Exception], ...] = (
-    *(_HTTP_ERROR, HfHubHTTPError, errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled),
-    *(ConnectionError, TimeoutError),
+    _HTTP_ERROR,
+    HfHubHTTPError,
+    errors.LocalEntryNotFoundError,
+    errors.OfflineModeIsEnabled,
+    ConnectionError,
+    TimeoutError,
 )
 """No connection, no answer in time, or an answer that says no; some are `OSError`, but none is of a file."""
 
@@ -35,8 +39,10 @@ CLIENT_ERRORS: tuple[type[Exception], ...] = (
 
 _NO_NETWORK_ERRORS = (
     BrokenPipeError,  # that of `| head`
-    # The Hub answered, and what it said is no matter of trying again.
-    *(errors.RemoteEntryNotFoundError, errors.RepositoryNotFoundError, errors.RevisionNotFoundError),
+    # The Hub answered, and trying again would change nothing.
+    errors.RemoteEntryNotFoundError,
+    errors.RepositoryNotFoundError,
+    errors.RevisionNotFoundError,
 )
 
 

@@ -74,7 +74,7 @@ class _Candidate(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _Targets:
     """A batch of B anchors and M candidates.
 
     Its requests are the anchors, mode by mode, then the candidates, mode by mode.
@@ -177,7 +177,7 @@ class IdioLinkObjective:
             f"queries as {' and '.join(self.options.query_modes)}" + (f"; {self.note}" if self.note else "")
         )
 
-    def plan(self, epoch: int, shards: int) -> list[list[list[int]]]:
+    def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
         """The epoch's steps: all anchors in an order drawn from seed and epoch, then cut."""
         options = self.options
         rng = np.random.default_rng([options.seed, epoch, 0])
@@ -214,9 +214,9 @@ class IdioLinkObjective:
             *self._requests(anchor_ids, self.options.query_modes, "query"),
             *self._requests(candidate_ids, self.options.document_modes, "document"),
         ]
-        plan = _Plan(len(tuples), masks, self._positive_weights(len(tuples), candidate_ids))
+        targets = _Targets(len(tuples), masks, self._positive_weights(len(tuples), candidate_ids))
         plain_rows = [row for row, request in enumerate(requests) if request in self._plain]
-        return Batch(requests, anchor_ids, plan, plain_rows=plain_rows)
+        return Batch(requests, anchor_ids, targets, plain_rows=plain_rows)
 
     def _candidates(self, tuples: Sequence[TrainingTuple]) -> list[_Candidate]:
         if self.options.candidates_from_batch:
@@ -252,13 +252,13 @@ class IdioLinkObjective:
 
     def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
         """Mean over query modes (weighted) and document modes of the InfoNCE loss."""
-        plan: _Plan = batch.plan
-        masks = plan.masks.to(embeddings.device)
-        positive_weights = plan.positive_weights
+        targets: _Targets = batch.targets
+        masks = targets.masks.to(embeddings.device)
+        positive_weights = targets.positive_weights
         if positive_weights is not None:
             positive_weights = positive_weights.to(embeddings.device)
         num_query_modes, num_document_modes = len(self.options.query_modes), len(self.options.document_modes)
-        first_candidate = plan.num_anchors * num_query_modes
+        first_candidate = targets.num_anchors * num_query_modes
         queries_by_mode = embeddings[:first_candidate].chunk(num_query_modes)  # (B, D) each
         documents_by_mode = embeddings[first_candidate:].chunk(num_document_modes)  # (M, D) each
         terms = [

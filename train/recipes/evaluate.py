@@ -20,7 +20,7 @@ from train.factory import (
     build_benchmarks,
     build_encoder,
     idiom_expressions,
-    own_benchmarks,
+    module_benchmarks,
     resolve_model_path,
     saved_modules,
 )
@@ -31,7 +31,7 @@ from train.runs.folder import code_version, package_versions
 log = logging.getLogger(__name__)
 
 
-def zero_shot(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, float]:
+def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, float]:
     """Score the model; print the table, and write what the settings name.
 
     Returns:
@@ -53,20 +53,22 @@ def zero_shot(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, f
     if settings.predictions is None:
         _check_something_is_scored(settings, benchmarks)
     with accelerator.local_main_process_first():
-        own = saved_modules(resolve_model_path(settings.model.path), placement, settings.model.revision)
-    if own is not None and any(benchmark.name == "admire" for benchmark in benchmarks):
-        benchmarks = [*benchmarks, *own_benchmarks(settings, own)]
+        modules = saved_modules(resolve_model_path(settings.model.path), placement, settings.model.revision)
+    if modules is not None and any(benchmark.name == "admire" for benchmark in benchmarks):
+        benchmarks = [*benchmarks, *module_benchmarks(settings, modules)]
     suite = Suite(benchmarks, processes)
     expressions, naming = idiom_expressions(settings.model)
     with accelerator.local_main_process_first():
         encoder = build_encoder(settings.model, placement, expressions=expressions)
     dtype = placement.autocast_dtype
-    lower = torch.autocast(placement.device, dtype) if dtype else contextlib.nullcontext()
-    with lower:
+    autocast = torch.autocast(placement.device, dtype) if dtype else contextlib.nullcontext()
+    with autocast:
         card = suite.run(encoder)
     log.info(
         "%d texts in %.1f s, %.0f%% of it the model's",
-        *(card.num_texts, card.seconds, 100 * card.encoder_seconds / card.seconds),
+        card.num_texts,
+        card.seconds,
+        100 * card.encoder_seconds / card.seconds,
     )
     files = [*naming, *(path for benchmark in suite.benchmarks for path in benchmark.files)]
     if processes.is_main:

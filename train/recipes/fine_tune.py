@@ -19,7 +19,7 @@ from train.factory import (
     build_objective,
     build_retention,
     idiom_expressions,
-    own_benchmarks,
+    module_benchmarks,
     saved_modules,
 )
 from train.hub.card import model_card
@@ -115,7 +115,7 @@ def _run(
         check_remedies(settings.retain, objective)
         benchmarks, not_scored = build_benchmarks(settings)
     check_monitor(settings.trainer, not_scored)
-    suite = Suite([*benchmarks, *own_benchmarks(settings, objective.modules)], processes)
+    suite = Suite([*benchmarks, *module_benchmarks(settings, objective.modules)], processes)
     expressions, named_in = idiom_expressions(settings.model, objective)
     data = fingerprints([*objective.files, *named_in, *(path for b in suite.benchmarks for path in b.files)])
     if checkpoint is not None:
@@ -187,7 +187,7 @@ def _score_best(context: RunContext, benchmarks: list[Benchmark]) -> Scorecard:
     """What is reported is what was saved: the folder, loaded as a user loads it."""
     saved = context.run.path / "best"
     modules = saved_modules(str(saved), context.placement)
-    suite = Suite([*benchmarks, *own_benchmarks(context.settings, modules)], context.processes)
+    suite = Suite([*benchmarks, *module_benchmarks(context.settings, modules)], context.processes)
     return suite.run(build_encoder(context.settings.model, context.placement, saved))
 
 

@@ -107,7 +107,9 @@ class _Guarded:
             self._tracker = None
             log.warning(
                 "tracking by %s is switched off for the rest of this run, which goes on: %s: %s",
-                *(self._name, type(error).__name__, without_secrets(str(error))),
+                self._name,
+                type(error).__name__,
+                without_secrets(str(error)),
             )
 
 
@@ -225,10 +227,10 @@ def has_key() -> bool:
         return True
     named = os.environ.get("NETRC")
     files = [Path(named)] if named else [Path.home() / ".netrc", Path.home() / "_netrc"]
-    own = urllib.parse.urlsplit(str(wandb.setup().settings.base_url)).hostname
+    host = urllib.parse.urlsplit(str(wandb.setup().settings.base_url)).hostname
     for path in files:
         try:
-            if path.is_file() and any(h == own or "wandb" in h for h in netrc.netrc(str(path)).hosts):
+            if path.is_file() and any(h == host or "wandb" in h for h in netrc.netrc(str(path)).hosts):
                 return True
         except (OSError, netrc.NetrcParseError):
             continue

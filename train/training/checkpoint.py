@@ -268,8 +268,8 @@ def _best_sums(run: Path, best_step: int) -> dict[str, str]:
     if isinstance(sums, dict):
         return _of_model(sums)
     for checkpoint in reversed(checkpoints(run)):
-        own = _read_sums(checkpoint)
-        if isinstance(own, dict) and _BEST in own and _difference({_BEST: own[_BEST]}, checkpoint) is None:
+        sums = _read_sums(checkpoint)
+        if isinstance(sums, dict) and _BEST in sums and not _difference({_BEST: sums[_BEST]}, checkpoint):
             kept = json.loads((checkpoint / _BEST).read_text(encoding="utf-8"))
             if kept["step"] == best_step:
                 return dict(kept["sums"])

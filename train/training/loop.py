@@ -131,7 +131,7 @@ def remaining_steps(
         The anchors of each micro-step, by number.
     """
     while state.step < total and not out_of_patience(state, trainer):
-        steps = objective.plan(state.epoch, trainer.accumulation)
+        steps = objective.epoch_steps(state.epoch, trainer.accumulation)
         if state.step_in_epoch >= len(steps):  # impossible, as long as the data is the same
             raise UserError(f"epoch {state.epoch + 1} has only {len(steps)} steps; start a new run")
         for step in steps[state.step_in_epoch : state.step_in_epoch + total - state.step]:

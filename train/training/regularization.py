@@ -167,7 +167,7 @@ def check_remedies(retain: RetainSettings, objective: Objective) -> None:
     """
     if retain.lora.rank is not None:
         check_peft()
-    shards = (anchors for step in objective.plan(0, 1) for anchors in step)
+    shards = (anchors for step in objective.epoch_steps(0, 1) for anchors in step)
     if retain.distillation and not any(objective.batch(0, anchors).plain_rows for anchors in shards):
         raise UserError(
             "retain.distillation: no batch of this objective embeds a sentence without an idiom as a whole, "

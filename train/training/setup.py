@@ -17,7 +17,7 @@ from torch import nn
 from train.config import TrainerSettings
 from train.distributed.processes import Processes
 from train.distributed.sharding import shard
-from train.encoder.idiom_token_embeddings import TokenRows
+from train.encoder.idiom_token_embeddings import IdiomTokenRows
 from train.objectives import Batch, Objective, PartlyPretrained
 from train.training.checkpoint import TrainerState, load_training_state
 from train.training.context import TrainingContext
@@ -73,18 +73,20 @@ def setup_training(context: TrainingContext, checkpoint: Path | None = None) -> 
     if isinstance(embed, FrozenEmbedder):
         embed.embed_past(_past_batches(objective, trainer, state))
     gradients = Gradients(encoder, objective.modules, optimizer, accelerator, processes, trainer.clip_norm)
-    length = RunLength.of(trainer, steps_per_epoch=len(objective.plan(0, trainer.accumulation)))
+    length = RunLength.of(trainer, steps_per_epoch=len(objective.epoch_steps(0, trainer.accumulation)))
     return Training(embed, optimizer, gradients, length, state)
 
 
 def _build_optimizer(context: TrainingContext) -> AcceleratedOptimizer:
     trainer, encoder = context.trainer, context.encoder
     if trainer.only_idiom_tokens:
-        TokenRows(encoder, "trainer.only_idiom_tokens=true").train_alone()
+        IdiomTokenRows(encoder, "trainer.only_idiom_tokens=true").train_alone()
     groups = parameter_groups(encoder, context.objective.modules, trainer)
     optimizer = torch.optim.AdamW(groups, lr=trainer.learning_rate, weight_decay=trainer.weight_decay)
     if trainer.idiom_tokens_learning_rate is not None:
-        rows = TokenRows(encoder, f"trainer.idiom_tokens_learning_rate={trainer.idiom_tokens_learning_rate}")
+        rows = IdiomTokenRows(
+            encoder, f"trainer.idiom_tokens_learning_rate={trainer.idiom_tokens_learning_rate}"
+        )
         rows.scale_steps(optimizer, trainer.idiom_tokens_learning_rate / trainer.learning_rate)
     return context.accelerator.prepare_optimizer(optimizer)
 
@@ -137,8 +139,7 @@ def parameter_groups(
 ) -> list[dict[str, Any]]:
     """The parameters that are trained, by learning rate, which is `lr_scale` times that of the encoder.
 
-    What an objective's modules learn from scratch has its own rate; what they bring along pretrained has the
-    encoder's.
+    New parameters of an objective's modules have the modules' rate, their pretrained ones the encoder's.
     """
     modules_rate = trainer.modules_learning_rate
     modules_scale = 1.0 if modules_rate is None else modules_rate / trainer.learning_rate
@@ -150,7 +151,7 @@ def parameter_groups(
         {"params": [p for p in parameters if p.requires_grad], "lr_scale": lr_scale}
         for parameters, lr_scale in ((pretrained, 1.0), (new, modules_scale))
     ]
-    if trainer.only_idiom_tokens:  # the other words' vectors, in the same matrix, must not decay
+    if trainer.only_idiom_tokens:  # other tokens' embeddings, in the same matrix, must not decay
         groups[0]["weight_decay"] = 0.0
     return [group for group in groups if group["params"]]
 
@@ -158,7 +159,7 @@ def parameter_groups(
 def _past_batches(objective: Objective, trainer: TrainerSettings, state: TrainerState) -> Iterator[Batch]:
     """The batches of the steps before `state`, in their order."""
     for epoch in range(state.epoch + 1):
-        steps = objective.plan(epoch, trainer.accumulation)
+        steps = objective.epoch_steps(epoch, trainer.accumulation)
         for step in steps if epoch < state.epoch else steps[: state.step_in_epoch]:
             for anchors in step:
                 yield objective.batch(epoch, anchors)

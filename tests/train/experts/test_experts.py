@@ -146,12 +146,12 @@ def test_meanings_and_rows_without_idiom_of_a_batch() -> None:
     assert {batch.requests[row].text for row in batch.plain_rows} == captions
     assert set(batch.plain_rows) == {*range(2, 7), *range(9, 14)}
     assert all(batch.requests[row] in own.plain_requests for row in batch.plain_rows)
-    plan = batch.plan
-    assert plan.correct[0].any()
-    assert plan.wrong[0].any()
-    assert not plan.correct[1].any()
-    texts = [request.text for request in batch.requests[-plan.correct.shape[1] :]]
-    assert [t for t, is_it in zip(texts, plan.correct[0], strict=True) if is_it] == ["powerless threat"]
+    targets = batch.targets
+    assert targets.correct[0].any()
+    assert targets.wrong[0].any()
+    assert not targets.correct[1].any()
+    texts = [request.text for request in batch.requests[-targets.correct.shape[1] :]]
+    assert [t for t, is_it in zip(texts, targets.correct[0], strict=True) if is_it] == ["powerless threat"]
     assert own.num_without_meanings == 2
 
 
@@ -160,7 +160,7 @@ def test_usages_take_turns() -> None:
     own = objective(experts())
     seen = []
     for epoch in range(3):
-        for step in own.plan(epoch, 2):
+        for step in own.epoch_steps(epoch, 2):
             for shard in step:
                 batch = own.batch(epoch, shard)
                 start = 7 * len(shard)

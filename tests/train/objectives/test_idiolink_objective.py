@@ -1,4 +1,4 @@
-"""The IdioLink objective: its plan, its batches, and its loss against one computed record by record."""
+"""The IdioLink objective: its steps, its batches, and its loss against one computed record by record."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ def flat(steps: list[list[list[int]]]) -> list[int]:
 
 
 def test_an_epoch_is_one_pass_over_the_anchors(split: Split) -> None:
-    steps = build(split).plan(0, 1)
+    steps = build(split).epoch_steps(0, 1)
     assert [len(flat([step])) for step in steps] == [32, 32, 32, 32, 16]
     assert sorted(flat(steps)) == list(range(144))
-    dropped = build(split, drop_last=True).plan(0, 1)
+    dropped = build(split, drop_last=True).epoch_steps(0, 1)
     assert [len(flat([step])) for step in dropped] == [32] * 4
 
 
 def test_the_plan_is_a_function_of_seed_and_epoch(split: Split) -> None:
-    assert build(split).plan(3, 1) == build(split).plan(3, 1)
-    assert build(split).plan(3, 1) != build(split).plan(4, 1)
-    assert build(split).plan(3, 1) != build(split, seed=1).plan(3, 1)
+    assert build(split).epoch_steps(3, 1) == build(split).epoch_steps(3, 1)
+    assert build(split).epoch_steps(3, 1) != build(split).epoch_steps(4, 1)
+    assert build(split).epoch_steps(3, 1) != build(split, seed=1).epoch_steps(3, 1)
 
 
 def test_shards_cut_the_same_steps(split: Split) -> None:
-    whole, cut = build(split).plan(0, 1), build(split).plan(0, 3)
+    whole, cut = build(split).epoch_steps(0, 1), build(split).epoch_steps(0, 3)
     assert [flat([step]) for step in whole] == [flat([step]) for step in cut]
     assert {len(step) for step in cut} == {3}
 
@@ -71,7 +71,7 @@ def test_epochs_can_be_asked_for_in_any_order(split: Split) -> None:
 @pytest.mark.parametrize("in_batch", ["none", "positives", "all"])
 def test_loss_equals_one_computed_record_by_record(split: Split, in_batch: str, false_negatives: str) -> None:
     objective = build(split, in_batch=in_batch, false_negatives=false_negatives)
-    anchors = flat(objective.plan(0, 1))[:16]
+    anchors = flat(objective.epoch_steps(0, 1))[:16]
     batch = objective.batch(0, anchors)
     g = torch.Generator().manual_seed(1)
     vectors: dict[Request, torch.Tensor] = {}
@@ -140,7 +140,7 @@ def test_anchors_without_a_positive_are_left_out_and_counted(split: Split) -> No
 
     objective = IdioLinkObjective(split, tuples, IDIOLINK_LOSS, idiolink_options())
     assert objective.num_skipped == 1
-    assert sorted(flat(objective.plan(0, 1))) == [1, 2, 3]
+    assert sorted(flat(objective.epoch_steps(0, 1))) == [1, 2, 3]
     assert "1 without a positive left out" in objective.describe()
 
 
@@ -158,9 +158,9 @@ def test_real_batches_hold_the_false_negatives_that_were_counted(real_data: Path
     objective = IdioLinkObjective(real, lambda _epoch: fixed, IDIOLINK_LOSS, options)
     counts = []
     for epoch in range(10):
-        steps = objective.plan(epoch, 1)
+        steps = objective.epoch_steps(epoch, 1)
         assert len(steps) == 13
-        counts += [objective.batch(epoch, step[0]).plan.masks.num_false_negatives / 32 for step in steps]
+        counts += [objective.batch(epoch, step[0]).targets.masks.num_false_negatives / 32 for step in steps]
     assert sum(counts) / len(counts) == pytest.approx(0.64, abs=0.06)
 
 
@@ -185,7 +185,7 @@ def alone(split: Split, loss: InfoNCELoss = IDIOLINK_LOSS, **changes: Any) -> Id
 def test_batch_against_itself_equals_a_loss_computed_record_by_record(split: Split, positives: str) -> None:
     """Weighted modes, documents in two modes, hidden spans, sense documents three times as heavy."""
     objective = alone(split, loss=InfoNCELoss(0.05, positives=positives))  # type: ignore[arg-type]
-    anchors = flat(objective.plan(0, 1)[:1])
+    anchors = flat(objective.epoch_steps(0, 1)[:1])
     batch = objective.batch(0, anchors)
     g = torch.Generator().manual_seed(1)
     vectors: dict[Request, torch.Tensor] = {}
@@ -233,7 +233,7 @@ def test_an_anchor_that_is_alone_in_its_class_is_left_out(split: Split) -> None:
     options = idiolink_options(batch_size=8, in_batch="all", candidates_from_batch=True)
     objective = IdioLinkObjective(split, lambda _epoch: tuples, IDIOLINK_LOSS, options)
     assert objective.num_skipped == 1
-    assert 0 not in flat(objective.plan(0, 1))
+    assert 0 not in flat(objective.epoch_steps(0, 1))
 
 
 def test_several_modes_of_a_sentence_are_one_forward_pass(split: Split) -> None:

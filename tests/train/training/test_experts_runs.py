@@ -26,7 +26,7 @@ from train.errors import Interrupted, UserError
 from train.experts.heads import FOLDER, Experts, ExpertsOptions, load_experts
 from train.objectives import Batch, ObjectiveLoss
 from train.objectives.admire import AdmireObjective
-from train.recipes.evaluate import zero_shot
+from train.recipes.evaluate import score_model
 from train.scores import experts_keys
 
 CV = ["+protocol=cross_validation_admire", "data.fold=0"]
@@ -52,7 +52,7 @@ def evaluated(run: Path, *options: str) -> dict[str, float]:
         *("evaluate", "data=sample", "device=cpu", "model=pretrained", f"model.path={run / 'best'}"),
         *("benchmarks=[admire]", *options),
     )
-    return zero_shot(check(EvaluateSettings, config), config)
+    return score_model(check(EvaluateSettings, config), config)
 
 
 FOLD = ["split=train_cv", "data.fold=0", "data.folds=5"]

@@ -22,7 +22,7 @@ from train.encoder.encoder import Encoder
 from train.errors import Interrupted, UserError
 from train.objectives.adaptive_triplet import AdaptiveTripletObjective
 from train.objectives.joint import JointObjective
-from train.recipes.evaluate import zero_shot
+from train.recipes.evaluate import score_model
 
 
 def die() -> NoReturn:
@@ -157,7 +157,7 @@ def test_predictions_are_written(tmp_path: Path, triplet_options: list[str]) -> 
         *("evaluate", "data=sample", "device=cpu", "model=pretrained", f"model.path={tmp_path / 'run/best'}"),
         *("benchmarks=[semeval2022]", "split=eval", f"predictions={tmp_path / 'out'}"),
     )
-    zero_shot(check(EvaluateSettings, config | {"precision": "fp32"}), config)
+    score_model(check(EvaluateSettings, config | {"precision": "fp32"}), config)
     (path,) = (tmp_path / "out").iterdir()
     assert path.name == "semeval2022_eval.csv"
     form = SAMPLE_ROOT / "semeval2022_task2b/SubTaskB/EvaluationData/eval.submission_format.csv"
@@ -189,7 +189,7 @@ def test_splits_without_gold_give_predictions_or_an_error(
 
     def scores(*options: str) -> dict[str, float]:
         config = composed(*own, *options)
-        return zero_shot(check(EvaluateSettings, config), config)
+        return score_model(check(EvaluateSettings, config), config)
 
     with pytest.raises(UserError, match=r"no scores: semeval2022 has no gold on eval.*predictions=<folder>"):
         scores("benchmarks=[semeval2022]", "split=eval")
@@ -238,4 +238,4 @@ def test_a_benchmark_that_is_asked_for_must_have_its_data(tiny_path: Path, nowhe
         *("evaluate", "device=cpu", "model=pretrained", f"model.path={tiny_path}", "benchmarks=[semeval2022]")
     )
     with pytest.raises(UserError, match=r"could not be downloaded .*\n.*data\.semeval2022="):
-        zero_shot(check(EvaluateSettings, config), config)
+        score_model(check(EvaluateSettings, config), config)

@@ -13,7 +13,7 @@ from torch.nn import functional
 from tests.tiny_runs import assert_same_run, at_loss, composed, resume, train, weights
 from train.config import TrainSettings, check
 from train.encoder.encoder import Encoder
-from train.encoder.idiom_token_embeddings import TokenRows
+from train.encoder.idiom_token_embeddings import IdiomTokenRows
 from train.errors import Interrupted, UserError
 from train.objectives.adaptive_triplet import AdaptiveTripletObjective
 from train.requests import Request
@@ -28,7 +28,7 @@ def steps(encoder: Encoder, factor: float | None, learning_rate: float, num: int
     weight = dict(encoder.model.named_parameters())[ROWS]
     optimizer = torch.optim.AdamW([weight], lr=learning_rate, weight_decay=0.1)
     if factor is not None:
-        TokenRows(encoder, "x").scale_steps(optimizer, factor)
+        IdiomTokenRows(encoder, "x").scale_steps(optimizer, factor)
     for number in range(num):
         target = torch.randn(weight.shape, generator=torch.Generator().manual_seed(number))
         optimizer.zero_grad()
@@ -123,7 +123,7 @@ def test_contradictions_are_named(options: list[str], message: str) -> None:
 
 def test_only_the_tokens_rows_are_trained_of_the_encoder(tiny: Encoder) -> None:
     tiny.add_idiom_tokens(["home run"])
-    TokenRows(tiny, "x").train_alone()
+    IdiomTokenRows(tiny, "x").train_alone()
     settings = check(
         TrainSettings,
         composed(

@@ -33,32 +33,34 @@ SIGNIFICANT = 0.05
 class EpsilonBenchmark:
     """Whether idiomatic compounds stay apart from rewordings in context, beyond what rewordings do.
 
-    ε(a, b, c) = d(μ(ac), μ(bc)) / d(μ(a), μ(b)) − 1, with cosine distance d, the embedding μ, phrases a and
-    b, and a context c. For a compound with synonyms a₁ … aₘ of one of its words b, and each of its sentences
+    ε(a, b, c) = d(μ(ac), μ(bc)) / d(μ(a), μ(b)) − 1, with cosine distance d, embedding μ, phrases a and b,
+    and context c. For a compound with synonyms a₁ … aₘ of one of its words b, and each of its sentences
     c, the *idiomaticity-ε* ε(aᵢ, b, c) is paired with the *baseline-ε* ε(aᵢ, aᵢ₊₁, c), cyclically (two
-    synonyms give one pair, one gives none). In context stands the whole compound. A class has one-sided
-    paired Wilcoxon's p (idiomaticity > baseline), and the rank-biserial W⁺ / (W⁺ + W⁻): 0.5 = no effect,
-    more = the compound stays apart. The standard coefficient is `rank_biserial_signed`, from −1 to 1.
+    synonyms give one pair, one gives none). In context, a and b are whole compounds. For each class there are
+    the p of a one-sided paired Wilcoxon test (idiomaticity > baseline) and the rank-biserial W⁺ / (W⁺ + W⁻):
+    0.5 = no effect, more = the compound stays apart. The standard coefficient, from −1 to 1, is
+    `rank_biserial_signed`.
 
-    The paper leaves the pairing open; this one reproduces its figures. It depends on the order in which
-    synonyms are listed, so beside it the median over many random orders is given (`rank_biserial_order_free`,
-    `p_value_order_free`) with the interval that holds 95% of them (`_low`, `_high`). Synonyms are sorted
-    first and the draw is fixed: it does not depend on the order of the data. The interval is about the order
-    alone, not about other compounds; and p takes the pairs of a compound as independent, as the paper does.
+    The paper does not specify the pairing; this one reproduces its figures. It depends on the order in which
+    synonyms are listed. So the median over many random orders is given too (`rank_biserial_order_free`,
+    `p_value_order_free`), with the interval that holds 95% of them (`_low`, `_high`). Synonyms are sorted
+    first and the seed is fixed, so this does not depend on the order of the data. The interval covers the
+    choice of order only, not that of compounds; p treats the pairs of a compound as independent, as in the
+    paper.
 
-    Portuguese has one synonym a word, hence no baseline of one word. What it allows is `phrases="compound"`
-    with `versions="any_word"`: it is always scored so, and is no counterpart of the published figures.
+    Portuguese has one synonym a word, hence no baseline for a single word. It is always scored with
+    `phrases="compound"` and `versions="any_word"`, which has no counterpart in the published figures.
 
     Args:
-        data: one for each language.
-        classes: the class of a compound as such (`type`), or in its sentences (`token`).
+        data: one entry for each language.
+        classes: a compound's class as such (`type`), or in its sentences (`token`).
         phrases: a and b are single words (`word`), or whole compounds, with and without synonym (`compound`).
         versions: a baseline compares versions with synonyms of the `same_word`, or of `any_word`.
-        orders: how many random orders.
+        orders: number of random orders.
         instruction: put before each text.
 
     References:
-        Wold, Simon, Velldal and Øvrelid, on ε-compositionality; the reading of it is ours.
+        Wold, Simon, Velldal and Øvrelid, on ε-compositionality; the interpretation is ours.
     """
 
     name = "epsilon"
