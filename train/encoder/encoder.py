@@ -35,11 +35,10 @@ from train.encoder.loading import (
     load_model,
     locate_checkpoint,
     num_positions,
-    prompts_of,
     silence_libraries,
 )
 from train.encoder.pooling import pool_sentences, pool_spans
-from train.encoder.prompts import Prompts
+from train.encoder.prompts import Prompts, prompts_of
 from train.errors import UserError
 from train.requests import Request, Role, find_span
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,6 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
 from tokenizers import processors
-from torch import nn
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
 
@@ -28,11 +26,10 @@ from train.encoder.checks import (
     check_widths,
     loading_reports,
 )
-from train.encoder.files import damaged_data, damaged_setting, fetch_file, is_load_error
-from train.encoder.prompts import Prompts
+from train.encoder.files import damaged_data, damaged_setting, is_load_error
+from train.encoder.pooling_modules import is_sum, pooling_modules
 from train.errors import UserError
 from train.io.hub import first_line, is_cached, is_network_error, why_unavailable
-from train.io.records import read_json
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +99,7 @@ def load_model(
             raise UserError(
                 f"model.pooling={pooling}: the model {path} has no transformer whose tokens could be pooled"
             )
-        replaced = _pooling_modules(transformer, pooling)
+        replaced = pooling_modules(transformer, pooling)
         prompts = {name: prompt for name, prompt in model.prompts.items() if prompt is not None}
         model = SentenceTransformer(modules=[transformer, *replaced], prompts=prompts, device=device)
     check_widths(path, list(model))
@@ -111,7 +108,7 @@ def load_model(
             module.include_prompt = pool_prompts
         if isinstance(module, WeightedLayerPooling):
             module.layer_weights.requires_grad_(False)  # a mean of layers, not something to train
-        elif isinstance(module, Dense) and _is_sum(module):
+        elif isinstance(module, Dense) and is_sum(module):
             module.requires_grad_(False)
     if isinstance(transformer, Transformer):
         if bidirectional is not None:
@@ -182,58 +179,6 @@ def why_not_loaded(path: str, revision: str | None, error: Exception) -> str | N
     if problem is not None:
         return f"{problem}: get the file again, or correct it"
     return _advice(error) if is_load_error(error) else None
-
-
-def configured_width(
-    path: str, *, revision: str | None = None, own_pooling: bool = True, local_files_only: bool = False
-) -> int | None:
-    """D, of a checkpoint's embeddings, without its weights; None where its configuration does not say.
-
-    Args:
-        own_pooling: else another one follows the transformer, and gives the transformer's width.
-
-    Raises:
-        UserError: if a file of settings is damaged, or could not be downloaded.
-    """
-
-    def read(name: str) -> dict[str, Any]:
-        content = _settings_file(path, name, revision, local_files_only)
-        return content if isinstance(content, dict) else {}
-
-    modules = _settings_file(path, "modules.json", revision, local_files_only) if own_pooling else None
-    if isinstance(modules, list):
-        for module in reversed(modules):
-            kind = str(module["type"]).rpartition(".")[2]
-            config = read(f"{module['path']}/config.json") if kind in ("Dense", "Pooling") else {}
-            if kind == "Dense":
-                return _whole(config.get("out_features"))
-            if kind == "Pooling":
-                width = _whole(config.get("embedding_dimension") or config.get("word_embedding_dimension"))
-                return None if width is None else width * _num_pooled(config)
-            if kind not in ("Normalize", "Dropout"):
-                return None
-        return None
-    config = read("config.json")
-    return next((config[name] for name in ("hidden_size", "d_model") if _whole(config.get(name))), None)
-
-
-def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) else None
-
-
-def _num_pooled(config: Mapping[str, Any]) -> int:
-    """How many poolings stand side by side: named since version 6 of the library, by flags before."""
-    mode = config.get("pooling_mode")
-    flags = [value for name, value in config.items() if name.startswith("pooling_mode_")]
-    return len(mode) if isinstance(mode, list) else sum(map(bool, flags)) or 1
-
-
-def _settings_file(path: str, name: str, revision: str | None, local_files_only: bool) -> Any:
-    """The content of a JSON file of a checkpoint; None if it has none."""
-    if Path(path).is_dir() and (problem := damaged_setting(path)) is not None:
-        raise UserError(f"could not load model {path}: {problem}: get the file again, or correct it")
-    found = fetch_file(path, name, revision, local_files_only=local_files_only)
-    return None if found is None else read_json(found)
 
 
 def num_positions(transformer: Transformer) -> int | None:
@@ -335,52 +280,6 @@ def _advice(error: Exception) -> str:
     return first_line(error)
 
 
-def _pooling_modules(transformer: Transformer, pooling: str) -> list[nn.Module]:
-    """`last2`: mean over tokens of the mean of the last two layers (any number); `cls+sep`: the sum of the
-    first and the last token; else one of the library's.
-
-    All are modules of the library, so that a saved model pools the same way without our code. The sum is
-    a dense layer [I I] on both tokens side by side, which is not trained.
-    """
-    dimension = transformer.get_embedding_dimension()
-    assert dimension is not None
-    if pooling == "cls+sep":
-        tokenizer: Any = transformer.tokenizer
-        ids = tokenizer("a")["input_ids"]
-        if ids[0] != tokenizer.cls_token_id or ids[-1] != tokenizer.sep_token_id:
-            raise UserError("model.pooling=cls+sep: its tokenizer puts no [CLS] and [SEP] around a text")
-        total = Dense(2 * dimension, dimension, bias=False, activation_function=nn.Identity())
-        eye = torch.eye(dimension, device=transformer.auto_model.device)
-        total.linear.weight.data = torch.cat([eye, eye], dim=1)
-        return [Pooling(dimension, pooling_mode=("cls", "lasttoken")), total.requires_grad_(False)]
-    if not (last := re.fullmatch(r"last(\d+)", pooling)):
-        if pooling not in Pooling.POOLING_MODES:
-            known = ", ".join(("cls+sep", "last2 (any number)", *Pooling.POOLING_MODES))
-            raise UserError(f"model.pooling={pooling}: not one of {known}")
-        return [Pooling(dimension, pooling_mode=pooling)]
-    config: Any = transformer.auto_model.config
-    num_layers, num_mean = config.num_hidden_layers, int(last[1])
-    if not 1 <= num_mean <= num_layers:
-        raise UserError(f"model.pooling={pooling}: the model has {num_layers} layers")
-    # Without this the library pools the last layer alone, and says nothing.
-    config.output_hidden_states = True
-    layers = WeightedLayerPooling(
-        dimension, num_hidden_layers=num_layers, layer_start=num_layers + 1 - num_mean
-    )
-    layers.layer_weights.requires_grad_(False)
-    return [layers, Pooling(dimension, pooling_mode="mean")]
-
-
-def _is_sum(dense: Dense) -> bool:
-    """Whether a dense layer adds up two halves, as `cls+sep` has it."""
-    weight = dense.linear.weight.detach()
-    half = weight.shape[0]
-    if dense.linear.bias is not None or weight.shape[1] != 2 * half:
-        return False
-    eye = torch.eye(half, device=weight.device)
-    return bool(torch.equal(weight, torch.cat([eye, eye], dim=1)))
-
-
 @contextmanager
 def silence_libraries() -> Iterator[None]:
     """Loading and saving take a moment: the libraries' own bars and messages would only be noise."""
@@ -394,27 +293,3 @@ def silence_libraries() -> Iterator[None]:
         logging.getLogger("sentence_transformers").setLevel(level)
         if shown:
             transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
-
-
-def prompts_of(
-    model: SentenceTransformer,
-    query: str | None = None,
-    document: str | None = None,
-    instruction: str | None = None,
-) -> Prompts:
-    """The model's own prompts, but for those that are given.
-
-    Raises:
-        ValueError: if the template of instructions is malformed.
-    """
-    prompts = model.prompts or {}
-    return Prompts(
-        query=_first(prompts, "query") if query is None else query,
-        document=_first(prompts, "document", "passage", "corpus") if document is None else document,
-        instruction=instruction or prompts.get("instruction") or Prompts().instruction,
-    )
-
-
-def _first(prompts: Mapping[str, str | None], *names: str) -> str:
-    """The first of the prompts that is there: sentence-transformers' own order."""
-    return next((prompt for name in names if (prompt := prompts.get(name))), "")

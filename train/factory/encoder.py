@@ -11,8 +11,9 @@ from train.distributed.device import Placement, place
 from train.distributed.processes import Processes
 from train.encoder.encoder import Encoder
 from train.encoder.idiom_tokens import read_expressions
-from train.encoder.loading import configured_width, locate_checkpoint
+from train.encoder.loading import locate_checkpoint
 from train.encoder.lora import Adapters
+from train.encoder.width import configured_width
 from train.errors import UserError
 from train.objectives import Objective
 from train.objectives.joint import JointObjective

@@ -21,7 +21,8 @@ from tests.programs import run
 from tests.tiny_runs import assert_same_run, at_loss, composed, metrics, resume, train, weights
 from train.config import EvaluateSettings, TrainSettings, check
 from train.encoder.encoder import Encoder
-from train.encoder.loading import configured_width, load_model
+from train.encoder.loading import load_model
+from train.encoder.width import configured_width
 from train.errors import Interrupted, UserError
 from train.experts.heads import FOLDER, Experts, ExpertsOptions, load_experts
 from train.objectives import Batch, ObjectiveLoss
