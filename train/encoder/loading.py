@@ -19,6 +19,7 @@ from transformers.utils import logging as transformers_logging
 
 from train.encoder.attention import use_short_attention
 from train.encoder.checks import (
+    check_length,
     check_report,
     check_vocabulary,
     check_vocabulary_size,
@@ -35,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 def locate_checkpoint(path: str, revision: str | None = None) -> tuple[str, bool]:
-    """The local folder or the name on the Hub, and whether only what was downloaded before can be had.
+    """The local folder or the name on the Hub, and whether only what was downloaded before is available.
 
     Raises:
         UserError: if there is no such model, or it cannot be reached.
@@ -76,13 +77,14 @@ def load_model(
 ) -> SentenceTransformer:
     """A sentence-transformers or plain transformers checkpoint, weights in float32.
 
-    Where it is, :func:`locate_checkpoint` says.
+    What checkpoints leave open is fixed here, and saved with the model: texts are truncated at its number of
+    positions, and a tokenizer whose configuration promises an end token adds it.
 
-    What a checkpoint leaves to chance is settled, and saved with the model: texts are cut where its
-    positions end, and a tokenizer that is said to add an end token does add it.
+    Only safetensors are read: pickles of untrusted files are never opened. Weights are in float32 whatever
+    the file stores, because bfloat16 master weights lose small updates.
 
-    Only safetensors are read: no pickle of an untrusted file is ever opened. Float32 whatever the
-    file stores, because bfloat16 master weights lose small updates.
+    Args:
+        path: from :func:`locate_checkpoint`.
 
     Raises:
         UserError: if it cannot be loaded.
@@ -107,7 +109,7 @@ def load_model(
         if isinstance(module, Pooling) and pool_prompts is not None:
             module.include_prompt = pool_prompts
         if isinstance(module, WeightedLayerPooling):
-            module.layer_weights.requires_grad_(False)  # a mean of layers, not something to train
+            module.layer_weights.requires_grad_(False)  # a plain mean of layers
         elif isinstance(module, Dense) and is_sum(module):
             module.requires_grad_(False)
     if isinstance(transformer, Transformer):
@@ -115,14 +117,14 @@ def load_model(
             transformer.auto_model.config.is_causal = not bidirectional
         if _is_bidirectional(model):
             transformer.auto_model.set_attn_implementation("eager")
-        with silence_libraries():  # a class that cannot be told keeps its own, with a warning
+        with silence_libraries():  # a class that does not support it keeps its attention, with a warning
             use_short_attention(transformer.auto_model)
-        _settle_length(model)
+        _limit_to_positions(model)
         _ensure_eos(model, tokenizer_config)
     if not trust_remote_code and _has_code(model):
         log.warning(
-            "model %s comes with code of its own, which is not run: the library's own class of this "
-            "architecture is used. model.trust_remote_code=true runs it; read it first",
+            "model %s comes with its own code, which is not run: the library's class of this architecture is "
+            "used. model.trust_remote_code=true runs the code; read it first",
             path,
         )
     return model
@@ -137,7 +139,7 @@ def _load(
         UserError: if it is damaged, incomplete, or could not be downloaded.
     """
     options: dict[str, Any] = {"use_safetensors": True, "dtype": torch.float32}
-    if local_files_only:  # peft's adapters are looked for apart, and again and again where nobody answers
+    if local_files_only:  # adapters are looked up separately, with many retries if the Hub does not answer
         options["adapter_kwargs"] = {"local_files_only": True}
     try:
         with silence_libraries(), loading_reports() as reports:
@@ -166,10 +168,10 @@ def _load(
 
 
 def why_not_loaded(path: str, revision: str | None, error: Exception) -> str | None:
-    """Why a checkpoint could not be loaded, in one line; None if the error tells of no fault of its own.
+    """Why a checkpoint could not be loaded, in one line; None if the checkpoint is not at fault.
 
-    A value of a wrong type in a file of settings makes the libraries fail in any way, a TypeError say: that
-    is the file's fault, where it can be found there, and otherwise a bug, which is not to be hidden.
+    A value of a wrong type in a settings file makes the libraries fail in any way (a TypeError, say). If it
+    is found in the file, that is the reason; otherwise the error may be a bug, and must not be hidden.
     """
     if is_network_error(error):
         return f"it could not be downloaded ({first_line(error)}): try again when the Hub can be reached"
@@ -182,18 +184,34 @@ def why_not_loaded(path: str, revision: str | None, error: Exception) -> str | N
 
 
 def num_positions(transformer: Transformer) -> int | None:
-    """How many tokens of a text the transformer can tell apart; None where it sets no limit."""
+    """How many token positions the transformer has; None if it sets no limit."""
     model: Any = transformer.auto_model
     limit: int = getattr(model.config, "max_position_embeddings", None) or -1
     for name, module in model.named_modules():
-        # RoBERTa and its kin count positions from the one after the padding token's number.
+        # RoBERTa and its relatives count positions from the padding token's id + 1.
         if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
             limit -= module.padding_idx + 1
     return limit if limit > 0 else None
 
 
-def _settle_length(model: SentenceTransformer) -> None:
-    """Cut texts where the positions end, where the checkpoint's own limit lies beyond, or is none."""
+def limit_length(path: str, model: SentenceTransformer, max_length: int | None) -> None:
+    """Truncate texts after `max_length` tokens; None keeps the checkpoint's limit.
+
+    Raises:
+        UserError: if the model has fewer positions, or the limit leaves no room for a text.
+    """
+    if max_length is not None:
+        transformer: Any = model[0]
+        limit = num_positions(transformer)
+        if limit is not None and max_length > limit:
+            raise UserError(f"model.max_length={max_length}: the model {path} has {limit} positions")
+    check_length(path, model, max_length)
+    if max_length is not None:
+        model.max_seq_length = max_length
+
+
+def _limit_to_positions(model: SentenceTransformer) -> None:
+    """Truncate texts at the number of positions, if the checkpoint's limit is greater or missing."""
     transformer: Any = model[0]
     limit, max_length = num_positions(transformer), model.max_seq_length
     if limit is not None and (max_length is None or max_length > limit):
@@ -201,10 +219,11 @@ def _settle_length(model: SentenceTransformer) -> None:
 
 
 def _ensure_eos(model: SentenceTransformer, tokenizer_config: Mapping[str, Any]) -> None:
-    """Have the tokenizer add its end token, where the last token is the embedding and one is promised.
+    """Have the tokenizer add the promised end token, if the last token is pooled.
 
-    E5-Mistral's `tokenizer_config.json` says `add_eos_token`, and its `tokenizer.json` does not add any;
-    transformers went by the former up to version 4, by the latter since: the last word would be pooled.
+    E5-Mistral's `tokenizer_config.json` says `add_eos_token`, but its `tokenizer.json` adds none.
+    Transformers followed the former up to version 4 and follows the latter since, so the last word would be
+    pooled.
     """
     pooled = [
         mode
@@ -221,9 +240,9 @@ def _ensure_eos(model: SentenceTransformer, tokenizer_config: Mapping[str, Any])
     ids, bare = tokenizer("a")["input_ids"], tokenizer("a", add_special_tokens=False)["input_ids"]
     first = next(i for i in range(len(ids)) if ids[i : i + len(bare)] == bare)
     before, after = ids[:first], [*ids[first + len(bare) :], number]
-    # One template for all: of two, one after the other, truncation counts the tokens of one.
+    # A single template: with two processors in sequence, truncation counts the tokens of only one.
     names = {str(tokenizer.convert_ids_to_tokens(i)): i for i in (*before, *after)}
-    head, tail = ([str(tokenizer.convert_ids_to_tokens(i)) for i in some] for some in (before, after))
+    head, tail = ([str(tokenizer.convert_ids_to_tokens(i)) for i in ids] for ids in (before, after))
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
         single=[*head, "$A", *tail],
         pair=[*head, "$A", *tail, "$B", *tail],
@@ -232,10 +251,10 @@ def _ensure_eos(model: SentenceTransformer, tokenizer_config: Mapping[str, Any])
 
 
 def keep_attention(model: SentenceTransformer, folder: Path) -> None:
-    """Have sentence-transformers too load a bidirectional decoder with attention that is so in every batch.
+    """Make sentence-transformers load a bidirectional decoder with attention that is so in any batch.
 
-    Without padding transformers gives no mask, by which PyTorch's own attention takes a decoder's layers to
-    be causal after all (transformers 5.23); the plain implementation does not.
+    For a batch without padding transformers passes no mask, and PyTorch's fused attention then treats a
+    decoder's layers as causal (transformers 5.23); the plain implementation does not.
     """
     if _is_bidirectional(model):
         path = folder / "sentence_bert_config.json"
@@ -245,7 +264,7 @@ def keep_attention(model: SentenceTransformer, folder: Path) -> None:
 
 
 def _is_bidirectional(model: SentenceTransformer) -> bool:
-    """Whether it is a decoder, by its kind, whose tokens see those after them."""
+    """Whether it is a decoder whose tokens attend to later ones."""
     config = getattr(getattr(model[0], "auto_model", None), "config", None)
     return getattr(config, "is_causal", None) is False
 
@@ -257,11 +276,11 @@ def _has_code(model: SentenceTransformer) -> bool:
 
 
 def _advice(error: Exception) -> str:
-    """An error of the libraries in one line, and what to do where it is known."""
+    """A library's error in one line, with what to do, if that is known."""
     text = str(error)
     if "trust_remote_code" in text:
         return (
-            "it comes with Python code of its own, without which it cannot be loaded: read the code, then "
+            "it cannot be loaded without the Python code that comes with it: read the code, then "
             "model.trust_remote_code=true runs it"
         )
     if "safetensors" in text and "does not appear to have a file" in text:
@@ -276,13 +295,13 @@ def _advice(error: Exception) -> str:
             "tokenizer_config.json) beside the model"
         )
     if isinstance(error, KeyError):
-        return f"config.json, or another file of settings, names {error}, which is not known here"
+        return f"config.json, or another settings file, names {error}, which is unknown"
     return first_line(error)
 
 
 @contextmanager
 def silence_libraries() -> Iterator[None]:
-    """Loading and saving take a moment: the libraries' own bars and messages would only be noise."""
+    """Hide the libraries' progress bars and messages while a model is loaded or saved, which is quick."""
     level = logging.getLogger("sentence_transformers").level
     shown = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]

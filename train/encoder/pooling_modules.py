@@ -14,11 +14,15 @@ from train.errors import UserError
 
 
 def pooling_modules(transformer: Transformer, pooling: str) -> list[nn.Module]:
-    """`last2`: mean over tokens of the mean of the last two layers (any number); `cls+sep`: the sum of the
-    first and the last token; else one of the library's.
+    """The modules of a pooling by its name.
 
-    All are modules of the library, so that a saved model pools the same way without our code. The sum is
-    a dense layer [I I] on both tokens side by side, which is not trained.
+    `last2` is the mean over tokens of the mean of the last two layers (any number is possible); `cls+sep` the
+    sum of the first and the last token; all others are the library's. All are modules of the library, so that
+    a saved model pools the same way without our code. The sum is a dense layer [I I] on both tokens side by
+    side, which is not trained.
+
+    Raises:
+        UserError: if there is no such pooling, or the model cannot have it.
     """
     dimension = transformer.get_embedding_dimension()
     assert dimension is not None
@@ -40,7 +44,7 @@ def pooling_modules(transformer: Transformer, pooling: str) -> list[nn.Module]:
     num_layers, num_mean = config.num_hidden_layers, int(last[1])
     if not 1 <= num_mean <= num_layers:
         raise UserError(f"model.pooling={pooling}: the model has {num_layers} layers")
-    # Without this the library pools the last layer alone, and says nothing.
+    # Otherwise the library silently pools the last layer alone.
     config.output_hidden_states = True
     layers = WeightedLayerPooling(
         dimension, num_hidden_layers=num_layers, layer_start=num_layers + 1 - num_mean
@@ -50,7 +54,7 @@ def pooling_modules(transformer: Transformer, pooling: str) -> list[nn.Module]:
 
 
 def is_sum(dense: Dense) -> bool:
-    """Whether a dense layer adds up two halves, as `cls+sep` has it."""
+    """Whether a dense layer adds up two halves, as that of `cls+sep` does."""
     weight = dense.linear.weight.detach()
     half = weight.shape[0]
     if dense.linear.bias is not None or weight.shape[1] != 2 * half:

@@ -17,10 +17,10 @@ class Prompts:
     """How one model family writes its inputs.
 
     Attributes:
-        query: put before every query without an instruction, as `query: ` for E5.
+        query: put before every query without an instruction, such as `query: ` for E5.
         document: put before every document.
-        instruction: template of a query with an instruction; holds `{query}`, and `{instruction}` but for
-            models that know one instruction alone.
+        instruction: template of a query with an instruction; contains `{query}` and, except for models with
+            a single instruction, `{instruction}`.
     """
 
     query: str = ""
@@ -54,7 +54,7 @@ def prompts_of(
     document: str | None = None,
     instruction: str | None = None,
 ) -> Prompts:
-    """The model's own prompts, but for those that are given.
+    """The model's prompts, except those that are given.
 
     Raises:
         ValueError: if the template of instructions is malformed.
@@ -68,5 +68,5 @@ def prompts_of(
 
 
 def _first(prompts: Mapping[str, str | None], *names: str) -> str:
-    """The first of the prompts that is there: sentence-transformers' own order."""
+    """The first of these prompts that the model has: the order of sentence-transformers."""
     return next((prompt for name in names if (prompt := prompts.get(name))), "")

@@ -1,4 +1,4 @@
-"""The width of a checkpoint's embeddings, from its files of settings alone."""
+"""The width of a checkpoint's embeddings, from its settings files alone."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from train.io.records import read_json
 def configured_width(
     path: str, *, revision: str | None = None, own_pooling: bool = True, local_files_only: bool = False
 ) -> int | None:
-    """D, of a checkpoint's embeddings, without its weights; None where its configuration does not say.
+    """The width D of a checkpoint's embeddings, without its weights; None if its configuration does not say.
 
     Args:
-        own_pooling: else another one follows the transformer, and gives the transformer's width.
+        own_pooling: whether the checkpoint's pooling is used; another one gives the transformer's width.
 
     Raises:
-        UserError: if a file of settings is damaged, or could not be downloaded.
+        UserError: if a settings file is damaged, or could not be downloaded.
     """
 
     def read(name: str) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def _whole(value: Any) -> int | None:
 
 
 def _num_pooled(config: Mapping[str, Any]) -> int:
-    """How many poolings stand side by side: named since version 6 of the library, by flags before."""
+    """How many poolings are concatenated: a list since version 6 of the library, flags before."""
     mode = config.get("pooling_mode")
     flags = [value for name, value in config.items() if name.startswith("pooling_mode_")]
     return len(mode) if isinstance(mode, list) else sum(map(bool, flags)) or 1

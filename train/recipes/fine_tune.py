@@ -12,6 +12,7 @@ from typing import Any
 from train.benchmarks import Benchmark
 from train.config import TrainSettings
 from train.distributed.device import place, start_processes
+from train.encoder.checks import check_special_token
 from train.evaluation.suite import Scorecard, Suite
 from train.factory import (
     build_benchmarks,
@@ -180,7 +181,7 @@ def _check_tokens(objective: Objective, retention: Retention) -> None:
             log.info(line)
     if isinstance(objective, UsesSpecialTokens):
         for kind, text in objective.special_tokens.items():
-            encoder.check_special(text, kind)
+            check_special_token(encoder.model.tokenizer, text, kind)
 
 
 def _score_best(context: RunContext, benchmarks: list[Benchmark]) -> Scorecard:
