@@ -177,9 +177,9 @@ def killed_run(whole: Whole, folder: Path, draw: random.Random, tally: Tally) ->
         assert all(verify(path) is None for path in saved), (words, saved)
         now = int(saved[-1].name.removeprefix("step_")) if saved else 0
         assert now >= newest, f"{words}: step_{newest} was there, now the newest is step_{now}"
-        assert "cannot go on from" not in ended.output, (words, ended.output)
+        assert "cannot resume from" not in ended.output, (words, ended.output)
         if is_there and newest and "training" in ended.points[0]:
-            assert f"going on from {folder}/step_{newest}" in ended.output, (words, ended.output)
+            assert f"resuming from {folder}/step_{newest}" in ended.output, (words, ended.output)
         newest = now
         if ended.killed:
             tally.kills[whole.name] += 1

@@ -1,4 +1,4 @@
-"""The command line as people type it, and as Hydra takes it."""
+"""From the command line that people type to the one that Hydra takes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rewrite_arguments(arguments: Sequence[str], models: Sequence[str]) -> list[s
     """The command line as Hydra takes it.
 
     `model=<folder or Hub id>` becomes `model=pretrained model.path='...'` (Hydra refuses the slash);
-    `resume=` gets the folder it means.
+    `resume=` gets the folder of the run.
 
     Raises:
         UserError: for `run_dir=` or `resume=` in a sweep, whose runs would share the folder; for
@@ -97,7 +97,7 @@ def _quoted_path(argument: str) -> str:
 
 
 def follower_arguments() -> list[str]:
-    """Where Hydra keeps its record in processes that are not the main one: nowhere."""
+    """Overrides that keep Hydra from recording anything in processes other than the main one."""
     folder = tempfile.mkdtemp(prefix="idiomtune-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return [
@@ -108,17 +108,17 @@ def follower_arguments() -> list[str]:
 
 
 def quoted(value: str) -> str:
-    """As a string of Hydra's override grammar: a backslash escapes in front of a quotation mark alone."""
+    """A string of Hydra's override grammar, where a backslash only escapes before a quotation mark."""
     return "'" + re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), value) + "'"
 
 
 def _check_new_folder(value: str) -> None:
-    """Here already, before Hydra writes its record of this start over that of the first."""
+    """Check a new run's folder early, before Hydra overwrites the record of an earlier start."""
     path = expanded(value.strip("'\""), "run_dir")
     if holds_a_run(path):
         raise UserError(
-            f"the run folder {value} already holds a run: go on with it by resume={value}, or name "
-            "another with run_dir="
+            f"the run folder {value} already holds a run: resume it with resume={value}, or name "
+            "another folder with run_dir="
         )
     started.made_folder = not path.exists()
     try:

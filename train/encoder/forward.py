@@ -191,8 +191,8 @@ def is_cut_off(tokens: Tokens, text: str, span: tuple[int, int], limit: int | No
 def cut_spans_note(num_cut: int, num_spans: int, limit: int | None) -> str:
     """The note on spans that :func:`is_cut_off` has found."""
     return (
-        f"{num_cut} of {num_spans} spans go on beyond the model's maximum length ({limit} tokens) and are "
-        "embedded by the words before it: raise model.max_length, if the model can read longer texts"
+        f"{num_cut} of {num_spans} spans continue beyond the model's maximum length ({limit} tokens) and are "
+        "embedded by their words within it: raise model.max_length, if the model can read longer texts"
     )
 
 

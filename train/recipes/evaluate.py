@@ -1,4 +1,4 @@
-"""The scorecard of a model as it is."""
+"""The scorecard of a model, without training."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ log = logging.getLogger(__name__)
 
 
 def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, float]:
-    """Score the model; print the table, and write what the settings name.
+    """Score the model; print the table, and write the files that the settings name.
 
     Returns:
         The scores.
 
     Raises:
-        UserError: for everything that the user can mend.
+        UserError: for everything that the user can fix.
     """
     for option in ("output", "per_query", "predictions", "plots"):
         named = getattr(settings, option)
@@ -48,7 +48,7 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
     placement = place(settings.device, settings.precision)
     log.info(placement.reason)
     accelerator, processes = start_processes(placement)
-    with accelerator.local_main_process_first():  # what must be downloaded is downloaded once
+    with accelerator.local_main_process_first():  # so that each file is downloaded once
         benchmarks, not_scored = build_benchmarks(settings, settings.benchmarks)
     if settings.predictions is None:
         _check_something_is_scored(settings, benchmarks)
@@ -65,7 +65,7 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
     with autocast:
         card = suite.run(encoder)
     log.info(
-        "%d texts in %.1f s, %.0f%% of it the model's",
+        "%d texts in %.1f s, of which the model took %.0f%%",
         card.num_texts,
         card.seconds,
         100 * card.encoder_seconds / card.seconds,
@@ -133,13 +133,13 @@ def _check_something_is_scored(settings: EvaluateSettings, benchmarks: Sequence[
     if all(b.without_gold and set(settings.splits(b.name)) <= set(b.without_gold) for b in benchmarks):
         named = "; ".join(f"{b.name} has no gold on {', '.join(b.without_gold)}" for b in benchmarks)
         raise UserError(
-            f"there are no scores: {named}. Give predictions=<folder> to have predictions written, in the "
-            "form in which the task takes them, or another split="
+            f"there are no scores: {named}. Give predictions=<folder> to write predictions in the task's "
+            "submission format, or another split="
         )
 
 
 def _check_writable(option: str, path: Path) -> None:
-    """Before the model is scored, not after."""
+    """Check that a file can be written, before the model is scored."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir() or not os.access(path.parent, os.W_OK):

@@ -27,7 +27,7 @@ from train.runs.resume import damage, holds_a_run, read_run
 log = logging.getLogger(__name__)
 
 LOCK, LOG, START = ".lock", "train.log", ".hydra"
-_KEEPS_LINKS = "wandb"  # of its own making, in its own folder
+_KEEPS_LINKS = "wandb"  # makes links in its own folder
 _MAX_VANISHED = 10  # times that the folder may vanish between being made and locked
 _PACKAGES = (
     "torch",
@@ -125,7 +125,7 @@ class RunFolder:
                         trying.enter_context(self.locked())
                         if not resume and holds_a_run(path):
                             raise FolderTakenError(
-                                f"the run folder {path} already holds a run: go on with it by resume={path}, "
+                                f"the run folder {path} already holds a run: resume it with resume={path}, "
                                 "or name another with run_dir= (in a sweep, hydra.sweep.dir=)"
                             )
                         held.push(trying.pop_all())

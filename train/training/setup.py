@@ -1,4 +1,4 @@
-"""What a training starts with, new or resumed: embedder, optimizer, and where the run stands."""
+"""Setting up a training, new or resumed: embedder, optimizer, gradients, progress."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _MAX_SKIPPED = 20  # steps in a row whose gradient overflowed, under fp16
 
 @dataclass(frozen=True)
 class Training:
-    """A training under way.
+    """A training in progress.
 
     Attributes:
         embed: embeds a step's requests.
-        optimizer: of all that is trained.
-        gradients: of its parameters.
+        optimizer: of all trained parameters.
+        gradients: of these parameters.
         length: of the run, in steps.
-        state: where the run stands; the loop moves it on.
+        state: the run's progress, which the loop updates.
     """
 
     embed: Embedder
@@ -49,14 +49,14 @@ class Training:
 
 
 def setup_training(context: TrainingContext, checkpoint: Path | None = None) -> Training:
-    """A training at its start, or as it was at the checkpoint; the same in all processes."""
+    """A training at its start, or at the checkpoint; the same in all processes."""
     encoder, objective, trainer = context.encoder, context.objective, context.trainer
     processes, accelerator = context.processes, context.accelerator
     if trainer.activation_checkpointing:
         encoder.checkpoint_activations()
     processes.same_parameters(encoder)
     if processes.sharding is not None and (trainer.freeze_encoder or trainer.only_idiom_tokens):
-        log.info("little or nothing of the encoder is trained: every process holds all of it")
+        log.info("little or nothing of the encoder is trained, so it is not sharded")
     elif processes.sharding is not None:
         shard(encoder, encoder.transformer, processes.sharding, processes.count)
     embed: TrainableEmbedder | FrozenEmbedder
@@ -95,8 +95,8 @@ class Gradients:
     """The gradients of a step: summed over the processes, checked, clipped.
 
     Attributes:
-        overflowed: the step's gradient is not finite. Under fp16 the gradient scaler skips such a step and
-            lowers its scale, so there it takes many steps in a row.
+        overflowed: the step's gradient is not finite. Under fp16, where the gradient scaler skips such steps
+            and lowers its scale, it is set only after many of them in a row.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Gradients:
         self.overflowed = False
 
     def reduce_and_clip(self) -> float:
-        """Returns the norm that the gradient had before it was clipped."""
+        """Reduce over the processes, then clip; returns the norm before clipping."""
         self._processes.sum_gradients(self._encoder.parameters())
         self._processes.sum_gradients(self._modules.parameters(), divide=True)
         norm = float(self._accelerator.clip_grad_norm_(self._parameters, self._max_norm))
@@ -129,7 +129,7 @@ class Gradients:
 
     @property
     def scale(self) -> float | None:
-        """Of the gradient scaler, under fp16."""
+        """The scale of the gradient scaler, under fp16."""
         scaler: torch.amp.GradScaler | None = self._accelerator.scaler
         return None if scaler is None else scaler.get_scale()
 
@@ -137,7 +137,7 @@ class Gradients:
 def parameter_groups(
     encoder: nn.Module, modules: nn.Module, trainer: TrainerSettings
 ) -> list[dict[str, Any]]:
-    """The parameters that are trained, by learning rate, which is `lr_scale` times that of the encoder.
+    """The trained parameters, grouped by learning rate, which is `lr_scale` times that of the encoder.
 
     New parameters of an objective's modules have the modules' rate, their pretrained ones the encoder's.
     """
@@ -157,7 +157,7 @@ def parameter_groups(
 
 
 def _past_batches(objective: Objective, trainer: TrainerSettings, state: TrainerState) -> Iterator[Batch]:
-    """The batches of the steps before `state`, in their order."""
+    """The batches of the steps before `state`, in order."""
     for epoch in range(state.epoch + 1):
         steps = objective.epoch_steps(epoch, trainer.accumulation)
         for step in steps if epoch < state.epoch else steps[: state.step_in_epoch]:

@@ -62,9 +62,9 @@ def go_on(attempts: Attempts, whole: Whole, folder: Path, **rest: Any) -> Outcom
     saved = max((int(path.name[5:]) for path in folder.glob("step_*")), default=None)
     outcome = attempts(Attempt(str(folder), resume=True, **rest))
     if not outcome.killed or "training" in outcome.points:
-        says = f"going on from {folder}/step_{saved}" if saved else "starting again from step 0"
+        says = f"resuming from {folder}/step_{saved}" if saved else "starting again from step 0"
         assert says in outcome.output
-    assert "cannot go on from" not in outcome.output  # what is there under its name is whole
+    assert "cannot resume from" not in outcome.output  # what is there under its name is whole
     return outcome
 
 

@@ -187,7 +187,7 @@ def test_sigterm_in_the_first_scoring_is_recorded(
 
     monkeypatch.setattr(Suite, "run", terminated)
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(Interrupted, match="go on with: python -m train resume="):
+    with pytest.raises(Interrupted, match="resume it with: python -m train resume="):
         train(tmp_path / "cut", options)
     assert signal.getsignal(signal.SIGTERM) is before
     assert json.loads((tmp_path / "cut" / "run.json").read_text())["status"] == "interrupted"
