@@ -9,7 +9,7 @@ from train.config import EvaluateSettings, check
 def run(config: dict[str, Any]) -> None:
     """Score one model."""
     settings: EvaluateSettings = check(EvaluateSettings, config)
-    from train.recipes.evaluate import score_model  # heavy: after the configuration is known to be right
+    from train.recipes.evaluate import score_model  # heavy: after the configuration is checked
 
     score_model(settings, config)
 

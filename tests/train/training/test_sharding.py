@@ -139,7 +139,7 @@ def test_a_run_is_that_of_one_process(one: Path, sharded: Path) -> None:
 
 def test_each_process_holds_its_share(sharded: Path) -> None:
     said = (sharded.parent / "said").read_text()
-    found = re.findall(r"shared out: ([\d.]+) of ([\d.]+) million", said)
+    found = re.findall(r"sharded: ([\d.]+) of ([\d.]+) million", said)
     shares, (whole, _) = zip(*found, strict=True)
     assert sum(map(float, shares)) == pytest.approx(float(whole), rel=1e-3)
     assert max(map(float, shares)) == pytest.approx(float(whole) / 2, rel=0.02)
