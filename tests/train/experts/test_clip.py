@@ -131,9 +131,9 @@ def test_runs_with_images(tmp_path: Path, tiny_path: Path, clip_path: Path) -> N
     )
     scores = score_model(check(EvaluateSettings, config), config)
     ran = json.loads((tmp_path / "run" / "scores.json").read_text())["scores"]
-    own = {key: value for key, value in ran.items() if "experts_image" in key}
-    assert own
-    assert {key: scores[key] for key in own} == pytest.approx(own)
+    experts_scores = {key: value for key, value in ran.items() if "experts_image" in key}
+    assert experts_scores
+    assert {key: scores[key] for key in experts_scores} == pytest.approx(experts_scores)
 
 
 def test_resumed_bit_for_bit(
@@ -200,8 +200,8 @@ def test_runs_on_the_real_images(
     )
     scores = score_model(check(EvaluateSettings, config), config)
     ran = json.loads((tmp_path / "run" / "scores.json").read_text())["scores"]
-    own = {key: value for key, value in ran.items() if "experts_image" in key}
-    assert {key: scores[key] for key in own} == pytest.approx(own)
+    experts_scores = {key: value for key, value in ran.items() if "experts_image" in key}
+    assert {key: scores[key] for key in experts_scores} == pytest.approx(experts_scores)
 
 
 def test_the_revision_of_clip_is_kept(towers: ClipTowers, tmp_path: Path) -> None:

@@ -135,9 +135,9 @@ def test_released_tuples_are_the_files() -> None:
 
 def test_split_wins_over_the_benchmarks_own() -> None:
     monitor = "trainer.monitor=idiolink/test/sentence/ndcg@10"
-    ((own,), _) = build_benchmarks(settings("benchmark.idiolink.split=test", monitor), ["idiolink"])
+    ((named,), _) = build_benchmarks(settings("benchmark.idiolink.split=test", monitor), ["idiolink"])
     ((top,), _) = build_benchmarks(settings("split=[test,val+train]", monitor), ["idiolink"])
-    assert [s.name for s in own.splits] == ["test"]  # type: ignore[attr-defined]
+    assert [s.name for s in named.splits] == ["test"]  # type: ignore[attr-defined]
     assert [s.name for s in top.splits] == ["test", "val+train"]  # type: ignore[attr-defined]
 
 

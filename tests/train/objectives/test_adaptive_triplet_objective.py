@@ -124,25 +124,27 @@ def test_plain_rows_are_the_paraphrases(groups: list[Group]) -> None:
     ]
 
 
-@pytest.mark.parametrize(("batch_size", "most"), [(16, 1), (16, 2), (6, 1), (64, 3)])
+@pytest.mark.parametrize(("batch_size", "limit"), [(16, 1), (16, 2), (6, 1), (64, 3)])
 def test_frequent_expressions_give_no_more_groups_than_rare_ones(
-    groups: list[Group], batch_size: int, most: int
+    groups: list[Group], batch_size: int, limit: int
 ) -> None:
     """In every epoch equally many steps, whichever groups it has."""
     usable = [group for group in groups if group.num_triplets]
     extra = [replace(g, id=f"{g.id}{n}", sentence=f"{g.sentence} {n}") for g in usable[:3] for n in range(5)]
-    built = build([*groups, *extra], batch_size=batch_size, per_expression=most)
-    of_sentence = {group.sentence: group for group in (*usable, *extra)}
+    built = build([*groups, *extra], batch_size=batch_size, per_expression=limit)
+    group_by_sentence = {group.sentence: group for group in (*usable, *extra)}
     seen: set[str] = set()
     for epoch in range(20):
         steps = built.epoch_steps(epoch, 1)
         assert len(steps) == len(built.epoch_steps(0, 1))
-        drawn = [of_sentence[text] for text in texts_of(built, flat(steps)) if text in of_sentence]
+        drawn = [
+            group_by_sentence[text] for text in texts_of(built, flat(steps)) if text in group_by_sentence
+        ]
         assert sum(len(group.texts) for group in drawn) == len(flat(steps))
         assert all(0 < len(anchors) <= batch_size for step in steps for anchors in step)
         counts = Counter(group.expression.casefold() for group in drawn)
-        of_all = Counter(group.expression.casefold() for group in of_sentence.values())
-        assert counts == {name: min(most, count) for name, count in of_all.items()}
+        group_counts = Counter(group.expression.casefold() for group in group_by_sentence.values())
+        assert counts == {name: min(limit, count) for name, count in group_counts.items()}
         seen |= {group.sentence for group in drawn}
-        if (epoch + 1) * most >= max(of_all.values()):
-            assert seen == set(of_sentence), "none comes again before all have come"
+        if (epoch + 1) * limit >= max(group_counts.values()):
+            assert seen == set(group_by_sentence), "none comes again before all have come"

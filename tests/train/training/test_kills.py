@@ -48,11 +48,11 @@ def attempts() -> Iterator[Attempts]:
 def whole(attempts: Attempts, options: list[str], tmp_path_factory: pytest.TempPathFactory) -> Whole:
     """Three evaluations in six steps, the first of which is no longer kept at the end."""
     folder = tmp_path_factory.mktemp("whole") / "run"
-    own = [*options, "eval.every=2"]
+    run_options = [*options, "eval.every=2"]
     start = time.perf_counter()
-    outcome = attempts(Attempt(str(folder), own))
+    outcome = attempts(Attempt(str(folder), run_options))
     assert outcome.status == 0, outcome.output
-    return Whole(folder, own, outcome, time.perf_counter() - start)
+    return Whole(folder, run_options, outcome, time.perf_counter() - start)
 
 
 def go_on(attempts: Attempts, whole: Whole, folder: Path, **rest: Any) -> Outcome:

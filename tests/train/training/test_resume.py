@@ -44,8 +44,14 @@ def test_patience_that_runs_out_in_the_middle_of_an_epoch_ends_the_run_there(
     tmp_path: Path, options: list[str]
 ) -> None:
     """At once, as a run does that is resumed at that point: not only when the epoch is over."""
-    own = [*options, "eval.every=1", "trainer.patience=1", "trainer.min_delta=2", "trainer.max_epochs=9"]
-    train(tmp_path / "run", own)
+    run_options = [
+        *options,
+        "eval.every=1",
+        "trainer.patience=1",
+        "trainer.min_delta=2",
+        "trainer.max_epochs=9",
+    ]
+    train(tmp_path / "run", run_options)
     before = metrics(tmp_path / "run")
     assert before[-1]["step"] == 2
     resume(tmp_path / "run")
@@ -115,8 +121,8 @@ def test_resumed_with_no_steps_left_scores_and_ends(
 def test_resume_refuses_other_data(tmp_path: Path, options: list[str], sample_root: Path) -> None:
     data = tmp_path / "data"
     shutil.copytree(sample_root, data)
-    own = [o for o in options if o != "data=sample"] + [f"data.root={data}", "trainer.max_steps=1"]
-    train(tmp_path / "run", own)
+    run_options = [o for o in options if o != "data=sample"] + [f"data.root={data}", "trainer.max_steps=1"]
+    train(tmp_path / "run", run_options)
     moved = data.rename(tmp_path / "elsewhere")
     shutil.copytree(moved, data)
     path = data / "train" / "queries.json"

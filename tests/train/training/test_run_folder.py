@@ -123,14 +123,14 @@ def start_together(folder: Path, *options: Sequence[str]) -> list[subprocess.Com
     ]
     starts = [
         subprocess.Popen(
-            [*command, *own],
+            [*command, *start_options],
             cwd=folder,
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        for own in options
+        for start_options in options
     ]
     said = [start.communicate(timeout=300) for start in starts]
     return [
