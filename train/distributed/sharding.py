@@ -59,7 +59,7 @@ class Sharding:
 
 
 def sharding_of_launch() -> Sharding | None:
-    """What `fsdp_config` of accelerate's configuration says, or None where there is none.
+    """What `fsdp_config` of accelerate's configuration says, or None if there is none.
 
     Raises:
         UserError: if it asks for something that is not supported.

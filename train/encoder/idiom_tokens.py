@@ -66,7 +66,7 @@ class IdiomTokens:
         """The text with a token for each known expression, and the span's place in it.
 
         A span keeps its words. If it touches a replaced expression, it includes the whole token and, for an
-        expression in two pieces, what stands between them, unless the span lies in the second piece alone.
+        expression in two pieces, what stands between them, unless the span lies entirely in the second piece.
         """
         if not self.replace:
             return text, span
@@ -170,7 +170,7 @@ def load_idiom_tokens(
 def add_idiom_tokens(
     model: SentenceTransformer, known: IdiomTokens | None, expressions: Iterable[str]
 ) -> IdiomTokens:
-    """Give each expression a token of its own: in the tokenizer, and in the embedding matrix.
+    """Give each expression a token, in the tokenizer and in the embedding matrix.
 
     A new embedding is the mean of those of the expression's word pieces. Expressions that differ only in
     case, spaces, hyphens and other punctuation (or in accents that the tokenizer drops) share a token.

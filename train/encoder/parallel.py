@@ -2,8 +2,9 @@
 
 A loss needs the embeddings of the whole batch, but not the encoder's graph of the whole batch. So each
 process embeds its part of the texts, all of them get all embeddings and compute the same loss, and each
-carries the loss's gradient by the embeddings back through its own forward batches; the encoder's gradients
-are then summed. That is exact for any loss on embeddings, mined triplets and masked candidates included.
+backpropagates the loss's gradient with respect to the embeddings through its own forward batches; the
+encoder's gradients are then summed. That is exact for any loss on embeddings, mined triplets and masked
+candidates included.
 """
 
 from __future__ import annotations

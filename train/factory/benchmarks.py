@@ -61,7 +61,7 @@ def build_benchmarks(
 
 
 def idiolink_benchmark(settings: Common, options: IdioLinkBenchmarkOptions) -> Benchmark:
-    """Over its splits, or one side of a fold."""
+    """IdioLink on its splits, or on what a fold scores."""
     root = idiolink_folder(settings)
     splits = [idiolink_split(settings, root, name) for name in settings.splits("idiolink")]
     return IdioLinkBenchmark(
@@ -75,7 +75,7 @@ def idiolink_benchmark(settings: Common, options: IdioLinkBenchmarkOptions) -> B
 
 
 def semeval_benchmark(settings: Common, options: SemEvalBenchmarkOptions) -> Benchmark:
-    """Over its splits."""
+    """SemEval-2022 Task 2B on its splits."""
     files = semeval_files(settings)
     wanted = settings.splits("semeval2022")
     splits = [read_pairs(files, name) for name in get_args(SemEvalSplit) if name in wanted]
@@ -83,7 +83,7 @@ def semeval_benchmark(settings: Common, options: SemEvalBenchmarkOptions) -> Ben
 
 
 def epsilon_benchmark(settings: Common, options: EpsilonBenchmarkOptions) -> Benchmark:
-    """Over the languages asked for."""
+    """ε-compositionality in the chosen languages."""
     files = ncimp_files(settings)
     data = [read_ncimp(files, language) for language in dict.fromkeys(options.languages)]
     for ncimp in data:
@@ -94,7 +94,7 @@ def epsilon_benchmark(settings: Common, options: EpsilonBenchmarkOptions) -> Ben
 
 
 def admire_benchmark(settings: Common, options: AdmireBenchmarkOptions) -> Benchmark:
-    """Over its splits, by captions."""
+    """AdMIRe on its splits, by captions."""
     wanted = settings.splits("admire")
     splits = [admire_split(settings, name) for name in get_args(AdmireSplit) if name in wanted]
     return AdmireBenchmark(splits, options.modes)

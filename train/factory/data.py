@@ -18,9 +18,9 @@ from train.scores import ADMIRE_CV_SPLIT, CV_SPLIT, AdmireSplit
 
 
 def folder_of(settings: Common, dataset: str) -> Path | None:
-    """Where a data set lies; None where it is to be downloaded, or is nowhere.
+    """Where a data set lies; None if it has to be downloaded, or is nowhere.
 
-    The first that applies: the sample, its own option, a folder of its name in `data.root`, one in
+    The first that applies: the sample, its option, a folder with its name in `data.root`, one in
     `$IDIOM_DATA`.
 
     Args:
@@ -74,7 +74,7 @@ def admire_folder(settings: Common) -> Path:
 def admire_split(
     settings: Common, name: AdmireSplit, *, training: bool = False, check_images: bool = False
 ) -> ItemSplit:
-    """AdMIRe's items of a split on disk, or of one side of a fold."""
+    """AdMIRe's items of a split on disk, or those that a fold trains on or scores."""
     folder = admire_folder(settings)
     if name != ADMIRE_CV_SPLIT:
         return read_items(folder, name, check_images=check_images)
@@ -85,7 +85,7 @@ def admire_split(
 
 
 def idiolink_split(settings: Common, root: Path, name: str, *, training: bool = False) -> Split:
-    """A split on disk, or one side of a fold."""
+    """A split on disk, or what a fold trains on or scores."""
     if name != CV_SPLIT:
         return load_split(root, name)
     if settings.data.fold is None:

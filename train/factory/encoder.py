@@ -56,7 +56,7 @@ def build_encoder(
 
 
 def embedding_width(model: ModelSettings) -> int:
-    """D, of the embeddings that :func:`build_encoder` would give, by the checkpoint's configuration alone.
+    """The width D of the embeddings of :func:`build_encoder`, from the checkpoint's configuration alone.
 
     If the configuration does not give it (with the checkpoint's code, say), the encoder is built to tell.
     """

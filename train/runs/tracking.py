@@ -138,7 +138,7 @@ class TensorBoardTracker:
 
 
 class WandbTracker:
-    """A run at Weights & Biases: online where there is a key, else offline, to be synchronised later.
+    """A run at Weights & Biases: online if there is a key, else offline, to be synchronised later.
 
     The run's id and the last logged step are kept in the run folder (`wandb.json`): a run that is resumed
     from an older checkpoint repeats steps that wandb already has.

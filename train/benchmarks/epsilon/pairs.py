@@ -47,7 +47,7 @@ class Unit:
 
     @property
     def texts(self) -> list[str]:
-        """All that is to be embedded."""
+        """All texts to embed."""
         return [self.original, *self.versions, self.sentence, *self.version_sentences]
 
 
@@ -143,7 +143,7 @@ class Measured:
 
 
 def _epsilon(in_context: Array, alone: Array) -> Array:
-    """NaN where the phrases alone have no distance."""
+    """NaN where the phrases without context have no distance."""
     return in_context / np.where(alone > _NO_DISTANCE, alone, np.nan) - 1
 
 

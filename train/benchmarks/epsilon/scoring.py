@@ -207,7 +207,7 @@ def _effect(pairs: Pairs, chosen: NDArray[np.bool_], shuffled: Array) -> dict[st
     values = rank_biserial(shuffled)  # (orders,)
     if not np.isfinite(values).all():
         return effect
-    # A real order rather than a mean of two, so that it has a p of its own.
+    # One of the orders rather than the mean of two, so that it has a p.
     median = int(np.argsort(values, kind="stable")[(len(values) - 1) // 2])
     low, high = np.quantile(values, (0.025, 0.975))
     at_median = shuffled[median][np.isfinite(shuffled[median])]
@@ -255,7 +255,7 @@ def _facts(language: EpsilonLanguage, pairs: Pairs) -> dict[str, float]:
 
 
 def _reading(p_values: dict[str, float]) -> str:
-    """What the classes' p mean together, in a sentence; the terms are the paper's, their definition ours."""
+    """The interpretation of the classes' p in a sentence: the paper's terms, with our definitions."""
     if set(p_values) != set(EPSILON_CLASSES):
         return ""
     apart = [class_ for class_ in EPSILON_CLASSES if p_values[class_] < SIGNIFICANT]
@@ -264,7 +264,7 @@ def _reading(p_values: dict[str, float]) -> str:
     elif "NC" in apart:
         name, why = "human-aligned", "idiomatic compounds stay apart from rewordings, compositional do not"
     elif apart:
-        name, why = "mixed", "partly compositional compounds alone stay apart from rewordings"
+        name, why = "mixed", "only partly compositional compounds stay apart from rewordings"
     else:
         name, why = "compositionally-inclined", "compounds of no class stay apart from rewordings"
     values = ", ".join(f"{class_} {p_values[class_]:.3f}" for class_ in EPSILON_CLASSES)

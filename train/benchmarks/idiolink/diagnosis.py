@@ -105,8 +105,8 @@ class Knowledge:
             ("simplification_to_sense", "asked simplification spans", "sense spans"),
         ):
             if len(vectors[asked]) and len(vectors[held]):
-                share = _found(vectors[asked], self._parts[asked][1], vectors[held], self._parts[held][1])
-                scores[knowledge_key(self.split.name, name)] = share
+                accuracy = _found(vectors[asked], self._parts[asked][1], vectors[held], self._parts[held][1])
+                scores[knowledge_key(self.split.name, name)] = accuracy
         for kind, spans in (("idiom", "idiomatic spans"), ("simplification", "asked simplification spans")):
             found = self._senses_found(self._asking[kind], vectors[spans], vectors["documents"])
             if found is not None:
