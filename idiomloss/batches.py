@@ -1,4 +1,4 @@
-"""Batches of whole groups, of which none is ever cut."""
+"""Batches of whole groups: no group is ever split."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import numpy as np
 def group_steps(
     sizes: Sequence[int], size: int, rng: np.random.Generator, num_steps: int | None = None
 ) -> list[list[int]]:
-    """Steps of whole groups of at most `size` sentences in all, about equally full, in a random order.
+    """Steps of whole groups, at most `size` sentences each, about equally full, in random order.
 
-    Every group occurs once. Largest first, each goes to the step that is the least full (drawn among equals):
-    what is drawn then decides which groups meet, but never how many steps an epoch has.
+    Every group occurs once. The largest first, each goes to the least full step (ties drawn). So what is
+    drawn decides which groups meet, but not how many steps an epoch has.
 
     Args:
         sizes: sentences of each group, none more than `size`.
         size: sentences a step, at most.
-        num_steps: how many, if they can hold all groups; by default as few as can.
+        num_steps: how many, if so many can hold all groups; by default, and otherwise, as few as can.
     """
     drawn = rng.permutation(len(sizes)).tolist()
     largest_first = sorted(drawn, key=lambda group: -sizes[group])

@@ -1,7 +1,7 @@
 """Which candidates are positives and which are negatives of which anchor.
 
-The candidates of a batch lie in one flat list, whoever brought them: no padding, so anchors may have
-any number of positives and negatives each.
+The candidates of a batch lie in one flat list, whichever anchor they were drawn for. Nothing is padded, so
+each anchor may have any number of positives and negatives.
 """
 
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ class CandidateMasks:
         positive: bool (B, M), the pairs that are pulled together.
         negative: bool (B, M), the pairs that are pushed apart; disjoint from `positive`.
         hard: bool (B, M), the pairs of one idiom in opposite meanings.
-        num_false_negatives: how many in-batch pairs would have been pushed apart although they share
-            idiom and meaning (masked, or made positives, unless they were to be kept).
+        num_false_negatives: how many in-batch negatives share idiom and meaning with their anchor, whether
+            they were kept, masked or made positives.
     """
 
     positive: Tensor
@@ -57,14 +57,14 @@ def candidate_masks(
 
     Args:
         num_anchors: B.
-        owner: int (M,), the anchor for which a candidate was drawn (-1: for none in particular).
+        owner: int (M,), the anchor for which a candidate was drawn (-1: for no particular one).
         is_positive: bool (M,), whether it was drawn as its owner's positive (else as a negative).
         anchor_labels: int (B, 2), columns (idiom, meaning).
         candidate_labels: int (M, 2), the same for candidates.
         anchor_ids: int (B,), identities; an anchor is never its own candidate.
         candidate_ids: int (M,), identities in the same numbering.
         in_batch: which candidates of *other* anchors count: `none`, their `positives`, or `all`.
-        false_negatives: what becomes of in-batch candidates with the anchor's own idiom and meaning:
+        false_negatives: what becomes of in-batch candidates with the anchor's idiom and meaning:
             `keep` them as negatives, `mask` them out, or count them as `positive` too.
 
     Returns:
@@ -76,23 +76,23 @@ def candidate_masks(
     num_candidates = owner.shape[0]
     if is_positive.shape != owner.shape:
         raise ValueError(f"owner {tuple(owner.shape)} and is_positive {tuple(is_positive.shape)} differ")
-    for name, of_anchors, of_candidates, tail in (
+    for name, anchors, candidates, tail in (
         ("labels", anchor_labels, candidate_labels, (2,)),
         ("ids", anchor_ids, candidate_ids, ()),
     ):
-        if (of_anchors is None) != (of_candidates is None):
+        if (anchors is None) != (candidates is None):
             raise ValueError(f"give both anchor_{name} and candidate_{name}, or neither")
-        if of_anchors is not None and of_candidates is not None:
-            got = tuple(of_anchors.shape), tuple(of_candidates.shape)
+        if anchors is not None and candidates is not None:
+            got = tuple(anchors.shape), tuple(candidates.shape)
             expected = (num_anchors, *tail), (num_candidates, *tail)
             if got != expected:
                 raise ValueError(f"{name}: expected shapes {expected}, got {got}")
 
-    own = owner[None, :] == torch.arange(num_anchors, device=owner.device)[:, None]  # (B, M)
-    positive = own & is_positive
-    negative = own & ~is_positive
+    is_owned = owner[None, :] == torch.arange(num_anchors, device=owner.device)[:, None]  # (B, M)
+    positive = is_owned & is_positive
+    negative = is_owned & ~is_positive
     if in_batch == "positives":
-        negative = negative | (~own & is_positive)
+        negative = negative | (~is_owned & is_positive)
     elif in_batch == "all":
         negative = ~positive
     elif in_batch != "none":

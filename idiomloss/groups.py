@@ -14,8 +14,8 @@ class GroupLabels:
     """What each of B embeddings is, see :func:`label_groups`.
 
     Attributes:
-        labels: (B,), integer: equal for those that may be each other's anchor and positive.
-        groups: (B,), integer: which group it is of.
+        labels: (B,), integer: the same for texts that may be each other's anchor and positive.
+        groups: (B,), integer: the group it belongs to.
         is_sentence: (B,), bool: the sentence with the idiom, not one of its paraphrases.
     """
 
@@ -32,7 +32,7 @@ def label_groups(sizes: Sequence[tuple[int, int]]) -> GroupLabels:
     """Labels of whole groups, one after the other: the sentence, its correct, its incorrect paraphrases.
 
     The sentence and its correct paraphrases share a label, so that anchor and positive are interchangeable;
-    every incorrect paraphrase has one of its own, so that it is only ever a negative. No label occurs in two
+    every incorrect paraphrase has its own label, so that it is only ever a negative. No label occurs in two
     groups.
 
     Args:

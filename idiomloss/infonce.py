@@ -46,10 +46,10 @@ def infonce_terms(
         denominator: what stands in the denominator beside the negatives.
         hard_weight: weight of hard negatives in the denominator; 0 leaves them out.
         soft_weight: weight of all other negatives; 0 leaves them out.
-        positives: `hardest` takes, instead of the mean over P, the least similar positive alone (of those
-            whose weight is not 0; the weights make no other difference then).
-        positive_weights: (B, M), not negative, weights of the pairs in the mean over P (a pair's share
-            is its weight over the sum of its anchor's); 0 takes a pair out of the mean, not out of Z.
+        positives: `hardest` takes only the least similar positive, instead of the mean over P (of those
+            whose weight is not 0; the weights have no other effect then).
+        positive_weights: (B, M), not negative, weights of the pairs in the mean over P, normalised for each
+            anchor; 0 takes a pair out of the mean, not out of Z.
 
     Returns:
         `terms` (B,) and `valid` bool (B,): an anchor without positives (or, for
@@ -76,17 +76,17 @@ def infonce_terms(
         weights = torch.where(masks.hard, hard_weight, soft_weight).to(logits.dtype)
         negative = negative & (weights > 0)
         weighted = logits + torch.where(negative, weights, 1.0).log()
-    of_negatives = weighted.masked_fill(~negative, _ABSENT).logsumexp(1, keepdim=True)  # (B, 1)
+    log_negatives = weighted.masked_fill(~negative, _ABSENT).logsumexp(1, keepdim=True)  # (B, 1)
 
     valid = positive.any(1)
     if denominator == "own_positive":
-        terms = functional.softplus(of_negatives - logits)
+        terms = functional.softplus(log_negatives - logits)
     elif denominator == "all_positives":
-        of_positives = logits.masked_fill(~positive, _ABSENT).logsumexp(1, keepdim=True)
-        terms = torch.logaddexp(of_negatives, of_positives) - logits
+        log_positives = logits.masked_fill(~positive, _ABSENT).logsumexp(1, keepdim=True)
+        terms = torch.logaddexp(log_negatives, log_positives) - logits
     elif denominator == "negatives":
         valid = valid & negative.any(1)
-        terms = of_negatives - logits
+        terms = log_negatives - logits
     else:
         raise ValueError(f"denominator: {denominator!r} is not one of negatives, own_positive, all_positives")
     pairs = positive & valid[:, None]
@@ -98,11 +98,11 @@ def infonce_terms(
         pairs = pairs & torch.zeros_like(pairs).scatter(1, least, True)
     elif positives != "mean":
         raise ValueError(f"positives: {positives!r} is not one of mean, hardest")
-    shares = pairs.to(logits.dtype)
+    pair_weights = pairs.to(logits.dtype)
     if positive_weights is not None:
-        shares = shares * positive_weights.to(shares)
-    shares = shares / shares.sum(1, keepdim=True).clamp(min=torch.finfo(shares.dtype).tiny)
-    return (torch.where(pairs, terms, 0.0) * shares).sum(1), pairs.any(1)
+        pair_weights = pair_weights * positive_weights.to(pair_weights)
+    total = pair_weights.sum(1, keepdim=True).clamp(min=torch.finfo(pair_weights.dtype).tiny)  # (B, 1)
+    return (torch.where(pairs, terms, 0.0) * (pair_weights / total)).sum(1), pairs.any(1)
 
 
 class InfoNCELoss(nn.Module):

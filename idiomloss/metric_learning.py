@@ -1,9 +1,9 @@
-"""What fits pytorch-metric-learning's form: a loss or a miner of (embeddings, labels).
+"""Losses and miners for pytorch-metric-learning, which take (embeddings, labels).
 
 InfoNCE by idiom and meaning, and the restriction of a miner to triplets within a relabelled group. The
-triplet loss itself is already that library's: see the example of :class:`WithinGroupMiner`. Ranking losses,
-distillation and the property term of :class:`~idiomloss.AdaptiveTripletLoss` take more than a label a text,
-and do not fit.
+triplet loss itself is that library's: see the example of :class:`WithinGroupMiner`. Ranking losses,
+distillation and the property term of :class:`~idiomloss.AdaptiveTripletLoss` need more than one label a text,
+and are not here.
 """
 
 from __future__ import annotations
@@ -36,14 +36,12 @@ class IdiomInfoNCELoss(BaseMetricLossFunction):  # type: ignore[misc]
 
     Args:
         temperature, denominator, hard_weight, soft_weight, positives: see :func:`~idiomloss.infonce_terms`.
-        **kwargs: pytorch-metric-learning's own: `reducer`, `embedding_regularizer`. Embeddings are compared
-        by
-            cosine whatever the `distance`, so it is refused.
+        **kwargs: pytorch-metric-learning's: `reducer`, `embedding_regularizer`.
 
-    Labels are those of :func:`meaning_labels`.
+    Labels are those of :func:`meaning_labels`. Embeddings are always compared by cosine.
 
     Raises:
-        TypeError: for a `distance`.
+        TypeError: if a `distance` is given.
 
     Example:
         >>> import torch
@@ -79,12 +77,13 @@ class IdiomInfoNCELoss(BaseMetricLossFunction):  # type: ignore[misc]
         ref_emb: Tensor,
         ref_labels: Tensor,
     ) -> dict[str, Any]:
-        """The terms of those texts that have one; called by the library."""
-        anchors, of_positive, others, of_negative = convert_to_pairs(indices_tuple, labels, ref_labels)
+        """The loss of each text that has one; called by the library."""
+        pairs = convert_to_pairs(indices_tuple, labels, ref_labels)
+        positive_anchors, positives, negative_anchors, negatives = pairs
         empty = torch.zeros(len(labels), len(ref_labels), dtype=torch.bool, device=embeddings.device)
         positive, negative = empty.clone(), empty
-        positive[anchors, of_positive] = True
-        negative[others, of_negative] = True
+        positive[positive_anchors, positives] = True
+        negative[negative_anchors, negatives] = True
         same_idiom = (labels // NUM_MEANINGS)[:, None] == (ref_labels // NUM_MEANINGS)[None, :]
         masks = CandidateMasks(positive, negative, same_idiom & (labels[:, None] != ref_labels[None, :]), 0)
         terms, valid = infonce_terms(
@@ -104,12 +103,12 @@ class IdiomInfoNCELoss(BaseMetricLossFunction):  # type: ignore[misc]
 
 
 class WithinGroupMiner(BaseMiner):  # type: ignore[misc]
-    """Of another miner's triplets those whose negative is of the anchor's own group.
+    """Keeps those of another miner's triplets whose negative is in the anchor's group.
 
     Args:
         miner: gives triplets.
-        group_of_label: int (number of labels,): since no label is in two groups, it says which one it is of.
-        **kwargs: pytorch-metric-learning's own.
+        group_of_label: int (number of labels,), the group of each label, from :func:`group_of_label`.
+        **kwargs: pytorch-metric-learning's.
 
     Example:
         >>> import torch
@@ -143,7 +142,7 @@ class WithinGroupMiner(BaseMiner):  # type: ignore[misc]
 
 
 def group_of_label(labels: Tensor, groups: Tensor) -> Tensor:
-    """Int (number of labels,), the group of each label (-1: no text has it), from all texts' (N,), (N,)."""
+    """Int (number of labels,), the group of each label (-1: no text has it), from labels and groups (N,)."""
     table = groups.new_full((int(labels.max()) + 1,), -1)
     table[labels] = groups
     return table

@@ -1,4 +1,4 @@
-"""Losses on the scores of a few candidates whose whole order is known: pairwise, listwise, the best alone."""
+"""Losses on the scores of a few candidates with a known order: pairwise, listwise, the best one only."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from idiomloss.similarity import full_precision
 
 
 def pairwise_hinge(scores: Tensor, ranks: Tensor, margin: float = 1.0) -> Tensor:
-    """Every candidate is to score higher than each that ranks below it, by a margin.
+    """Every candidate should score higher than each lower-ranked one, by a margin.
 
         L = mean over (i, j) with r_i < r_j of  max(0, m - (s_i - s_j))
 
-    with scores s, gold ranks r (0 = best) and margin m, in units of the scores. It is also the mean over all
-    (i, j), i != j, of max(0, m - sign(r_j - r_i) (s_i - s_j)), in which each pair comes twice with one value:
-    a sign factor for the order changes nothing, as long as it is positive where i is the better.
+    with scores s, gold ranks r (0 = best) and margin m, in units of the scores. The mean over all (i, j), i
+    != j, of max(0, m - sign(r_j - r_i) (s_i - s_j)) is the same, since it has each pair twice with the same
+    value.
 
     Args:
         scores: (B, N), any floating type; computed in float32 at least.
@@ -66,13 +66,13 @@ def listwise_softmax(scores: Tensor, ranks: Tensor, gold_temperature: float = 1.
 
 
 def top1_hinge(scores: Tensor, ranks: Tensor, margin: float = 1.0, *, bounded: bool = True) -> Tensor:
-    """The best candidate is to score higher than each other one, by a margin; their order is left open.
+    """The best candidate should score higher than every other one, by a margin; the others' order is free.
 
         L = mean over j with r_j > 0 of  max(0, m - (s_best - s_j))
 
     with scores s, gold ranks r (0 = best) and margin m, in units of the scores. The hinge bounds each term
-    from below: without it (`bounded=False`), pushing one candidate further and further away pays for any
-    other's place, and the loss falls for ever.
+    from below. Without it (`bounded=False`) the loss has no minimum: pushing one candidate ever further away
+    makes up for the place of any other.
 
     Args:
         scores: (B, N), any floating type; computed in float32 at least.

@@ -1,4 +1,4 @@
-"""The losses for the trainer of sentence-transformers: what to give as its `loss=` and `batch_sampler=`.
+"""The losses for the trainer of sentence-transformers, as its `loss=`, and a sampler as its `batch_sampler=`.
 
 | class | texts of a row, in this order | `label` of a row |
 |---|---|---|
@@ -8,8 +8,8 @@
 | `DistillationTrainerLoss` | sentence | the other model's embedding of it |
 
 The trainer finds the column of labels by its name, `label`, and takes all other columns for texts. Imports
-nothing of sentence-transformers: a loss gets its model, and the sampler is a sampler of torch's. Several
-processes: each takes the negatives of its own batch.
+nothing of sentence-transformers: a loss gets its model, and the sampler is one of torch's. With several
+processes each takes negatives from its own batch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from idiomloss.triplet import AdaptiveTripletLoss
 
 Features = Iterable[dict[str, Tensor]]  # the tokenised texts of one column each
 
-_ABSENT = -1  # as the label of a negative: there is none
+_ABSENT = -1  # label of a negative that is not there
 
 
 class InfoNCETrainerLoss(nn.Module):
@@ -42,9 +42,8 @@ class InfoNCETrainerLoss(nn.Module):
     Args:
         model: gives each column's `sentence_embedding`.
         loss: with its options; by default with temperature 0.05.
-        in_batch, false_negatives: see :func:`~idiomloss.candidate_masks`. `all` and weights for hard
-        negatives
-            need the negatives' labels too.
+        in_batch, false_negatives: see :func:`~idiomloss.candidate_masks`. `all`, and a weight of hard
+            negatives other than 1, need the negatives' labels too.
     """
 
     def __init__(
@@ -66,38 +65,38 @@ class InfoNCETrainerLoss(nn.Module):
 
         Args:
             sentence_features: columns anchor, positive, K negatives, of B rows.
-            labels: int (B, 2), (idiom, meaning) of the anchor, which are its positive's; or (B, 1 + K, 2),
-            and
-                then of each negative, (-1, -1) where a row has none: its text is passed over, whatever it is.
+            labels: int (B, 2), (idiom, meaning) of the anchor and its positive; or (B, 1 + K, 2), followed by
+                those of each negative, (-1, -1) where a row has none: the text there is ignored.
 
         Raises:
             ValueError: if there is no positive, or the labels are of another shape.
         """
         anchors, positives, negatives = _columns(self.model, sentence_features)
-        count = negatives.shape[1]
+        num_negatives = negatives.shape[1]  # K
         present = torch.ones(negatives.shape[:2], dtype=torch.bool, device=anchors.device)
-        own = of_candidates = None
+        anchor_labels = candidate_labels = None
         if labels is not None:
             if labels.shape == (len(anchors), 2):
-                own, of_negatives = labels, labels.new_full((len(anchors), count, 2), _ABSENT)
-            elif labels.shape == (len(anchors), 1 + count, 2):
-                own, of_negatives = labels[:, 0], labels[:, 1:]
-                present = of_negatives[..., 0] != _ABSENT
+                anchor_labels = labels
+                negative_labels = labels.new_full((len(anchors), num_negatives, 2), _ABSENT)
+            elif labels.shape == (len(anchors), 1 + num_negatives, 2):
+                anchor_labels, negative_labels = labels[:, 0], labels[:, 1:]
+                present = negative_labels[..., 0] != _ABSENT
             else:
                 raise ValueError(
                     f"label: expected (idiom, meaning) of each anchor, ({len(anchors)}, 2), or also of its "
-                    f"negatives, ({len(anchors)}, {1 + count}, 2), got {tuple(labels.shape)}"
+                    f"negatives, ({len(anchors)}, {1 + num_negatives}, 2), got {tuple(labels.shape)}"
                 )
-            if (own < 0).any():
+            if (anchor_labels < 0).any():
                 raise ValueError("label: an anchor's idiom and meaning are numbers from 0")
-            of_candidates = torch.cat([own, of_negatives[present]])
+            candidate_labels = torch.cat([anchor_labels, negative_labels[present]])  # (M, 2)
         candidates, owner, is_positive = flatten_tuples(positives, negatives, present)
         masks = candidate_masks(
             len(anchors),
             owner,
             is_positive,
-            anchor_labels=own,
-            candidate_labels=of_candidates,
+            anchor_labels=anchor_labels,
+            candidate_labels=candidate_labels,
             in_batch=self.in_batch,
             false_negatives=self.false_negatives,
         )
@@ -114,17 +113,15 @@ class InfoNCETrainerLoss(nn.Module):
 
 
 class AdaptiveTripletTrainerLoss(nn.Module):
-    """:class:`~idiomloss.AdaptiveTripletLoss` on rows of one sentence each, as :func:`group_columns` makes
-    them.
+    """:class:`~idiomloss.AdaptiveTripletLoss` on the rows of :func:`group_columns`, a sentence each.
 
     Needs :class:`GroupBatchSampler`: in shuffled rows most anchors have no positive in their batch.
 
     Args:
         model: gives the column's `sentence_embedding`.
         loss: with its options.
-        max_empty: after how many training batches in a row without a single triplet to complain; a loss of
-        zero
-            would go unnoticed. None = never.
+        max_empty: training batches in a row without a triplet after which an error is raised, since a loss
+            of zero would go unnoticed. None = never.
 
     Attributes:
         num_within, num_across: mined triplets of the last batch, see :class:`~idiomloss.TripletResult`.
@@ -203,7 +200,7 @@ class RankingTrainerLoss(nn.Module):
             labels: int (B, N), each candidate's rank, 0 = best.
         """
         query, *candidates = _embeddings(self.model, sentence_features)
-        scores = torch.stack([paired_cosine_similarity(query, one) for one in candidates], 1)
+        scores = torch.stack([paired_cosine_similarity(query, candidate) for candidate in candidates], 1)
         return self.loss(scores / self.temperature, labels)  # type: ignore[no-any-return]
 
     def get_config_dict(self) -> dict[str, Any]:
@@ -235,8 +232,8 @@ def group_columns(groups: Iterable[tuple[str, Sequence[str], Sequence[str]]]) ->
         groups: (sentence with the idiom, its correct, its incorrect paraphrases) each.
 
     Returns:
-        `sentence`: all of them, one a row; `label`: (label, group, is it the sentence with the idiom), of
-        which labels and groups never repeat across groups, see :func:`~idiomloss.label_groups`.
+        `sentence`: all of them, one a row; `label`: (label, group, is it the sentence with the idiom). No
+        label occurs in two groups, see :func:`~idiomloss.label_groups`.
     """
     groups = list(groups)
     made = label_groups([(len(correct), len(incorrect)) for _, correct, incorrect in groups])
@@ -246,18 +243,18 @@ def group_columns(groups: Iterable[tuple[str, Sequence[str], Sequence[str]]]) ->
 
 
 class GroupBatchSampler(BatchSampler):
-    """Batches of whole groups, of at most `batch_size` sentences: none is ever cut in two.
+    """Batches of whole groups, at most `batch_size` sentences each: no group is ever split.
 
-    To be given as `SentenceTransformerTrainingArguments(batch_sampler=GroupBatchSampler)`, which calls it
-    with what stands below; each process's batch size is `per_device_train_batch_size`. Batches are a function
-    of seed and epoch, and equally many in every epoch. Several processes take turns; where the last turn does
-    not reach all of them, the others repeat a batch.
+    Give it as `SentenceTransformerTrainingArguments(batch_sampler=GroupBatchSampler)`, which calls it with
+    the arguments below; each process's batch size is `per_device_train_batch_size`. Batches are a function of
+    seed and epoch, and equally many in every epoch. Several processes take turns; if the last turn does not
+    reach all of them, the others repeat a batch.
 
     Args:
         dataset: with a column of labels as :func:`group_columns` makes them.
         batch_size: sentences a batch, at most.
-        drop_last: must be False: no batch is the incomplete one.
-        valid_label_columns: names of the column of labels, the first that is there.
+        drop_last: must be False, since no batch is incomplete.
+        valid_label_columns: names that the column of labels may have; the first that is there counts.
         generator: not used.
         seed: of the order.
 
@@ -277,8 +274,8 @@ class GroupBatchSampler(BatchSampler):
         super().__init__(dataset, batch_size, drop_last)
         if drop_last:
             raise ValueError(
-                "dataloader_drop_last=True: batches of whole groups are about equally full, and none is the "
-                "incomplete one; leave it out"
+                "dataloader_drop_last=True: batches of whole groups are about equally full, and none is "
+                "incomplete; leave it out"
             )
         named = valid_label_columns or ("label",)
         column = next((name for name in named if name in dataset.column_names), None)
@@ -297,17 +294,17 @@ class GroupBatchSampler(BatchSampler):
         if len(rows[largest]) > batch_size:
             raise ValueError(
                 f"per_device_train_batch_size={batch_size} cannot hold group {largest}, which has "
-                f"{len(rows[largest])} sentences, and a group is never cut in two"
+                f"{len(rows[largest])} sentences, and a group is never split"
             )
         self._rows = list(rows.values())
-        self._sizes = [len(of_group) for of_group in self._rows]
+        self._sizes = [len(numbers) for numbers in self._rows]
         self._size = batch_size
         self.seed = seed
         self.epoch = 0
         self._length = len(self._steps())
-        # accelerate looks at both. A number would tell it that shorter batches are incomplete ones, to be
-        # filled up or left out; with None it deals out whole batches. And it hands the epoch on to `sampler`
-        # alone where it has wrapped this sampler, as it does for several processes and after a resume.
+        # accelerate reads both. Given a number, it takes shorter batches for incomplete ones, and fills them
+        # up or drops them; given None, it hands out whole batches. Where it wraps this sampler (several
+        # processes, or a resume), it passes the epoch on to `sampler` only.
         self.batch_size = None  # type: ignore[assignment]
         self.sampler = self  # type: ignore[assignment]
 
@@ -327,7 +324,7 @@ class GroupBatchSampler(BatchSampler):
 
 
 def _embeddings(model: nn.Module, sentence_features: Features) -> list[Tensor]:
-    """(B, D) of each column."""
+    """(B, D) for each column."""
     return [model(features)["sentence_embedding"] for features in sentence_features]
 
 

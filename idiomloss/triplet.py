@@ -25,8 +25,8 @@ class TripletResult:
 
     Attributes:
         loss: a scalar; zero, with a graph, where nothing was mined.
-        num_within: mined triplets whose negative is of the anchor's own group.
-        num_across: mined triplets whose negative is of another group.
+        num_within: mined triplets whose negative is in the anchor's group.
+        num_across: mined triplets whose negative is in another group.
     """
 
     loss: Tensor
@@ -47,16 +47,16 @@ class AdaptiveTripletLoss(nn.Module):
 
         mean over (i, c, n) of  (s(i, n) - s(c, n))^2,  with s(c, n) held fixed
 
-    and `correct_weight` its other half, of which a group without an incorrect paraphrase has something too:
+    and `correct_weight` adds a term that needs no incorrect paraphrase:
 
         mean over (i, c) of  1 - s(i, c).
 
     Args:
         margin: m, in cosine similarity.
-        mining_margin: what a triplet must keep not to be mined.
+        mining_margin: a triplet is mined unless it keeps this margin.
         mining_distance: `cosine` (1 - s) or `euclidean`, both of normalised embeddings.
         triplets: which triplets are mined.
-        scope: negatives from the whole batch (`all`), or from the anchor's own group (`within`).
+        scope: negatives from the whole batch (`all`), or from the anchor's group (`within`).
         triplet_weight, property_weight, correct_weight: of the three terms.
 
     Raises:
@@ -143,9 +143,9 @@ def property_loss(embeddings: Tensor, groups: GroupLabels) -> Tensor:
     i is the sentence with the idiom, c a correct and n an incorrect paraphrase; zero where no group has both.
     """
     sentence, alike = _sentences(groups)
-    of_group = groups.groups[:, None] == groups.groups[sentence]
+    same_group = groups.groups[:, None] == groups.groups[sentence]  # (B, G)
     is_correct = alike & ~groups.is_sentence[:, None]
-    is_incorrect = of_group & ~alike
+    is_incorrect = same_group & ~alike
     triples = is_correct.T[:, :, None] & is_incorrect.T[:, None, :]  # (G, B, B)
     which, correct, incorrect = triples.nonzero(as_tuple=True)
     if not len(which):
@@ -166,6 +166,6 @@ def correct_loss(embeddings: Tensor, groups: GroupLabels) -> Tensor:
 
 
 def _sentences(groups: GroupLabels) -> tuple[Tensor, Tensor]:
-    """(G,) the sentence with the idiom of each group, and (B, G) what has the label of which sentence."""
+    """(G,), each group's sentence with the idiom, and bool (B, G), which texts share the label of which."""
     sentence = groups.is_sentence.nonzero().squeeze(1)
     return sentence, groups.labels[:, None] == groups.labels[sentence]

@@ -177,9 +177,9 @@ def killed_run(whole: Whole, folder: Path, draw: random.Random, tally: Tally) ->
         assert all(verify(path) is None for path in saved), (words, saved)
         now = int(saved[-1].name.removeprefix("step_")) if saved else 0
         assert now >= newest, f"{words}: step_{newest} was there, now the newest is step_{now}"
-        assert "cannot go on from" not in ended.output, (words, ended.output)
+        assert "cannot resume from" not in ended.output, (words, ended.output)
         if is_there and newest and "training" in ended.points[0]:
-            assert f"going on from {folder}/step_{newest}" in ended.output, (words, ended.output)
+            assert f"resuming from {folder}/step_{newest}" in ended.output, (words, ended.output)
         newest = now
         if ended.killed:
             tally.kills[whole.name] += 1
@@ -326,23 +326,23 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="durability-") as name:
         place = Path(name)
         tiny = tiny_sentence_transformer(place, resolve_model_path(MINILM))
-        of_tiny = recipes(tiny)
-        of_minilm = [o for o in of_tiny["idiolink"] if not o.startswith(("model", "eval.every"))]
-        of_minilm += ["trainer.max_steps=3", "eval.every=1"]
+        tiny_recipes = recipes(tiny)
+        minilm_options = [o for o in tiny_recipes["idiolink"] if not o.startswith(("model", "eval.every"))]
+        minilm_options += ["trainer.max_steps=3", "eval.every=1"]
         for kills, starter, options in (
-            (asked.kills, Single, of_tiny),
-            (asked.two, lambda: Two(place), of_tiny),
-            (asked.minilm, Single, {"minilm": of_minilm}),
+            (asked.kills, Single, tiny_recipes),
+            (asked.two, lambda: Two(place), tiny_recipes),
+            (asked.minilm, Single, {"minilm": minilm_options}),
         ):
             if kills:
                 _kill_many(kills, starter(), options, place, draw, tally, deadline)
         if asked.power and is_possible(place):
             with Disk(place) as disk:
-                _harm_many(asked.power, of_tiny, place, draw, tally, deadline, disk)
+                _harm_many(asked.power, tiny_recipes, place, draw, tally, deadline, disk)
         elif asked.power:
             print("power is not cut: that needs root, and a kernel that lends loop devices", flush=True)
         if asked.damages:
-            _harm_many(asked.damages, of_tiny, place, draw, tally, deadline)
+            _harm_many(asked.damages, tiny_recipes, place, draw, tally, deadline)
     print(f"{tally.kills.total()} harms in {tally.runs} runs: {_counted(tally.kills)}")
     print(f"while: {_counted(tally.doing)}")
     print(f"{len(tally.failures)} failures" + "".join(f"\n  - {what}" for what in tally.failures))

@@ -17,7 +17,7 @@ def configs() -> dict[str, dict[str, Any]]:
     folder = ROOT / "conf" / "model"
     read = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in folder.glob("*.yaml")}
     defaults = read.pop("pretrained")
-    return {name: {**defaults, **own} for name, own in sorted(read.items())}
+    return {name: {**defaults, **values} for name, values in sorted(read.items())}
 
 
 def rows() -> list[list[str]]:

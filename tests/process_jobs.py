@@ -24,7 +24,7 @@ from train.errors import UserError
 from train.evaluation.suite import Suite
 from train.factory import build_encoder, build_objective
 from train.objectives import StepLog
-from train.recipes.evaluate import zero_shot
+from train.recipes.evaluate import score_model
 from train.requests import Request
 from train.training.embedder import TrainableEmbedder
 from train.training.setup import Gradients, parameter_groups
@@ -52,7 +52,7 @@ def gradients(options: list[str], output: str, *, caching: bool = False, sharded
     parameter_groups(encoder, objective.modules, settings.trainer)
     named = {**dict(encoder.named_parameters()), **dict(objective.modules.named_parameters())}
     kept: dict[str, torch.Tensor] = {}
-    for step, shards in enumerate(objective.plan(0, 2)[: settings.trainer.max_steps]):
+    for step, shards in enumerate(objective.epoch_steps(0, 2)[: settings.trainer.max_steps]):
         log = StepLog()
         for micro, anchors in enumerate(shards):
             batch = objective.batch(0, anchors)
@@ -148,7 +148,7 @@ def whole_run(
 def evaluation(options: list[str]) -> None:
     """`train.evaluate`."""
     config = composed("evaluate", *options)
-    zero_shot(check(EvaluateSettings, config), config)
+    score_model(check(EvaluateSettings, config), config)
 
 
 def harmed_run(

@@ -29,8 +29,10 @@ class ProcessLauncher(Launcher):
         workers = get_reusable_executor(max_workers=len(job_overrides))
         state = Singleton.get_state()
         jobs = [
-            workers.submit(_job, initial_job_idx + n, list(own), self.context, self.config, self.task, state)
-            for n, own in enumerate(job_overrides)
+            workers.submit(
+                _job, initial_job_idx + n, list(overrides), self.context, self.config, self.task, state
+            )
+            for n, overrides in enumerate(job_overrides)
         ]
         return [job.result() for job in jobs]
 
@@ -45,13 +47,13 @@ def _job(
 ) -> JobReturn:
     setup_globals()
     Singleton.set_state(state)
-    own = context.config_loader.load_sweep_config(config, overrides)
-    with open_dict(own):
-        own.hydra.job.id, own.hydra.job.num = f"job_{number}", number
-    HydraConfig.instance().set_config(own)
+    job_config = context.config_loader.load_sweep_config(config, overrides)
+    with open_dict(job_config):
+        job_config.hydra.job.id, job_config.hydra.job.num = f"job_{number}", number
+    HydraConfig.instance().set_config(job_config)
     return run_job(
         hydra_context=context,
-        config=own,
+        config=job_config,
         task_function=task,
         job_dir_key="hydra.sweep.dir",
         job_subdir_key="hydra.sweep.subdir",

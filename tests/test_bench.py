@@ -27,19 +27,19 @@ def workload(tiny_path: Path) -> Workload:
 def test_all_ways_give_the_same_losses_and_scores(workload: Workload) -> None:
     """So the library's loss is InfoNCE with every positive and negative of the batch, unmasked."""
     mine, theirs = ours.run(workload), predecessor.run(workload)
-    of_library = library.run(workload)
+    library_run = library.run(workload)
     assert len(mine.losses) == 4
     assert mine.losses == pytest.approx(theirs.losses, abs=1e-4)
-    assert mine.losses == pytest.approx(of_library.losses, abs=1e-4)
+    assert mine.losses == pytest.approx(library_run.losses, abs=1e-4)
     assert mine.losses[-1] != pytest.approx(mine.losses[0], abs=1e-2)  # other texts, changed weights
-    for other in (theirs, of_library):
+    for other in (theirs, library_run):
         near, problems = disagreements(mine, other, dropout=False, bf16=False)
         assert not problems
         assert "4 losses" in near
         assert other.train is not None
         assert other.train.cpu > 0
     assert "of 8 scores" in disagreements(mine, theirs, dropout=False, bf16=False)[0]
-    assert not of_library.scores
+    assert not library_run.scores
 
 
 def test_training_or_scoring_alone(workload: Workload) -> None:

@@ -83,12 +83,12 @@ def parsed(override: str) -> Override:
 
 def single(override: str) -> str:
     """One value of an override that sweeps."""
-    own = parsed(override)
-    if not own.is_sweep_override():
+    swept = parsed(override)
+    if not swept.is_sweep_override():
         return override
-    value = own.value()
-    first = value.start if isinstance(value, IntervalSweep) else next(own.sweep_string_iterator())
-    return f"{own.get_key_element()}={first}"
+    value = swept.value()
+    first = value.start if isinstance(value, IntervalSweep) else next(swept.sweep_string_iterator())
+    return f"{swept.get_key_element()}={first}"
 
 
 @cache
@@ -100,8 +100,8 @@ def composed(name: str, overrides: tuple[str, ...]) -> dict[str, Any]:
     assert isinstance(sweeper, dict)
     if "study" in sweeper:
         check(SearchSettings, {str(k): v for k, v in sweeper.items() if not str(k).startswith("_")})
-    own = {key: value for key, value in config.items() if key != "hydra"}
-    plain = OmegaConf.to_container(OmegaConf.create(own), resolve=True)
+    settings = {key: value for key, value in config.items() if key != "hydra"}
+    plain = OmegaConf.to_container(OmegaConf.create(settings), resolve=True)
     assert isinstance(plain, dict)
     return {str(key): value for key, value in plain.items()}
 
@@ -126,8 +126,8 @@ def check_program(program: str, arguments: list[str]) -> None:
         overrides = [single(override) for override in overrides]
     config = composed(name, tuple(o for o in overrides if not o.startswith("hydra.output_subdir")))
     if config.get("resume") is not None:
-        own = [o for o in overrides if not o.startswith(("resume=", "hydra."))]
-        config = saved_config(Path(config["resume"]), config, "default", own)
+        kept = [o for o in overrides if not o.startswith(("resume=", "hydra."))]
+        config = saved_config(Path(config["resume"]), config, "default", kept)
     check(kind, config)
 
 

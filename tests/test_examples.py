@@ -92,7 +92,7 @@ OTHERS = ["He made them relax.", "She told the secret.", "They set off.", "It wa
 IDIOMS = [[0, 1], [1, 1], [2, 1], [3, 1]]
 
 
-def of_loss(name: str, model: SentenceTransformer) -> tuple[nn.Module, Dataset]:
+def loss_and_data(name: str, model: SentenceTransformer) -> tuple[nn.Module, Dataset]:
     if name == "infonce":
         return InfoNCETrainerLoss(model), Dataset.from_dict(
             {"anchor": TEXTS, "positive": OTHERS, "label": IDIOMS}
@@ -113,7 +113,7 @@ def of_loss(name: str, model: SentenceTransformer) -> tuple[nn.Module, Dataset]:
 def test_the_trainer_lowers_each_loss(name: str, tiny_path: Path, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = SentenceTransformer(str(tiny_path), device="cpu")
-    loss, data = of_loss(name, model)
+    loss, data = loss_and_data(name, model)
     trainer = SentenceTransformerTrainer(
         model=model,
         args=SentenceTransformerTrainingArguments(

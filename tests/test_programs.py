@@ -100,9 +100,9 @@ def test_every_experiment_runs_in_smoke(experiment: str, tmp_path: Path) -> None
     assert (folder / "best" / "model.safetensors").is_file()
     scores = json.loads((folder / "scores.json").read_text())
     # Experts are there since training alone.
-    of_experts = {key for key in scores["scores"] if "/experts_" in key or "/majority/" in key}
-    assert bool(of_experts) == (experiment == "admire_experts")
-    assert scores["scores"].keys() - of_experts == scores["baseline"].keys()
+    expert_keys = {key for key in scores["scores"] if "/experts_" in key or "/majority/" in key}
+    assert bool(expert_keys) == (experiment == "admire_experts")
+    assert scores["scores"].keys() - expert_keys == scores["baseline"].keys()
     assert "SAMPLE" in done.stdout
 
 

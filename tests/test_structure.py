@@ -104,11 +104,13 @@ def test_the_plan_names_every_room() -> None:
 
 @pytest.mark.parametrize("path", SOURCES, ids=inside)
 def test_imports_run_down(path: Path) -> None:
-    own = room(path)
+    importer = room(path)
     for module in imports(path):
         other = room_of(module)
-        if other is not None and other != own:
-            assert FLOOR[own] < FLOOR[other], f"{inside(path)} imports {module}, which is no floor below it"
+        if other is not None and other != importer:
+            assert FLOOR[importer] < FLOOR[other], (
+                f"{inside(path)} imports {module}, which is no floor below it"
+            )
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=inside)

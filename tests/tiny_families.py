@@ -240,7 +240,7 @@ def tiny_checkpoint(family: Family, folder: Path) -> Path:
         tokenizer_object=family.tokenizer(), padding_side=family.side, **family.special
     )
     kind: Any = getattr(transformers, family.model)
-    own: dict[str, Any] = {
+    config: dict[str, Any] = {
         "vocab_size": len(tokenizer),
         "hidden_size": WIDTH,
         "num_hidden_layers": 2,
@@ -252,9 +252,9 @@ def tiny_checkpoint(family: Family, folder: Path) -> Path:
     }
     if "T5" not in family.model:  # which counts none
         counts_from_two = family.model in ("MPNetModel", "RobertaModel", "XLMRobertaModel")
-        own["max_position_embeddings"] = POSITIONS + 2 * counts_from_two
+        config["max_position_embeddings"] = POSITIONS + 2 * counts_from_two
     torch.manual_seed(0)
-    model = kind(kind.config_class(**{**own, **family.config}))
+    model = kind(kind.config_class(**{**config, **family.config}))
     with torch.no_grad():  # far from zero, so that no token's part in an embedding is lost in rounding
         for parameter in model.parameters():
             if parameter.dim() > 1:

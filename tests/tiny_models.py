@@ -28,7 +28,7 @@ def tiny_transformer(
     """
     assert kind.config_class is not None
     torch.manual_seed(0)
-    own: dict[str, Any] = {
+    config: dict[str, Any] = {
         "vocab_size": len(tokenizer) + num_free_rows,
         "hidden_size": size,
         "num_hidden_layers": num_layers,
@@ -37,7 +37,7 @@ def tiny_transformer(
         "max_position_embeddings": 64,
         "pad_token_id": 0,
     }
-    kind(kind.config_class(**own)).save_pretrained(folder)
+    kind(kind.config_class(**config)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     transformer: Transformer = Transformer(str(folder), max_seq_length=64)
     return transformer

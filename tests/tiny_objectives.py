@@ -6,15 +6,16 @@ from typing import Any
 
 from idiomloss import InfoNCELoss
 from tests.tiny_runs import composed
+from train.objectives.idiolink import IdioLinkOptions
 
 _IDIOLINK = composed("config", "objective=idiolink")["objective"]
 _TRIPLET = composed("config", "objective=adaptive_triplet")["objective"]
 _ADMIRE = composed("config", "objective=admire")["objective"]
 
-IDIOLINK: dict[str, Any] = {
+IDIOLINK_LOSS = InfoNCELoss(_IDIOLINK["loss"]["temperature"])
+_IDIOLINK_OPTIONS: dict[str, Any] = {
     "query_modes": [_IDIOLINK["query_mode"]],
     "document_modes": [_IDIOLINK["document_mode"]],
-    "loss": InfoNCELoss(_IDIOLINK["loss"]["temperature"]),
     "batch_size": 2,
     "seed": 0,
     "candidates_from_batch": _IDIOLINK["tuples"] == "batch",
@@ -39,3 +40,8 @@ ADMIRE: dict[str, Any] = {
     "temperature": _ADMIRE["loss"]["temperature"],
     "weights": tuple(_ADMIRE["loss"][f"{term}_weight"] for term in ("rank", "sense", "meaning")),
 }
+
+
+def idiolink_options(**changes: Any) -> IdioLinkOptions:
+    """The objective's defaults, in batches of two anchors."""
+    return IdioLinkOptions(**(_IDIOLINK_OPTIONS | changes))

@@ -19,13 +19,16 @@ def run(config: dict[str, Any]) -> float:
         config = saved_config(folder.path, config, experiment_name(), overrides())
     settings: TrainSettings = check(TrainSettings, config)
     from train.errors import Pruned
-    from train.recipes.fine_tune import fine_tune  # heavy: after the configuration is known to be right
+    from train.recipes.fine_tune import fine_tune  # heavy: after the configuration is checked
 
     try:
         best = fine_tune(
-            *(settings, config, experiment_name(), folder),
+            settings,
+            config,
+            experiment_name(),
+            folder,
             record_start=record_start,
-            on_scores=_trial(settings),
+            on_scores=_scores_reporter(settings),
         )
     except Pruned as pruned:
         print(f"pruned: {pruned}", file=sys.stderr)
@@ -35,8 +38,8 @@ def run(config: dict[str, Any]) -> float:
     return best
 
 
-def _trial(settings: TrainSettings) -> Callable[[dict[str, float]], None] | None:
-    """Where the run is one trial of a search: what its scores are told."""
+def _scores_reporter(settings: TrainSettings) -> Callable[[dict[str, float]], None] | None:
+    """If the run is a trial of a search: the function that reports its scores to the search."""
     found = search()
     if found is None:
         return None

@@ -1,20 +1,20 @@
-"""The exceptions that are meant for people."""
+"""The exceptions that users see."""
 
 
 class UserError(Exception):
-    """Something the user can mend: its message says what is wrong, where, and what to do.
+    """An error that the user can fix: its message says what is wrong, where, and what to do.
 
     The entry points print the message without a traceback and exit with a non-zero status.
     """
 
 
 class DataMissingError(UserError):
-    """A dataset lies nowhere and cannot be downloaded: a benchmark on it can be left out, and said so."""
+    """A dataset is nowhere and cannot be downloaded: a benchmark on it can be skipped, with a warning."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """The run was asked to stop; in training it has saved a checkpoint."""
+    """The run was asked to stop; a training has saved a checkpoint by then."""
 
 
 class Pruned(Exception):  # noqa: N818  an outcome, no error
-    """A search gave the run up after an evaluation that is saved: others were better by then."""
+    """A search stopped the run after an evaluation, which is saved: other trials were better by then."""

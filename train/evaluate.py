@@ -9,9 +9,9 @@ from train.config import EvaluateSettings, check
 def run(config: dict[str, Any]) -> None:
     """Score one model."""
     settings: EvaluateSettings = check(EvaluateSettings, config)
-    from train.recipes.evaluate import zero_shot  # heavy: after the configuration is known to be right
+    from train.recipes.evaluate import score_model  # heavy: after the configuration is checked
 
-    zero_shot(settings, config)
+    score_model(settings, config)
 
 
 def main() -> None:

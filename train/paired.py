@@ -22,24 +22,24 @@ from train.scores import ADMIRE_METRICS
 def by_item(
     runs: Sequence[Sequence[Mapping[str, Any]]], mode: str, metric: str, split: str
 ) -> dict[str, float]:
-    """Item → its metric in this mode, the mean over the runs that scored it (seeds, say).
+    """Item → its metric in this mode, as the mean over the runs that scored it (over seeds, for example).
 
     Args:
-        runs: of each run the records of its `per_query/admire.jsonl`.
+        runs: for each run, the records of its `per_query/admire.jsonl`.
     """
     values: dict[str, list[float]] = defaultdict(list)
     for records in runs:
         for record in records:
             if record["mode"] == mode and record["split"] == split and metric in record:
                 values[record["id"]].append(record[metric])
-    return {item: sum(of_item) / len(of_item) for item, of_item in values.items()}
+    return {item: sum(scores) / len(scores) for item, scores in values.items()}
 
 
 def read_runs(folders: Sequence[Path]) -> list[list[dict[str, Any]]]:
-    """Records of each run, of the folders themselves or the runs of a sweep in them.
+    """The records of each run: of the folders themselves, or of a sweep's runs in them.
 
     Raises:
-        UserError: if a folder has none, or a line is damaged.
+        UserError: if a folder has no records, or a line is damaged.
     """
     runs = []
     for folder in folders:
@@ -61,15 +61,15 @@ def _records(path: Path) -> list[dict[str, Any]]:
             record = None
         if not isinstance(record, dict) or not {"mode", "split", "id"} <= record.keys():
             raise UserError(
-                f"{path}, line {number}: is no record of an AdMIRe item; it was damaged after the run, which "
-                "python -m train.evaluate scores again"
+                f"{path}, line {number}: is no record of an AdMIRe item: the file was damaged after the run; "
+                "python -m train.evaluate scores the model again"
             )
         records.append(record)
     return records
 
 
 def table(runs: Sequence[Sequence[Mapping[str, Any]]], ours: str, theirs: str, split: str) -> str:
-    """A line a metric: means over items, ± over runs, the difference with its interval, and the test.
+    """One line for each metric: means over items, ± over runs, difference with interval, and the test.
 
     Raises:
         UserError: if no item was scored in both modes.

@@ -9,7 +9,7 @@ from train.config import PushSettings, check
 def run(config: dict[str, Any]) -> None:
     """Push one checkpoint, or show what would be pushed."""
     settings: PushSettings = check(PushSettings, config)
-    from train.hub.push import push_checkpoint  # heavy: after the configuration is known to be right
+    from train.hub.push import push_checkpoint  # heavy: after the configuration is checked
 
     push_checkpoint(settings)
 

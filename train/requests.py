@@ -1,4 +1,4 @@
-"""What is to be embedded, as objectives and benchmarks state it."""
+"""Requests for embeddings, as objectives and benchmarks state them."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -14,10 +14,10 @@ class Request:
     Attributes:
         text: the bare text, without any prompt.
         span: character offsets [start, end) in `text`; needed for the pooling `span`.
-        role: what the text is in retrieval: picks the model family's prompt.
+        role: of the text in retrieval; picks the model family's prompt.
         instruction: an instruction to put before a query.
-        pooling: `sentence` = the checkpoint's own pooling over the whole input; `span` = the mean of
-            the last layer's tokens that overlap the span (late chunking).
+        pooling: `sentence` = the checkpoint's pooling over the whole input; `span` = the mean of the last
+            layer's tokens that overlap the span (late chunking).
     """
 
     text: str

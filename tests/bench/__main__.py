@@ -114,7 +114,7 @@ def _compare(cases: Sequence[Case], pairs: int, output: Path) -> int:
                 "copies": case.copies,
                 "work": asdict(work),
                 "figures": figures,
-                "runs": {way: [asdict(run) for run in of_way] for way, of_way in runs.items()},
+                "runs": {way: [asdict(run) for run in way_runs] for way, way_runs in runs.items()},
             }
         )
         # After each case: growth takes long, and what is there should not be lost.

@@ -107,6 +107,6 @@ def run(workload: Workload) -> Measured:
 def _dataset(tuples: list[Texts]) -> Dataset:
     """Columns anchor, positive and a negative each."""
     columns = [[t.query for t in tuples], [t.positive for t in tuples]]
-    columns += [list(of_all) for of_all in zip(*(t.negatives for t in tuples), strict=True)]
+    columns += [list(column) for column in zip(*(t.negatives for t in tuples), strict=True)]
     names = ["anchor", "positive", *(f"negative_{i + 1}" for i in range(len(columns) - 2))]
     return Dataset.from_dict(dict(zip(names, columns, strict=True)))

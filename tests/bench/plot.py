@@ -25,13 +25,15 @@ def plot(results: Sequence[dict[str, Any]], path: Path) -> None:
     shown = [
         (key, title, cases)
         for key, title in panels
-        if (cases := [r for r in results if any(key in of_way for of_way in r["figures"].values())])
+        if (cases := [r for r in results if any(key in way_figures for way_figures in r["figures"].values())])
     ]
     figure, axes = plt.subplots(
         len(shown), 1, figsize=(8, 4 * len(shown)), constrained_layout=True, squeeze=False
     )
     for (key, title, cases), axis in zip(shown, axes[:, 0], strict=True):
-        ways = list(dict.fromkeys(w for r in cases for w, of_way in r["figures"].items() if key in of_way))
+        ways = list(
+            dict.fromkeys(w for r in cases for w, way_figures in r["figures"].items() if key in way_figures)
+        )
         width = 0.8 / len(ways)
         for number, way in enumerate(ways):
             values = [r["figures"].get(way, {}).get(key, 0.0) for r in cases]

@@ -84,19 +84,19 @@ def summary(work: Work, runs: dict[str, list[Run]]) -> dict[str, dict[str, Any]]
     `runs[way][i]` of all ways ran one after the other. What a way did not do is missing.
     """
     result: dict[str, dict[str, Any]] = {}
-    for way, of_way in runs.items():
-        figures: dict[str, Any] = {"peak_mib": median(r.peak_memory for r in of_way)}
-        memory = [r.measured.train_memory for r in of_way if r.measured.train_memory is not None]
+    for way, way_runs in runs.items():
+        figures: dict[str, Any] = {"peak_mib": median(r.peak_memory for r in way_runs)}
+        memory = [r.measured.train_memory for r in way_runs if r.measured.train_memory is not None]
         if memory:
             figures["train_peak_mib"] = median(memory)
         for part, operations in (("train", work.train_operations), ("score", work.score_operations)):
-            times = [_time(r, part) for r in of_way]
+            times = [_time(r, part) for r in way_runs]
             if None in times:
                 continue
             known = [t for t in times if t is not None]
             figures[f"{part}_wall_s"] = median(t.wall for t in known)
             figures[f"{part}_cpu_s"] = median(t.cpu for t in known)
-            rates = [getattr(r, f"{part}_rate") for r in of_way]
+            rates = [getattr(r, f"{part}_rate") for r in way_runs]
             figures[f"{part}_of_matmul_rate"] = median(
                 operations / t.cpu / rate for t, rate in zip(known, rates, strict=True)
             )
@@ -131,20 +131,20 @@ _COLUMNS = {
 
 def table(figures: dict[str, dict[str, Any]]) -> str:
     """A line a way, then how many times as long the others took."""
-    shown = [key for key in _COLUMNS if any(key in of_way for of_way in figures.values())]
+    shown = [key for key in _COLUMNS if any(key in way_figures for way_figures in figures.values())]
     lines = [
         f"{'medians':<22}" + "".join(f"{_COLUMNS[key][0]:>13}" for key in shown),
         f"{'':<22}" + "".join(f"{_COLUMNS[key][1]:>13}" for key in shown),
     ]
-    for way, of_way in figures.items():
-        cells = [_COLUMNS[key][2].format(of_way[key]) if key in of_way else "" for key in shown]
+    for way, way_figures in figures.items():
+        cells = [_COLUMNS[key][2].format(way_figures[key]) if key in way_figures else "" for key in shown]
         lines.append(f"{way:<22}" + "".join(f"{cell:>13}" for cell in cells))
-    for way, of_way in figures.items():
+    for way, way_figures in figures.items():
         ratios = [
-            f"{name} {_spread(of_way[f'{part}_times_ours_{unit}'])} {unit}"
+            f"{name} {_spread(way_figures[f'{part}_times_ours_{unit}'])} {unit}"
             for part, name in (("train", "training"), ("score", "scorecard"))
             for unit in ("cpu", "wall")
-            if way != "ours" and f"{part}_times_ours_{unit}" in of_way
+            if way != "ours" and f"{part}_times_ours_{unit}" in way_figures
         ]
         if ratios:
             lines.append(f"ours is faster than {way}: " + "; ".join(ratios))

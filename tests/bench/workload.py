@@ -113,7 +113,7 @@ def batches(settings: TrainSettings) -> list[list[Texts]]:
     tuples = read_released(released_file(root, "train"), split)
     sentence_of = {r.id: r.sentence for r in (*split.documents, *split.queries)}
     objective = build_objective(settings)
-    steps = itertools.chain.from_iterable(objective.plan(epoch, 1) for epoch in itertools.count())
+    steps = itertools.chain.from_iterable(objective.epoch_steps(epoch, 1) for epoch in itertools.count())
     return [
         [
             Texts(

@@ -32,16 +32,16 @@ def test_masks_follow_the_rules_pair_by_pair(in_batch: str, false_negatives: str
     num_false = 0
     for i in range(8):
         for j in range(40):
-            own = batch["owner"][j] == i
+            is_owned = batch["owner"][j] == i
             drawn_positive = bool(batch["is_positive"][j])
             itself = batch["anchor_ids"][i] == batch["candidate_ids"][j]
             idiom = batch["anchor_labels"][i, 0] == batch["candidate_labels"][j, 0]
             meaning = batch["anchor_labels"][i, 1] == batch["candidate_labels"][j, 1]
-            positive = own and drawn_positive
+            positive = is_owned and drawn_positive
             negative = (
-                (own and not drawn_positive)
-                or (not own and in_batch == "all")
-                or (not own and in_batch == "positives" and drawn_positive)
+                (is_owned and not drawn_positive)
+                or (not is_owned and in_batch == "all")
+                or (not is_owned and in_batch == "positives" and drawn_positive)
             )
             if itself:
                 positive = negative = False

@@ -168,8 +168,8 @@ def test_released_form_is_cross_entropy() -> None:
 
     cosine = torch.nn.functional.cosine_similarity
     in_batch = cosine(anchors[:, None], positives[None], dim=-1)  # (4, 4)
-    own = cosine(anchors[:, None], negatives, dim=-1)  # (4, 5)
-    logits = torch.cat([in_batch, own], 1) / 0.05
+    to_negatives = cosine(anchors[:, None], negatives, dim=-1)  # (4, 5)
+    logits = torch.cat([in_batch, to_negatives], 1) / 0.05
     expected = torch.nn.functional.cross_entropy(logits, torch.arange(4))
     torch.testing.assert_close(loss, expected)
 

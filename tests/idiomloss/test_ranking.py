@@ -110,8 +110,8 @@ def test_without_its_hinge_one_candidate_pays_for_another() -> None:
         (gradient,) = torch.autograd.grad(loss, scores)
         assert gradient.tolist() == [[-1.0, 0.25, 0.25, 0.25, 0.25]]
     scores, ranks = random_case(seed=8)
-    own = Top1HingeLoss(0.7, bounded=False)
-    assert torch.autograd.gradcheck(lambda s: own(s, ranks), (scores.requires_grad_(),))
+    unbounded_loss = Top1HingeLoss(0.7, bounded=False)
+    assert torch.autograd.gradcheck(lambda s: unbounded_loss(s, ranks), (scores.requires_grad_(),))
 
 
 def test_by_hand() -> None:

@@ -46,16 +46,16 @@ class Table(nn.Module):
 
 
 def columns(*texts: list[int]) -> list[dict[str, Tensor]]:
-    return [{"input_ids": torch.tensor(of_column)} for of_column in texts]
+    return [{"input_ids": torch.tensor(column)} for column in texts]
 
 
 def check_equal(ours: Tensor, plain: Tensor, model: Table) -> None:
     """Value, and gradient by every text."""
     torch.testing.assert_close(ours, plain)
-    (of_plain,) = torch.autograd.grad(plain, model.weight)
-    (of_ours,) = torch.autograd.grad(ours, model.weight)
-    assert of_ours.abs().sum() > 0
-    torch.testing.assert_close(of_ours, of_plain)
+    (plain_gradient,) = torch.autograd.grad(plain, model.weight)
+    (our_gradient,) = torch.autograd.grad(ours, model.weight)
+    assert our_gradient.abs().sum() > 0
+    torch.testing.assert_close(our_gradient, plain_gradient)
 
 
 LABELS = torch.tensor([[0, 0], [0, 0], [0, 1], [2, 1]])
@@ -228,8 +228,8 @@ def test_processes_take_turns_with_whole_groups(rows: Rows, world_size: int) -> 
     for one in ranks:
         one.set_epoch(3)
     batches: list[list[list[int]]] = [list(one.batch_sampler) for one in ranks]
-    assert {len(of_rank) for of_rank in batches} == {len(ranks[0])}
-    assert all(whole(rows, batch) for of_rank in batches for batch in of_rank)
+    assert {len(rank_batches) for rank_batches in batches} == {len(ranks[0])}
+    assert all(whole(rows, batch) for rank_batches in batches for batch in rank_batches)
     alone = GroupBatchSampler(rows, 13)
     alone.set_epoch(3)  # every rank must have got the epoch
     in_turn = [batch for turn in zip(*batches, strict=True) for batch in turn]

@@ -33,8 +33,8 @@ class BenchmarkResult:
 
     Attributes:
         scores: flat key → number.
-        per_query: one record a query (or item) and mode, for who wants to look closer.
-        predictions: file name → text, in the form in which a task takes them.
+        per_query: one record for each query (or item) and mode.
+        predictions: file name → text, in the task's submission format.
         plots: name → what to draw.
         notes: how to read the scores, a sentence each.
     """
@@ -56,7 +56,7 @@ class Benchmark(Protocol):
 
     @property
     def requests(self) -> Sequence[Request]:
-        """Everything that it needs embedded."""
+        """Every text that it needs embedded."""
         ...
 
     @property

@@ -1,6 +1,6 @@
 """Metrics of a full order of a few candidates, from a matrix of scores and the gold ranks.
 
-Of equal scores the candidate that comes first ranks first, see :func:`train.benchmarks.retrieval.rank`.
+Among equal scores the first candidate ranks first, see :func:`train.benchmarks.retrieval.rank`.
 """
 
 import torch

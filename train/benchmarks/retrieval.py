@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-_PAIRS_AT_ONCE = 16_000_000  # similarities in memory, 64 MB in float32
+_MAX_SIMILARITIES = 16_000_000  # in memory: 64 MB in float32
 
 
 def rank(similarity: Tensor, depth: int | None = None) -> Tensor:
@@ -13,7 +13,7 @@ def rank(similarity: Tensor, depth: int | None = None) -> Tensor:
 
     Args:
         similarity: (Q, N).
-        depth: only the first so many.
+        depth: keep only the first so many.
 
     Returns:
         int (Q, min(depth, N)). Of equal similarities the document that comes first in the corpus ranks
@@ -36,19 +36,17 @@ def rank(similarity: Tensor, depth: int | None = None) -> Tensor:
 def rank_in_parts(
     similarity: Callable[[slice], Tensor], num_queries: int, num_documents: int, depth: int
 ) -> Tensor:
-    """As :func:`rank`, for a few queries at a time: memory does not grow with queries times documents.
+    """As :func:`rank`, for some queries at a time, so that memory does not grow with their number.
 
     Args:
-        similarity: of some queries with all documents, (some, N).
+        similarity: slice of queries → their similarities with all documents, (size of the slice, N).
 
     Returns:
         int (Q, min(depth, N)), on the CPU.
     """
-    some = max(_PAIRS_AT_ONCE // max(num_documents, 1), 1)
-    parts = [
-        rank(similarity(slice(start, start + some)), depth).cpu() for start in range(0, num_queries, some)
-    ]
-    return torch.cat(parts)
+    chunk_size = max(_MAX_SIMILARITIES // max(num_documents, 1), 1)  # queries
+    starts = range(0, num_queries, chunk_size)
+    return torch.cat([rank(similarity(slice(start, start + chunk_size)), depth).cpu() for start in starts])
 
 
 def r_precision(hits: Tensor, num_relevant: Tensor) -> Tensor:
@@ -64,19 +62,19 @@ def r_precision(hits: Tensor, num_relevant: Tensor) -> Tensor:
     return recall_at_r(hits, num_relevant, num_relevant.clamp(min=1))
 
 
-def recall_at_r(of_kind: Tensor, num_relevant: Tensor, num_of_kind: Tensor) -> Tensor:
+def recall_at_r(kind_hits: Tensor, num_relevant: Tensor, num_kind: Tensor) -> Tensor:
     """Share of one kind's relevant documents that stand within the first R of all.
 
     Args:
-        of_kind: bool (Q, K) by rank, K at least the greatest R: relevant and of the kind in question.
+        kind_hits: bool (Q, K) by rank, K at least the greatest R: relevant and of that kind.
         num_relevant: int (Q,), R: relevant documents of all kinds.
-        num_of_kind: int (Q,), those of the kind.
+        num_kind: int (Q,), relevant documents of that kind.
 
     Returns:
         (Q,), float64; NaN for a query without relevant documents of that kind.
     """
-    within = torch.arange(of_kind.shape[1], device=of_kind.device)[None] < num_relevant[:, None]
-    return (of_kind & within).sum(1).double() / num_of_kind
+    within = torch.arange(kind_hits.shape[1], device=kind_hits.device)[None] < num_relevant[:, None]
+    return (kind_hits & within).sum(1).double() / num_kind
 
 
 def ndcg(hits: Tensor, num_relevant: Tensor, k: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""The command line as people type it, and as Hydra takes it."""
+"""From the command line that people type to the one that Hydra takes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rewrite_arguments(arguments: Sequence[str], models: Sequence[str]) -> list[s
     """The command line as Hydra takes it.
 
     `model=<folder or Hub id>` becomes `model=pretrained model.path='...'` (Hydra refuses the slash);
-    `resume=` gets the folder it means.
+    `resume=` gets the folder of the run.
 
     Raises:
         UserError: for `run_dir=` or `resume=` in a sweep, whose runs would share the folder; for
@@ -31,69 +31,94 @@ def rewrite_arguments(arguments: Sequence[str], models: Sequence[str]) -> list[s
             for `+sweep=` without `-m`.
     """
     refuse_arguments(arguments)
-    sweep = any(a in ("-m", "--multirun") for a in arguments)
-    named = next((a for a in arguments if a.startswith("+sweep=")), None)
-    if named is not None and not sweep:
-        raise UserError(f"{named} is a search, which makes several runs: python -m train -m {named} …")
-    rewritten = []
-    folder = find_run(arguments)
-    if folder is not None:
-        rewritten.append(f"resume={quoted(folder)}")
+    is_sweep = _is_sweep(arguments)
+    if is_sweep:
+        _check_sweep(arguments)
+    elif search := next((a for a in arguments if a.startswith("+sweep=")), None):
+        raise UserError(f"{search} is a search, which makes several runs: python -m train -m {search} …")
+    resumed = find_run(arguments)
+    rewritten = [] if resumed is None else [f"resume={quoted(resumed)}"]
     for argument in arguments:
         key, _, value = argument.partition("=")
-        if sweep and key in ("run_dir", "resume"):
+        if key == "run_dir" and resumed is None and not rank_of_launch():
+            _check_new_folder(value)
+        if key == "model":
+            rewritten += _rewritten_model(value, models, is_sweep)
+        elif key != "resume":
+            rewritten.append(argument if is_sweep else _quoted_path(argument))
+    return rewritten
+
+
+def _is_sweep(arguments: Sequence[str]) -> bool:
+    return any(argument in ("-m", "--multirun") for argument in arguments)
+
+
+def _check_sweep(arguments: Sequence[str]) -> None:
+    """Refuse what several runs cannot share."""
+    for argument in arguments:
+        key, _, value = argument.partition("=")
+        if key in ("run_dir", "resume"):
             raise UserError(
                 f"{key}= names one folder, but -m makes several runs, each in a folder of its own: "
                 "use hydra.sweep.dir=<folder>"
             )
-        if sweep and key == "hub.repo_id" and "," not in value and "${" not in value:
+        if key == "hub.repo_id" and "," not in value and "${" not in value:
             raise UserError(
                 f"hub.repo_id={value} names one repository, but -m makes several runs: put what differs into "
                 "the name, as hub.repo_id='user/name-${seed}'"
             )
-        if key == "resume":
-            continue
-        if key == "run_dir" and folder is None and not rank_of_launch():
-            _check_new_folder(value)
-        plain = value.strip("'\"")
-        parts = plain.split(",") if sweep else [plain]
-        paths = [p for p in parts if p not in models and ("/" in p or (p and is_folder(expanded(p, key))))]
-        if (key in _PATHS or is_place(key)) and not sweep and value not in ("", "null") and value == plain:
-            rewritten.append(f"{key}={quoted(value)}")  # a folder's name may hold what Hydra parses
-        elif key != "model" or not paths:
-            rewritten.append(argument)
-        elif len(paths) < len(parts):
-            raise UserError(
-                f"model={value} mixes config names and folders or Hub ids; sweep over either kind, "
-                "or over model.path= with full names"
-            )
-        else:
-            rewritten += ["model=pretrained", "model.path=" + ",".join(quoted(p) for p in paths)]
-    return rewritten
+
+
+def _rewritten_model(value: str, models: Sequence[str], is_sweep: bool) -> list[str]:
+    """`model=`: a name of `conf/model/` stays; a folder or Hub id becomes the path of a pretrained model."""
+    bare = value.strip("'\"")
+    names = bare.split(",") if is_sweep else [bare]
+    paths = [name for name in names if name not in models and _is_model_path(name)]
+    if not paths:
+        return [f"model={value}"]
+    if len(paths) < len(names):
+        raise UserError(
+            f"model={value} mixes config names and folders or Hub ids; sweep over either kind, "
+            "or over model.path= with full names"
+        )
+    return ["model=pretrained", "model.path=" + ",".join(quoted(path) for path in paths)]
+
+
+def _is_model_path(name: str) -> bool:
+    return "/" in name or (bool(name) and is_folder(expanded(name, "model")))
+
+
+def _quoted_path(argument: str) -> str:
+    """An option that names a path, in quotation marks: a folder's name may hold what Hydra parses."""
+    key, _, value = argument.partition("=")
+    names_path = (key in _PATHS or is_place(key)) and value not in ("", "null")
+    is_bare = value == value.strip("'\"")
+    return f"{key}={quoted(value)}" if names_path and is_bare else argument
 
 
 def follower_arguments() -> list[str]:
-    """Where Hydra keeps its record in processes that are not the main one: nowhere."""
+    """Overrides that keep Hydra from recording anything in processes other than the main one."""
     folder = tempfile.mkdtemp(prefix="idiomtune-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return [
-        *(f"hydra.run.dir='{folder}'", f"hydra.sweep.dir='{folder}'"),
+        f"hydra.run.dir='{folder}'",
+        f"hydra.sweep.dir='{folder}'",
         "hydra/job_logging=follower",
     ]
 
 
 def quoted(value: str) -> str:
-    """As a string of Hydra's override grammar: a backslash escapes in front of a quotation mark alone."""
+    """A string of Hydra's override grammar, where a backslash only escapes before a quotation mark."""
     return "'" + re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), value) + "'"
 
 
 def _check_new_folder(value: str) -> None:
-    """Here already, before Hydra writes its record of this start over that of the first."""
+    """Check a new run's folder early, before Hydra overwrites the record of an earlier start."""
     path = expanded(value.strip("'\""), "run_dir")
     if holds_a_run(path):
         raise UserError(
-            f"the run folder {value} already holds a run: go on with it by resume={value}, or name "
-            "another with run_dir="
+            f"the run folder {value} already holds a run: resume it with resume={value}, or name "
+            "another folder with run_dir="
         )
     started.made_folder = not path.exists()
     try:
@@ -105,7 +130,7 @@ def _check_new_folder(value: str) -> None:
 def is_unnamed_sweep(arguments: Sequence[str]) -> bool:
     asks = ("--cfg", "-c", "--info", "-i", "--help", "-h", "--hydra-help", "--version")
     return (
-        any(a in ("-m", "--multirun") for a in arguments)
+        _is_sweep(arguments)
         and not any(a.startswith("hydra.sweep.dir=") for a in arguments)
         and not any(a.partition("=")[0] in asks for a in arguments)
     )

@@ -1,4 +1,4 @@
-"""The folder of a run, or of a sweep: its name, and what of it is left where nothing comes of the run."""
+"""The folder of a run or a sweep: its name, the record of the start, and its removal if no run starts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run_folder_path(*, _root_: DictConfig) -> str:
 
 
 def run_folder(config: dict[str, Any]) -> RunFolder:
-    """That of the run that starts, or goes on; not yet claimed."""
+    """The folder of the run that is started or resumed, not yet claimed."""
     if config["resume"] is not None:
         started.run = RunFolder(Path(config["resume"]))
         return started.run
@@ -51,7 +51,7 @@ def run_folder(config: dict[str, Any]) -> RunFolder:
 
 
 def record_start(folder: Path) -> None:
-    """Write what Hydra was asked for and what it made of it, as Hydra does by itself."""
+    """Write the overrides and the composed configuration, as Hydra does by itself."""
     overrides = OmegaConf.create(list(HydraConfig.get().overrides.task))
     for name, content in (
         ("config.yaml", started.config),
@@ -62,7 +62,7 @@ def record_start(folder: Path) -> None:
 
 
 def new_sweep_folder() -> Path:
-    """A folder of its own for a sweep that names none, however many start in one second."""
+    """A new folder for a sweep that names none, however many start in one second."""
     above = Path("checkpoints/sweeps")
     try:
         above.mkdir(parents=True, exist_ok=True)
@@ -72,16 +72,16 @@ def new_sweep_folder() -> Path:
                 break
     except OSError as error:
         raise UserError(f"the sweep's folder cannot be made in {above}: {error.strerror}") from None
-    atexit.register(remove_if_empty, folder, of_experiment=True)
+    atexit.register(remove_if_empty, folder, with_parent=True)
     return folder
 
 
 def remove_unused_folder() -> None:
-    """The folder that was made for a run that never started, where nothing is in it."""
+    """Remove the folder that was made for a run that did not start, if it is empty."""
     folder = Path(HydraConfig.get().runtime.output_dir)
     is_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
-    # train.evaluate and resume= have no folder made for them: theirs is the user's.
+    # For train.evaluate and resume= no folder is made: theirs is the user's.
     if folder.resolve() == Path.cwd() or rank_of_launch():
         return
     if is_sweep or started.made_folder or str(folder).endswith(str(_run_folder_of_process)):
-        remove_if_empty(folder, of_experiment=_run_folder_of_process is not None)
+        remove_if_empty(folder, with_parent=_run_folder_of_process is not None)

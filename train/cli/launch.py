@@ -32,7 +32,7 @@ from train.io.files import write_text
 from train.io.text import printable
 from train.sweeps.sweeper import register
 
-_AFTER_THE_FIRST = 5  # seconds that a process waits, so that an error which all of them have is printed once
+_AFTER_THE_FIRST = 5  # seconds that a process waits, so that an error common to all is printed once
 _INTERRUPTED = 130  # exit status, as of a shell command that Ctrl-C ended
 _TRACEBACKS = "HYDRA_FULL_ERROR"
 
@@ -40,20 +40,20 @@ _TRACEBACKS = "HYDRA_FULL_ERROR"
 def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
     """Compose `conf/<config_name>.yaml` with the command line's overrides and run `task` on it.
 
-    The task gets plain, resolved containers. A :class:`UserError`, or one of Hydra's, becomes a message
-    and exit status 2; an interrupt 130; anything unexpected a short message, the traceback in a file,
-    and 1. In a sweep a job that fails says so and the next one starts; the sweep's status is the first
-    failure's. Of several processes of one launch the main one has the run folder, and talks; their sweep
-    ends with the first failure, since it may be one process' alone.
+    The task gets plain, resolved containers. A :class:`UserError` or an error of Hydra's becomes a message
+    and exit status 2, an interrupt status 130, any other error a short message, a traceback in a file, and
+    status 1. In a sweep a failed job is reported and the next one starts; the sweep's status is that of the
+    first failure. With several processes only the main one has the run folder and prints; a sweep then ends
+    with the first failure, which may concern one process only.
     """
     wants_traceback = os.environ.get(_TRACEBACKS) == "1"
-    os.environ[_TRACEBACKS] = "1"  # makes Hydra raise instead of printing a traceback of its own
-    logging.raiseExceptions = False  # a full disk is reported once, not for each line of the log too
+    os.environ[_TRACEBACKS] = "1"  # makes Hydra raise errors instead of printing a traceback
+    logging.raiseExceptions = False  # a full disk is reported once, not again for each log line
     _register()
 
     def run(config: DictConfig) -> Any:
-        _register()  # again, where a launcher runs the job in a process of its own
-        remember(config)  # by a function: a launcher may have sent this one a copy of what it knew
+        _register()  # again, if a launcher runs the job in another process
+        remember(config)  # a function, since a launcher may have sent a copy of `started`
         is_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
         try:
             resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
@@ -72,10 +72,10 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
             if not isinstance(error, UserError):
                 raise
             if is_sweep:
-                said = f"error: job {HydraConfig.get().job.num}: {error}"
-                print(printable(said), file=sys.stderr, flush=True)
+                message = f"error: job {HydraConfig.get().job.num}: {error}"
+                print(printable(message), file=sys.stderr, flush=True)
                 raise
-            failures.append(error)  # raised below: Hydra would add words of its own
+            failures.append(error)  # raised below: Hydra would add to the message
             return None
 
     failures: list[UserError] = []
@@ -104,43 +104,43 @@ def _register() -> None:
 
 
 def _end(error: Exception) -> NoReturn:
-    """Say what was wrong, and exit."""
+    """Report an error, and exit."""
     if isinstance(error, UserError):
         _exit(str(error), 2)
     if isinstance(error, HydraException | OmegaConfBaseException):
         _exit(explained(error), 2)
     if has_peers() and is_lost_peer(error):
         _exit("another process of this launch ended; see its message", 2)
-    if error is not started.unexpected:  # Hydra was at work
+    if error is not started.unexpected:  # raised by Hydra
         if isinstance(error, OSError) and error.filename is not None:
             _exit(f"the folder of the run cannot be written: {error}", 2)
-        if started.config is None:  # a slip that Hydra does not expect, as `=3`
+        if started.config is None:  # a mistake that Hydra does not expect, such as `=3`
             _exit(f"the command line could not be understood ({' '.join(sys.argv[1:])}): {error}", 2)
     _exit(_unexpected(error), 1)
 
 
 def experiment_name() -> str:
-    """The `+experiment=` of the run that is going on, or `default`."""
+    """The `+experiment=` of the current run, or `default`."""
     return str(HydraConfig.get().runtime.choices.get("experiment", "default"))
 
 
 def overrides() -> list[str]:
-    """The command line's overrides of the run that is going on."""
+    """The command line's overrides of the current run."""
     return list(HydraConfig.get().overrides.task)
 
 
 def search() -> tuple[dict[str, Any], Path] | None:
-    """Options and folder of the search that the run going on is a trial of; None outside of a search."""
-    own = HydraConfig.get()
-    if own.sweeper.get("trial") is None:
+    """Options and folder of the search that the current run is a trial of; None outside a search."""
+    hydra_config = HydraConfig.get()
+    if hydra_config.sweeper.get("trial") is None:
         return None
-    options = OmegaConf.to_container(own.sweeper, resolve=True)
+    options = OmegaConf.to_container(hydra_config.sweeper, resolve=True)
     assert isinstance(options, dict)
-    return {str(key): value for key, value in options.items()}, Path(str(own.sweep.dir))
+    return {str(key): value for key, value in options.items()}, Path(str(hydra_config.sweep.dir))
 
 
 def _unexpected(error: Exception) -> str:
-    """What went wrong, and where its traceback is."""
+    """The message for an unexpected error, with the file of its traceback."""
     import traceback
 
     text = "".join(traceback.format_exception(error))
@@ -148,7 +148,7 @@ def _unexpected(error: Exception) -> str:
 
 
 def _keep(text: str) -> Path:
-    """In the run's folder where there is one, else in a temporary file."""
+    """Write to the run's folder if there is one, else to a temporary file."""
     try:
         if started.run is not None and (started.run.path / "run.json").is_file():
             path = started.run.path / "error.log"
@@ -165,7 +165,7 @@ def _keep(text: str) -> Path:
 def _exit(message: str, status: int) -> NoReturn:
     who = ""
     if has_peers():
-        if rank_of_launch() and status == _INTERRUPTED:  # the main process says it, and has more to write
+        if rank_of_launch() and status == _INTERRUPTED:  # the main process reports it, and still has to save
             time.sleep(_AFTER_THE_FIRST)
             os._exit(status)
         who = f"process {rank_of_launch()}: "
@@ -174,5 +174,5 @@ def _exit(message: str, status: int) -> NoReturn:
     label = "" if status == _INTERRUPTED else "error: "
     print(printable(f"{label}{who}{message}"), file=sys.stderr, flush=True)
     if has_peers():
-        os._exit(status)  # without waiting for processes that wait for this one
+        os._exit(status)  # the others may be waiting for this process
     sys.exit(status)

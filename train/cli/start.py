@@ -1,4 +1,4 @@
-"""What is known of this start of the program."""
+"""The state of this start of the program."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from train.runs.folder import RunFolder
 
 @dataclass
 class Start:
-    """What is known of this start, also once Hydra has forgotten it.
+    """The state of this start, also after Hydra has cleared its own.
 
     Attributes:
         config: the configuration, once it is composed.
-        unexpected: an error of the task that is no user's slip.
-        made_folder: `run_dir=` named a folder that was not there.
-        run: the folder of the run.
+        unexpected: an error of the task that the user cannot fix.
+        made_folder: the folder in `run_dir=` did not exist before.
+        run: the run folder.
     """
 
     config: DictConfig | None = None
@@ -30,5 +30,5 @@ started = Start()
 
 
 def remember(config: DictConfig) -> None:
-    """The configuration of the run that starts, in whatever process a launcher runs it."""
+    """Keep the configuration of the run that starts, in the process that runs it."""
     started.config = config

@@ -1,6 +1,6 @@
 """The configuration, checked: types, ranges, and what must fit together. Imports nothing heavy.
 
-Default values and what each option means stand in `conf/`, nowhere else; here is what is allowed.
+Defaults and the meaning of options are in `conf/` and nowhere else; here is what is allowed.
 """
 
 from train.config.common import Common

@@ -16,7 +16,7 @@ from train.declarations.registry import benchmark_types
 def _sections(value: Any) -> Any:
     """Each section as the class that its benchmark declares.
 
-    An experiment may set options of a benchmark that is left out; only a chosen one has its name.
+    An experiment may set options of a benchmark that is not chosen; such a section has no name.
     """
     if not isinstance(value, dict):
         return value
@@ -38,12 +38,12 @@ def _sections(value: Any) -> Any:
         raise ValidationError.from_exception_data("benchmark", problems)
     if not checked:
         raise ValueError(f"choose one or more: benchmark=[{', '.join(known)}]")
-    # In the order of the declarations, however they were named.
+    # In the order of the declarations.
     return {name: checked[name] for name in known if name in checked}
 
 
 def located(error: ValidationError, *place: str) -> list[InitErrorDetails]:
-    """The problems of a section, placed in the whole."""
+    """The problems of a section, at their place in the configuration."""
     return [
         InitErrorDetails(
             type=e["type"] if e["type"] != "value_error" else PydanticCustomError("told", "{told}", _told(e)),
@@ -64,16 +64,16 @@ class BenchmarkSettings(RootModel[Annotated[dict[str, BenchmarkOptions], BeforeV
 
     @property
     def sections(self) -> dict[str, BenchmarkOptions]:
-        """Name → options of those that were chosen."""
+        """Name → options of the chosen benchmarks."""
         return self.root
 
     @property
     def names(self) -> list[str]:
-        """Of those that were chosen."""
+        """The names of the chosen benchmarks."""
         return list(self.root)
 
     def splits(self, name: str, wanted: Sequence[str]) -> list[str]:
-        """Of the splits `wanted` those that this benchmark has, else its own; [] for one that is left out."""
+        """Those of the splits `wanted` that this benchmark has, else its options'; [] if it is not chosen."""
         section = self.root.get(name)
         if section is None:
             return []

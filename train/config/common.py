@@ -33,7 +33,7 @@ class Common(Section):
     @model_validator(mode="before")
     @classmethod
     def _extensions_come_first(cls, value: Any) -> Any:
-        """What they declare can be named in all other sections."""
+        """So that all other sections can name what they declare."""
         modules = value.get("extensions", []) if isinstance(value, dict) else []
         if isinstance(modules, list) and all(isinstance(module, str) for module in modules):
             load_extensions(modules)
@@ -56,9 +56,9 @@ class Common(Section):
 
     @property
     def scored_folds(self) -> list[str]:
-        """Those of the splits to score that are a fold's."""
-        both = (("idiolink", CV_SPLIT), ("admire", ADMIRE_CV_SPLIT))
-        return [split for name, split in both if split in self.splits(name)]
+        """The splits to score that belong to a fold."""
+        fold_splits = (("idiolink", CV_SPLIT), ("admire", ADMIRE_CV_SPLIT))
+        return [split for name, split in fold_splits if split in self.splits(name)]
 
     def check_named(self, option: str, benchmarks: Sequence[str] | None) -> None:
         """Raises ValueError for a name that `benchmark=[...]` leaves out."""
@@ -69,14 +69,14 @@ class Common(Section):
                 )
 
     def splits(self, benchmark: str) -> list[str]:
-        """The splits that a benchmark is scored on: those of `split=` that it has, else its own."""
+        """The splits that a benchmark is scored on: those of `split=` that it has, else its options'."""
         return self.benchmark.splits(benchmark, self.split or [])
 
     def score_keys(self, benchmarks: Sequence[str] | None) -> list[str]:
         """Every score key that these settings can give."""
         return [
             key
-            for name, own in self.benchmark.sections.items()
+            for name, options in self.benchmark.sections.items()
             if benchmarks is None or name in benchmarks
-            for key in own.score_keys(self.splits(name))
+            for key in options.score_keys(self.splits(name))
         ]

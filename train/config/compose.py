@@ -1,4 +1,4 @@
-"""`conf/` composed with overrides, by Hydra, and what its errors mean."""
+"""Composing `conf/` with overrides by Hydra, and explaining its errors."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ CONF = Path(__file__).resolve().parents[2] / "conf"
 
 
 def compose_config(config_name: str, *overrides: str) -> dict[str, Any]:
-    """`conf/<config_name>.yaml` with overrides, for use from Python, where no program was started.
+    """`conf/<config_name>.yaml` with overrides, for use from Python.
 
     Raises:
-        UserError: if an override is none.
+        UserError: if an override is wrong.
     """
     register_resolvers()
     try:
@@ -35,12 +35,12 @@ def compose_config(config_name: str, *overrides: str) -> dict[str, Any]:
 
 
 def config_names(group: str) -> list[str]:
-    """The choices of a config group that come with the project."""
+    """The choices in a config group of the project."""
     return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
 def register_resolvers() -> None:
-    """The interpolations that `conf/` uses beside Hydra's own."""
+    """Register the interpolations that `conf/` uses in addition to Hydra's."""
     resolvers: dict[str, Callable[..., Any]] = {
         "experiments": lambda: " | ".join(config_names("experiment")),
         "searches": lambda: " | ".join(config_names("sweep")),
@@ -52,36 +52,40 @@ def register_resolvers() -> None:
 
 
 def _models() -> str:
-    """The models by name, for the help texts, in lines below one another."""
+    """The names of the models, wrapped for the help texts."""
     names = " | ".join(name for name in config_names("model") if name != "pretrained")
     return textwrap.fill(names, width=105, subsequent_indent=" " * 17, break_on_hyphens=False)
 
 
 def explained(error: Exception) -> str:
-    """What an option or a choice that is not there may have been meant to be; else Hydra's own message and
+    """An error of Hydra's as a message for people.
+
+    For an unknown option or choice it names the likely intended one; for others it has Hydra's message and
     its cause, without advice that does not apply here.
     """
-    met = error.__cause__
-    if isinstance(met, ConfigAttributeError | ConfigKeyError) and isinstance(met.parent_node, DictConfig):
-        section, _, name = str(met.full_key).rpartition(".")
-        return _unknown("option", section, name, [str(key) for key in met.parent_node if key != "hydra"])
+    cause = error.__cause__
+    if isinstance(cause, ConfigAttributeError | ConfigKeyError) and isinstance(cause.parent_node, DictConfig):
+        section, _, name = str(cause.full_key).rpartition(".")
+        return _unknown("option", section, name, [str(key) for key in cause.parent_node if key != "hydra"])
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
         if names := config_names(group):
             return _unknown("choice", group, name, names)
-    cause = f"\n{error.__cause__}" if isinstance(error.__cause__, OmegaConfBaseException) else ""
-    text = f"{error}{cause}".partition("Config search path:")[0]
-    # Options have no default to append to, but experiments and debug do come with a plus.
+    reason = f"\n{cause}" if isinstance(cause, OmegaConfBaseException) else ""
+    text = f"{error}{reason}".partition("Config search path:")[0]
+    # Its advice about `+` is wrong for options, and only right for experiments and debug.
     kept = [line for line in text.splitlines() if not line.startswith("To append to your config")]
     return "\n".join(kept).strip()
 
 
 def _unknown(kind: str, place: str, name: str, known: Sequence[str]) -> str:
-    """That there is no such option of a section, or no such choice of a group, and what there is."""
+    """The message for an unknown option of a section or choice of a group, with the known ones."""
     if kind == "option":
-        told, sign, there = f"{place}.{name}".lstrip("."), ".", place or "the configuration"
+        given, sign, there = f"{place}.{name}".lstrip("."), ".", place or "the configuration"
     else:
-        told, sign, there = f"{place}={name}", "=", place
+        given, sign, there = f"{place}={name}", "=", place
     near = difflib.get_close_matches(name, known, n=1)
     guess = f" Did you mean {place}{sign if place else ''}{near[0]}?" if near else ""
-    return f"{told}: there is no such {kind}.{guess}" + (f"\n{there} has {', '.join(known)}" if known else "")
+    return f"{given}: there is no such {kind}.{guess}" + (
+        f"\n{there} has {', '.join(known)}" if known else ""
+    )

@@ -1,4 +1,4 @@
-"""Tokens and passwords are never options: what is given on the command line is recorded with the run."""
+"""Tokens and passwords are never options, because options are recorded with the run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _KEY = re.compile(r"(^|[._])(token|password|passwd|secret|api_?key|credentials?)
 _VARIABLE = re.compile(r"(TOKEN|PASSWORD|PASSWD|SECRET|API_?KEY|CREDENTIALS?)$", re.IGNORECASE)
 _VALUE = re.compile(r"hf_[A-Za-z0-9]{20,}|://[^/\s:@]*:[^/\s@]+@")  # a Hub token; a password in an address
 _READS_VARIABLE = re.compile(r"\$\{oc\.env:\s*'?(\w+)")
-_MIN_SECRET = 8  # characters: a shorter value of a variable may stand in an option by chance
+_MIN_SECRET = 8  # characters: a shorter value may occur in an option by chance
 _INSTEAD = (
     "options are recorded with the run and shown. Put a token into the environment variable HF_TOKEN or "
     "WANDB_API_KEY, or log in once with `hf auth login` or `wandb login`"
@@ -21,10 +21,10 @@ _INSTEAD = (
 
 
 def refuse_arguments(arguments: Sequence[str]) -> None:
-    """Before anything is recorded of the command line.
+    """Refuse secrets on the command line, before anything of it is recorded.
 
     Raises:
-        UserError: for an argument that is or names a secret, without showing it, or that is no text.
+        UserError: for an argument that holds or names a secret (which is not shown), or that is not text.
     """
     for argument in arguments:
         key, _, value = argument.partition("=")
@@ -33,7 +33,7 @@ def refuse_arguments(arguments: Sequence[str]) -> None:
             raise UserError(f"{argument!a}: is not UTF-8 text, so it cannot be recorded with the run")
         if key.startswith("hydra.job.env_set"):
             raise UserError(
-                f"{key}= is not for this program, because {_INSTEAD}; other variables are the shell's to set"
+                f"{key}= is not supported here, because {_INSTEAD}; set other variables in the shell"
             )
         named = _READS_VARIABLE.search(value)
         if "=" in argument and (_KEY.search(key) or _is_secret(value)):
@@ -43,7 +43,7 @@ def refuse_arguments(arguments: Sequence[str]) -> None:
 
 
 def refuse_values(config: dict[str, Any]) -> None:
-    """The same of a whole configuration, which files of the user's own may be part of.
+    """Refuse secrets in a whole configuration, which may contain the user's files.
 
     Raises:
         UserError: naming the option.
@@ -54,7 +54,7 @@ def refuse_values(config: dict[str, Any]) -> None:
 
 
 def _is_secret(value: str) -> bool:
-    """Whether it looks like one, or is what a variable of the environment keeps secret."""
+    """Whether a value looks like a secret, or contains that of an environment variable."""
     kept = (v for name, v in os.environ.items() if _VARIABLE.search(name) and len(v) >= _MIN_SECRET)
     return _VALUE.search(value) is not None or any(secret in value for secret in kept)
 

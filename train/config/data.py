@@ -11,7 +11,7 @@ from train.declarations.registry import dataset_types
 
 
 class DataSettings(Section):
-    """What is not declared here is where a data set lies, see :meth:`place`."""
+    """Options that are not declared here name where a data set lies, see :meth:`place`."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -44,7 +44,7 @@ class DataSettings(Section):
         return self
 
     def place(self, dataset: str) -> str | None:
-        """What names where a data set lies; None where nothing does."""
+        """The folder or file that the user named for a data set; None if there is none."""
         option = dataset_types()[dataset].setting.partition(".")[2]
         named: str | None = (self.model_extra or {}).get(option)
         return named

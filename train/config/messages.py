@@ -1,4 +1,4 @@
-"""A composed configuration as settings, or what is wrong with it in words."""
+"""Checking a composed configuration, with messages for people."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def check(kind: type[Section], config: dict[str, Any], *, section: str = "") -> 
     """The composed configuration as settings.
 
     Args:
-        section: where it stands, if it is not the whole.
+        section: its place, if it is only a part.
 
     Raises:
         UserError: naming each option that is wrong, what it got, and what it takes.
@@ -22,7 +22,7 @@ def check(kind: type[Section], config: dict[str, Any], *, section: str = "") -> 
     try:
         return kind.model_validate(config)
     except ValidationError as error:
-        found: dict[str, list[str]] = {}  # option → what each branch of its type says
+        found: dict[str, list[str]] = {}  # option → the messages of its type's branches
         for e in error.errors():
             path = _option(e["loc"], config)
             option = ".".join([section, *path] if section else path)
@@ -51,7 +51,7 @@ def check(kind: type[Section], config: dict[str, Any], *, section: str = "") -> 
 
 
 def _of_branches(texts: list[str]) -> list[str]:
-    """What an option of several types must be, in one sentence where each says no more than that."""
+    """The messages of an option with several types, as one if they differ only in what it must be."""
     parts = [text.rpartition(", got ") for text in texts]
     if len({got for _, _, got in parts}) > 1 or not all(what.startswith("must be ") for what, _, _ in parts):
         return texts
@@ -60,9 +60,7 @@ def _of_branches(texts: list[str]) -> list[str]:
 
 
 def _option(place: tuple[int | str, ...], config: dict[str, Any]) -> list[str]:
-    """The option's name, part by part, without what of the place is pydantic's: branches of a union, such as
-    `list[str]`.
-    """
+    """The parts of an option's name, without those that pydantic adds (branches of a union: `list[str]`)."""
     names: list[str] = []
     value: Any = config
     for part in place:

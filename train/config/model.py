@@ -21,16 +21,16 @@ InstructionPrompt = Annotated[str, AfterValidator(_is_a_template)]
 
 
 class ModelFacts(Section):
-    """What is known of a model that comes as a config; nothing here changes what is computed.
+    """Facts about a model in `conf/model/`; they do not change what is computed.
 
     Attributes:
-        licence: as its page has it; None where none was found.
-        parameters: how many, as `109M`.
-        pooling: the checkpoint's own, in words.
-        max_tokens: the checkpoint's own.
-        remote_code: Python code that comes with the checkpoint is `needed` to load it as it is meant, or
-            `offered` beside the library's own class.
-        papers: whose tables have it.
+        licence: from its page; None if there is none.
+        parameters: their number, such as `109M`.
+        pooling: the checkpoint's, in words.
+        max_tokens: the checkpoint's limit.
+        remote_code: whether Python code that comes with the checkpoint is `needed` to load it properly, or
+            `offered` as an alternative to the library's class.
+        papers: those whose tables include it.
     """
 
     licence: Text | None = None

@@ -1,4 +1,4 @@
-"""Settings of a push to the Hugging Face Hub: of `train.push`, and the section `hub` of a training run."""
+"""Settings of a push to the Hugging Face Hub: those of `train.push`, and a training's section `hub`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from train.declarations.options import Section
 
 
 class _Target(Section):
-    """Where to, as what, and what is allowed."""
+    """Visibility, licence, and what is allowed."""
 
     private: bool
     license: str | None

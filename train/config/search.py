@@ -13,7 +13,7 @@ Direction = Literal["maximize", "minimize"]
 
 
 def _as_text(value: Any) -> Any:
-    """A plain value of a parameter (`true`, 3) as it would stand on the command line."""
+    """A parameter's plain value (`true`, 3) as on the command line."""
     return (
         {k: v if isinstance(v, str) else str(v) for k, v in value.items()}
         if isinstance(value, dict)
@@ -44,7 +44,7 @@ class SearchSettings(Section):
 
     @property
     def known_directions(self) -> list[Direction]:
-        """One an objective."""
+        """One for each objective."""
         if self.directions is not None:
             return self.directions
         return ["minimize" if smaller_is_better(key) else "maximize" for key in self.objectives or [""]]

@@ -72,8 +72,8 @@ class RetainSettings(Section):
         if self.lora.rank is not None and self.interpolation != 1.0:
             raise ValueError(
                 f"lora.rank={self.lora.rank} and interpolation={self.interpolation} exclude each other: the "
-                "adapters in best/ would not be those of its model; how much adapters may change is "
-                "lora.rank's and lora.alpha's to say"
+                "adapters in best/ would not be those of its model; limit what adapters change by lora.rank "
+                "and lora.alpha"
             )
         return self
 

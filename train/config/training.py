@@ -29,7 +29,7 @@ class TrainSettings(Common):
     resume: Text | None
 
     def score_keys(self, benchmarks: Sequence[str] | None) -> list[str]:
-        """Every score key that these settings can give, those of what is trained beside the encoder too."""
+        """Every score key that these settings can give, including those of an objective's modules."""
 
         def splits(benchmark: str) -> list[str]:
             is_left_out = benchmarks is not None and benchmark not in benchmarks
@@ -55,8 +55,8 @@ class TrainSettings(Common):
     def _sample_is_pushed_knowingly(self) -> Self:
         if self.hub.push is not None and self.data.sample and not self.hub.allow_sample:
             raise ValueError(
-                f"hub.push={self.hub.push} with data=sample publishes a model that was trained to see that "
-                "everything works: if you mean it, add hub.allow_sample=true"
+                f"hub.push={self.hub.push} with data=sample publishes a model that was only trained as a "
+                "test: if you mean it, add hub.allow_sample=true"
             )
         return self
 
@@ -64,8 +64,8 @@ class TrainSettings(Common):
     def _new_tokens_are_trained(self) -> Self:
         if self.retain.lora.rank is not None and self.model.idiom_tokens is not None:
             raise ValueError(
-                "retain.lora.rank and model.idiom_tokens exclude each other: adapters leave the words' "
-                "vectors as they are, so that the new tokens would learn nothing"
+                "retain.lora.rank and model.idiom_tokens exclude each other: adapters leave the "
+                "token embeddings as they are, so that the new tokens would learn nothing"
             )
         return self
 

@@ -1,4 +1,4 @@
-"""Device, precision and processes: chosen here, once, with the reason."""
+"""Device, precision and processes: chosen here, once, and for a stated reason."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Placement:
     Attributes:
         device: `cpu`, `cuda` or `mps`.
         precision: of matrix products; `bf16` and `fp16` by autocast.
-        reason: why, in words, for the log and `run.json`.
+        reason: of the choice, for the log and `run.json`.
     """
 
     device: str
@@ -91,11 +91,11 @@ def place(device: str, precision: str) -> Placement:
 
 
 _SUPPORTED = ("NO", "MULTI_CPU", "MULTI_GPU")
-_TIMEOUT = timedelta(hours=2)  # of a process that waits for another, which may be downloading or scoring
+_TIMEOUT = timedelta(hours=2)  # for waiting processes, while another downloads or scores
 
 
 def start_processes(placement: Placement) -> tuple[Accelerator, Processes]:
-    """Accelerate set up for this device and precision, and this process' rank in the launch.
+    """Set up accelerate for this device and precision; also returns this process' place in the launch.
 
     Raises:
         UserError: if the launch asks for a kind of distributed training that is not supported.
@@ -108,7 +108,7 @@ def start_processes(placement: Placement) -> tuple[Accelerator, Processes]:
             "accelerate's fsdp_config: precision=fp16 is not supported with sharded weights; "
             "use precision=bf16 or fp32"
         )
-    # In a sweep one process makes several runs, and accelerate would keep the first one's settings.
+    # In a sweep one process makes several runs, and accelerate would keep the first run's settings.
     AcceleratorState._reset_state(reset_partial_state=not dist.is_initialized())
     with unseen_by_accelerate():
         accelerator = Accelerator(
@@ -118,8 +118,8 @@ def start_processes(placement: Placement) -> tuple[Accelerator, Processes]:
         )
     if accelerator.distributed_type not in [DistributedType(name) for name in _SUPPORTED]:
         raise UserError(
-            f"this launch asks for {accelerator.distributed_type.value}, which is not supported: "
-            "every process holds the whole model, or its shard under FSDP version 2 (accelerate config: "
+            f"this launch asks for {accelerator.distributed_type.value}, which is not supported: every "
+            "process must hold the whole model, or its shard under FSDP version 2 (accelerate config: "
             "MULTI_GPU, MULTI_CPU, FSDP or NO)"
         )
     if dist.is_initialized():
@@ -134,8 +134,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's malloc.h
 def keep_freed_memory() -> None:
     """Make glibc keep freed memory instead of returning it to the system.
 
-    Each forward and backward pass needs about as much again, and the system zeroes every page it hands out.
-    Does nothing without glibc, or where environment variables already configure its allocator.
+    Each forward and backward pass needs about the same amount again, and the system zeroes every page that it
+    provides. Does nothing without glibc, or if environment variables already configure its allocator.
     """
     if any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ):
         return

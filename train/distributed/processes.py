@@ -1,6 +1,6 @@
-"""The processes of one launch (`accelerate launch`, `torchrun`): what they decide and compute together.
+"""The processes of a launch (`accelerate launch`, `torchrun`): what they decide and compute together.
 
-Every process builds the same batches and takes the same decisions; only the main one writes. The texts are
+Every process builds the same batches and makes the same decisions; only the main one writes. The texts are
 divided among the processes, and their embeddings are gathered.
 """
 
@@ -40,13 +40,13 @@ class PeerError(UserError):
 
 @dataclass(frozen=True)
 class Processes:
-    """Which process of a launch this is, and what all of them do together. For a single process every method
-    is a no-op or returns its argument.
+    """The place of this process in its launch, and what all processes do together.
 
-    All processes must call each method, in the same order.
+    All processes must call each method, in the same order. For a single process every method is a no-op or
+    returns its argument.
 
     Attributes:
-        sharding: how the launch wants the trained weights to be sharded, if it does.
+        sharding: how the trained weights are sharded, if the launch asks for it.
     """
 
     rank: int = 0
@@ -59,7 +59,7 @@ class Processes:
         return self.rank == 0
 
     def from_main(self, compute: Callable[[], T]) -> T:
-        """The main process computes; all processes get its result, or an error if it failed."""
+        """Compute in the main process; all processes get the result, or an error if it failed."""
         if self.count == 1:
             return compute()
         from accelerate.utils import broadcast_object_list
@@ -109,8 +109,8 @@ class Processes:
     def sum_gradients(self, parameters: Iterable[nn.Parameter], *, divide: bool = False) -> None:
         """Sum the gradients that the processes computed, each from its part of the texts.
 
-        A parameter that no process used still has no gradient afterwards. Gradients of sharded parameters
-        are left as they are: each backward pass has already summed them.
+        A parameter that no process used still has no gradient afterwards. Gradients of sharded parameters are
+        not touched: each backward pass has already summed them.
 
         Args:
             divide: take the mean instead, for gradients that every process computed from the whole batch.
@@ -143,7 +143,7 @@ class Processes:
                 gradient.copy_(part.view_as(gradient))
 
     def same_parameters(self, *modules: nn.Module) -> None:
-        """Copy the main process' weights to all others, whatever each has drawn or loaded."""
+        """Copy the main process' weights to all others."""
         if self.count == 1:
             return
         from accelerate.utils import broadcast

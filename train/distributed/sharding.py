@@ -1,11 +1,11 @@
-"""An encoder whose weights are sharded over the processes (FSDP2), where accelerate's configuration says so.
+"""Sharding an encoder's weights over the processes (FSDP2), if accelerate's configuration asks for it.
 
 Each process holds a shard of every weight, of its gradient and of the optimizer's state. A forward pass
 gathers the weights of one transformer block after the other; a backward pass leaves each process with its
-shard of the summed gradient. So all processes run each pass at the same time, each on texts of its own.
+shard of the summed gradient. So all processes must run each pass at the same time, on different texts.
 
-Accelerate passes its configuration on in environment variables. This module reads them and does the sharding
-itself: accelerate would wrap a model whose loss each process computes for its own part of a batch only.
+Accelerate passes its configuration on in environment variables. This module reads them and shards by itself:
+accelerate assumes that each process computes the loss of its part of the batch only.
 
 References:
     Zhao et al. 2023 (arXiv 2304.11277); torch's `fully_shard`, which shards parameter by parameter.
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 _ON = "ACCELERATE_USE_FSDP"
 _LOADING = "FSDP_CPU_RAM_EFFICIENT_LOADING"
-_REFUSED = {  # what would have no effect here → what to do instead
+_REFUSED = {  # settings that would have no effect here → what to do instead
     "FSDP_OFFLOAD_PARAMS": "fsdp_offload_params: true is not supported; set it to false",
     "FSDP_ACTIVATION_CHECKPOINTING": (
         "fsdp_activation_checkpointing: true is not supported; set it to false, and "
@@ -46,12 +46,12 @@ _REFUSED = {  # what would have no effect here → what to do instead
 
 @dataclass(frozen=True)
 class Sharding:
-    """How the launch wants the weights to be sharded.
+    """How the weights are sharded.
 
     Attributes:
-        reshard_after_forward: a block's weights are freed after its forward pass and gathered again for its
+        reshard_after_forward: free a block's weights after its forward pass, and gather them again for its
             backward pass.
-        blocks: names of the classes whose modules are gathered as a unit; empty: those the model names.
+        blocks: names of the classes whose modules are gathered as units; empty = those that the model names.
     """
 
     reshard_after_forward: bool = True
@@ -59,7 +59,7 @@ class Sharding:
 
 
 def sharding_of_launch() -> Sharding | None:
-    """What `fsdp_config` of accelerate's configuration says, or None where there is none.
+    """What `fsdp_config` of accelerate's configuration says, or None if there is none.
 
     Raises:
         UserError: if it asks for something that is not supported.
@@ -123,10 +123,10 @@ def shard(encoder: nn.Module, transformer: nn.Module, sharding: Sharding, num_pr
     # sentence-transformers calls `forward` itself, which bypasses the hooks of `__call__`.
     register_fsdp_forward_method(transformer, "forward")
     for sharded in _sharded_modules(encoder):
-        sharded.set_gradient_divide_factor(1.0)  # sums: each process has the gradient of its own texts
+        sharded.set_gradient_divide_factor(1.0)  # sums: each process has the gradient of its texts only
         sharded.set_force_sum_reduction_for_comms(True)
     log.info(
-        "the weights are shared out: %.4g of %.4g million in this process, in %d blocks",
+        "the weights are sharded: %.4g of %.4g million in this process, in %d blocks",
         sum(local_shard(p).numel() for p in encoder.parameters()) / 1e6,
         sum(p.numel() for p in encoder.parameters()) / 1e6,
         len(_sharded_modules(encoder)) - 1,
@@ -153,7 +153,7 @@ def _sharded_modules(module: nn.Module) -> list[FSDPModule]:
 
 
 def is_sharded(module: nn.Module) -> bool:
-    """Whether all processes have to run its passes at the same time."""
+    """Whether its weights are sharded, so that all processes must run its passes at the same time."""
     return any(isinstance(m, FSDPModule) for m in module.modules())
 
 
@@ -172,7 +172,7 @@ def local_shard(tensor: Tensor) -> Tensor:
 
 
 def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
-    """A tensor that all processes have, whole or sharded, in the sharding of `like` (if that is sharded)."""
+    """A tensor of all processes, full or sharded, in the sharding of `like` (if that is sharded)."""
     if not isinstance(like, DTensor):
         return tensor
     if isinstance(tensor, DTensor):
@@ -182,8 +182,9 @@ def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
 
 @contextmanager
 def full_state(module: nn.Module, optimizer: torch.optim.Optimizer, *, is_main: bool) -> Iterator[None]:
-    """Within this context the main process holds all weights of the module, and the optimizer's state of
-    them, as plain tensors in main memory, ready to be saved.
+    """Within this context the main process holds the module's full weights and optimizer state, for saving.
+
+    They are plain tensors in main memory.
 
     All processes must enter it at the same time: each contributes its shards.
     """

@@ -1,7 +1,7 @@
 """Attention of short texts on a CPU: two plain matrix products, where PyTorch's fused kernel is slow.
 
-The fused kernel is made for long texts. Of sentences its backward pass alone is 30% of a small model's
-training step in bfloat16 (PyTorch 2.13, no dropout; docs/results/speed.md has the figures).
+The fused kernel is made for long texts. For sentences, its backward pass alone takes 30% of a small model's
+training step in bfloat16 (PyTorch 2.13, no dropout; figures in docs/results/speed.md).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_f
 from transformers.masking_utils import sdpa_mask
 
 _NAME = "sdpa_short_on_cpu"
-_LONGEST = 256  # tokens: scores take length² in memory, and gain less the longer a text is
+_MAX_LENGTH = 256  # tokens: memory grows with their square, and the gain shrinks
 
 
 def use_short_attention(transformer: PreTrainedModel) -> None:
-    """Have a model on a CPU that would use PyTorch's attention use this one; any other is left as it is."""
+    """Make a model on a CPU use this attention instead of PyTorch's; others keep theirs."""
     if transformer.device.type == "cpu" and transformer.config._attn_implementation == "sdpa":
         transformer.set_attn_implementation(_NAME)
 
@@ -35,21 +35,26 @@ def attend(
     is_causal: bool | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """What transformers' `sdpa_attention_forward` computes, as exactly, and that itself for long texts.
+    """The same as transformers' `sdpa_attention_forward`, as exactly; for long texts it is called itself.
 
-    Which of both is decided by the length alone, so that a pass is computed the same way with a graph and
-    without.
+    Only the length decides, so that a pass is computed in the same way with and without a graph.
 
     Args:
         query: (B, H, T, D); `key` and `value` with as many heads or a divisor of H.
-        attention_mask: (B, 1, T, T), true where a token is seen; None: all are, or those before, if causal.
+        attention_mask: bool (B, 1, T, T), true where a token attends; None: to all, or to earlier ones if
+            causal.
 
     Returns:
         (B, T, H, D).
     """
     length = query.shape[2]
     is_plain = attention_mask is None or attention_mask.dtype == torch.bool
-    if length > _LONGEST or length != key.shape[2] or not is_plain or others.get("position_bias") is not None:
+    if (
+        length > _MAX_LENGTH
+        or length != key.shape[2]
+        or not is_plain
+        or others.get("position_bias") is not None
+    ):
         return sdpa_attention_forward(
             module,
             query,
@@ -72,7 +77,7 @@ def attend(
             unseen = torch.zeros_like(attention_mask, dtype=scores.dtype)
             scores = scores + unseen.masked_fill_(~attention_mask, torch.finfo(scores.dtype).min)
         weights = scores.softmax(dim=-1)
-        if dropout:  # which the module gives in training alone
+        if dropout:  # not 0 in training only
             weights = nn.functional.dropout(weights, dropout)
         return (weights.to(value.dtype) @ value).transpose(1, 2).contiguous(), None
 

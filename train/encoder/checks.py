@@ -1,7 +1,7 @@
-"""Whether a checkpoint that could be loaded is whole: weights, vocabulary, lengths, sizes.
+"""Whether a checkpoint that could be loaded is complete: weights, vocabulary, lengths, sizes.
 
-The libraries load what is incomplete: layers without weights get random ones, a tokenizer without files knows
-no words, and both can be trained and scored for days.
+The libraries also load incomplete checkpoints: layers without weights get random ones, a tokenizer without
+files knows no words, and both could be trained and scored for days.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from train.errors import UserError
 log = logging.getLogger(__name__)
 
 _MAX_NAMED = 4  # weights in a message
-# Buffers of older versions, of no use to a model that has none: they are computed, not learnt.
+# Buffers that older versions saved, and that are computed, not learnt.
 _BUFFERS = ("position_ids", "inv_freq", "masked_bias", "num_batches_tracked", "cos_cached", "sin_cached")
-_POOLER = "pooler"  # on [CLS], for classifying: the embeddings are made of the tokens'
-_MAX_BARE_PIECES = 1  # of a SentencePiece tokenizer without its file: the space
+_POOLER = "pooler"  # on [CLS], for classification: embeddings do not use it
+_MAX_BARE_PIECES = 1  # what a SentencePiece tokenizer without its file has: the space
 _NO_LIMIT = 10**9  # tokens; tokenizers without a maximum length give 10^30
 
 Report = dict[str, Any]
@@ -34,11 +34,11 @@ Report = dict[str, Any]
 
 @contextmanager
 def loading_reports() -> Iterator[list[tuple[PreTrainedModel, Report]]]:
-    """What transformers says of each model that is loaded meanwhile: which weights were not in its files.
+    """What transformers reports for each model loaded in this context: which weights were not in its files.
 
-    sentence-transformers loads the model itself and has no way to ask for that, so that
-    `PreTrainedModel.from_pretrained` is asked here, by its public option. Its own table in the log, of
-    which nobody reads "newly initialized" as "random", is left out. Not for several threads at once.
+    sentence-transformers loads the model itself and does not pass the report on, so it is taken from
+    `PreTrainedModel.from_pretrained`, by its public option. The library's table in the log, where nobody
+    reads "newly initialized" as "random", is left out. Not thread-safe.
     """
     reports: list[tuple[PreTrainedModel, Report]] = []
     plain: Any = PreTrainedModel.__dict__["from_pretrained"]
@@ -46,7 +46,7 @@ def loading_reports() -> Iterator[list[tuple[PreTrainedModel, Report]]]:
     def reporting(cls: Any, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("output_loading_info"):
             return plain.__func__(cls, *args, **kwargs)
-        kwargs["ignore_mismatched_sizes"] = True  # to say which, and not that there are some
+        kwargs["ignore_mismatched_sizes"] = True  # they are reported by name instead
         model, report = plain.__func__(cls, *args, output_loading_info=True, **kwargs)
         reports.append((model, report))
         return model
@@ -67,10 +67,10 @@ def _is_no_table(record: logging.LogRecord) -> bool:
 
 
 def check_report(path: str, model: PreTrainedModel, report: Report) -> None:
-    """Whether the files held all weights that the configuration speaks of, and no more of them.
+    """Check that the files hold exactly the weights that the configuration needs.
 
-    What the embeddings are not made of may be missing (a pooler) or there (the head of another task, the
-    decoder of an encoder). A missing pooler is set to zero: random, it would differ from load to load.
+    Weights that embeddings do not use may be missing (a pooler) or extra (the head of another task, the
+    decoder beside an encoder). A missing pooler is set to zero, since a random one would differ each time.
 
     Raises:
         UserError: naming the weights.
@@ -78,8 +78,8 @@ def check_report(path: str, model: PreTrainedModel, report: Report) -> None:
     missing = [name for name in report["missing_keys"] if not _is_of_pooler(name)]
     if missing:
         raise UserError(
-            f"model {path}: its weights file lacks {_some(missing)}, which would be random numbers. The file "
-            "is not whole, or config.json is of another model: get both again"
+            f"model {path}: its weights file lacks {_listed(missing)}, which would be random numbers. The "
+            "file is incomplete, or config.json is another model's: get both again"
         )
     if report["mismatched_keys"]:
         named = [
@@ -87,9 +87,9 @@ def check_report(path: str, model: PreTrainedModel, report: Report) -> None:
             for name, found, wanted in report["mismatched_keys"]
         ]
         raise UserError(
-            f"model {path}: config.json does not fit the weights file in {_some(named)}: get both again"
+            f"model {path}: config.json does not fit the weights file in {_listed(named)}: get both again"
         )
-    # What stands beside the encoder, as `lm_head`, is a head; what stands in it is a part of it.
+    # Weights outside the encoder, such as `lm_head`, are a head's; those inside are a part of it.
     parts = {name for name, _ in model.named_children()}
     prefix = f"{model.base_model_prefix}."
     more = [
@@ -101,20 +101,20 @@ def check_report(path: str, model: PreTrainedModel, report: Report) -> None:
     ]
     if more:
         raise UserError(
-            f"model {path}: its weights file holds {_some(more)}, which config.json knows nothing of: "
+            f"model {path}: its weights file holds {_listed(more)}, which config.json knows nothing of: "
             "without these it would be another model. Get both files again, or save a cut-down model anew"
         )
     _zero_missing_pooler(model, report["missing_keys"])
 
 
 def check_weights(path: str, model: nn.Module) -> None:
-    """Whether the weights are numbers that something can be computed with.
+    """Check that the weights are usable numbers.
 
-    A single matrix may be zero, as the types of segments are in RoBERTa.
+    A single matrix may be zero, such as the segment types of RoBERTa.
 
     Raises:
-        UserError: if some are NaN or infinite; if all matrices or the word embeddings are zero, or these are
-            whole numbers.
+        UserError: if some are NaN or infinite, all matrices or the word embeddings are zero, or the word
+            embeddings are whole numbers.
     """
     # The largest absolute values, without a copy in memory; NaN and infinity stay what they are.
     largest = {
@@ -131,15 +131,15 @@ def check_weights(path: str, model: nn.Module) -> None:
     empty = [name for name in matrices if largest[name] == 0]
     if broken:
         raise UserError(
-            f"model {path}: its weights are not finite (NaN or infinite) in {_some(broken)}: the file is "
+            f"model {path}: its weights are not finite (NaN or infinite) in {_listed(broken)}: the file is "
             "damaged, or was saved by a training that failed. Take another checkpoint"
         )
     words = _word_embeddings(model)
     name, weight = words if words is not None else ("", None)
     if empty and (empty == matrices or name in empty):
         raise UserError(
-            f"model {path}: its weights are all zero in {_some([name] if name in empty else empty)}: the "
-            "file was not written to its end. Get it again"
+            f"model {path}: its weights are all zero in {_listed([name] if name in empty else empty)}: the "
+            "file is incomplete: get it again"
         )
     if weight is not None and bool((weight == weight.round()).all()):
         raise UserError(
@@ -149,7 +149,7 @@ def check_weights(path: str, model: nn.Module) -> None:
 
 
 def check_vocabulary(path: str, tokenizer: Any) -> None:
-    """Whether the tokenizer knows any words: without its files, transformers makes one that does not.
+    """Check that the tokenizer knows words: without its files, transformers makes one that knows none.
 
     Raises:
         UserError: naming the files.
@@ -159,14 +159,14 @@ def check_vocabulary(path: str, tokenizer: Any) -> None:
     if len(words) <= _MAX_BARE_PIECES:
         names = dict.fromkeys(("tokenizer.json", *getattr(tokenizer, "vocab_files_names", {}).values()))
         raise UserError(
-            f"model {path}: its tokenizer knows no words, as there is none of its files "
-            f"({', '.join(names)}), or they are empty: save the tokenizer beside the model, or copy its "
-            "files there"
+            f"model {path}: its tokenizer knows no words, since none of its files "
+            f"({', '.join(names)}) is there, or they are empty: save the tokenizer beside the model, or copy "
+            "its files there"
         )
 
 
 def check_vocabulary_size(path: str, tokenizer: Any, transformer: PreTrainedModel) -> None:
-    """Whether each token has a row in the embedding matrix.
+    """Check that each token has a row in the embedding matrix.
 
     Raises:
         UserError: naming both sizes.
@@ -183,13 +183,13 @@ def check_vocabulary_size(path: str, tokenizer: Any, transformer: PreTrainedMode
 
 
 def check_length(path: str, model: SentenceTransformer, max_length: int | None) -> None:
-    """Whether texts keep at least one token of their own.
+    """Check that the maximum length leaves room for a token beside the special ones.
 
     Args:
-        max_length: the option; None if the limit is the checkpoint's own.
+        max_length: the option; None if the checkpoint's limit counts.
 
     Raises:
-        UserError: naming the option, or the files in which the checkpoint says it.
+        UserError: naming the option, or the files that hold the checkpoint's limit.
     """
     limit = model.max_seq_length if max_length is None else max_length
     if limit is None or limit >= _NO_LIMIT:
@@ -198,7 +198,7 @@ def check_length(path: str, model: SentenceTransformer, max_length: int | None) 
     special: int = tokenizer.num_special_tokens_to_add()
     if limit > special:
         return
-    why = f"a text takes {special} special tokens and at least one of its own"
+    why = f"a text needs {special} special tokens and at least one other"
     if max_length is not None:
         raise UserError(f"model.max_length={max_length}: {why}; give {special + 1} or more")
     raise UserError(
@@ -208,8 +208,26 @@ def check_length(path: str, model: SentenceTransformer, max_length: int | None) 
     )
 
 
+def check_special_token(tokenizer: Any, text: str, kind: str) -> None:
+    """Check that a model has a text that an objective puts among words as a special token.
+
+    Args:
+        text: a token in brackets, or plain words, which are always accepted.
+        kind: what the text stands for, which is also the name of the objective's option.
+
+    Raises:
+        UserError: if it looks like the special token of another model.
+    """
+    in_brackets = text[0] + text[-1] in ("[]", "<>")
+    if not in_brackets or text in tokenizer.all_special_tokens:
+        return
+    token, words = (tokenizer.mask_token, "something") if kind == "mask" else (tokenizer.sep_token, ":")
+    advice = f"its own is objective.{kind}='{token}'" if token else f"it has none; use words, as '{words}'"
+    raise UserError(f"objective.{kind}={text!r} is no token of this model: {advice}")
+
+
 def check_widths(path: str, modules: Sequence[nn.Module]) -> None:
-    """Whether each module takes as many numbers as the one before it gives.
+    """Check that each module takes the width that the one before it gives.
 
     Raises:
         UserError: naming the module and both numbers.
@@ -244,7 +262,7 @@ def _zero_missing_pooler(model: PreTrainedModel, missing: Sequence[str]) -> None
 
 
 def _word_embeddings(model: nn.Module) -> tuple[str, Tensor] | None:
-    """The name and the matrix of the embeddings that tokens are looked up in."""
+    """The name and the matrix of the input embeddings."""
     if not isinstance(model, PreTrainedModel):
         return None
     try:
@@ -261,8 +279,8 @@ def _size(shape: Sequence[int]) -> str:
     return " × ".join(map(str, shape))
 
 
-def _some(names: Sequence[str]) -> str:
-    """The first of them, in order, and how many more there are."""
+def _listed(names: Sequence[str]) -> str:
+    """The first few names in order, and how many more there are."""
     ordered = sorted(names)
     shown = ", ".join(ordered[:_MAX_NAMED])
     rest = len(ordered) - _MAX_NAMED

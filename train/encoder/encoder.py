@@ -1,4 +1,4 @@
-"""Text (with a span, with a prompt) → embedding: the one forward path of training and scoring."""
+"""Text, or a span in it → embedding: the one forward path of training and scoring."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling as PoolingModule
 from torch import Tensor, nn
 
-from train.encoder.checks import check_length
 from train.encoder.forward import (
     ForwardBatch,
     PooledSentence,
@@ -32,14 +31,13 @@ from train.encoder.idiom_tokens import FILE as IDIOM_TOKENS_FILE
 from train.encoder.idiom_tokens import IdiomTokens, add_idiom_tokens, load_idiom_tokens
 from train.encoder.loading import (
     keep_attention,
+    limit_length,
     load_model,
     locate_checkpoint,
-    num_positions,
-    prompts_of,
     silence_libraries,
 )
 from train.encoder.pooling import pool_sentences, pool_spans
-from train.encoder.prompts import Prompts
+from train.encoder.prompts import Prompts, prompts_of
 from train.errors import UserError
 from train.requests import Request, Role, find_span
 
@@ -56,12 +54,13 @@ class Encoder(nn.Module):
     Args:
         model: transformer → (token-level modules) → pooling → (embedding-level modules).
         prompts: how this model family writes queries and documents.
-        tokens_per_forward: texts are sorted by length and cut into forward passes of about this many tokens,
+        tokens_per_forward: texts are sorted by length and cut into forward batches of about this many tokens,
             padding included. This bounds padding and, when scoring, memory; it never changes an embedding.
-        idiom_tokens: of the model, if it has any: expressions in texts are replaced by them.
+        idiom_tokens: of the model, if it has any; they replace expressions in texts.
 
     Attributes:
-        cut_spans: requests so far whose span continues beyond the maximum length; the rest of it is pooled.
+        cut_spans: requests so far whose span continues beyond the maximum length; only the part before it
+            is pooled.
 
     Raises:
         UserError: if the model has no transformer, no pooling, or no tokenizer with offsets.
@@ -121,12 +120,12 @@ class Encoder(nn.Module):
             path: a local folder, or the name of a model on the Hugging Face Hub.
             revision: branch, tag or commit on the Hub.
             device: `cpu`, `cuda` or `mps`; by default the fastest available.
-            max_length: tokens kept of a text; by default the checkpoint's own.
-            pooling: replaces the checkpoint's own (`mean`, `cls`, `lasttoken`, `cls+sep`, `last2`, …).
+            max_length: tokens kept of a text; by default the checkpoint's limit.
+            pooling: replaces the checkpoint's pooling (`mean`, `cls`, `lasttoken`, `cls+sep`, `last2`, …).
             pool_prompts: whether a prompt's tokens are pooled; by default as in the checkpoint.
-            bidirectional: whether a decoder's tokens attend to later ones too; by default as in the
+            bidirectional: whether a decoder's tokens also attend to later ones; by default as in the
                 checkpoint.
-            query_prompt, document_prompt: replace the checkpoint's own prompts.
+            query_prompt, document_prompt: replace the checkpoint's prompts.
             instruction_prompt: template of queries with an instruction, see :class:`Prompts`.
             trust_remote_code: run Python code that comes with the checkpoint.
             tokens_per_forward: see the class.
@@ -134,8 +133,8 @@ class Encoder(nn.Module):
                 as in the checkpoint.
 
         Raises:
-            UserError: if there is no such model, it cannot be reached, or is of an unsupported kind; if
-                expressions are to be replaced, and the model has no idiom tokens.
+            UserError: if there is no such model, it cannot be reached, or its kind is not supported; if
+                expressions should be replaced, but the model has no idiom tokens.
         """
         found, offline = locate_checkpoint(str(path), revision)
         model = load_model(
@@ -148,14 +147,7 @@ class Encoder(nn.Module):
             trust_remote_code=trust_remote_code,
             local_files_only=offline,
         )
-        if max_length is not None:
-            transformer: Any = model[0]
-            limit = num_positions(transformer)
-            if limit is not None and max_length > limit:
-                raise UserError(f"model.max_length={max_length}: the model {path} has {limit} positions")
-        check_length(str(path), model, max_length)
-        if max_length is not None:
-            model.max_seq_length = max_length
+        limit_length(str(path), model, max_length)
         try:
             prompts = prompts_of(model, query_prompt, document_prompt, instruction_prompt)
         except ValueError as error:
@@ -173,9 +165,10 @@ class Encoder(nn.Module):
 
     @classmethod
     def around(cls, model: SentenceTransformer, *, tokens_per_forward: int = 8192) -> Encoder:
-        """An encoder of a model that is already in memory, with its own prompts, set to evaluation mode.
+        """An encoder of a model in memory, with the model's prompts, in evaluation mode.
 
-        It does not know the idiom tokens of the folder it was loaded from; :meth:`from_pretrained` does.
+        It does not know the idiom tokens in the folder that the model came from; :meth:`from_pretrained`
+        does.
 
         Raises:
             UserError: if the model is of an unsupported kind, or its prompts are malformed.
@@ -186,16 +179,16 @@ class Encoder(nn.Module):
             raise UserError(str(error)) from None
 
     def add_idiom_tokens(self, expressions: Iterable[str]) -> None:
-        """Read each expression as one token, which is added to the model (:mod:`train.encoder.idiom_tokens`).
+        """Add a token for each expression to the model, see :mod:`train.encoder.idiom_tokens`.
 
         Raises:
-            UserError: if one is not a valid expression, or the tokenizer cannot have such tokens.
+            UserError: if one is not a valid expression, or the tokenizer does not support such tokens.
         """
         self.idiom_tokens = add_idiom_tokens(self.model, self.idiom_tokens, expressions)
         self._tokenizer.forget()
 
     def save(self, folder: str | Path) -> None:
-        """Write a plain sentence-transformers folder, prompts included, weights as safetensors."""
+        """Write a plain sentence-transformers folder, with prompts, and weights as safetensors."""
         # Prompts for other tasks are kept: one of them may be the checkpoint's default.
         self.model.prompts = {
             **self.model.prompts,
@@ -227,9 +220,9 @@ class Encoder(nn.Module):
 
         Args:
             texts: N texts.
-            spans: one a text: character offsets (start, end), or the words themselves (their first
-                occurrence as whole words counts). Without it, whole texts are embedded.
-            role: picks the model family's prompt; most models make no difference.
+            spans: one for each text: character offsets (start, end), or the words themselves (their first
+                occurrence as whole words counts). By default whole texts are embedded.
+            role: picks the model family's prompt; most models have the same for both.
             instruction: put before every text, in the model family's format; implies `role="query"`.
 
         Returns:
@@ -278,28 +271,8 @@ class Encoder(nn.Module):
         assert dimension is not None
         return dimension
 
-    def check_special(self, text: str, kind: str) -> None:
-        """Check that this model has a text that an objective puts among words as a special token.
-
-        Args:
-            text: a token in brackets, or plain words, which are always accepted.
-            kind: what the text stands for, which is also the name of the objective's option.
-
-        Raises:
-            UserError: if it looks like the special token of another model.
-        """
-        tokenizer = self._tokenizer.wrapped
-        in_brackets = text[0] + text[-1] in ("[]", "<>")
-        if not in_brackets or text in tokenizer.all_special_tokens:
-            return
-        token, words = (tokenizer.mask_token, "something") if kind == "mask" else (tokenizer.sep_token, ":")
-        advice = (
-            f"its own is objective.{kind}='{token}'" if token else f"it has none; use words, as '{words}'"
-        )
-        raise UserError(f"objective.{kind}={text!r} is no token of this model: {advice}")
-
     def checkpoint_activations(self) -> None:
-        """Keep no activations within a layer in training; the backward pass computes them again.
+        """Keep no activations within layers in training: the backward pass computes them again.
 
         Raises:
             UserError: if the architecture does not support it.
@@ -319,7 +292,7 @@ class Encoder(nn.Module):
 
     @property
     def transformer(self) -> nn.Module:
-        """The part that reads tokens, without what follows it (pooling, a dense layer)."""
+        """The transformer alone, without what follows it (pooling, a dense layer)."""
         first: Any = self.model[0]
         transformer: nn.Module = first.auto_model
         return transformer
@@ -331,7 +304,7 @@ class Encoder(nn.Module):
     def forward(
         self, requests: Sequence[Request], on_progress: Callable[[int], None] | None = None
     ) -> Tensor:
-        """Embed all requests. Each distinct text, as the model reads it, goes through the model once.
+        """Embed all requests. Each distinct text, prompt included, goes through the model once.
 
         Args:
             requests: R embeddings to compute.
@@ -357,7 +330,7 @@ class Encoder(nn.Module):
         """The forward batches that embed all requests: longest texts first, each distinct text once.
 
         Args:
-            min_batches: cut into at least so many, as far as each has some 512 tokens or more.
+            min_batches: make at least so many, as long as each has about 512 tokens or more.
 
         Raises:
             UserError: if a span is missing, outside its text, or beyond the maximum length.
@@ -394,7 +367,7 @@ class Encoder(nn.Module):
         rendered: Sequence[tuple[str, tuple[int, int] | None]],
         tokens: Mapping[str, Tokens],
     ) -> None:
-        """Remember requests whose span is truncated. Only the first call that finds some warns of them."""
+        """Remember requests whose span is truncated. Only the first call that finds some logs a warning."""
         limit = self.model.max_seq_length
         spans = [
             (request, text, span)
@@ -407,7 +380,7 @@ class Encoder(nn.Module):
         self.cut_spans |= found
 
     def embed(self, batch: ForwardBatch) -> Tensor:
-        """(n, D), a row for each of the batch's `requests`: first its sentences, then its spans."""
+        """(n, D), row i for the i-th of the batch's `requests`: first its sentences, then its spans."""
         features = self._tokenizer.pad(batch.texts, self.device)  # (B, T) each
         modules = list(self.model)
         for module in modules[: self._pooling_at]:
@@ -416,7 +389,7 @@ class Encoder(nn.Module):
         pooled = pool_sentences(modules[self._pooling_at], features, batch.sentences)
         if batch.spans:
             means = pool_spans(features["token_embeddings"], batch.spans)  # (S, D)
-            # Once for each of several poolings side by side, as of [CLS] and [SEP].
+            # Once for each of several concatenated poolings, such as those of [CLS] and [SEP].
             pooled.append(means.repeat(1, self._num_pooled))
         features = dict(features, sentence_embedding=torch.cat(pooled))
         for module in modules[self._pooling_at + 1 :]:
@@ -425,7 +398,7 @@ class Encoder(nn.Module):
         return result
 
     def _num_prompt_tokens(self, tokens: Tokens, request: Request) -> int:
-        """How many prompt tokens are left out of a request's embedding, for models that do not pool prompts.
+        """How many prompt tokens a request's pooling leaves out, for models that do not pool prompts.
 
         Counted on the prompt alone, as sentence-transformers does.
         """

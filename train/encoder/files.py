@@ -1,4 +1,4 @@
-"""The files of a checkpoint: which of them is damaged, and what the libraries raise when one is."""
+"""The files of a checkpoint: which one is damaged, and what the libraries raise for it."""
 
 from __future__ import annotations
 
@@ -17,22 +17,27 @@ from tokenizers import Tokenizer
 from train.errors import UserError
 from train.io.hub import NETWORK_ERRORS, first_line, is_network_error
 
-# What the libraries raise for a checkpoint that is damaged, incomplete, of an unknown architecture (KeyError,
-# ValueError), of weights in another shape (RuntimeError), or in need of a package (ImportError).
+# What the libraries raise for a checkpoint that is damaged or incomplete, has an unknown architecture
+# (KeyError, ValueError) or weights of another shape (RuntimeError), or needs a package (ImportError).
 _LOAD_ERRORS = (
-    *(OSError, ValueError, KeyError, ImportError, RuntimeError),
-    *(SafetensorError, ConfigFieldError),
+    OSError,
+    ValueError,
+    KeyError,
+    ImportError,
+    RuntimeError,
+    SafetensorError,
+    ConfigFieldError,
 )
 
 _TOKENIZER = "tokenizer.json"
 _MODULES = "modules.json"
 _DIMENSIONS = ("embedding_dimension", "word_embedding_dimension")  # of a pooling, since version 6 and before
-# Numbers of a configuration without which there is no transformer.
+# Numbers that every transformer's configuration has.
 _COUNTS = ("hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size", "vocab_size")
 
 
 def fetch_file(path: str, name: str, revision: str | None, *, local_files_only: bool) -> Path | None:
-    """A file of a checkpoint, downloaded where that is on the Hub; None if it has none of that name.
+    """A file of a checkpoint, downloaded if the checkpoint is on the Hub; None if there is no such file.
 
     Raises:
         UserError: if it could not be downloaded.
@@ -47,9 +52,9 @@ def fetch_file(path: str, name: str, revision: str | None, *, local_files_only: 
 
 
 def is_load_error(error: Exception) -> bool:
-    """Whether a library raises it for a checkpoint that is not as it should be, and not for want of memory.
+    """Whether an error is one that libraries raise for a faulty checkpoint (running out of memory is not).
 
-    The tokenizers library raises a bare Exception for all that it does not understand.
+    The tokenizers library raises a bare Exception for anything it does not understand.
     """
     if isinstance(error, torch.OutOfMemoryError):
         return False
@@ -57,10 +62,10 @@ def is_load_error(error: Exception) -> bool:
 
 
 def damaged_setting(path: str, revision: str | None = None) -> str | None:
-    """What is wrong with the JSON files of a checkpoint that say how it is put together, or None.
+    """What is wrong with the settings files (JSON) of a checkpoint, or None.
 
     Args:
-        path: a local folder, or the name of a model on the Hub: of that, the files that were downloaded.
+        path: a local folder, or the name of a model on the Hub, whose downloaded files are checked.
 
     Returns:
         File, field and what was found there, in one line.
@@ -86,7 +91,7 @@ def damaged_setting(path: str, revision: str | None = None) -> str | None:
 
 
 def damaged_data(path: str, revision: str | None = None) -> str | None:
-    """What is wrong with the tokenizer's file or a file of weights, or None; asked when loading failed."""
+    """What is wrong with the tokenizer's file or a weights file, or None; for when loading has failed."""
     find = _finder(path, revision)
     tokenizer = find(_TOKENIZER)
     if tokenizer is not None:
@@ -103,7 +108,7 @@ def damaged_data(path: str, revision: str | None = None) -> str | None:
 
 
 def _finder(path: str, revision: str | None) -> Callable[[str], Path | None]:
-    """Name of a file → where it lies; None if it is not there, or was not downloaded."""
+    """Name of a file → its path; None if it is not there, or was not downloaded."""
     folder = Path(path)
 
     def in_folder(name: str) -> Path | None:
@@ -118,7 +123,7 @@ def _finder(path: str, revision: str | None) -> Callable[[str], Path | None]:
 
 
 def _modules(modules: Path | None) -> Iterator[tuple[str, str]]:
-    """The sub-folders that modules.json names, with their modules' types; of a damaged one, none."""
+    """The sub-folders that modules.json names, with their modules' types; nothing if it is damaged."""
     if modules is None:
         return
     try:
@@ -234,7 +239,7 @@ def _pooling_problem(content: Any) -> str | None:
 def _tokenizer_problem(file: Path) -> str | None:
     try:
         Tokenizer.from_file(str(file))
-    # The library raises a bare Exception for every kind of content that it does not understand.
+    # The library raises a bare Exception for any content that it does not understand.
     except Exception as error:
         return f"{file} is no tokenizer ({str(error).splitlines()[0] if str(error) else 'unreadable'})"
     return None

@@ -13,7 +13,7 @@ from train.errors import UserError
 from train.requests import Request
 
 _MAX_CACHED_TEXTS = 200_000
-_MIN_TOKENS_PER_FORWARD = 512  # a shorter batch is not worth a process of its own
+_MIN_TOKENS_PER_FORWARD = 512  # smaller batches are not worth dividing among processes
 _NO_LIMIT = 10**9  # tokens; tokenizers without a maximum length give 10^30
 
 
@@ -158,7 +158,7 @@ def cut(
     """Texts sorted by length, longest first, cut where the padded size would exceed the budget.
 
     Args:
-        min_batches: cut into at least so many, as far as the batches stay long enough to be worth it.
+        min_batches: make at least so many, as long as each has `_MIN_TOKENS_PER_FORWARD` or more.
     """
     texts = sorted(texts, key=lambda text: len(tokens[text].input_ids), reverse=True)
     budget = tokens_per_forward
@@ -191,8 +191,8 @@ def is_cut_off(tokens: Tokens, text: str, span: tuple[int, int], limit: int | No
 def cut_spans_note(num_cut: int, num_spans: int, limit: int | None) -> str:
     """The note on spans that :func:`is_cut_off` has found."""
     return (
-        f"{num_cut} of {num_spans} spans go on beyond the model's maximum length ({limit} tokens) and are "
-        "embedded by the words before it: raise model.max_length, if the model can read longer texts"
+        f"{num_cut} of {num_spans} spans continue beyond the model's maximum length ({limit} tokens) and are "
+        "embedded by their words within it: raise model.max_length, if the model can read longer texts"
     )
 
 

@@ -1,7 +1,7 @@
-"""Idiom tokens in a saved tokenizer itself, so that any library reads idioms as the model learnt to.
+"""Idiom tokens in a saved tokenizer itself, so that any library reads idioms as the model does.
 
-A rule of the tokenizer's normaliser replaces an expression by its token. Only saved files have them:
-the encoder, which also has to know where spans come to lie, replaces texts itself.
+A rule of the tokenizer's normaliser replaces an expression by its token. Only saved files have such rules:
+the encoder, which must also know where spans end up, replaces expressions itself.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from train.expressions import KEEP, replacements
 log = logging.getLogger(__name__)
 
 _FILE, _CONFIG = "tokenizer.json", "tokenizer_config.json"
-_PROBED = 20  # expressions that are tried
+_MAX_PROBES = 20  # expressions that are tried
 
 
 def write_rules(folder: Path, tokenizer: Any, expressions: Mapping[str, Sequence[str]]) -> None:
     """Put a rule for each expression into a tokenizer that was just saved.
 
-    Where the tokenizer then would not read a text as the model did in training (some make pieces of
-    spaces before tokens are looked for), its files stay as they are, and the log says so.
+    If the tokenizer would then not read a text as the model did in training (some turn spaces into pieces
+    before they look for tokens), its files stay as they are, and the log says so.
 
     Args:
         folder: with `tokenizer.json`.
-        tokenizer: that was saved, without rules.
-        expressions: token → what it stands for.
+        tokenizer: the one that was saved, without rules.
+        expressions: token → the expressions that it stands for.
     """
     path = folder / _FILE
     content = json.loads(path.read_text(encoding="utf-8"))
     normalizer = tokenizer.backend_tokenizer.normalizer
     normalize: Callable[[str], str] = str if normalizer is None else normalizer.normalize_str
-    own = [] if content["normalizer"] is None else [content["normalizer"]]
-    # After what lowers a text the rules can be plain, which is thirty times as fast as to pass by case.
+    existing = [] if content["normalizer"] is None else [content["normalizer"]]
+    # After lower-casing, the rules need not ignore case, which makes them thirty times as fast.
     is_uncased = "ID" not in normalize("ID")
     rules = _rules(expressions, normalize if is_uncased else str, flags="" if is_uncased else "(?i)")
-    steps = [*own, *rules] if is_uncased else [*rules, *own]
+    steps = [*existing, *rules] if is_uncased else [*rules, *existing]
     content["normalizer"] = {"type": "Sequence", "normalizers": steps}
     for added in content["added_tokens"]:
         if added["content"] in expressions:
-            added["normalized"] = True  # looked for in what the rules have made
+            added["normalized"] = True  # matched in the text that the rules give
     text = json.dumps(content, ensure_ascii=False)
     if not _reads_alike(Tokenizer.from_str(text), tokenizer, expressions):
         log.info(
@@ -58,7 +58,7 @@ def write_rules(folder: Path, tokenizer: Any, expressions: Mapping[str, Sequence
         return
     path.write_text(text, encoding="utf-8")
     config = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
-    # The class of the model's family would build a normaliser of its own.
+    # The class of the model's family would build its own normaliser.
     config |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": tokenizer.model_input_names}
     for added in config.get("added_tokens_decoder", {}).values():
         if added["content"] in expressions:
@@ -67,7 +67,7 @@ def write_rules(folder: Path, tokenizer: Any, expressions: Mapping[str, Sequence
 
 
 def remove_rules(tokenizer: Any, expressions: Mapping[str, Sequence[str]]) -> None:
-    """Take the rules out of a tokenizer that was loaded."""
+    """Remove the rules from a tokenizer that was loaded."""
     backend = tokenizer.backend_tokenizer
     state = json.loads(backend.to_str())["normalizer"]
     if state is None or state["type"] != "Sequence":
@@ -85,18 +85,20 @@ def _is_of(step: Mapping[str, Any], tokens: Collection[str]) -> bool:
     if step["type"] != "Replace":
         return False
     pattern = step["pattern"].get("Regex", "")
-    # A rule that takes the rest of an expression out names the token that stands before it.
-    takes_out = step["content"] == "" and KEEP in pattern
-    return step["content"] in tokens or (takes_out and any(re.escape(token) in pattern for token in tokens))
+    # A rule that removes the rest of an expression names the token before it.
+    removes_rest = step["content"] == "" and KEEP in pattern
+    return step["content"] in tokens or (
+        removes_rest and any(re.escape(token) in pattern for token in tokens)
+    )
 
 
 def _rules(
     expressions: Mapping[str, Sequence[str]], normalize: Callable[[str], str], flags: str
 ) -> list[dict[str, Any]]:
-    """Longer expressions first: they may hold others.
+    """The rules, of longer expressions first, since these may hold others.
 
-    Before all of these come expressions with a placeholder, which take several steps: what stands for it is
-    measured in words, of which none may have become a token yet.
+    Expressions with a placeholder, which take several steps, come before all others: what stands for it is
+    counted in words, none of which may be a token yet.
     """
     steps = [
         (replacements(name, normalize(token), normalize), len(name), normalize(token))
@@ -109,16 +111,16 @@ def _rules(
             "pattern": {"Regex": flags + step.pattern},
             "content": token if step.by_token else "",
         }
-        for of_one, _, token in sorted(steps, key=lambda one: (len(one[0]) == 1, -one[1]))
-        for step in of_one
+        for expression_steps, _, token in sorted(steps, key=lambda entry: (len(entry[0]) == 1, -entry[1]))
+        for step in expression_steps
     ]
 
 
 def _reads_alike(saved: Tokenizer, tokenizer: Any, expressions: Mapping[str, Sequence[str]]) -> bool:
-    """Whether it makes of expressions what the one in memory makes of their tokens, wherever they stand."""
+    """Whether it reads expressions as the tokenizer in memory reads their tokens, wherever they stand."""
     saved.no_padding()
     idioms = IdiomTokens(expressions)
-    for token, (name, *_) in list(expressions.items())[:_PROBED]:
+    for token, (name, *_) in list(expressions.items())[:_MAX_PROBES]:
         text = "{0} and a {0}, ({0})."
         read = text.format(token)
         if len(replacements(name, token, str)) > 1:  # what stands for a placeholder stays

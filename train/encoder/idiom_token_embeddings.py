@@ -1,4 +1,4 @@
-"""The vectors of idiom tokens in training: with a learning rate of their own, or trained alone."""
+"""The embeddings of idiom tokens in training: with their own learning rate, or as all that is trained."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from train.encoder.encoder import Encoder
 from train.errors import UserError
 
 
-class TokenRows:
-    """The rows of the words' embedding matrix that are idiom tokens.
+class IdiomTokenRows:
+    """The rows of the token embedding matrix that belong to idiom tokens.
 
-    A new token stands in few sentences: at the encoder's learning rate it hardly moves in a run.
+    A new token occurs in few sentences: at the encoder's learning rate it hardly moves in a run.
 
     Args:
         encoder: with idiom tokens.
@@ -35,24 +35,27 @@ class TokenRows:
         self._weight: nn.Parameter = embedder.auto_model.get_input_embeddings().weight
         vocabulary = embedder.tokenizer.get_vocab()
         ids = sorted(vocabulary[token] for token in encoder.idiom_tokens.expressions)
-        self._is_own = torch.zeros(len(self._weight), 1, dtype=torch.bool, device=self._weight.device)
-        self._is_own[torch.tensor(ids, device=self._weight.device)] = True
+        self._is_idiom_token = torch.zeros(len(self._weight), 1, dtype=torch.bool, device=self._weight.device)
+        self._is_idiom_token[torch.tensor(ids, device=self._weight.device)] = True
         self._before: Tensor | None = None
 
     def train_alone(self) -> None:
-        """Nothing else of the encoder gets a gradient from now on."""
+        """Train these rows only: nothing else of the encoder gets a gradient from now on."""
         self._encoder.requires_grad_(False)
         self._weight.requires_grad_(True)
-        is_other = ~self._is_own
+        is_other = ~self._is_idiom_token
         self._weight.register_hook(  # type: ignore[no-untyped-call]
             lambda gradient: gradient.masked_fill(is_other, 0.0)
         )
 
     def scale_steps(self, optimizer: torch.optim.Optimizer, factor: float) -> None:
-        """Make their steps so many times as long: AdamW's step, decay included, is proportional to its
-        learning rate, so this is a learning rate so many times as high.
+        """Multiply the steps of these rows by a factor.
+
+        AdamW's step, decay included, is proportional to its learning rate, so this multiplies their learning
+        rate.
         """
-        rows = local_shard(shard_like(self._is_own, self._weight))[:, 0].nonzero()[:, 0]  # in this process
+        in_this_process = local_shard(shard_like(self._is_idiom_token, self._weight))  # (rows here, 1)
+        rows = in_this_process[:, 0].nonzero()[:, 0]
 
         def before(*_: Any) -> None:
             self._before = local_shard(self._weight)[rows]

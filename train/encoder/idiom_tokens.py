@@ -1,4 +1,4 @@
-"""Idiom tokens: an expression in a text becomes one token `ID…ID`, which the model learns as a whole."""
+"""Idiom tokens: an expression in a text becomes one token `ID…ID`, which the model learns as a unit."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class _Edit(NamedTuple):
     """The characters [start, end) of a text became [new_start, new_end) of the replaced one.
 
     Attributes:
-        token: where the token stands in the replaced text, of which this is the rest, taken out: "for a ride"
-            of "take someone for a ride". None for the token itself.
+        token: for the rest of an expression, which is removed ("for a ride" of "take someone for a ride"):
+            where its token is in the replaced text. None for the token itself.
     """
 
     start: int
@@ -45,14 +45,14 @@ class _Edit(NamedTuple):
 class IdiomTokens:
     """Which expressions a model reads as one token each, and the replacing of them in texts.
 
-    Of an expression with a placeholder only its own words are replaced: "took the voters for a ride" becomes
-    "IDtakesomeoneforarideID the voters". Whom it was done to is no part of the idiom; within the token it
-    would be lost to the embedding, and with it what tells two sentences of one idiom apart. One token, in the
-    place of the first words, keeps the order of a verb and its object.
+    Of an expression with a placeholder only the fixed words are replaced: "took the voters for a ride"
+    becomes "IDtakesomeoneforarideID the voters". The object is no part of the idiom; inside the token it
+    would be lost to the embedding, and with it what distinguishes two sentences with one idiom. The token
+    takes the place of the first words, which keeps the order of verb and object.
 
     Args:
         expressions: token → the expressions that it stands for.
-        replace: whether texts are replaced; without it the tokens are there and are not used.
+        replace: whether expressions in texts are replaced; otherwise the tokens are not used.
     """
 
     def __init__(self, expressions: Mapping[str, Sequence[str]], *, replace: bool = True) -> None:
@@ -65,8 +65,8 @@ class IdiomTokens:
     def replaced(self, text: str, span: Span | None = None) -> tuple[str, Span | None]:
         """The text with a token for each known expression, and the span's place in it.
 
-        A span keeps its words; where it touches a replaced expression, it takes in the whole token, and of
-        one in two pieces what stands between them, unless the span lies in the second piece alone.
+        A span keeps its words. If it touches a replaced expression, it includes the whole token and, for an
+        expression in two pieces, what stands between them, unless the span lies entirely in the second piece.
         """
         if not self.replace:
             return text, span
@@ -82,19 +82,22 @@ class IdiomTokens:
         return {self._token_of[name] for _, _, name in self._index.find(text)}
 
     def describe(self, sentences: Iterable[tuple[str, str]]) -> list[str]:
-        """For the log: of (expression, its training sentence), where an expression with a token is not found.
+        """For the log: in how many training sentences an expression with a token was not found.
+
+        Args:
+            sentences: (expression, training sentence).
 
         Returns:
-            One line with the counts, and one on tokens that none of the sentences holds, if there are such.
+            A line with the counts, and one on tokens that no sentence holds, if there are any.
         """
-        of_name = {token_name(name): token for name, token in self._token_of.items()}
+        token_by_name = {token_name(name): token for name, token in self._token_of.items()}
         missing: Counter[str] = Counter()
         unseen = dict.fromkeys(self.expressions)
         num_known = 0
         for name, text in sentences:
-            own, tokens = of_name.get(token_name(name)), self.in_text(text)
-            num_known += own is not None
-            missing.update([name] if own is not None and own not in tokens else [])
+            expected, tokens = token_by_name.get(token_name(name)), self.in_text(text)
+            num_known += expected is not None
+            missing.update([name] if expected is not None and expected not in tokens else [])
             for token in tokens:
                 unseen.pop(token, None)
         lines = [
@@ -117,19 +120,21 @@ class IdiomTokens:
         write_json(Path(folder) / FILE, content)
 
     def _replace(self, text: str) -> tuple[str, list[_Edit]]:
-        pieces: list[tuple[int, int, str, int | None]] = []  # start, end, its token, start of the first piece
+        # Start, end, replacement, start of the first piece (None for a first piece).
+        pieces: list[tuple[int, int, str, int | None]] = []
         for runs, name in self._index.find_runs(text):
             first = runs[0]
             pieces.append((*first, self._token_of[name], None))
             pieces += [(_before_gap(text, start), end, "", first[0]) for start, end in runs[1:]]
         parts, edits, read, length = [], [], 0, 0
         tokens: dict[int, Span] = {}
-        for start, end, token, of in sorted(pieces, key=lambda piece: piece[:2]):
+        for start, end, token, first_start in sorted(pieces, key=lambda piece: piece[:2]):
             new_start = length + start - read
             new_end = new_start + len(token)
-            if of is None:
+            if first_start is None:
                 tokens[start] = new_start, new_end
-            edits.append(_Edit(start, end, new_start, new_end, None if of is None else tokens[of]))
+            rest_of = None if first_start is None else tokens[first_start]
+            edits.append(_Edit(start, end, new_start, new_end, rest_of))
             parts += [text[read:start], token]
             read, length = end, new_end
         return "".join([*parts, text[read:]]), edits
@@ -142,7 +147,7 @@ def load_idiom_tokens(
 
     Args:
         path: the folder, or name on the Hub, that `model` was loaded from.
-        local_files_only: of a model on the Hub, look at what was downloaded before alone.
+        local_files_only: for a model on the Hub, use only what was downloaded before.
 
     Raises:
         UserError: if the file is damaged, or names tokens that the tokenizer does not have.
@@ -158,20 +163,20 @@ def load_idiom_tokens(
         if missing:
             problem = f"field 'expressions': the tokenizer beside it has no token {_named(missing)}"
     if problem is not None:
-        raise UserError(f"{file}: {problem}. Bring the file back as it was saved with the model")
+        raise UserError(f"{file}: {problem}. Restore the file that was saved with the model")
     return IdiomTokens(content["expressions"], replace=content["replace"])
 
 
 def add_idiom_tokens(
     model: SentenceTransformer, known: IdiomTokens | None, expressions: Iterable[str]
 ) -> IdiomTokens:
-    """Give each expression a token of its own: in the tokenizer, and in the embedding matrix.
+    """Give each expression a token, in the tokenizer and in the embedding matrix.
 
     A new embedding is the mean of those of the expression's word pieces. Expressions that differ only in
     case, spaces, hyphens and other punctuation (or in accents that the tokenizer drops) share a token.
 
     Args:
-        model: is changed. What it has already stays as it is.
+        model: gets the new tokens; those that it has stay as they are.
         known: the idiom tokens that it has.
         expressions: as a dictionary lists them.
 
@@ -198,10 +203,10 @@ def add_idiom_tokens(
 
     old = tokenizer.get_vocab()
     new = [token for token in pieces if token not in old]
-    # Matched before the text is normalised where that changes nothing; else in either form, so that an
-    # uncased model goes on reading a text in capitals as it reads it in lower case.
+    # Matched in the text before normalisation, unless that lower-cases: then in both, so that an uncased
+    # model still reads capitals as lower case.
     uncased = "ID" not in normalize("ID")
-    # Byte-level and sentence-piece tokenizers make a piece of its own of a space before an added token.
+    # Byte-level and sentence-piece tokenizers make a separate piece of a space before an added token.
     lstrip = len(tokenizer.tokenize("a ")) > len(tokenizer.tokenize("a"))
     tokenizer.add_tokens([AddedToken(t, normalized=uncased, lstrip=lstrip) for t in new])
     vocabulary = tokenizer.get_vocab()
@@ -239,7 +244,7 @@ def token_name(expression: str) -> str:
 
 
 def read_expressions(path: Path) -> list[str]:
-    """The expressions of a text file, one a line; empty lines are passed over.
+    """The expressions of a text file, one a line; empty lines are ignored.
 
     Raises:
         UserError: if it cannot be read, or names no expression or one without a letter or digit.
@@ -259,14 +264,14 @@ def read_expressions(path: Path) -> list[str]:
 
 
 def _before_gap(text: str, start: int) -> int:
-    """Where the space or hyphen before a word begins."""
+    """Offset of the space or hyphen before a word."""
     before = len(text[:start].rstrip())
     return before if before < start else start - 1
 
 
 def _moved(span: Span, edits: Sequence[_Edit]) -> Span:
     """The span's place in the replaced text."""
-    start = end = 0  # to be added to the span's own
+    start = end = 0  # offsets to add to the span's
     first, last = span
     for edit in edits:
         if edit.end <= first:
@@ -288,9 +293,9 @@ def _moved(span: Span, edits: Sequence[_Edit]) -> Span:
 
 
 def _normalizer(tokenizer: Any) -> Callable[[str], str]:
-    """What the tokenizer makes of a text before it cuts it; what becomes the same it cannot tell apart."""
-    own = tokenizer.backend_tokenizer.normalizer
-    return str if own is None else own.normalize_str
+    """The tokenizer's normalisation of a text; texts that become the same it cannot tell apart."""
+    normalizer = tokenizer.backend_tokenizer.normalizer
+    return str if normalizer is None else normalizer.normalize_str
 
 
 def _problem(content: Any) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,12 +14,12 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
 from tokenizers import processors
-from torch import nn
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
 
 from train.encoder.attention import use_short_attention
 from train.encoder.checks import (
+    check_length,
     check_report,
     check_vocabulary,
     check_vocabulary_size,
@@ -28,17 +27,16 @@ from train.encoder.checks import (
     check_widths,
     loading_reports,
 )
-from train.encoder.files import damaged_data, damaged_setting, fetch_file, is_load_error
-from train.encoder.prompts import Prompts
+from train.encoder.files import damaged_data, damaged_setting, is_load_error
+from train.encoder.pooling_modules import is_sum, pooling_modules
 from train.errors import UserError
 from train.io.hub import first_line, is_cached, is_network_error, why_unavailable
-from train.io.records import read_json
 
 log = logging.getLogger(__name__)
 
 
 def locate_checkpoint(path: str, revision: str | None = None) -> tuple[str, bool]:
-    """The local folder or the name on the Hub, and whether only what was downloaded before can be had.
+    """The local folder or the name on the Hub, and whether only what was downloaded before is available.
 
     Raises:
         UserError: if there is no such model, or it cannot be reached.
@@ -79,13 +77,14 @@ def load_model(
 ) -> SentenceTransformer:
     """A sentence-transformers or plain transformers checkpoint, weights in float32.
 
-    Where it is, :func:`locate_checkpoint` says.
+    What checkpoints leave open is fixed here, and saved with the model: texts are truncated at its number of
+    positions, and a tokenizer whose configuration promises an end token adds it.
 
-    What a checkpoint leaves to chance is settled, and saved with the model: texts are cut where its
-    positions end, and a tokenizer that is said to add an end token does add it.
+    Only safetensors are read: pickles of untrusted files are never opened. Weights are in float32 whatever
+    the file stores, because bfloat16 master weights lose small updates.
 
-    Only safetensors are read: no pickle of an untrusted file is ever opened. Float32 whatever the
-    file stores, because bfloat16 master weights lose small updates.
+    Args:
+        path: from :func:`locate_checkpoint`.
 
     Raises:
         UserError: if it cannot be loaded.
@@ -102,7 +101,7 @@ def load_model(
             raise UserError(
                 f"model.pooling={pooling}: the model {path} has no transformer whose tokens could be pooled"
             )
-        replaced = _pooling_modules(transformer, pooling)
+        replaced = pooling_modules(transformer, pooling)
         prompts = {name: prompt for name, prompt in model.prompts.items() if prompt is not None}
         model = SentenceTransformer(modules=[transformer, *replaced], prompts=prompts, device=device)
     check_widths(path, list(model))
@@ -110,22 +109,22 @@ def load_model(
         if isinstance(module, Pooling) and pool_prompts is not None:
             module.include_prompt = pool_prompts
         if isinstance(module, WeightedLayerPooling):
-            module.layer_weights.requires_grad_(False)  # a mean of layers, not something to train
-        elif isinstance(module, Dense) and _is_sum(module):
+            module.layer_weights.requires_grad_(False)  # a plain mean of layers
+        elif isinstance(module, Dense) and is_sum(module):
             module.requires_grad_(False)
     if isinstance(transformer, Transformer):
         if bidirectional is not None:
             transformer.auto_model.config.is_causal = not bidirectional
         if _is_bidirectional(model):
             transformer.auto_model.set_attn_implementation("eager")
-        with silence_libraries():  # a class that cannot be told keeps its own, with a warning
+        with silence_libraries():  # a class that does not support it keeps its attention, with a warning
             use_short_attention(transformer.auto_model)
-        _settle_length(model)
+        _limit_to_positions(model)
         _ensure_eos(model, tokenizer_config)
     if not trust_remote_code and _has_code(model):
         log.warning(
-            "model %s comes with code of its own, which is not run: the library's own class of this "
-            "architecture is used. model.trust_remote_code=true runs it; read it first",
+            "model %s comes with its own code, which is not run: the library's class of this architecture is "
+            "used. model.trust_remote_code=true runs the code; read it first",
             path,
         )
     return model
@@ -140,7 +139,7 @@ def _load(
         UserError: if it is damaged, incomplete, or could not be downloaded.
     """
     options: dict[str, Any] = {"use_safetensors": True, "dtype": torch.float32}
-    if local_files_only:  # peft's adapters are looked for apart, and again and again where nobody answers
+    if local_files_only:  # adapters are looked up separately, with many retries if the Hub does not answer
         options["adapter_kwargs"] = {"local_files_only": True}
     try:
         with silence_libraries(), loading_reports() as reports:
@@ -169,10 +168,10 @@ def _load(
 
 
 def why_not_loaded(path: str, revision: str | None, error: Exception) -> str | None:
-    """Why a checkpoint could not be loaded, in one line; None if the error tells of no fault of its own.
+    """Why a checkpoint could not be loaded, in one line; None if the checkpoint is not at fault.
 
-    A value of a wrong type in a file of settings makes the libraries fail in any way, a TypeError say: that
-    is the file's fault, where it can be found there, and otherwise a bug, which is not to be hidden.
+    A value of a wrong type in a settings file makes the libraries fail in any way (a TypeError, say). If it
+    is found in the file, that is the reason; otherwise the error may be a bug, and must not be hidden.
     """
     if is_network_error(error):
         return f"it could not be downloaded ({first_line(error)}): try again when the Hub can be reached"
@@ -184,82 +183,47 @@ def why_not_loaded(path: str, revision: str | None, error: Exception) -> str | N
     return _advice(error) if is_load_error(error) else None
 
 
-def configured_width(
-    path: str, *, revision: str | None = None, own_pooling: bool = True, local_files_only: bool = False
-) -> int | None:
-    """D, of a checkpoint's embeddings, without its weights; None where its configuration does not say.
-
-    Args:
-        own_pooling: else another one follows the transformer, and gives the transformer's width.
-
-    Raises:
-        UserError: if a file of settings is damaged, or could not be downloaded.
-    """
-
-    def read(name: str) -> dict[str, Any]:
-        content = _settings_file(path, name, revision, local_files_only)
-        return content if isinstance(content, dict) else {}
-
-    modules = _settings_file(path, "modules.json", revision, local_files_only) if own_pooling else None
-    if isinstance(modules, list):
-        for module in reversed(modules):
-            kind = str(module["type"]).rpartition(".")[2]
-            config = read(f"{module['path']}/config.json") if kind in ("Dense", "Pooling") else {}
-            if kind == "Dense":
-                return _whole(config.get("out_features"))
-            if kind == "Pooling":
-                width = _whole(config.get("embedding_dimension") or config.get("word_embedding_dimension"))
-                return None if width is None else width * _num_pooled(config)
-            if kind not in ("Normalize", "Dropout"):
-                return None
-        return None
-    config = read("config.json")
-    return next((config[name] for name in ("hidden_size", "d_model") if _whole(config.get(name))), None)
-
-
-def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) else None
-
-
-def _num_pooled(config: Mapping[str, Any]) -> int:
-    """How many poolings stand side by side: named since version 6 of the library, by flags before."""
-    mode = config.get("pooling_mode")
-    flags = [value for name, value in config.items() if name.startswith("pooling_mode_")]
-    return len(mode) if isinstance(mode, list) else sum(map(bool, flags)) or 1
-
-
-def _settings_file(path: str, name: str, revision: str | None, local_files_only: bool) -> Any:
-    """The content of a JSON file of a checkpoint; None if it has none."""
-    if Path(path).is_dir() and (problem := damaged_setting(path)) is not None:
-        raise UserError(f"could not load model {path}: {problem}: get the file again, or correct it")
-    found = fetch_file(path, name, revision, local_files_only=local_files_only)
-    return None if found is None else read_json(found)
-
-
 def num_positions(transformer: Transformer) -> int | None:
-    """How many tokens of a text the transformer can tell apart; None where it sets no limit."""
+    """How many token positions the transformer has; None if it sets no limit."""
     model: Any = transformer.auto_model
     limit: int = getattr(model.config, "max_position_embeddings", None) or -1
     for name, module in model.named_modules():
-        # RoBERTa and its kin count positions from the one after the padding token's number.
+        # RoBERTa and its relatives count positions from the padding token's id + 1.
         if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
             limit -= module.padding_idx + 1
     return limit if limit > 0 else None
 
 
-def _settle_length(model: SentenceTransformer) -> None:
-    """Cut texts where the positions end, where the checkpoint's own limit lies beyond, or is none."""
+def limit_length(path: str, model: SentenceTransformer, max_length: int | None) -> None:
+    """Truncate texts after `max_length` tokens; None keeps the checkpoint's limit.
+
+    Raises:
+        UserError: if the model has fewer positions, or the limit leaves no room for a text.
+    """
+    if max_length is not None:
+        transformer: Any = model[0]
+        limit = num_positions(transformer)
+        if limit is not None and max_length > limit:
+            raise UserError(f"model.max_length={max_length}: the model {path} has {limit} positions")
+    check_length(path, model, max_length)
+    if max_length is not None:
+        model.max_seq_length = max_length
+
+
+def _limit_to_positions(model: SentenceTransformer) -> None:
+    """Truncate texts at the number of positions, if the checkpoint's limit is greater or missing."""
     transformer: Any = model[0]
-    limit, own = num_positions(transformer), model.max_seq_length
-    if limit is not None and (own is None or own > limit):
+    limit, max_length = num_positions(transformer), model.max_seq_length
+    if limit is not None and (max_length is None or max_length > limit):
         model.max_seq_length = limit
 
 
 def _ensure_eos(model: SentenceTransformer, tokenizer_config: Mapping[str, Any]) -> None:
-    """Have the tokenizer add its end token, where the last token is the embedding and one is promised.
+    """Have the tokenizer add the promised end token, if the last token is pooled.
 
-    E5-Mistral's `tokenizer_config.json` says `add_eos_token`, and its `tokenizer.json` does not add any;
-    transformers went by the former up to version 4, by the latter since: the last word would be pooled.
+    E5-Mistral's `tokenizer_config.json` says `add_eos_token`, but its `tokenizer.json` adds none.
+    Transformers followed the former up to version 4 and follows the latter since, so the last word would be
+    pooled.
     """
     pooled = [
         mode
@@ -276,9 +240,9 @@ def _ensure_eos(model: SentenceTransformer, tokenizer_config: Mapping[str, Any])
     ids, bare = tokenizer("a")["input_ids"], tokenizer("a", add_special_tokens=False)["input_ids"]
     first = next(i for i in range(len(ids)) if ids[i : i + len(bare)] == bare)
     before, after = ids[:first], [*ids[first + len(bare) :], number]
-    # One template for all: of two, one after the other, truncation counts the tokens of one.
+    # A single template: with two processors in sequence, truncation counts the tokens of only one.
     names = {str(tokenizer.convert_ids_to_tokens(i)): i for i in (*before, *after)}
-    head, tail = ([str(tokenizer.convert_ids_to_tokens(i)) for i in some] for some in (before, after))
+    head, tail = ([str(tokenizer.convert_ids_to_tokens(i)) for i in ids] for ids in (before, after))
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
         single=[*head, "$A", *tail],
         pair=[*head, "$A", *tail, "$B", *tail],
@@ -287,10 +251,10 @@ def _ensure_eos(model: SentenceTransformer, tokenizer_config: Mapping[str, Any])
 
 
 def keep_attention(model: SentenceTransformer, folder: Path) -> None:
-    """Have sentence-transformers too load a bidirectional decoder with attention that is so in every batch.
+    """Make sentence-transformers load a bidirectional decoder with attention that is so in any batch.
 
-    Without padding transformers gives no mask, by which PyTorch's own attention takes a decoder's layers to
-    be causal after all (transformers 5.23); the plain implementation does not.
+    For a batch without padding transformers passes no mask, and PyTorch's fused attention then treats a
+    decoder's layers as causal (transformers 5.23); the plain implementation does not.
     """
     if _is_bidirectional(model):
         path = folder / "sentence_bert_config.json"
@@ -300,7 +264,7 @@ def keep_attention(model: SentenceTransformer, folder: Path) -> None:
 
 
 def _is_bidirectional(model: SentenceTransformer) -> bool:
-    """Whether it is a decoder, by its kind, whose tokens see those after them."""
+    """Whether it is a decoder whose tokens attend to later ones."""
     config = getattr(getattr(model[0], "auto_model", None), "config", None)
     return getattr(config, "is_causal", None) is False
 
@@ -312,11 +276,11 @@ def _has_code(model: SentenceTransformer) -> bool:
 
 
 def _advice(error: Exception) -> str:
-    """An error of the libraries in one line, and what to do where it is known."""
+    """A library's error in one line, with what to do, if that is known."""
     text = str(error)
     if "trust_remote_code" in text:
         return (
-            "it comes with Python code of its own, without which it cannot be loaded: read the code, then "
+            "it cannot be loaded without the Python code that comes with it: read the code, then "
             "model.trust_remote_code=true runs it"
         )
     if "safetensors" in text and "does not appear to have a file" in text:
@@ -331,59 +295,13 @@ def _advice(error: Exception) -> str:
             "tokenizer_config.json) beside the model"
         )
     if isinstance(error, KeyError):
-        return f"config.json, or another file of settings, names {error}, which is not known here"
+        return f"config.json, or another settings file, names {error}, which is unknown"
     return first_line(error)
-
-
-def _pooling_modules(transformer: Transformer, pooling: str) -> list[nn.Module]:
-    """`last2`: mean over tokens of the mean of the last two layers (any number); `cls+sep`: the sum of the
-    first and the last token; else one of the library's.
-
-    All are modules of the library, so that a saved model pools the same way without our code. The sum is
-    a dense layer [I I] on both tokens side by side, which is not trained.
-    """
-    dimension = transformer.get_embedding_dimension()
-    assert dimension is not None
-    if pooling == "cls+sep":
-        tokenizer: Any = transformer.tokenizer
-        ids = tokenizer("a")["input_ids"]
-        if ids[0] != tokenizer.cls_token_id or ids[-1] != tokenizer.sep_token_id:
-            raise UserError("model.pooling=cls+sep: its tokenizer puts no [CLS] and [SEP] around a text")
-        total = Dense(2 * dimension, dimension, bias=False, activation_function=nn.Identity())
-        eye = torch.eye(dimension, device=transformer.auto_model.device)
-        total.linear.weight.data = torch.cat([eye, eye], dim=1)
-        return [Pooling(dimension, pooling_mode=("cls", "lasttoken")), total.requires_grad_(False)]
-    if not (last := re.fullmatch(r"last(\d+)", pooling)):
-        if pooling not in Pooling.POOLING_MODES:
-            known = ", ".join(("cls+sep", "last2 (any number)", *Pooling.POOLING_MODES))
-            raise UserError(f"model.pooling={pooling}: not one of {known}")
-        return [Pooling(dimension, pooling_mode=pooling)]
-    config: Any = transformer.auto_model.config
-    num_layers, num_mean = config.num_hidden_layers, int(last[1])
-    if not 1 <= num_mean <= num_layers:
-        raise UserError(f"model.pooling={pooling}: the model has {num_layers} layers")
-    # Without this the library pools the last layer alone, and says nothing.
-    config.output_hidden_states = True
-    layers = WeightedLayerPooling(
-        dimension, num_hidden_layers=num_layers, layer_start=num_layers + 1 - num_mean
-    )
-    layers.layer_weights.requires_grad_(False)
-    return [layers, Pooling(dimension, pooling_mode="mean")]
-
-
-def _is_sum(dense: Dense) -> bool:
-    """Whether a dense layer adds up two halves, as `cls+sep` has it."""
-    weight = dense.linear.weight.detach()
-    half = weight.shape[0]
-    if dense.linear.bias is not None or weight.shape[1] != 2 * half:
-        return False
-    eye = torch.eye(half, device=weight.device)
-    return bool(torch.equal(weight, torch.cat([eye, eye], dim=1)))
 
 
 @contextmanager
 def silence_libraries() -> Iterator[None]:
-    """Loading and saving take a moment: the libraries' own bars and messages would only be noise."""
+    """Hide the libraries' progress bars and messages while a model is loaded or saved, which is quick."""
     level = logging.getLogger("sentence_transformers").level
     shown = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -394,27 +312,3 @@ def silence_libraries() -> Iterator[None]:
         logging.getLogger("sentence_transformers").setLevel(level)
         if shown:
             transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
-
-
-def prompts_of(
-    model: SentenceTransformer,
-    query: str | None = None,
-    document: str | None = None,
-    instruction: str | None = None,
-) -> Prompts:
-    """The model's own prompts, but for those that are given.
-
-    Raises:
-        ValueError: if the template of instructions is malformed.
-    """
-    own = model.prompts or {}
-    return Prompts(
-        query=_first(own, "query") if query is None else query,
-        document=_first(own, "document", "passage", "corpus") if document is None else document,
-        instruction=instruction or own.get("instruction") or Prompts().instruction,
-    )
-
-
-def _first(prompts: Mapping[str, str | None], *names: str) -> str:
-    """The first of the prompts that is there: sentence-transformers' own order."""
-    return next((prompt for name in names if (prompt := prompts.get(name))), "")

@@ -21,15 +21,15 @@ from train.encoder.encoder import Encoder
 from train.errors import UserError
 from train.io.files import write_json
 
-_NAME = "default"  # peft's own name for a model's only adapter
+_NAME = "default"  # peft's name for a model's only adapter
 _PREFIX = "base_model.model."  # of tensors in peft's files
 
 
 class Adapters:
-    """Adapters in place of the encoder's weights as what is trained; all else of it is frozen.
+    """Adapters that are trained instead of the encoder's weights, which are frozen.
 
     A linear layer x → W x becomes x → W x + (alpha / rank) B A x, with A (rank, in) drawn and B (out, rank)
-    zero: at first nothing is changed.
+    zero, so that nothing changes at first.
 
     Args:
         encoder: gets the adapters; its other parameters require no gradient any more.
@@ -38,7 +38,7 @@ class Adapters:
         target_modules: names of modules, or the ends of their names; None takes all linear layers in the
             transformer's blocks, those of attention and feed-forward.
         seed: of A.
-        base_model: how the base model is called, for peft's file.
+        base_model: name of the base model, for peft's file.
 
     Raises:
         UserError: if peft is not installed, or the transformer has no such modules.
@@ -86,14 +86,14 @@ class Adapters:
 
     @contextmanager
     def merged(self) -> Iterator[None]:
-        """In here the transformer is a plain one, with W + (alpha / rank) B A for W; then as it was."""
+        """Within this context the transformer is a plain one, with W + (alpha / rank) B A in place of W."""
         weights = [layer.get_base_layer().weight for *_, layer in self._layers]
         kept = [local_shard(weight).clone() for weight in weights]
         try:
             with torch.no_grad():
                 for parent, child, layer in self._layers:
                     plain = layer.get_base_layer()
-                    # In place: what shares out weights over processes knows their memory.
+                    # In place: sharding holds on to the memory of the weights.
                     delta = shard_like(layer.get_delta_weight(_NAME), plain.weight)
                     local_shard(plain.weight).add_(local_shard(delta))
                     setattr(parent, child, plain)
@@ -101,7 +101,7 @@ class Adapters:
         finally:
             for parent, child, layer in self._layers:
                 setattr(parent, child, layer)
-            for weight, before in zip(weights, kept, strict=True):  # what was there, not the sum taken back
+            for weight, before in zip(weights, kept, strict=True):  # a copy: undoing the sum would round
                 local_shard(weight).copy_(before)
 
     def save(self, folder: Path) -> None:
@@ -126,8 +126,8 @@ class Adapters:
         from peft import set_peft_model_state_dict
 
         tensors = load_file(folder / "adapter_model.safetensors")
-        own = {name.removeprefix(_PREFIX): tensor for name, tensor in tensors.items()}
-        result: Any = set_peft_model_state_dict(self._model, own, adapter_name=_NAME)
+        weights = {name.removeprefix(_PREFIX): tensor for name, tensor in tensors.items()}
+        result: Any = set_peft_model_state_dict(self._model, weights, adapter_name=_NAME)
         assert not result.unexpected_keys
 
 
@@ -141,10 +141,10 @@ def check_peft() -> None:
 
 
 def _targets(model: nn.Module, wanted: Sequence[str] | None) -> list[str]:
-    """Names of the modules that get an adapter."""
+    """The names of the modules that get an adapter."""
     linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
     if wanted is None:
-        # Of the blocks, which are numbered: not a pooler or a head, which embeddings do not pass through.
+        # Those of the blocks, which are numbered; embeddings do not pass through a pooler or a head.
         found = [name for name in linear if any(part.isdigit() for part in name.split(".")[:-1])]
         if not found:
             raise UserError(

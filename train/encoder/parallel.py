@@ -2,8 +2,9 @@
 
 A loss needs the embeddings of the whole batch, but not the encoder's graph of the whole batch. So each
 process embeds its part of the texts, all of them get all embeddings and compute the same loss, and each
-carries the loss's gradient by the embeddings back through its own forward batches; the encoder's gradients
-are then summed. That is exact for any loss on embeddings, mined triplets and masked candidates included.
+backpropagates the loss's gradient with respect to the embeddings through its own forward batches; the
+encoder's gradients are then summed. That is exact for any loss on embeddings, mined triplets and masked
+candidates included.
 """
 
 from __future__ import annotations
@@ -54,11 +55,11 @@ def partition_evenly(batches: Sequence[ForwardBatch], num_processes: int) -> Par
     A process that would have one batch less than the others gets a dummy.
     """
     numbers = [list(range(rank, len(batches), num_processes)) for rank in range(num_processes)]
-    idle = [one for one in numbers if len(one) < len(numbers[0])]
-    if not idle:
+    short = [batch_numbers for batch_numbers in numbers if len(batch_numbers) < len(numbers[0])]
+    if not short:
         return Partition(list(batches), numbers)
-    for one in idle:
-        one.append(len(batches))  # the dummy
+    for batch_numbers in short:
+        batch_numbers.append(len(batches))  # the dummy
     return Partition([*batches, batches[-1].dummy()], numbers)
 
 
@@ -122,13 +123,13 @@ class ParallelEncoder:
             [i for number in numbers for i in partition.batches[number].requests]
             for numbers in partition.numbers
         ]
-        order = [i for of_process in requests for i in of_process]
+        order = [i for process_requests in requests for i in process_requests]
         if self._processes.count == 1:
             return in_request_order(torch.cat(list(pieces)), order)
         # A process may have no piece at all.
         none = torch.zeros(0, self._encoder.dimension, device=self._encoder.device)
         rows = torch.cat([piece.detach().float() for piece in (none, *pieces)])
-        lengths = [len(of_process) for of_process in requests]
+        lengths = [len(process_requests) for process_requests in requests]
         return in_request_order(self._processes.gather(rows, lengths), order)
 
 

@@ -1,8 +1,15 @@
 """How a model family wants its inputs written."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from train.requests import Request
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,10 +17,10 @@ class Prompts:
     """How one model family writes its inputs.
 
     Attributes:
-        query: put before every query without an instruction, as `query: ` for E5.
+        query: put before every query without an instruction, such as `query: ` for E5.
         document: put before every document.
-        instruction: template of a query with an instruction; holds `{query}`, and `{instruction}` but for
-            models that know one instruction alone.
+        instruction: template of a query with an instruction; contains `{query}` and, except for models with
+            a single instruction, `{instruction}`.
     """
 
     query: str = ""
@@ -39,3 +46,27 @@ class Prompts:
         span = request.span
         moved = None if span is None else (span[0] + len(before), span[1] + len(before))
         return before + request.text + after, moved
+
+
+def prompts_of(
+    model: SentenceTransformer,
+    query: str | None = None,
+    document: str | None = None,
+    instruction: str | None = None,
+) -> Prompts:
+    """The model's prompts, except those that are given.
+
+    Raises:
+        ValueError: if the template of instructions is malformed.
+    """
+    prompts = model.prompts or {}
+    return Prompts(
+        query=_first(prompts, "query") if query is None else query,
+        document=_first(prompts, "document", "passage", "corpus") if document is None else document,
+        instruction=instruction or prompts.get("instruction") or Prompts().instruction,
+    )
+
+
+def _first(prompts: Mapping[str, str | None], *names: str) -> str:
+    """The first of these prompts that the model has: the order of sentence-transformers."""
+    return next((prompt for name in names if (prompt := prompts.get(name))), "")

@@ -1,4 +1,4 @@
-"""CLIP beside the text encoder: texts and images in one space, by transformers' own classes."""
+"""CLIP beside the text encoder: texts and images in one space, by the classes of transformers."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from train.encoder.checks import check_report, check_vocabulary, check_weights, 
 from train.encoder.loading import silence_libraries, why_not_loaded
 from train.errors import UserError
 
-_AT_ONCE = 32  # images in a forward pass
+_CHUNK_SIZE = 32  # images in a forward pass
 
 
 class ClipTowers:
-    """A CLIP model of which the text tower's last layers are trained, and nothing else.
+    """A CLIP model whose text tower's last layers are trained, and nothing else.
 
     Args:
         model: in float32; put into evaluation mode (published models have no dropout).
-        tokenizer, image_processor: its own.
+        tokenizer, image_processor: of the model.
         path, revision: where it was loaded from.
-        trained_layers: of the text tower.
+        trained_layers: how many of the text tower's last layers are trained.
 
     Raises:
         UserError: if the text tower has fewer layers.
@@ -59,7 +59,7 @@ class ClipTowers:
     def from_pretrained(
         cls, path: str, *, revision: str | None = None, trained_layers: int = 2
     ) -> ClipTowers:
-        """Load a CLIP model in transformers' format; weights as safetensors only, and no code of its own.
+        """Load a CLIP model in transformers' format: only safetensors, and no code from the checkpoint.
 
         Args:
             path: a local folder, or the name of a model on the Hugging Face Hub.
@@ -99,7 +99,7 @@ class ClipTowers:
         return width
 
     def texts(self, texts: Sequence[str]) -> Tensor:
-        """(N, W), each distinct text embedded once; texts end at the model's number of positions (77)."""
+        """(N, W), each distinct text embedded once; texts are truncated at the model's positions (77)."""
         distinct = list(dict.fromkeys(texts))
         tokens = self._tokenizer(
             distinct,
@@ -120,18 +120,18 @@ class ClipTowers:
             UserError: if a file is no image.
         """
         new = [path for path in dict.fromkeys(paths) if path not in self._images]
-        for start in range(0, len(new), _AT_ONCE):
-            some = new[start : start + _AT_ONCE]
-            pixels = self._image_processor(images=[_read(path) for path in some], return_tensors="pt")
+        for start in range(0, len(new), _CHUNK_SIZE):
+            chunk = new[start : start + _CHUNK_SIZE]
+            pixels = self._image_processor(images=[_read(path) for path in chunk], return_tensors="pt")
             with torch.no_grad():
                 features = _features(
                     self._model.get_image_features(pixels["pixel_values"].to(self._device()))
                 )
-            self._images |= dict(zip(some, features.cpu(), strict=True))
+            self._images |= dict(zip(chunk, features.cpu(), strict=True))
         return torch.stack([self._images[path] for path in paths]).to(self._device())
 
     def _device(self) -> torch.device:
-        """That of the trained layers; the rest of the model, which is nobody's submodule, follows."""
+        """The device of the trained layers, to which the rest of the model, no submodule, is moved."""
         device: torch.device = next(iter(self._model.text_model.encoder.layers[-1].parameters())).device
         if self._model.visual_projection.weight.device != device:
             self._model.to(device)
@@ -148,7 +148,7 @@ def _no_clip(path: str, reason: str) -> UserError:
 
 
 def _features(output: Any) -> Tensor:
-    """transformers gives the features alone or, since version 5, with what led to them."""
+    """transformers gives the features alone or, since version 5, in an output object."""
     features: Tensor = output if isinstance(output, Tensor) else output.pooler_output
     return features
 

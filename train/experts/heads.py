@@ -1,4 +1,4 @@
-"""AdMIRe's experts: small heads on embeddings that tell a compound's sense and rank an item's images by it.
+"""AdMIRe's experts: small heads on embeddings that predict a compound's sense and rank an item's images.
 
 Shared by the objective that trains them and the benchmark that scores them; knows no model class.
 """
@@ -30,7 +30,7 @@ FILES = (f"{FOLDER}/{_OPTIONS}", f"{FOLDER}/{_WEIGHTS}")
 
 
 class Towers(Protocol):
-    """Texts and images in one space, as CLIP has them; its parameters are those that are trained."""
+    """Encoders of texts and images into one space, as in CLIP; its parameters are those that are trained."""
 
     @property
     def width(self) -> int:
@@ -39,12 +39,12 @@ class Towers(Protocol):
 
     @property
     def path(self) -> str:
-        """Where they were loaded from, to find them again."""
+        """Where they were loaded from."""
         ...
 
     @property
     def revision(self) -> str | None:
-        """Branch, tag or commit of that on the Hub."""
+        """Branch, tag or commit on the Hub."""
         ...
 
     @property
@@ -54,7 +54,7 @@ class Towers(Protocol):
 
     @property
     def module(self) -> nn.Module:
-        """What of them is trained, and so saved."""
+        """The part that is trained, and saved."""
         ...
 
     def texts(self, texts: Sequence[str]) -> Tensor:
@@ -72,20 +72,20 @@ class ExpertsOptions:
 
     Attributes:
         width: D, of the encoder's embeddings.
-        hidden: each input vector becomes that many numbers.
-        head: `linear` = as published, the concatenated numbers are summed with weights. An item's sentence
-            then adds the same to all its images and *cannot* change their order: it is learnt from
-            captions and images alone (and from the cosines, where there are). `hidden` = a hidden layer
-            over the concatenated numbers, so that sentence and caption can act together.
-        cosine: adds that times the cosine of the sentence with the caption (and the image) to the score, and
-            starts with nothing else: experts begin as plain cosine and learn what to change. Also the sense
-            vector's cosine, at first with weight 0, where it lies in the captions' space. None = without.
-        captions: whether experts see captions, or images alone.
-        literal: the literal expert: `trained`, or plain `cosine` of the sentence with the image (without
-            images: the caption), which has nothing to train.
+        hidden: size that each input vector is mapped to.
+        head: `linear` = as published, a weighted sum of the concatenated values. An item's sentence then adds
+            the same to the score of all its images and *cannot* change their order, which depends on
+            captions and images alone (and on the cosines, if used). `hidden` = a hidden layer over the
+            concatenated values, so that sentence and caption can interact.
+        cosine: add the cosine of the sentence with the caption (and the image), times this, to the score. All
+            else starts at zero: experts begin as plain cosine and learn what to change. The sense vector's
+            cosine is added too, at first with weight 0, if it lies in the captions' space. None = none.
+        captions: whether experts see captions, or only images.
+        literal: the literal expert: `trained`, or the plain `cosine` of the sentence with the image (the
+            caption, if there are no images), which has no parameters.
         sense_encoder: whether the idiomatic expert sees the sense vector.
-        caption_words: words that are kept of a caption.
-        separator: between phrase and sentence in what the sense encoder reads.
+        caption_words: captions are cut after so many words.
+        separator: between phrase and sentence in the input for the sense.
     """
 
     width: int
@@ -100,7 +100,7 @@ class ExpertsOptions:
 
 
 class ExpertScores(NamedTuple):
-    """Of Q items.
+    """What the experts give for Q items.
 
     Attributes:
         sense: logits (Q, 2), idiomatic and literal.
@@ -120,14 +120,14 @@ class ExpertScores(NamedTuple):
 class Expert(nn.Module):
     """Scores candidates: each input vector → `hidden` numbers with ReLU, concatenated → one score.
 
-    Vectors are brought to length sqrt(width) first, so that it is all one whether a checkpoint normalises.
+    Vectors are scaled to length sqrt(width) first, so it does not matter whether a checkpoint normalises.
 
     Args:
         widths: of the input vectors: those of the item, then those of a candidate.
         num_item: how many of them are the item's.
-        start: what the cosine of each item vector with each candidate vector counts at first, (A, C), in
-            units of `options.cosine`; None where two do not lie in one space.
-        options: see there.
+        start: initial weights (A, C) of the cosine of each item vector with each candidate vector, in units
+            of `options.cosine`; None where the two do not lie in one space.
+        options: see :class:`ExpertsOptions`.
     """
 
     def __init__(
@@ -179,30 +179,31 @@ class Experts(nn.Module):
     `phrase [SEP] sentence`; sense logits are a linear map of it. The idiomatic expert ranks by the sense
     vector, the sentence, the caption and the image; the literal one by the same without the sense vector.
     Without towers there are no images, and the encoder embeds sentences and captions (*text-only*); with
-    them the encoder embeds for the sense alone, and the towers all else.
+    towers, the encoder is used for the sense only, and the towers for everything else.
 
     Args:
-        options: see there.
-        towers: of texts and images.
+        options: see :class:`ExpertsOptions`.
+        towers: encoders of texts and images.
 
     Raises:
         UserError: if the experts would see neither captions nor images.
 
     References:
-        Rasouli et al. 2025, AIMA at SemEval-2025 Task 1, sections 3 and 6. The starting point at plain cosine
+        Rasouli et al. 2025, AIMA at SemEval-2025 Task 1, sections 3 and 6. The start from plain cosine
         (`cosine`), the hidden layer (`head`) and the map of the sense vector are ours; there the sense
-        encoder is a model of its own, here it is the one encoder that is trained.
+        encoder is a separate model, here it is the one encoder that is trained.
     """
 
     def __init__(self, options: ExpertsOptions, towers: Towers | None = None) -> None:
         super().__init__()
         if towers is None and not options.captions:
-            raise UserError("objective.captions=false needs objective.clip.path: without captions and images "
-                            "there is nothing to rank by")  # fmt: skip
+            raise UserError(
+                "objective.captions=false needs objective.clip.path: without captions and images there is "
+                "nothing to rank by"
+            )
         self.options = options
-        self.towers = (
-            [towers] if towers is not None else []
-        )  # in a list: no submodule, but for what is trained
+        # In a list, so that only the trained part of them is a submodule.
+        self.towers = [towers] if towers is not None else []
         self.trained_towers = towers.module if towers is not None else nn.Module()
         width = options.width
         self.sense_map = nn.Linear(width, width)
@@ -211,20 +212,20 @@ class Experts(nn.Module):
         self.sense_head = nn.Linear(width, len(ADMIRE_SENSES))
         text_width = towers.width if towers is not None else width
         candidates = [text_width] * (options.captions + (towers is not None))
-        share = 1 / len(candidates)
-        sentence: list[float | None] = [share] * len(candidates)
-        of_sense: list[float | None] = [None if towers is not None else 0.0] * len(candidates)
+        sentence_start: list[float | None] = [1 / len(candidates)] * len(candidates)
+        sense_start: list[float | None] = [None if towers is not None else 0.0] * len(candidates)
         if options.sense_encoder:
-            self.idiomatic = Expert([width, text_width, *candidates], 2, [of_sense, sentence], options)
+            start = [sense_start, sentence_start]
+            self.idiomatic = Expert([width, text_width, *candidates], 2, start, options)
         else:
-            self.idiomatic = Expert([text_width, *candidates], 1, [sentence], options)
+            self.idiomatic = Expert([text_width, *candidates], 1, [sentence_start], options)
         self.literal: Expert | None = None
         if options.literal == "trained":
-            self.literal = Expert([text_width, *candidates], 1, [sentence], options)
+            self.literal = Expert([text_width, *candidates], 1, [sentence_start], options)
 
     @property
     def pretrained(self) -> nn.Module:
-        """The towers' part of what is trained."""
+        """The trained part of the towers."""
         return self.trained_towers
 
     @property
@@ -237,29 +238,30 @@ class Experts(nn.Module):
         return Request(f"{phrase} {self.options.separator} {sentence}")
 
     def item_requests(self, item: Item) -> list[Request]:
-        """What the encoder embeds of an item: equally many for each; the first is for its sense."""
-        own = [self.sense_request(item.compound, item.sentence)]
+        """What the encoder embeds for an item: equally many requests for each; the first is for its sense."""
+        requests = [self.sense_request(item.compound, item.sentence)]
         if not self.towers:
-            own.append(Request(item.sentence, role="query"))
-            own += [Request(self.caption(candidate.caption)) for candidate in item.candidates]
-        return own
+            requests.append(Request(item.sentence, role="query"))
+            requests += [Request(self.caption(candidate.caption)) for candidate in item.candidates]
+        return requests
 
     def caption(self, caption: str) -> str:
-        """As the experts read it."""
+        """A caption as the experts read it."""
         return first_words(caption, self.options.caption_words)
 
     def sense(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
         """Sense vectors (N, D) and logits (N, 2) from the embeddings (N, D) of sense requests."""
-        own = self.sense_map.weight
-        vectors: Tensor = self.sense_map(functional.normalize(embeddings.to(own.device, own.dtype), dim=1))
+        weight = self.sense_map.weight
+        unit = functional.normalize(embeddings.to(weight.device, weight.dtype), dim=1)
+        vectors: Tensor = self.sense_map(unit)
         return vectors, self.sense_head(vectors * self.options.width**0.5)
 
     def forward(self, items: Sequence[Item], embeddings: Tensor) -> ExpertScores:
         """Scores of Q items from embeddings (Q, R, D), row [i, j] for `item_requests(items[i])[j]`."""
         vectors, logits = self.sense(embeddings[:, 0])
         sentence, candidates = self._vectors(items, embeddings.to(vectors.device, vectors.dtype))
-        own = [vectors, sentence] if self.options.sense_encoder else [sentence]
-        idiomatic = self.idiomatic(own, candidates)
+        item_vectors = [vectors, sentence] if self.options.sense_encoder else [sentence]
+        idiomatic = self.idiomatic(item_vectors, candidates)
         if self.literal is not None:
             literal = self.literal([sentence], candidates)
         else:  # the last candidate vector: the image, if there is one
@@ -267,7 +269,7 @@ class Experts(nn.Module):
         return ExpertScores(logits, vectors, torch.stack([idiomatic, literal]))
 
     def _vectors(self, items: Sequence[Item], embeddings: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Sentences (Q, W), and what is seen of the candidates: captions and images, each (Q, 5, W)."""
+        """Sentences (Q, W), and the candidates' captions and images, each (Q, 5, W)."""
         if not self.towers:
             return embeddings[:, 1], [embeddings[:, 2:]]
         (towers,) = self.towers
@@ -285,20 +287,19 @@ class Experts(nn.Module):
 
     def publish(self, folder: Path) -> None:
         """Write `experts/` into a model's folder: weights as safetensors, options as JSON."""
-        own = folder / FOLDER
-        own.mkdir(parents=True, exist_ok=True)
-        save_file(
-            {name: t.detach().cpu().contiguous() for name, t in self.state_dict().items()}, own / _WEIGHTS
-        )
+        folder = folder / FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
+        tensors = {name: t.detach().cpu().contiguous() for name, t in self.state_dict().items()}
+        save_file(tensors, folder / _WEIGHTS)
         clip = None
         if self.towers:
-            own_towers = self.towers[0]
+            (towers,) = self.towers
             clip = {
-                "path": own_towers.path,
-                "revision": own_towers.revision,
-                "trained_layers": own_towers.trained_layers,
+                "path": towers.path,
+                "revision": towers.revision,
+                "trained_layers": towers.trained_layers,
             }
-        write_json(own / _OPTIONS, {**asdict(self.options), "clip": clip})
+        write_json(folder / _OPTIONS, {**asdict(self.options), "clip": clip})
 
 
 LoadTowers = Callable[[str, int, str | None], Towers]
@@ -308,14 +309,14 @@ def load_experts(folder: Path, load_towers: LoadTowers) -> Experts:
     """The experts that :meth:`Experts.publish` wrote into a model's folder.
 
     Args:
-        load_towers: (path, trained layers, revision) → the towers they were trained with, as published.
+        load_towers: (path, trained layers, revision) → the towers they were trained with.
 
     Raises:
-        UserError: if a file of them is missing or damaged.
+        UserError: if one of their files is missing or damaged.
     """
-    own = folder / FOLDER
-    options = read_json(own / _OPTIONS)
-    damaged = UserError(f"{own / _OPTIONS}: is not what was saved there: get the file again")
+    options_file, weights_file = folder / FOLDER / _OPTIONS, folder / FOLDER / _WEIGHTS
+    options = read_json(options_file)
+    damaged = UserError(f"{options_file}: is not what was saved there: get the file again")
     if not isinstance(options, dict) or "clip" not in options:
         raise damaged
     clip = options.pop("clip")
@@ -327,11 +328,11 @@ def load_experts(folder: Path, load_towers: LoadTowers) -> Experts:
     towers = load_towers(clip["path"], clip["trained_layers"], clip.get("revision")) if clip else None
     experts = Experts(ExpertsOptions(**options), towers)
     try:
-        experts.load_state_dict(load_file(own / _WEIGHTS))
+        experts.load_state_dict(load_file(weights_file))
     except (OSError, SafetensorError, RuntimeError) as error:
         raise UserError(
-            f"{own / _WEIGHTS}: cannot be loaded ({first_line(error)}): the file is damaged, or of other "
-            "experts than the options beside it. Get both again"
+            f"{weights_file}: cannot be loaded ({first_line(error)}): the file is damaged, or belongs "
+            "to other experts than the options beside it: get both again"
         ) from error
     return experts
 

@@ -2,7 +2,7 @@
 
 from train.factory.benchmarks import build_benchmarks
 from train.factory.encoder import build_encoder, build_retention, idiom_expressions, resolve_model_path
-from train.factory.experts import own_benchmarks, saved_modules
+from train.factory.experts import module_benchmarks, saved_modules
 from train.factory.objectives import build_objective
 
 __all__ = [
@@ -11,7 +11,7 @@ __all__ = [
     "build_objective",
     "build_retention",
     "idiom_expressions",
-    "own_benchmarks",
+    "module_benchmarks",
     "resolve_model_path",
     "saved_modules",
 ]

@@ -1,4 +1,4 @@
-"""The benchmarks, built as they declare."""
+"""The benchmarks, built by the functions that they declare."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def build_benchmarks(
     """The benchmarks, their data read and checked.
 
     Args:
-        names: those to build; by default all. One that is named must be there.
+        names: those to build, whose data must be there; by default all.
 
     Returns:
-        The benchmarks, and for each whose data is missing the reason why it is not scored.
+        The benchmarks, and for each benchmark whose data is missing the reason why it is not scored.
 
     Raises:
-        UserError: if data is wrong, or that of a named benchmark, or of all of them, is missing.
+        UserError: if data is wrong, or is missing for a named benchmark, or for all benchmarks.
     """
     benchmarks: list[Benchmark] = []
     missing: dict[str, str] = {}
@@ -61,7 +61,7 @@ def build_benchmarks(
 
 
 def idiolink_benchmark(settings: Common, options: IdioLinkBenchmarkOptions) -> Benchmark:
-    """Over its splits, or one side of a fold."""
+    """IdioLink on its splits, or on what a fold scores."""
     root = idiolink_folder(settings)
     splits = [idiolink_split(settings, root, name) for name in settings.splits("idiolink")]
     return IdioLinkBenchmark(
@@ -75,7 +75,7 @@ def idiolink_benchmark(settings: Common, options: IdioLinkBenchmarkOptions) -> B
 
 
 def semeval_benchmark(settings: Common, options: SemEvalBenchmarkOptions) -> Benchmark:
-    """Over its splits."""
+    """SemEval-2022 Task 2B on its splits."""
     files = semeval_files(settings)
     wanted = settings.splits("semeval2022")
     splits = [read_pairs(files, name) for name in get_args(SemEvalSplit) if name in wanted]
@@ -83,18 +83,18 @@ def semeval_benchmark(settings: Common, options: SemEvalBenchmarkOptions) -> Ben
 
 
 def epsilon_benchmark(settings: Common, options: EpsilonBenchmarkOptions) -> Benchmark:
-    """Over the languages asked for."""
+    """ε-compositionality in the chosen languages."""
     files = ncimp_files(settings)
-    read = [read_ncimp(files, language) for language in dict.fromkeys(options.languages)]
-    for of_language in read:
-        log.info("%s", of_language.describe())
+    data = [read_ncimp(files, language) for language in dict.fromkeys(options.languages)]
+    for ncimp in data:
+        log.info("%s", ncimp.describe())
     return EpsilonBenchmark(
-        read, options.classes, options.phrases, options.versions, options.orders, options.instruction
+        data, options.classes, options.phrases, options.versions, options.orders, options.instruction
     )
 
 
 def admire_benchmark(settings: Common, options: AdmireBenchmarkOptions) -> Benchmark:
-    """Over its splits, by captions."""
+    """AdMIRe on its splits, by captions."""
     wanted = settings.splits("admire")
     splits = [admire_split(settings, name) for name in get_args(AdmireSplit) if name in wanted]
     return AdmireBenchmark(splits, options.modes)

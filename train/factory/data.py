@@ -18,9 +18,9 @@ from train.scores import ADMIRE_CV_SPLIT, CV_SPLIT, AdmireSplit
 
 
 def folder_of(settings: Common, dataset: str) -> Path | None:
-    """Where a data set lies; None where it is to be downloaded, or is nowhere.
+    """Where a data set lies; None if it has to be downloaded, or is nowhere.
 
-    The first that applies: the sample, its own option, a folder of its name in `data.root`, one in
+    The first that applies: the sample, its option, a folder with its name in `data.root`, one in
     `$IDIOM_DATA`.
 
     Args:
@@ -74,21 +74,21 @@ def admire_folder(settings: Common) -> Path:
 def admire_split(
     settings: Common, name: AdmireSplit, *, training: bool = False, check_images: bool = False
 ) -> ItemSplit:
-    """AdMIRe's items of a split on disk, or of one side of a fold."""
+    """AdMIRe's items of a split on disk, or those that a fold trains on or scores."""
     folder = admire_folder(settings)
     if name != ADMIRE_CV_SPLIT:
         return read_items(folder, name, check_images=check_images)
-    assert settings.data.fold is not None  # the settings see to it
+    assert settings.data.fold is not None  # checked by the settings
     everything = read_items(folder, "train", check_images=check_images)
-    of_training, scored = fold_items(everything, settings.data.fold, settings.data.folds)
-    return of_training if training else scored
+    training_items, scored_items = fold_items(everything, settings.data.fold, settings.data.folds)
+    return training_items if training else scored_items
 
 
 def idiolink_split(settings: Common, root: Path, name: str, *, training: bool = False) -> Split:
-    """A split on disk, or one side of a fold."""
+    """A split on disk, or what a fold trains on or scores."""
     if name != CV_SPLIT:
         return load_split(root, name)
     if settings.data.fold is None:
         raise UserError("split=cv is a fold of the idioms of train and val: name it with data.fold=<number>")
-    of_training, scored = fold_splits(root, settings.data.fold, settings.data.folds)
-    return of_training if training else scored
+    training_split, scored_split = fold_splits(root, settings.data.fold, settings.data.folds)
+    return training_split if training else scored_split

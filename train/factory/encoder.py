@@ -11,8 +11,9 @@ from train.distributed.device import Placement, place
 from train.distributed.processes import Processes
 from train.encoder.encoder import Encoder
 from train.encoder.idiom_tokens import read_expressions
-from train.encoder.loading import configured_width, locate_checkpoint
+from train.encoder.loading import locate_checkpoint
 from train.encoder.lora import Adapters
+from train.encoder.width import configured_width
 from train.errors import UserError
 from train.objectives import Objective
 from train.objectives.joint import JointObjective
@@ -29,7 +30,7 @@ def build_encoder(
     """The encoder, on its device, weights in float32; those of the checkpoint `saved`, if given.
 
     Args:
-        expressions: to get idiom tokens; a saved checkpoint has its own.
+        expressions: those that get idiom tokens; a saved checkpoint already has its tokens.
     """
     encoder = Encoder.from_pretrained(
         saved or resolve_model_path(model.path),
@@ -44,7 +45,7 @@ def build_encoder(
         instruction_prompt=model.instruction_prompt,
         trust_remote_code=model.trust_remote_code,
         tokens_per_forward=model.tokens_per_forward or placement.tokens_per_forward,
-        # Before it has its tokens there may be nothing to replace expressions by.
+        # The tokens may only be added below, so there may be nothing yet to replace expressions by.
         replace_expressions=model.replace_expressions if model.idiom_tokens is None else None,
     )
     if saved is None and (wanted := list(expressions)):
@@ -55,9 +56,9 @@ def build_encoder(
 
 
 def embedding_width(model: ModelSettings) -> int:
-    """D, of the embeddings that :func:`build_encoder` would give, by the checkpoint's configuration alone.
+    """The width D of the embeddings of :func:`build_encoder`, from the checkpoint's configuration alone.
 
-    Of modules that say nothing of their width there (code of its own, say) the encoder is built to tell.
+    If the configuration does not give it (with the checkpoint's code, say), the encoder is built to tell.
     """
     found, offline = locate_checkpoint(resolve_model_path(model.path), model.revision)
     width = configured_width(
@@ -81,12 +82,12 @@ def idiom_expressions(
     if isinstance(named, list):
         return named, []
     if named is not None and named.partition("/")[0] == "train":
-        assert objective is not None  # settings of an evaluation refuse it
+        assert objective is not None  # an evaluation's settings refuse it
         sentences = _part(objective, named).idiom_sentences
-        own = list(dict.fromkeys(expression for expression, _ in sentences))
-        if not own:
+        expressions = list(dict.fromkeys(expression for expression, _ in sentences))
+        if not expressions:
             raise UserError(f"model.idiom_tokens={named}: the training data names no expression")
-        return own, []
+        return expressions, []
     if named is None:
         return [], []
     path = Path(named).expanduser()
@@ -120,48 +121,48 @@ def build_retention(
     expressions: Sequence[str] = (),
     processes: Processes | None = None,
 ) -> Retention:
-    """The encoder to train, as the base model or the checkpoint has it, and the remedies around it.
+    """The encoder to train, with the base model's or the checkpoint's weights, and the remedies around it.
 
     Args:
-        expressions: to get idiom tokens; the base model then is the one with these tokens, untrained.
-        processes: that share what the base model is to embed.
+        expressions: those that get idiom tokens; the base model then has these tokens, untrained.
+        processes: among which the texts that the base model embeds are divided.
     """
-    own = settings.retain
-    if not own.is_on:
+    retain = settings.retain
+    if not retain.is_on:
         return Retention(build_encoder(settings.model, placement, checkpoint, expressions=expressions))
-    # The base model, also where a run goes on.
+    # The base model, also for a run that is resumed.
     encoder = build_encoder(settings.model, placement, expressions=expressions)
     base = weights_digest(encoder)
     distillation = None
-    if own.distillation:
-        distillation = Distillation(encoder, objective.plain_requests, own.distillation, processes)
-    if checkpoint is not None and not own.moves_back:
+    if retain.distillation:
+        distillation = Distillation(encoder, objective.plain_requests, retain.distillation, processes)
+    if checkpoint is not None and not retain.moves_back:
         encoder = build_encoder(settings.model, placement, checkpoint)
     adapters = None
-    if own.lora.rank is not None:
+    if retain.lora.rank is not None:
         adapters = Adapters(
             encoder,
-            rank=own.lora.rank,
-            alpha=own.lora.alpha or 2 * own.lora.rank,
-            dropout=own.lora.dropout,
-            target_modules=own.lora.target_modules,
+            rank=retain.lora.rank,
+            alpha=retain.lora.alpha or 2 * retain.lora.rank,
+            dropout=retain.lora.dropout,
+            target_modules=retain.lora.target_modules,
             seed=settings.seed,
             base_model=settings.model.path,
         )
     retention = Retention(
         encoder,
-        interpolation=own.interpolation,
+        interpolation=retain.interpolation,
         adapters=adapters,
         distillation=distillation,
         base=base,
     )
-    if checkpoint is not None and own.moves_back:
+    if checkpoint is not None and retain.moves_back:
         retention.load(checkpoint)
     return retention
 
 
 def resolve_model_path(path: str) -> str:
-    """`package:<name>/<folder>` as the folder in that installed package; anything else as it is."""
+    """`package:<name>/<folder>` as that folder of the installed package; anything else unchanged."""
     if not path.startswith("package:"):
         return path
     package, _, inside = path.removeprefix("package:").partition("/")

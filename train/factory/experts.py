@@ -30,60 +30,62 @@ from train.scores import ADMIRE_CV_SPLIT, AdmireSplit, AStitchSplit
 log = logging.getLogger(__name__)
 
 
-def admire_objective(settings: TrainSettings, own: AdmireObjectiveSettings) -> AdmireObjective:
-    """The experts with their data; a fold's compounds are removed from all of it."""
-    training = admire_split(settings, own.split, training=True, check_images=own.clip.path is not None)
+def admire_objective(settings: TrainSettings, options: AdmireObjectiveSettings) -> AdmireObjective:
+    """The experts with their data, without the compounds that a fold holds out."""
+    training = admire_split(
+        settings, options.split, training=True, check_images=options.clip.path is not None
+    )
     files = astitch_files(settings)
-    corpus = read_usages(files, own.astitch)
+    corpus = read_usages(files, options.astitch)
     usages, note = list(corpus.usages), ""
     senses = files.senses()
     meanings = read_senses(senses)
-    if own.split == ADMIRE_CV_SPLIT:
+    if options.split == ADMIRE_CV_SPLIT:
         trained = {plain_expression(item.compound) for item in training.items}
         everything = read_items(admire_folder(settings), "train").items
         held_out = {plain_expression(item.compound) for item in everything} - trained
         usages = [usage for usage in usages if plain_expression(usage.phrase) not in held_out]
-        meanings = {compound: of for compound, of in meanings.items() if compound not in held_out}
+        meanings = {compound: meaning for compound, meaning in meanings.items() if compound not in held_out}
         note = (
             f"held out: {len(held_out)} compounds of fold {settings.data.fold} of {settings.data.folds}, "
             f"and {len(corpus.usages) - len(usages)} sentences of AStitch with them"
         )
     if not usages:
         raise UserError("objective.astitch: no sentence is left to learn senses from")
-    loss = own.loss
+    loss = options.loss
     losses: dict[str, nn.Module] = {
         "pairwise": PairwiseHingeLoss(loss.margin),
         "listwise": ListwiseSoftmaxLoss(loss.gold_temperature),
         "top1": Top1HingeLoss(loss.margin, bounded=loss.bounded),
     }
     torch.manual_seed(settings.seed)  # of the experts' first weights
-    options = ExpertsOptions(
+    experts_options = ExpertsOptions(
         width=embedding_width(settings.model),
-        hidden=own.hidden,
-        head=own.head,
-        cosine=own.cosine,
-        captions=own.captions,
-        literal=own.literal,
-        sense_encoder=own.sense_encoder,
-        caption_words=own.caption_words,
-        separator=own.separator,
+        hidden=options.hidden,
+        head=options.head,
+        cosine=options.cosine,
+        captions=options.captions,
+        literal=options.literal,
+        sense_encoder=options.sense_encoder,
+        caption_words=options.caption_words,
+        separator=options.separator,
     )
     towers = None
-    if own.clip.path is not None:
+    if options.clip.path is not None:
         from train.experts.clip import ClipTowers
 
         towers = ClipTowers.from_pretrained(
-            own.clip.path, revision=own.clip.revision, trained_layers=own.clip.trained_layers
+            options.clip.path, revision=options.clip.revision, trained_layers=options.clip.trained_layers
         )
     return AdmireObjective(
-        Experts(options, towers),
+        Experts(experts_options, towers),
         training.items,
         usages,
         meanings,
         losses[loss.rank],
         batch_size=settings.trainer.batch_size,
         seed=settings.seed,
-        usages_per_item=own.usages_per_item,
+        usages_per_item=options.usages_per_item,
         temperature=loss.temperature,
         weights=(loss.rank_weight, loss.sense_weight, loss.meaning_weight),
         files=[*training.files, *corpus.files, senses],
@@ -91,10 +93,10 @@ def admire_objective(settings: TrainSettings, own: AdmireObjectiveSettings) -> A
     )
 
 
-def own_benchmarks(settings: Common, modules: nn.Module | None) -> list[Benchmark]:
-    """The benchmarks that score what an objective trains beside the encoder, by the module itself.
+def module_benchmarks(settings: Common, modules: nn.Module | None) -> list[Benchmark]:
+    """The benchmarks of the modules that an objective trains beside the encoder, which they hold.
 
-    Empty where there is nothing to score, or its dataset is not scored.
+    Empty if there is nothing to score, or its benchmark is not among those to score.
     """
     if not isinstance(modules, Experts) or "admire" not in settings.benchmark.names:
         return []
@@ -117,7 +119,7 @@ def own_benchmarks(settings: Common, modules: nn.Module | None) -> list[Benchmar
 
 
 def saved_modules(path: str, placement: Placement, revision: str | None = None) -> nn.Module | None:
-    """What an objective left in a model beside the encoder, or None.
+    """The modules of an objective that were saved with a model, or None.
 
     Args:
         path: a folder, or the name of a model on the Hub.
@@ -129,7 +131,7 @@ def saved_modules(path: str, placement: Placement, revision: str | None = None) 
     files = [fetch_file(found, name, revision, local_files_only=offline) for name in EXPERTS_FILES]
     if files[0] is None:
         return None
-    folder = files[0].parent.parent  # of the Hub's, where both were downloaded to
+    folder = files[0].parent.parent  # for a model on the Hub, that of the downloaded files
 
     def towers(clip_path: str, trained_layers: int, clip_revision: str | None) -> Towers:
         from train.experts.clip import ClipTowers

@@ -15,65 +15,72 @@ from train.data.sources import pie_file
 from train.data.tuples import TrainingTuple, draw_tuples, read_released, released_file
 from train.factory.data import idiolink_folder, idiolink_split
 from train.objectives import Objective
-from train.objectives.idiolink import IdioLinkObjective
+from train.objectives.idiolink import IdioLinkObjective, IdioLinkOptions
 from train.objectives.options import IdioLinkObjectiveSettings
 from train.scores import CV_SPLIT
 
 log = logging.getLogger(__name__)
 
 
-def idiolink_objective(settings: TrainSettings, own: IdioLinkObjectiveSettings) -> Objective:
+def idiolink_objective(settings: TrainSettings, options: IdioLinkObjectiveSettings) -> Objective:
     """The objective, its data checked against the splits that are scored."""
     root = idiolink_folder(settings)
-    split = idiolink_split(settings, root, own.split, training=True)
-    # Every split that lies there, scored now or not: what is trained on must be unseen in all others.
+    split = idiolink_split(settings, root, options.split, training=True)
+    # All splits in the folder, scored now or not: what is trained on must be unseen in all others.
     check_disjoint([load_split(root, name) for name in available_splits(root)])
     for name in settings.splits("idiolink"):
-        if name != CV_SPLIT and name.split("+")[0] in own.split.split("+"):
+        if name != CV_SPLIT and name.split("+")[0] in options.split.split("+"):
             log.warning(
                 "objective.split=%s is trained on and its queries are scored (split=%s): these scores "
                 "are of idioms that the model has seen",
-                *(own.split, name),
+                options.split,
+                name,
             )
-    released = released_file(root, own.split)
-    of_split = (*split.documents, *split.queries)
-    extra_files, note = [released] if own.tuples == "released" else [], ""
+    released = released_file(root, options.split)
+    idiom_sentences = [
+        (record.idiom, record.sentence)
+        for record in (*split.documents, *split.queries)
+        if record.usage in ("literal", "idiomatic")
+    ]
+    extra_files, note = [released] if options.tuples == "released" else [], ""
     if settings.data.extra == "pie":
         corpus, path = _pie(settings, root, split)
         split = replace(split, documents=(*split.documents, *corpus.documents))
         extra_files, note = [*extra_files, path], corpus.describe()
-    weights = own.positive_weights.model_dump()
+    weights = options.positive_weights.model_dump()
     return IdioLinkObjective(
         split,
-        _tuples(own, split, released, settings.seed),
-        query_modes=own.query_mode,
-        query_weights=own.query_weights,
-        document_modes=own.document_mode,
-        mask=own.mask,
-        loss=InfoNCELoss(
-            own.loss.temperature,
-            own.loss.denominator,
-            own.loss.hard_weight,
-            own.loss.soft_weight,
-            own.loss.positives,
+        _tuples(options, split, released, settings.seed),
+        InfoNCELoss(
+            options.loss.temperature,
+            options.loss.denominator,
+            options.loss.hard_weight,
+            options.loss.soft_weight,
+            options.loss.positives,
         ),
-        batch_size=settings.trainer.batch_size,
-        seed=settings.seed,
-        in_batch=own.loss.in_batch,
-        false_negatives=own.loss.false_negatives,
-        candidates_from_batch=own.tuples == "batch",
-        idioms_per_batch=own.idioms_per_batch,
-        positive_weights=None if set(weights.values()) == {1.0} else weights,
-        plain_usages=own.plain_usages,
-        drop_last=own.drop_last,
+        IdioLinkOptions(
+            batch_size=settings.trainer.batch_size,
+            seed=settings.seed,
+            query_modes=options.query_mode,
+            query_weights=options.query_weights,
+            document_modes=options.document_mode,
+            mask=options.mask,
+            in_batch=options.loss.in_batch,
+            false_negatives=options.loss.false_negatives,
+            candidates_from_batch=options.tuples == "batch",
+            idioms_per_batch=options.idioms_per_batch,
+            positive_weights=None if set(weights.values()) == {1.0} else weights,
+            plain_usages=options.plain_usages,
+            drop_last=options.drop_last,
+        ),
         extra_files=extra_files,
         note=note,
-        idiom_sentences=[(r.idiom, r.sentence) for r in of_split if r.usage in ("literal", "idiomatic")],
+        idiom_sentences=idiom_sentences,
     )
 
 
 def _pie(settings: TrainSettings, root: Path, split: Split) -> tuple[PieCorpus, Path]:
-    """The corpus without the idioms of any other split, scored now or later."""
+    """The corpus without the idioms of any other split."""
     path = pie_file(settings.data.place("pie"))
     trained = {d.idiom for d in split.documents}
     names = available_splits(root)
@@ -83,31 +90,31 @@ def _pie(settings: TrainSettings, root: Path, split: Split) -> tuple[PieCorpus, 
             "external data; a model trained here must not be scored on test",
             root,
         )
-    everything = [load_split(root, name).documents for name in names]
-    unseen = {d.idiom for documents in everything for d in documents} - trained
+    idioms = {document.idiom for name in names for document in load_split(root, name).documents}
+    unseen = idioms - trained
     return read_pie(path, unseen=sorted(unseen), trained=sorted(trained)), path
 
 
 def _tuples(
-    own: IdioLinkObjectiveSettings, split: Split, released: Path, seed: int
+    options: IdioLinkObjectiveSettings, split: Split, released: Path, seed: int
 ) -> Callable[[int], list[TrainingTuple]]:
     """Epoch → training tuples."""
-    if own.tuples == "released":
+    if options.tuples == "released":
         fixed = read_released(released, split)
         return lambda _epoch: fixed
-    anchors = [*split.queries, *(split.documents if own.documents_as_queries else ())]
-    if own.tuples == "batch":
-        alone = [TrainingTuple(anchor.id, (), (), ()) for anchor in anchors]
-        return lambda _epoch: alone
+    anchors = [*split.queries, *(split.documents if options.documents_as_queries else ())]
+    if options.tuples == "batch":
+        anchors_only = [TrainingTuple(anchor.id, (), (), ()) for anchor in anchors]
+        return lambda _epoch: anchors_only
 
     def draw(epoch: int) -> list[TrainingTuple]:
         return draw_tuples(
             anchors,
             split.documents,
-            num_positives=own.num_positives,
-            num_hard=own.num_hard,
-            num_soft=own.num_soft,
-            seed=[seed, epoch if own.redraw else 0, 1],
+            num_positives=options.num_positives,
+            num_hard=options.num_hard,
+            num_soft=options.num_soft,
+            seed=[seed, epoch if options.redraw else 0, 1],
         )
 
     return draw

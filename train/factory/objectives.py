@@ -33,24 +33,30 @@ def joint_objective(settings: TrainSettings, options: JointSettings) -> JointObj
     return JointObjective(parts, options.proportions, settings.seed)
 
 
-def triplet_objective(settings: TrainSettings, own: AdaptiveTripletSettings) -> Objective:
+def triplet_objective(settings: TrainSettings, options: AdaptiveTripletSettings) -> Objective:
     """Whole groups of relabelled sentences."""
     files = semeval_files(settings)
     paths = [files(semeval2022.TRAIN_FILE)]
-    if own.one_shot:
+    if options.one_shot:
         paths.append(files(semeval2022.ONE_SHOT_FILE))
     groups = [group for path in paths for group in read_groups(path)]
-    loss = own.loss
+    loss = options.loss
     return AdaptiveTripletObjective(
         groups,
         AdaptiveTripletLoss(
-            *(loss.margin, loss.mining_margin, loss.mining_distance, loss.triplets, loss.scope),
-            *(loss.triplet_weight, loss.property_weight, loss.correct_weight),
+            loss.margin,
+            loss.mining_margin,
+            loss.mining_distance,
+            loss.triplets,
+            loss.scope,
+            loss.triplet_weight,
+            loss.property_weight,
+            loss.correct_weight,
         ),
         batch_size=settings.trainer.batch_size,
         seed=settings.seed,
-        shuffled=own.order == "shuffled",
-        only_usable=own.groups == "usable",
-        per_expression=own.groups_per_expression,
+        shuffled=options.order == "shuffled",
+        only_usable=options.groups == "usable",
+        per_expression=options.groups_per_expression,
         files=paths,
     )

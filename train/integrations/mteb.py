@@ -1,7 +1,7 @@
-"""IdioLink and SemEval-2022 Task 2B as tasks of mteb, on the data where it lies here.
+"""IdioLink and SemEval-2022 Task 2B as tasks of mteb, on local data.
 
-ε-compositionality and AdMIRe have no counterpart among mteb's kinds of task: they compare embeddings
-otherwise than by ranking texts or pairs. Needs the extra `mteb`.
+ε-compositionality and AdMIRe fit none of mteb's kinds of task: they do not rank texts or pairs. Needs the
+extra `mteb`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _LANGUAGES = {"EN": "eng-Latn", "PT": "por-Latn", "GL": "glg-Latn"}
 class IdioLinkRetrieval(AbsTaskRetrieval):
     """IdioLink in the mode `sentence`: `ndcg_at_10` is `idiolink/<split>/sentence/ndcg@10`.
 
-    Ties in similarity are rare and the only difference: mteb puts the greater document id first, ours the
-    document that comes first in the corpus.
+    The only difference is in ties of similarity, which are rare: mteb puts the greater document id first,
+    this project the document that comes first in the corpus.
 
     Args:
         split: from :func:`train.data.idiolink.load_split`.
@@ -63,7 +63,7 @@ class IdioLinkRetrieval(AbsTaskRetrieval):
         self._split = split
 
     def load_data(self, *_: Any, **__: Any) -> None:
-        """The split as mteb keeps it: nothing is downloaded."""
+        """The split in mteb's form: nothing is downloaded."""
         split = self._split
         self.dataset = {
             "default": {
@@ -81,14 +81,14 @@ class IdioLinkRetrieval(AbsTaskRetrieval):
 
 
 class SemEval2022STS(AbsTaskSTS):
-    """SemEval-2022 Task 2B by language and for `all`, as far as mteb's form of a gold number a pair goes.
+    """SemEval-2022 Task 2B by language and for `all`: the pairs whose gold is a number, as mteb requires.
 
     Args:
         split: from :func:`train.data.semeval2022.read_pairs`, with gold.
         rows: `sts`, the STS pairs: `cosine_spearman` of subset `en` is `semeval2022/<split>/en/sts/spearman`;
             or `gold`, all pairs whose gold is a number, which adds the pairs with idioms of gold 1. Pairs
-            whose gold is the model's own similarity of another pair have no place in mteb, so that the task's
-            own figures (subsets `idiom`, `all`) are none of mteb's.
+            whose gold is the model's similarity of another pair do not fit mteb, so it does not give the
+            task's main figures (subsets `idiom`, `all`).
 
     Raises:
         UserError: if the split has no gold.
@@ -113,18 +113,18 @@ class SemEval2022STS(AbsTaskSTS):
     def __init__(self, split: PairSplit, rows: Rows = "sts", **kwargs: Any) -> None:
         if split.gold is None:
             raise UserError(f"SemEval-2022 Task 2B, split {split.name}: there is no public gold to score by")
-        of_pair = {pair.id: pair for pair in split.pairs}
+        pairs_by_id = {pair.id: pair for pair in split.pairs}
         self._subsets: dict[str, list[dict[str, Any]]] = {}
         languages: dict[str, list[str]] = {}
         for item in split.gold:
             if item.similarity is None or (rows == "sts" and not item.is_sts):
                 continue
-            pair = of_pair[item.id]
+            pair = pairs_by_id[item.id]
             row = {"sentence1": pair.sentence1, "sentence2": pair.sentence2, "score": item.similarity}
             for subset in (pair.language.lower(), "all"):
                 self._subsets.setdefault(subset, []).append(row)
             languages[pair.language.lower()] = [_LANGUAGES[pair.language]]
-        languages["all"] = [language for own in languages.values() for language in own]
+        languages["all"] = [language for codes in languages.values() for language in codes]
         self.metadata = self.metadata.model_copy(
             update={
                 "name": f"{self.metadata.name}-{rows}",
@@ -137,7 +137,7 @@ class SemEval2022STS(AbsTaskSTS):
         self._name = split.name
 
     def load_data(self, *_: Any, **__: Any) -> None:
-        """The split as mteb keeps it: nothing is downloaded."""
+        """The split in mteb's form: nothing is downloaded."""
         self.dataset = {
             subset: {self._name: Dataset.from_list(rows)} for subset, rows in self._subsets.items()
         }
@@ -145,6 +145,6 @@ class SemEval2022STS(AbsTaskSTS):
 
 
 def _dataset(metadata: TaskMetadata, files: Iterable[Path]) -> Any:
-    """mteb's record of the data, with a checksum of the files as revision: it tells other data apart."""
+    """mteb's record of the data, with a checksum of the files as revision, to distinguish other data."""
     sums = "".join(sorted(fingerprints(files).values()))
     return {**metadata.dataset, "revision": hashlib.sha256(sums.encode()).hexdigest()[:16]}

@@ -1,4 +1,4 @@
-"""The benchmarks as an evaluator of sentence-transformers, for its trainer or any model of its kind."""
+"""The benchmarks as an evaluator of sentence-transformers, for its trainer or any of its models."""
 
 from __future__ import annotations
 
@@ -25,19 +25,18 @@ SCORES_FILE = "idiom_benchmarks.jsonl"
 
 
 class SuiteEvaluator(BaseEvaluator):
-    """Scores a model on benchmarks: the flat keys that `python -m train.evaluate` gives, and the same
-    numbers.
+    """Scores a model on benchmarks, with the keys and numbers of `python -m train.evaluate`.
 
-    For `SentenceTransformerTrainer(evaluator=…)`, which puts `eval_` before each key: the best checkpoint is
-    chosen by `metric_for_best_model="eval_idiolink/val/sentence/ndcg@10"`, say.
+    `SentenceTransformerTrainer(evaluator=…)` puts `eval_` before each key: it picks the best checkpoint by
+    `metric_for_best_model="eval_idiolink/val/sentence/ndcg@10"`, for example.
 
     Args:
-        benchmarks: see :func:`from_overrides` for one line that makes all of them.
+        benchmarks: :func:`from_overrides` makes them from options.
         primary_metric: key of the score that picks the best checkpoint.
-        name: put before each key with `_`, where one model has several such evaluators.
+        name: put before each key with `_`, if a model has several such evaluators.
         tokens_per_forward: see :class:`~train.encoder.encoder.Encoder`.
 
-    A call with an output folder adds a line to its `idiom_benchmarks.jsonl`.
+    A call with an output folder appends a line to its `idiom_benchmarks.jsonl`.
 
     Example (runs on the sample)::
 
@@ -89,16 +88,16 @@ class SuiteEvaluator(BaseEvaluator):
     ) -> dict[str, float]:
         """The scores.
 
-        One that is not finite is left out, with a warning; the primary metric then is the worst there can
-        be, so that a trainer goes on and takes no such checkpoint for the best.
+        Scores that are not finite are left out, with a warning. If the primary metric is one of them, it gets
+        the worst possible value, so that a trainer continues and does not pick this checkpoint as the best.
 
         Args:
-            model: left in the mode in which it came.
+            model: keeps its mode (training or evaluation).
             output_path: folder for the file of scores; None = write none.
             epoch, steps: for that file and the model card.
 
         Raises:
-            UserError: if the model cannot embed, or did not give the primary metric.
+            UserError: if the model gives no embeddings, or the primary metric is not among the scores.
         """
         if not isinstance(model, SentenceTransformer):
             raise UserError(f"a {type(model).__name__} gives no sentence embeddings to score")
@@ -112,7 +111,7 @@ class SuiteEvaluator(BaseEvaluator):
         undefined = self.prefix_name_to_metrics(scorecard.undefined, self.name)
         if self.primary_metric not in {**named, **undefined}:
             raise UserError(
-                f"primary_metric={self.primary_metric} is none of the scores; these are {', '.join(named)}"
+                f"primary_metric={self.primary_metric} is not among the scores, which are {', '.join(named)}"
             )
         self.store_metrics_in_model_card_data(model, named, epoch, steps)  # type: ignore[arg-type]
         if output_path is not None:

@@ -1,4 +1,4 @@
-"""Files that are on disk whole or not at all, also after a power failure."""
+"""Files that are written completely or not at all, also across power failures."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _COPY_BYTES = 2**26
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file whole: under another name first, which is then renamed; both are on disk afterwards.
+    """Write a file atomically, under another name that is then renamed, and sync it to the disk.
 
-    A symbolic link of either name is replaced, never followed.
+    A symbolic link with either name is replaced, never followed.
 
     Raises:
         OSError: naming the file.
@@ -41,18 +41,18 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON, whole."""
+    """Write JSON atomically."""
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def write_jsonl(path: Path, records: Iterable[dict[str, Any]]) -> None:
-    """Write one JSON object a line, whole."""
+    """Write one JSON object a line, atomically."""
     write_text(path, "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records))
 
 
 @contextmanager
 def named_in_errors(path: Path) -> Iterator[None]:
-    """The system reports a full disk without the file that was being written."""
+    """Add the file's name to system errors, which a full disk lacks."""
     try:
         yield
     except OSError as error:
@@ -60,10 +60,9 @@ def named_in_errors(path: Path) -> Iterator[None]:
 
 
 def sync(path: Path) -> None:
-    """Have the system put a file's content, or a folder's list of names, on the disk.
+    """Flush a file's content, or a folder's list of names, to the disk.
 
-    Not every system and file system can for a folder (Windows, some network ones): there it is as safe as
-    they make it.
+    Some systems cannot do so for folders (Windows, some network file systems); there this does nothing.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY)
@@ -81,9 +80,9 @@ def sync(path: Path) -> None:
 
 
 def seal(folder: Path) -> None:
-    """Put all files of a folder, which others may have written, and their names on the disk.
+    """Flush all files of a folder, whoever wrote them, and their names to the disk.
 
-    Files get the permissions that new files have here: some libraries leave theirs unreadable to others.
+    Files get the permissions of new files: some libraries leave theirs unreadable to others.
     """
     mode = 0o666 & ~_umask()
     for parent, _, names in os.walk(folder, topdown=False):
@@ -95,14 +94,14 @@ def seal(folder: Path) -> None:
 
 
 def _umask() -> int:
-    """The system tells it only in exchange for another."""
+    """The process' umask, which can only be read by setting it."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
 
 
 def copy_file(source: str | Path, target: str | Path) -> None:
-    """A file of its own with the same content; file systems that can (Btrfs, XFS) share the blocks."""
+    """Copy a file; file systems that support it (Btrfs, XFS) share the blocks."""
     with Path(source).open("rb") as from_, Path(target).open("xb") as to:
         try:
             while os.copy_file_range(from_.fileno(), to.fileno(), _COPY_BYTES):
@@ -126,9 +125,9 @@ def fingerprints(files: Iterable[Path]) -> dict[str, str]:
 
 
 def copy_aside(path: Path) -> Path:
-    """Copy a damaged file to `<name>.damaged`, or `.damaged-2`, … where there is one already.
+    """Copy a damaged file to `<name>.damaged`, or `.damaged-2`, … if that exists.
 
-    A copy: what can still be read of the file is there until it is made again.
+    It is a copy, so that what can still be read of the file stays until it is rewritten.
     """
     number, aside = 1, path.with_name(f"{path.name}.damaged")
     while aside.exists():
@@ -140,10 +139,10 @@ def copy_aside(path: Path) -> Path:
 
 
 def find_links(folder: Path, *, apart: Iterable[str] = ()) -> list[Path]:
-    """Symbolic links in a folder and below it.
+    """All symbolic links in a folder and below it.
 
     Args:
-        apart: names of folders right in it that are not looked at.
+        apart: names of its direct subfolders that are skipped.
     """
     found: list[Path] = []
     for parent, folders, names in os.walk(folder):

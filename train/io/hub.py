@@ -1,4 +1,4 @@
-"""The Hugging Face Hub, asked once and quickly: the client itself retries for over a minute."""
+"""Requests to the Hugging Face Hub that fail quickly: the client itself retries for over a minute."""
 
 from __future__ import annotations
 
@@ -17,26 +17,32 @@ _HTTP_ERROR: type[Exception] = HfHubHTTPError.__bases__[0]
 _http: Any = importlib.import_module(_HTTP_ERROR.__module__.partition(".")[0])
 
 NETWORK_ERRORS: tuple[type[Exception], ...] = (
-    *(_HTTP_ERROR, HfHubHTTPError, errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled),
-    *(ConnectionError, TimeoutError),
+    _HTTP_ERROR,
+    HfHubHTTPError,
+    errors.LocalEntryNotFoundError,
+    errors.OfflineModeIsEnabled,
+    ConnectionError,
+    TimeoutError,
 )
-"""No connection, no answer in time, or an answer that says no; some are `OSError`, but none is of a file."""
+"""No connection, no answer in time, or a refusal; some are `OSError`, but not about a file."""
 
 CLIENT_ERRORS: tuple[type[Exception], ...] = (
     *NETWORK_ERRORS,
-    OSError,  # its own errors of files, tokens and the name service
+    OSError,  # about files, tokens, name resolution
     HFValidationError,
-    _http.InvalidURL,  # HF_ENDPOINT is none
-    json.JSONDecodeError,  # something else than the Hub answered: a proxy's page
-    # Those of newer clients alone.
+    _http.InvalidURL,  # from HF_ENDPOINT
+    json.JSONDecodeError,  # something other than the Hub answered, such as a proxy
+    # Only in newer clients.
     *(getattr(errors, name) for name in ("OIDCError", "DeviceCodeError") if hasattr(errors, name)),
 )
-"""What the client raises where it is asked for something: not found, no rights, offline, no valid name."""
+"""What the client raises: not found, no access, offline, invalid name."""
 
 _NO_NETWORK_ERRORS = (
-    BrokenPipeError,  # that of `| head`
-    # The Hub answered, and what it said is no matter of trying again.
-    *(errors.RemoteEntryNotFoundError, errors.RepositoryNotFoundError, errors.RevisionNotFoundError),
+    BrokenPipeError,  # from `| head`
+    # The Hub answered, and trying again would change nothing.
+    errors.RemoteEntryNotFoundError,
+    errors.RepositoryNotFoundError,
+    errors.RevisionNotFoundError,
 )
 
 
@@ -52,7 +58,7 @@ def why_unavailable(
 
 
 def is_network_error(error: BaseException) -> bool:
-    """Whether an error comes of the network: libraries wrap the client's errors in their own."""
+    """Whether the network caused an error: libraries wrap the client's errors in their own."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
@@ -68,10 +74,10 @@ class HubError(Exception):
 
 
 def dataset_files(repo_id: str, revision: str) -> tuple[str, list[str]]:
-    """The commit that a revision of a dataset means now, and the paths of its files.
+    """The commit that a dataset's revision refers to now, and the paths of its files.
 
     Raises:
-        HubError: if the Hub does not say.
+        HubError: if the Hub does not answer.
     """
     try:
         info = HfApi().dataset_info(repo_id, revision=revision, timeout=_TIMEOUT)
@@ -89,15 +95,15 @@ def is_cached(repo_id: str, revision: str | None = None) -> bool:
 
 
 def first_line(error: BaseException) -> str:
-    """An error in one line, without anything secret."""
+    """The first line of an error, without secrets."""
     lines = str(error).strip().splitlines()
     return without_secrets(lines[0]) if lines else type(error).__name__
 
 
 def without_secrets(text: str) -> str:
-    """A text that may be shown: no token, and of addresses neither user and password nor the query.
+    """A text without tokens, and with addresses without user, password and query.
 
-    `HF_ENDPOINT` may hold a password, and the addresses that files are uploaded to are signed in their query.
+    `HF_ENDPOINT` may hold a password, and upload addresses have a signature in their query.
     """
     text = re.sub(r"(\w+://)[^\s/?#'\"<>]*@", r"\1***@", text)
     text = re.sub(r"(\w+://[^\s?#'\"<>]*)\?[^\s'\"<>]*", r"\1?***", text)
@@ -109,5 +115,5 @@ def without_secrets(text: str) -> str:
 def _known_token() -> str | None:
     try:
         return get_token()
-    except CLIENT_ERRORS:  # it had to be fetched, and was not
+    except CLIENT_ERRORS:  # it could not be fetched
         return None

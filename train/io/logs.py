@@ -1,4 +1,4 @@
-"""Messages for people, on stderr and in a run's own file."""
+"""Log messages, on stderr and in a run's log file."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from train.io.text import printable
 
 
 class Formatter(logging.Formatter):
-    """Messages repeat what stands in data: a terminal is to show it, not to obey it."""
+    """Escapes control characters, since messages quote data: a terminal should show them, not obey them."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))
 
 
 class StderrHandler(logging.StreamHandler[TextIO]):
-    """Writes to what `sys.stderr` is at the moment of writing, so that a progress bar can stand aside."""
+    """Writes to the current `sys.stderr`, so that messages and progress bars do not mix."""
 
     def emit(self, record: logging.LogRecord) -> None:
         self.setStream(sys.stderr)
@@ -29,7 +29,7 @@ class StderrHandler(logging.StreamHandler[TextIO]):
 
 @contextmanager
 def logged_to(path: Path) -> Iterator[None]:
-    """In here all messages also go to the end of a file, in the form in which they go to stderr.
+    """Within this context all messages are also appended to a file, in the format of stderr.
 
     Raises:
         OSError: if it cannot be written.
@@ -43,5 +43,5 @@ def logged_to(path: Path) -> Iterator[None]:
         yield
     finally:
         root.removeHandler(handler)
-        with suppress(OSError):  # a full disk: what could not be written is lost with it
+        with suppress(OSError):  # a full disk: the rest of the messages is lost
             handler.close()

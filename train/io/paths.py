@@ -1,4 +1,4 @@
-"""Files and folders as people name them."""
+"""Paths that users give."""
 
 from pathlib import Path, PureWindowsPath
 
@@ -9,10 +9,10 @@ def expanded(named: str, by: str) -> Path:
     """The path with `~` as the home folder.
 
     Args:
-        by: what it was named by, for the message: an option, an environment variable.
+        by: the option or environment variable that named it, for the message.
 
     Raises:
-        UserError: if `~somebody` is nobody here.
+        UserError: if there is no user `~somebody`.
     """
     try:
         return Path(named).expanduser()
@@ -21,7 +21,7 @@ def expanded(named: str, by: str) -> Path:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether it is one; a name that is too long, or one that may not be looked at, is none."""
+    """Whether a path is a folder; False if its name is too long, or access is denied."""
     try:
         return path.is_dir()
     except OSError:
@@ -29,7 +29,7 @@ def is_folder(path: Path) -> bool:
 
 
 def is_file(path: Path) -> bool:
-    """Whether it is one, as :func:`is_folder`."""
+    """Whether a path is a file, see :func:`is_folder`."""
     try:
         return path.is_file()
     except OSError:
@@ -37,15 +37,15 @@ def is_file(path: Path) -> bool:
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether a text of a data file can only name something in the folder that it is looked for in.
+    """Whether a name from a data file can only refer to something in the folder where it is looked up.
 
-    No path, on whatever system: `../x`, `/x`, `C:x`, `..`, `.`, an empty text, one with a NUL.
+    It must not be a path on any system: `../x`, `/x`, `C:x`, `..`, `.`, an empty text, one with a NUL.
     """
     return name not in ("", ".", "..") and "\0" not in name and PureWindowsPath(name).name == name
 
 
 def leads_out(path: Path, folder: Path) -> bool:
-    """Whether a path within a folder ends outside of it, by a link on the way."""
+    """Whether links lead a path within a folder out of it."""
     try:
         return not path.resolve().is_relative_to(folder.resolve())
     except (OSError, RuntimeError):  # links in a circle

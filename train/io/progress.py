@@ -16,7 +16,7 @@ _shown: Progress | None = None  # one for all bars: two would write over each ot
 
 @contextmanager
 def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Yields a function that advances the bar by a number of items; the bar vanishes at the end.
+    """Yield a function that advances the bar by a number of items; the bar vanishes at the end.
 
     A bar opened while another is shown stands below it.
     """

@@ -1,4 +1,4 @@
-"""JSON files and tables into checked records, with messages that name file, record and field."""
+"""Checked records from JSON files and tables, with messages that name file, record and field."""
 
 import ast
 import csv
@@ -45,10 +45,10 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(text: str) -> Any:
-    """What a JSON text says; a key twice in one object, or NaN, is no JSON here.
+    """Parse JSON; repeated keys in an object, and NaN, are errors.
 
     Raises:
-        ValueError: saying what is wrong; a JSONDecodeError where the place is known.
+        ValueError: saying what is wrong; a JSONDecodeError if the place is known.
     """
     try:
         return json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
@@ -70,10 +70,10 @@ def _no_constant(name: str) -> Any:
 
 
 def parse_list(text: str) -> list[Any] | None:
-    """A list as Python writes it, say `['a.png', 'b.png']`; None if the text is none."""
+    """A list in Python's notation, such as `['a.png', 'b.png']`; None if the text is not one."""
     try:
         value = ast.literal_eval(text.strip())
-    # It fails in all these ways, by what it is given.
+    # It fails in all these ways, depending on the text.
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None
     return value if isinstance(value, list) else None
@@ -99,11 +99,11 @@ def read_table(
     """Rows of a CSV file with their numbers (the header is row 1).
 
     Args:
-        columns: those that must be there; others may be.
-        named_by: the column that tells people which row is meant.
+        columns: required columns; there may be others.
+        named_by: the column that identifies rows in messages.
 
     Raises:
-        UserError: if a column is missing or there twice, a quotation mark is open, or a row has too few or
+        UserError: if a column is missing or repeated, a quotation mark is not closed, or a row has too few or
             too many fields.
     """
     reader = csv.DictReader(io.StringIO(read_text(path), newline=""), delimiter=delimiter, strict=True)
@@ -156,7 +156,7 @@ def read_records(path: Path, kind: type[R]) -> list[R]:
 
 
 def _half_characters(entry: dict[str, Any]) -> list[str]:
-    """Fields that could be neither tokenized nor written anywhere; some types of field let them pass."""
+    """Fields with lone surrogates, which can be neither tokenized nor written (some types accept them)."""
     return [
         f"field {name!r}: holds half a character (a lone surrogate): {value!r}"
         for name, value in entry.items()

@@ -1,4 +1,4 @@
-"""Text from data files: its lines, and how it may be shown."""
+"""Text from data files: its lines, and a form that is safe to print."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import unicodedata
 # private use, the separators of lines and paragraphs.
 _UNSAFE = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
 _KEPT = "\n\t"
-_JOINERS = "\u200c\u200d"  # parts of words in some scripts, and of emoji; they move nothing
+_JOINERS = "\u200c\u200d"  # parts of words in some scripts, and of emoji; harmless
 
 
 def text_lines(text: str) -> list[str]:
@@ -21,10 +21,10 @@ def text_lines(text: str) -> list[str]:
 
 
 def printable(text: str) -> str:
-    r"""Text for a terminal: what would be obeyed or would reorder the line stands there as its escape.
+    r"""Text for a terminal, with control characters and those that reorder a line escaped.
 
-    Line ends and tabs stay, since messages have several lines; a value within a message is shown by `repr`,
-    or by :func:`one_line`. An ESC becomes `\x1b`, a right-to-left override `\u202e`.
+    Line ends and tabs stay, since messages have several lines; use `repr` or :func:`one_line` for values
+    within a message. An ESC becomes `\x1b`, a right-to-left override `\u202e`.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -32,7 +32,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """As :func:`printable`, with line ends and tabs escaped too: a value of a field within a message."""
+    """As :func:`printable`, with line ends and tabs escaped too, for values within a message."""
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 

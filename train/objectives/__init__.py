@@ -23,20 +23,20 @@ class Batch:
     Attributes:
         requests: everything to embed, in one forward call.
         anchors: ids of the anchors, for messages.
-        plan: the objective's own: which rows are what.
-        plain_rows: rows of `requests`, whole sentences without an idiom, where a remedy against forgetting
-            may hold the model to what it was.
+        targets: what the objective compares the embeddings with: labels, masks, which rows are what.
+        plain_rows: rows of `requests` that are whole sentences without an idiom, whose embeddings
+            distillation keeps near the base model's.
     """
 
     requests: Sequence[Request]
     anchors: Sequence[str]
-    plan: Any
+    targets: Any
     plain_rows: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean to be logged, and over how many it is (of 0 there is none)."""
+    """A mean to be logged, and over how many values it is taken (over 0 values there is none)."""
 
     value: float
     num: int
@@ -44,13 +44,14 @@ class Mean:
 
 @dataclass(frozen=True)
 class ObjectiveLoss:
-    """Loss of a batch (mean over its anchors) and what is worth logging beside it.
+    """Loss of a batch (mean over its anchors), and what is logged with it.
 
     Attributes:
         counts: name → count; summed over the micro-steps of a step.
-        means: name → mean over what the batch holds of it; logged as the mean over all that the step holds.
+        means: name → mean over part of the batch; logged as the mean over all such parts of the step.
         is_empty: nothing to learn from was found in this batch (no triplet was mined): the loss is zero.
-        part: of a joint objective, which one this step is of; its loss is logged under that name too.
+        part: of a joint objective, the name of the part that this step trains; its loss is also logged under
+            it.
     """
 
     loss: Tensor
@@ -61,7 +62,7 @@ class ObjectiveLoss:
 
 
 class StepLog:
-    """What the micro-steps of a step log together."""
+    """Sums and averages what the micro-steps of a step log."""
 
     def __init__(self) -> None:
         self._counts: dict[str, float] = defaultdict(float)
@@ -69,7 +70,7 @@ class StepLog:
         self._nums: dict[str, int] = defaultdict(int)
 
     def add(self, result: ObjectiveLoss) -> None:
-        """What one micro-step logs."""
+        """Add what one micro-step logs."""
         for name, count in result.counts.items():
             self._counts[name] += count
         for name, mean in result.means.items():
@@ -84,38 +85,38 @@ class StepLog:
 
 @runtime_checkable
 class Publishes(Protocol):
-    """A module of an objective that is of use beside the trained encoder (heads, experts)."""
+    """A module of an objective that users need along with the trained encoder (heads, experts)."""
 
     def publish(self, folder: Path) -> None:
-        """Write it into a model's folder, in a subfolder of its own, as safetensors and JSON."""
+        """Write it to its own subfolder of a model's folder, as safetensors and JSON."""
         ...
 
 
 @runtime_checkable
 class PartlyPretrained(Protocol):
-    """A module of an objective of which a part was trained before, as the encoder was."""
+    """A module of an objective with a part that is pretrained, as the encoder is."""
 
     @property
     def pretrained(self) -> nn.Module:
-        """That part, which is trained at the encoder's learning rate."""
+        """The pretrained part, which is trained at the encoder's learning rate."""
         ...
 
 
 @runtime_checkable
 class UsesSpecialTokens(Protocol):
-    """An objective that puts special tokens of the model among the words that it embeds."""
+    """An objective that puts special tokens of the model into the texts that it embeds."""
 
     @property
     def special_tokens(self) -> Mapping[SpecialToken, str]:
-        """These tokens, or plain words for them, by what they stand for."""
+        """These tokens, or plain words in their place, by what they stand for."""
         ...
 
 
 class Objective(Protocol):
-    """A training objective. What some have beside this is in :class:`UsesSpecialTokens`.
+    """A training objective. Some are also :class:`UsesSpecialTokens`.
 
-    Everything drawn is a function of the seed and the epoch, so a run that goes on from a checkpoint
-    draws what an uninterrupted one would have drawn.
+    Everything drawn is a function of the seed and the epoch, so a resumed run draws what an uninterrupted
+    one would have drawn.
     """
 
     @property
@@ -125,11 +126,11 @@ class Objective(Protocol):
 
     @property
     def modules(self) -> nn.Module:
-        """What is trained beside the encoder; an empty module where there is nothing.
+        """What is trained in addition to the encoder; an empty module if nothing is.
 
-        The loop optimises it, checkpoints hold it, and resuming restores it. A part of it that
-        :class:`Publishes` is also written to where users find it. Scores that need it come of a benchmark
-        that holds the same module: :func:`train.factory.own_benchmarks` makes it.
+        The loop optimises it, checkpoints hold it, and resuming restores it. A submodule that
+        :class:`Publishes` is also written to the model's folder. Scores that need the module come from a
+        benchmark that holds it: :func:`train.factory.module_benchmarks` makes it.
         """
         ...
 
@@ -140,14 +141,14 @@ class Objective(Protocol):
 
     @property
     def idiom_sentences(self) -> Sequence[tuple[str, str]]:
-        """Each training sentence that is to hold an expression, as (expression, sentence)."""
+        """Each training sentence that should contain an expression, as (expression, sentence)."""
         ...
 
     def describe(self) -> str:
-        """One line for the log, the scores and the model card: how many anchors of what data."""
+        """One line for the log, the scores and the model card: how many anchors, from what data."""
         ...
 
-    def plan(self, epoch: int, shards: int) -> list[list[list[int]]]:
+    def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
         """The epoch's optimizer steps, each cut into `shards` lists of anchor numbers."""
         ...
 

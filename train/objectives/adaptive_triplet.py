@@ -17,26 +17,26 @@ from train.requests import Request
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _Targets:
     labels: GroupLabels
     num_possible: int  # triplets within groups
     has_correct: bool  # in some group
 
 
 class AdaptiveTripletObjective:
-    """Fine-tunes on relabelled groups. An anchor is a sentence, and every sentence of a group is one.
+    """Fine-tunes on relabelled groups; every sentence of a group is an anchor.
 
     Args:
-        groups: of the training files.
+        groups: the training data.
         loss: the adaptive triplet loss with its options.
-        batch_size: sentences an optimizer step, at most: a group is never cut in two.
+        batch_size: sentences an optimizer step, at most; a group is never split.
         seed: of the order of groups.
-        shuffled: an order drawn anew each epoch, instead of the file's.
+        shuffled: draw a new order of groups each epoch, instead of the file's.
         only_usable: leave out groups without an incorrect (or without a correct) paraphrase
-            (`num_skipped`), which have no triplet of their own.
-        per_expression: groups of an expression an epoch, at most, and the next ones in the next epoch: an
-            expression that has few then counts for as much as one that has many. None = all groups.
-        files: that were read.
+            (`num_skipped`), which give no triplet by themselves.
+        per_expression: at most so many groups of an expression an epoch, and the next ones in the next
+            epoch, so that expressions with many groups do not dominate. None = all groups.
+        files: the data files that were read.
 
     Raises:
         UserError: if no group is left, or one is larger than a batch.
@@ -87,9 +87,7 @@ class AdaptiveTripletObjective:
 
     def describe(self) -> str:
         """One line for the log."""
-        skipped = (
-            f", {self.num_skipped} groups without a triplet of their own left out" if self.num_skipped else ""
-        )
+        skipped = f", {self.num_skipped} groups without a triplet left out" if self.num_skipped else ""
         labels = sum(1 + len(group.incorrect) for group in self._groups)
         return (
             f"{len(self._texts)} sentences in {len(self._groups)} groups of "
@@ -98,36 +96,36 @@ class AdaptiveTripletObjective:
             + (f"; {self._per_expression} groups of an expression an epoch" if self._per_expression else "")
         )
 
-    def plan(self, epoch: int, shards: int) -> list[list[list[int]]]:
+    def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
         """The epoch's steps: whole groups, equally many steps in every epoch; each cut between groups."""
         if self._per_expression is not None:
-            steps = self._some(self._per_expression, epoch)
+            steps = self._steps_by_expression(self._per_expression, epoch)
         elif self.shuffled:
             steps = group_steps(self._sizes, self.batch_size, np.random.default_rng([self.seed, epoch, 0]))
         else:
             steps = self._in_order()
         return [
             [
-                [n for group in part for n in range(self._first[group], self._first[group + 1])]
+                [anchor for group in part for anchor in range(self._first[group], self._first[group + 1])]
                 for part in np.array_split(step, shards)
                 if len(part)
             ]
             for step in steps
         ]
 
-    def _some(self, most: int, epoch: int) -> list[list[int]]:
-        """At most so many groups of each expression, the next ones each epoch; always equally many steps."""
-        most_sentences = 0
+    def _steps_by_expression(self, limit: int, epoch: int) -> list[list[int]]:
+        """Steps of at most `limit` groups of each expression, other ones each epoch; always as many steps."""
+        max_sentences = 0  # that any epoch's groups have
         chosen: list[int] = []
         for numbers in self._by_expression:
-            most_sentences += sum(sorted(self._sizes[n] for n in numbers)[-most:])
-            chosen += [numbers[(epoch * most + i) % len(numbers)] for i in range(min(most, len(numbers)))]
-        # So many steps hold any choice: were one of them too full for a group, all would be that full.
+            max_sentences += sum(sorted(self._sizes[n] for n in numbers)[-limit:])
+            chosen += [numbers[(epoch * limit + i) % len(numbers)] for i in range(min(limit, len(numbers)))]
+        # Enough steps for any choice: if one was too full for a group, all would be, and hold more than all.
         room = self.batch_size - max(self._sizes) + 1
         sizes = [self._sizes[n] for n in chosen]
-        number = min(-(-most_sentences // room), len(chosen))
+        num_steps = min(-(-max_sentences // room), len(chosen))
         rng = np.random.default_rng([self.seed, epoch, 0])
-        steps = group_steps(sizes, self.batch_size, rng, num_steps=number)
+        steps = group_steps(sizes, self.batch_size, rng, num_steps=num_steps)
         return [[chosen[i] for i in step] for step in steps]
 
     def _in_order(self) -> list[list[int]]:
@@ -143,14 +141,14 @@ class AdaptiveTripletObjective:
         return steps
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:  # noqa: ARG002
-        """Requests and labels of these sentences, which are whole groups one after the other."""
+        """Requests and labels of these sentences, which form whole groups, one after the other."""
         groups = [self._groups[i] for i in dict.fromkeys(self._group_of[n] for n in anchors)]
         labels = label_groups([(len(group.correct), len(group.incorrect)) for group in groups])
         assert len(labels.labels) == len(anchors)
         return Batch(
             [_request(self._texts[n]) for n in anchors],
             [group.id for group in groups],
-            _Plan(
+            _Targets(
                 labels,
                 sum(group.num_triplets for group in groups),
                 any(group.correct for group in groups),
@@ -160,16 +158,16 @@ class AdaptiveTripletObjective:
 
     def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
         """The loss of the batch's mined triplets."""
-        plan: _Plan = batch.plan
-        result = self._loss(embeddings, plan.labels.to(embeddings.device))
+        targets: _Targets = batch.targets
+        result = self._loss(embeddings, targets.labels.to(embeddings.device))
         counts = {
-            "triplets_possible": float(plan.num_possible),
+            "triplets_possible": float(targets.num_possible),
             "triplets_within": float(result.num_within),
             "triplets_across": float(result.num_across),
         }
         has_triplets = self._loss.triplet_weight and result.num_within + result.num_across
-        has_property = self._loss.property_weight and plan.num_possible
-        has_correct = self._loss.correct_weight and plan.has_correct
+        has_property = self._loss.property_weight and targets.num_possible
+        has_correct = self._loss.correct_weight and targets.has_correct
         return ObjectiveLoss(
             result.loss, counts, is_empty=not has_triplets and not has_property and not has_correct
         )

@@ -23,8 +23,8 @@ from train.requests import Request
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """Rows of a batch: items × their requests, usages, meanings.
+class _Targets:
+    """What a batch is compared with. Its requests are those of Q items, of U usages, and M meanings.
 
     Attributes:
         senses: int (Q + U,), 0 = idiomatic, of items, then usages.
@@ -46,27 +46,27 @@ class AdmireObjective:
             + c · meaning,   meaning = -log( sum over the sense's meanings of e^{cos/t}
                                             / sum over all the compound's meanings of e^{cos/t} )
 
-    The rank term is the mean over items; the sense term over items and usages; the meaning term, with cosines
-    of the sense vector with the encoder's embeddings of what the compound means, over those of them
-    whose compound has meanings of both senses. An anchor is an item; with each come some sentences of
+    The rank term is the mean over items, the sense term over items and usages. The meaning term compares the
+    sense vector with the encoder's embeddings of the compound's meanings; it is the mean over those items and
+    usages whose compound has meanings of both senses. An anchor is an item; with each come some sentences of
     AStitch (*usages*), which take turns over the epochs.
 
     Args:
-        experts: what is trained, beside the encoder.
+        experts: trained together with the encoder.
         items: with sense and gold order.
-        usages: none of a compound that is to be unseen.
+        usages: without those of compounds that must stay unseen.
         meanings: by compound, as :func:`train.expressions.plain_expression` spells it.
         rank_loss: scores (B, 5), gold ranks (B, 5) → scalar.
         batch_size: items an optimizer step.
         usages_per_item: sentences of AStitch that come with an item.
         temperature: t.
         weights: a, b and c.
-        seed: of orders.
-        files: that were read.
-        note: for the log: what was left out.
+        seed: of the orders of items and usages.
+        files: the data files that were read.
+        note: what was left out, for the log.
 
     Raises:
-        UserError: if an item has no sense or no gold order, or there is none.
+        UserError: if an item has no sense or no gold order, or there are no items.
     """
 
     def __init__(
@@ -103,13 +103,11 @@ class AdmireObjective:
         self._weights = weights
         self.files = list(files)
         self._note = note
-        self.idiom_sentences = [
-            *((item.compound, item.sentence) for item in items),
-            *((usage.phrase, usage.sentence) for usage in usages),
-        ]
+        self.idiom_sentences = [(item.compound, item.sentence) for item in items]
+        self.idiom_sentences += [(usage.phrase, usage.sentence) for usage in usages]
         self.plain_requests: list[Request] = [r for item in items for r in experts.item_requests(item)[2:]]
         self._orders: dict[int, list[int]] = {}
-        self.num_without_meanings = sum(not self._both(item.compound) for item in items)
+        self.num_without_meanings = sum(not self._meanings_of(item.compound) for item in items)
 
     @property
     def special_tokens(self) -> Mapping[SpecialToken, str]:
@@ -119,7 +117,7 @@ class AdmireObjective:
     def describe(self) -> str:
         """One line for the log."""
         compounds = len({plain_expression(item.compound) for item in self._items})
-        without = sum(not self._both(usage.phrase) for usage in self._usages)
+        without = sum(not self._meanings_of(usage.phrase) for usage in self._usages)
         return (
             f"{len(self._items)} items of {compounds} compounds, {len(self._usages)} sentences of "
             f"{len({plain_expression(usage.phrase) for usage in self._usages})} compounds for the sense; "
@@ -127,7 +125,7 @@ class AdmireObjective:
             + (f"; {self._note}" if self._note else "")
         )
 
-    def plan(self, epoch: int, shards: int) -> list[list[list[int]]]:
+    def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
         """The epoch's steps: all items in an order drawn from seed and epoch, then cut."""
         rng = np.random.default_rng([self.seed, epoch, 0])
         steps = shuffled_steps(range(len(self._items)), self.batch_size, rng)
@@ -136,34 +134,32 @@ class AdmireObjective:
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:
         """Requests of these items, of their usages, and of the meanings of all their compounds."""
         items = [self._items[i] for i in anchors]
-        usages = [usage for i in anchors for usage in self._with(epoch, i)]
-        of_items = [self._experts.item_requests(item) for item in items]
-        requests = [request for of_item in of_items for request in of_item]
-        width = len(of_items[0])
-        plain = [i * width + j for i in range(len(items)) for j in range(2, width)]
+        usages = [usage for i in anchors for usage in self._usages_with(epoch, i)]
+        requests = [request for item in items for request in self._experts.item_requests(item)]
+        width = len(requests) // len(items)
+        captions = [i * width + j for i in range(len(items)) for j in range(2, width)]
         requests += [self._experts.sense_request(usage.phrase, usage.sentence) for usage in usages]
         texts: dict[str, int] = {}
         right: list[list[int]] = []
         wrong: list[list[int]] = []
-        for phrase, is_idiomatic in (
-            *((item.compound, item.sense == "idiomatic") for item in items),
-            *((usage.phrase, usage.is_idiomatic) for usage in usages),
-        ):
-            own = self._both(phrase)
-            idiomatic = [texts.setdefault(m, len(texts)) for m in (own.non_literal if own else ())]
-            literal = [texts.setdefault(m, len(texts)) for m in ([own.literal] if own else ())]
+        sentences = [(item.compound, item.sense == "idiomatic") for item in items]
+        sentences += [(usage.phrase, usage.is_idiomatic) for usage in usages]
+        for phrase, is_idiomatic in sentences:
+            meanings = self._meanings_of(phrase)
+            idiomatic = [texts.setdefault(m, len(texts)) for m in (meanings.non_literal if meanings else ())]
+            literal = [texts.setdefault(m, len(texts)) for m in ([meanings.literal] if meanings else ())]
             right.append(idiomatic if is_idiomatic else literal)
             wrong.append(literal if is_idiomatic else idiomatic)
         requests += [Request(text) for text in texts]
         senses = [int(item.sense == "literal") for item in items]
         senses += [int(not usage.is_idiomatic) for usage in usages]
-        plan = _Plan(
+        targets = _Targets(
             items, len(usages), torch.tensor(senses), _mask(right, len(texts)), _mask(wrong, len(texts))
         )
-        return Batch(requests, [item.id for item in items], plan, plain_rows=plain)
+        return Batch(requests, [item.id for item in items], targets, plain_rows=captions)
 
-    def _with(self, epoch: int, item: int) -> list[Usage]:
-        """The usages that come with an item in this epoch: each one once before any comes again."""
+    def _usages_with(self, epoch: int, item: int) -> list[Usage]:
+        """The usages that come with an item in this epoch; each is used once before any comes again."""
         number = self._usages_per_item
         start = (epoch * len(self._items) + item) * number
         chosen = []
@@ -178,39 +174,39 @@ class AdmireObjective:
             chosen.append(self._usages[self._orders[round_][place]])
         return chosen
 
-    def _both(self, compound: str) -> Meanings | None:
-        """The compound's meanings, where it has some of both senses."""
-        own = self._meanings.get(plain_expression(compound))
-        return own if own is not None and own.non_literal else None
+    def _meanings_of(self, compound: str) -> Meanings | None:
+        """The compound's meanings, if it has some of both senses."""
+        meanings = self._meanings.get(plain_expression(compound))
+        return meanings if meanings is not None and meanings.non_literal else None
 
     def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
         """The weighted sum of the three terms."""
-        plan: _Plan = batch.plan
+        targets: _Targets = batch.targets
         device = embeddings.device
         embeddings = embeddings.float()
-        num_items = len(plan.items)
-        num_texts = len(batch.requests) - plan.num_usages - plan.correct.shape[1]
-        of_items = embeddings[:num_texts].view(num_items, -1, embeddings.shape[1])
-        scores = self._experts(plan.items, of_items)
-        vectors, logits = self._experts.sense(embeddings[num_texts : num_texts + plan.num_usages])
+        num_items = len(targets.items)
+        num_texts = len(batch.requests) - targets.num_usages - targets.correct.shape[1]
+        item_embeddings = embeddings[:num_texts].view(num_items, -1, embeddings.shape[1])  # (Q, R, D)
+        scores = self._experts(targets.items, item_embeddings)
+        vectors, logits = self._experts.sense(embeddings[num_texts : num_texts + targets.num_usages])
         vectors, logits = torch.cat([scores.vectors, vectors]), torch.cat([scores.sense, logits])
-        senses = plan.senses.to(device)
+        senses = targets.senses.to(device)
 
-        ranks = torch.tensor([item.gold_ranks for item in plan.items], device=device)
+        ranks = torch.tensor([item.gold_ranks for item in targets.items], device=device)
         rank = self._rank_loss(scores.routed(senses[:num_items]), ranks)
         sense = functional.cross_entropy(logits, senses)
-        meanings = embeddings[num_texts + plan.num_usages :]
+        meanings = embeddings[num_texts + targets.num_usages :]
         meaning, num_with = meaning_loss(
-            vectors, meanings, plan.correct.to(device), plan.wrong.to(device), self._temperature
+            vectors, meanings, targets.correct.to(device), targets.wrong.to(device), self._temperature
         )
         total = sum(w * t for w, t in zip(self._weights, (rank, sense, meaning), strict=True))
         assert isinstance(total, Tensor)
-        right = (logits.argmax(1) == senses).float().mean().item()
+        accuracy = (logits.argmax(1) == senses).float().mean().item()
         means = {
             "rank_loss": Mean(rank.item(), num_items),
             "sense_loss": Mean(sense.item(), len(senses)),
             "meaning_loss": Mean(meaning.item(), num_with),
-            "sense_accuracy": Mean(right, len(senses)),
+            "sense_accuracy": Mean(accuracy, len(senses)),
         }
         return ObjectiveLoss(total, {"with_meanings": float(num_with)}, means)
 
@@ -218,7 +214,7 @@ class AdmireObjective:
 def meaning_loss(
     vectors: Tensor, meanings: Tensor, correct: Tensor, wrong: Tensor, temperature: float
 ) -> tuple[Tensor, int]:
-    """-log of the share of the correct meanings among a compound's own, by e^{cosine / temperature}.
+    """-log of the share of the correct meanings among all of a compound's, by e^{cosine / temperature}.
 
     Args:
         vectors: sense vectors (N, D).
@@ -232,17 +228,17 @@ def meaning_loss(
     usable = correct.any(1) & wrong.any(1)
     if not usable.any():
         return vectors.sum() * 0.0, 0
-    cosine = cosine_similarity(vectors[usable], meanings) / temperature
-    right, own = correct[usable], (correct | wrong)[usable]
-    infinite = torch.finfo(cosine.dtype).min
-    terms = cosine.masked_fill(~own, infinite).logsumexp(1) - cosine.masked_fill(~right, infinite).logsumexp(
-        1
-    )
-    return terms.mean(), int(usable.sum())
+    cosine = cosine_similarity(vectors[usable], meanings) / temperature  # (usable, M)
+    lowest = torch.finfo(cosine.dtype).min  # in place of meanings that do not count
+    is_correct, is_any = correct[usable], (correct | wrong)[usable]
+    log_correct = cosine.masked_fill(~is_correct, lowest).logsumexp(1)
+    log_any = cosine.masked_fill(~is_any, lowest).logsumexp(1)
+    return (log_any - log_correct).mean(), int(usable.sum())
 
 
 def _mask(members: Sequence[Sequence[int]], width: int) -> Tensor:
+    """Bool (len(members), width), set in each row at its members."""
     mask = torch.zeros(len(members), width, dtype=torch.bool)
-    for row, of_row in enumerate(members):
-        mask[row, of_row] = True
+    for row, columns in enumerate(members):
+        mask[row, columns] = True
     return mask

@@ -21,7 +21,7 @@ _TRAINED_ON = {
 }
 
 
-def _of_parts(objective: Mapping[str, Any]) -> list[str]:
+def _datasets_of_parts(objective: Mapping[str, Any]) -> list[str]:
     return [name for part in objective["proportions"] for name in _TRAINED_ON[part]]
 
 
@@ -44,5 +44,5 @@ DECLARED = [
         "train.factory.experts:admire_objective",
         lambda _: _TRAINED_ON["admire"],
     ),
-    ObjectiveType("joint", JointSettings, f"{_BUILDERS}:joint_objective", _of_parts),
+    ObjectiveType("joint", JointSettings, f"{_BUILDERS}:joint_objective", _datasets_of_parts),
 ]

@@ -16,20 +16,20 @@ from train.requests import Request
 class JointObjective:
     """Draws each optimizer step from one of several objectives.
 
-    An epoch is as long as it takes for every part to have given all its steps at least once; the others
-    begin again meanwhile, and go on in the next epoch where they stopped.
+    An epoch lasts until every part has given all its steps at least once. Parts that run out before begin
+    again, and continue in the next epoch where they stopped.
 
     Args:
         parts: name → objective.
-        proportions: name → share of the steps (they need not sum to 1).
-        seed: of the order in which parts take turns.
+        proportions: name → weight of its steps among all (they need not sum to 1).
+        seed: of the order of steps.
     """
 
     def __init__(self, parts: Mapping[str, Objective], proportions: Mapping[str, float], seed: int) -> None:
         self.parts = {name: parts[name] for name in proportions}
         self.seed = seed
         total = sum(proportions.values())
-        self.shares = {name: share / total for name, share in proportions.items()}
+        self.proportions = {name: weight / total for name, weight in proportions.items()}
         self.files: list[Path] = [path for part in self.parts.values() for path in part.files]
         self.modules = nn.ModuleDict({name: part.modules for name, part in self.parts.items()})
         self.plain_requests: list[Request] = [r for part in self.parts.values() for r in part.plain_requests]
@@ -47,10 +47,11 @@ class JointObjective:
     def describe(self) -> str:
         """One line for the log."""
         return "; ".join(
-            f"{share:.0%} {name}: {self.parts[name].describe()}" for name, share in self.shares.items()
+            f"{proportion:.0%} {name}: {self.parts[name].describe()}"
+            for name, proportion in self.proportions.items()
         )
 
-    def plan(self, epoch: int, shards: int) -> list[list[list[int]]]:
+    def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
         """The epoch's steps, of all parts, in an order drawn from seed and epoch.
 
         Part i of n numbers its anchors i, i + n, i + 2n, …
@@ -59,9 +60,9 @@ class JointObjective:
             self._shards = shards
             self._streams = {name: [] for name in self.parts}
             self._planned = dict.fromkeys(self.parts, 0)
-        lengths = {name: len(part.plan(0, shards)) for name, part in self.parts.items()}
-        total = max(lengths[name] / share for name, share in self.shares.items())
-        counts = {name: max(round(share * total), 1) for name, share in self.shares.items()}
+        lengths = {name: len(part.epoch_steps(0, shards)) for name, part in self.parts.items()}
+        total = max(lengths[name] / proportion for name, proportion in self.proportions.items())
+        counts = {name: max(round(proportion * total), 1) for name, proportion in self.proportions.items()}
         steps = []
         for number, (name, count) in enumerate(counts.items()):
             for step in self._steps(name, epoch * count, (epoch + 1) * count, shards):
@@ -70,24 +71,24 @@ class JointObjective:
         return [steps[i] for i in order]
 
     def _steps(self, name: str, start: int, end: int, shards: int) -> list[list[list[int]]]:
-        """Steps `start` to `end` of a part, one of its epochs after the other."""
+        """Steps `start` to `end` of a part, counted through all its epochs."""
         stream = self._streams[name]
         while len(stream) < end:
-            stream += self.parts[name].plan(self._planned[name], shards)
+            stream += self.parts[name].epoch_steps(self._planned[name], shards)
             self._planned[name] += 1
         return stream[start:end]
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:
-        """The part's batch; what it redraws each epoch, it redraws each epoch of the whole."""
+        """The part's batch; what a part redraws each epoch, it redraws each epoch of the joint objective."""
         names = list(self.parts)
         name = names[anchors[0] % len(names)]
         batch = self.parts[name].batch(epoch, [a // len(names) for a in anchors])
-        return replace(batch, plan=(name, batch))
+        return replace(batch, targets=(name, batch))
 
     def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
         """The part's loss; logged under its name."""
-        name, of_part = batch.plan
-        result = self.parts[name].loss(embeddings, of_part)
+        name, part_batch = batch.targets
+        result = self.parts[name].loss(embeddings, part_batch)
         counts = {f"{name}/{key}": count for key, count in result.counts.items()}
         means = {f"{name}/{key}": mean for key, mean in result.means.items()}
         return replace(result, counts=counts, means=means, part=name)

@@ -77,9 +77,9 @@ class IdioLinkObjectiveSettings(ObjectiveOptions):
             )
         if self.tuples == "batch" and idioms is not None and (idioms % parts or idioms // parts < 2):
             raise ValueError(
-                f"trainer.accumulation={parts} cuts a batch of {section}.idioms_per_batch={idioms} idioms so "
-                "that a part has no two whole ones, and tuples=batch finds negatives in a part alone: "
-                "choose an accumulation that leaves two idioms or more"
+                f"trainer.accumulation={parts} cuts a batch of {section}.idioms_per_batch={idioms} idioms "
+                "into parts without two whole idioms, but tuples=batch takes negatives from the same part: "
+                "choose an accumulation that leaves two idioms or more in each"
             )
         if settings.data.extra and (self.tuples == "released" or not self.documents_as_queries):
             raise ValueError(_about_extra(settings.data.extra))
@@ -121,12 +121,12 @@ class IdioLinkObjectiveSettings(ObjectiveOptions):
 
     @model_validator(mode="after")
     def _there_are_negatives(self) -> Self:
-        of_batch = self.tuples == "batch" or self.loss.in_batch != "none"
-        own_hard = self.tuples == "released" or (self.tuples == "drawn" and self.num_hard > 0)
-        own_soft = self.tuples == "released" or (self.tuples == "drawn" and self.num_soft > 0)
+        has_in_batch = self.tuples == "batch" or self.loss.in_batch != "none"
+        has_hard = self.tuples == "released" or (self.tuples == "drawn" and self.num_hard > 0)
+        has_soft = self.tuples == "released" or (self.tuples == "drawn" and self.num_soft > 0)
         if not (
-            (self.loss.hard_weight and (own_hard or of_batch))
-            or (self.loss.soft_weight and (own_soft or of_batch))
+            (self.loss.hard_weight and (has_hard or has_in_batch))
+            or (self.loss.soft_weight and (has_soft or has_in_batch))
         ):
             raise ValueError(
                 "there are no negatives: num_hard, num_soft, loss.in_batch, loss.hard_weight and "

@@ -1,6 +1,6 @@
-"""How an epoch's anchors are cut into optimizer steps: shuffled, or idiom by idiom.
+"""Cutting an epoch's anchors into optimizer steps: shuffled, or balanced by idiom.
 
-Whole groups: :func:`idiomloss.group_steps`.
+For whole groups see :func:`idiomloss.group_steps`.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ def balanced_steps(
 ) -> list[list[int]]:
     """Steps of several idioms with equally many anchors each, of all usages in their proportion.
 
-    Every anchor occurs once. An idiom's anchors are put in an order in which each run of them holds its
-    usages about as often as the whole does, and cut into runs of `size / idioms_per_step`; a step takes
-    runs of distinct idioms, first of those with most runs left, so that an epoch ends even.
+    Every anchor occurs once. An idiom's anchors are ordered so that each stretch of them has about the
+    usages' overall proportions, and cut into runs of `size / idioms_per_step`. A step takes runs of distinct
+    idioms, first of those with most runs left, so that the idioms run out at about the same time.
 
     Args:
         anchors: numbers of the anchors.
         size: anchors a step.
-        idioms_per_step: how many idioms a step holds; divides `size`. The last steps of an epoch may
-            hold fewer.
+        idioms_per_step: number of idioms in a step; divides `size`. The last steps of an epoch may hold
+            fewer.
         classes: anchor → (idiom, usage).
     """
     by_idiom: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
@@ -44,7 +44,7 @@ def balanced_steps(
     length = size // idioms_per_step
     runs: list[list[list[int]]] = []
     for usages in by_idiom.values():
-        # The i-th of n sits at (i + u) / n, u the same for its usage: an even spread of each usage.
+        # The i-th of n anchors of a usage goes to (i + u) / n, with one u for each usage: an even spread.
         placed = [
             ((i + offset) / len(members), anchor)
             for members, offset in zip(usages.values(), rng.random(len(usages)).tolist(), strict=True)

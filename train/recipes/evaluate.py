@@ -1,4 +1,4 @@
-"""The scorecard of a model as it is."""
+"""The scorecard of a model, without training."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from train.factory import (
     build_benchmarks,
     build_encoder,
     idiom_expressions,
-    own_benchmarks,
+    module_benchmarks,
     resolve_model_path,
     saved_modules,
 )
@@ -31,14 +31,14 @@ from train.runs.folder import code_version, package_versions
 log = logging.getLogger(__name__)
 
 
-def zero_shot(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, float]:
-    """Score the model; print the table, and write what the settings name.
+def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, float]:
+    """Score the model; print the table, and write the files that the settings name.
 
     Returns:
         The scores.
 
     Raises:
-        UserError: for everything that the user can mend.
+        UserError: for everything that the user can fix.
     """
     for option in ("output", "per_query", "predictions", "plots"):
         named = getattr(settings, option)
@@ -48,25 +48,27 @@ def zero_shot(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str, f
     placement = place(settings.device, settings.precision)
     log.info(placement.reason)
     accelerator, processes = start_processes(placement)
-    with accelerator.local_main_process_first():  # what must be downloaded is downloaded once
+    with accelerator.local_main_process_first():  # so that each file is downloaded once
         benchmarks, not_scored = build_benchmarks(settings, settings.benchmarks)
     if settings.predictions is None:
         _check_something_is_scored(settings, benchmarks)
     with accelerator.local_main_process_first():
-        own = saved_modules(resolve_model_path(settings.model.path), placement, settings.model.revision)
-    if own is not None and any(benchmark.name == "admire" for benchmark in benchmarks):
-        benchmarks = [*benchmarks, *own_benchmarks(settings, own)]
+        modules = saved_modules(resolve_model_path(settings.model.path), placement, settings.model.revision)
+    if modules is not None and any(benchmark.name == "admire" for benchmark in benchmarks):
+        benchmarks = [*benchmarks, *module_benchmarks(settings, modules)]
     suite = Suite(benchmarks, processes)
     expressions, naming = idiom_expressions(settings.model)
     with accelerator.local_main_process_first():
         encoder = build_encoder(settings.model, placement, expressions=expressions)
     dtype = placement.autocast_dtype
-    lower = torch.autocast(placement.device, dtype) if dtype else contextlib.nullcontext()
-    with lower:
+    autocast = torch.autocast(placement.device, dtype) if dtype else contextlib.nullcontext()
+    with autocast:
         card = suite.run(encoder)
     log.info(
-        "%d texts in %.1f s, %.0f%% of it the model's",
-        *(card.num_texts, card.seconds, 100 * card.encoder_seconds / card.seconds),
+        "%d texts in %.1f s, of which the model took %.0f%%",
+        card.num_texts,
+        card.seconds,
+        100 * card.encoder_seconds / card.seconds,
     )
     files = [*naming, *(path for benchmark in suite.benchmarks for path in benchmark.files)]
     if processes.is_main:
@@ -131,13 +133,13 @@ def _check_something_is_scored(settings: EvaluateSettings, benchmarks: Sequence[
     if all(b.without_gold and set(settings.splits(b.name)) <= set(b.without_gold) for b in benchmarks):
         named = "; ".join(f"{b.name} has no gold on {', '.join(b.without_gold)}" for b in benchmarks)
         raise UserError(
-            f"there are no scores: {named}. Give predictions=<folder> to have predictions written, in the "
-            "form in which the task takes them, or another split="
+            f"there are no scores: {named}. Give predictions=<folder> to write predictions in the task's "
+            "submission format, or another split="
         )
 
 
 def _check_writable(option: str, path: Path) -> None:
-    """Before the model is scored, not after."""
+    """Check that a file can be written, before the model is scored."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir() or not os.access(path.parent, os.W_OK):

@@ -12,6 +12,7 @@ from typing import Any
 from train.benchmarks import Benchmark
 from train.config import TrainSettings
 from train.distributed.device import place, start_processes
+from train.encoder.checks import check_special_token
 from train.evaluation.suite import Scorecard, Suite
 from train.factory import (
     build_benchmarks,
@@ -19,7 +20,7 @@ from train.factory import (
     build_objective,
     build_retention,
     idiom_expressions,
-    own_benchmarks,
+    module_benchmarks,
     saved_modules,
 )
 from train.hub.card import model_card
@@ -60,16 +61,16 @@ def fine_tune(
         settings: the checked configuration.
         config: the same as plain containers, for the record.
         experiment: its name, for the record.
-        run: the run folder; with `settings.resume` it already holds the run to go on with. Of several
-            processes that of the main one counts.
-        record_start: writes how the run was started into its folder, once that is the run's own.
-        on_scores: gets the scores of each evaluation but the last.
+        run: the run folder; with `settings.resume` it already holds the run to resume. With several
+            processes, the main one's folder is used.
+        record_start: writes how the run was started into its folder, once that is claimed.
+        on_scores: called with the scores of each evaluation except the last.
 
     Returns:
         The monitored score of the best checkpoint.
 
     Raises:
-        UserError: for everything that the user can mend; `run.json` then says `failed`.
+        UserError: for everything that the user can fix; `run.json` then says `failed`.
         KeyboardInterrupt: at SIGINT or SIGTERM; `run.json` then says `interrupted`.
         Pruned: if `on_scores` does; `run.json` then says `pruned`.
     """
@@ -103,19 +104,19 @@ def fine_tune(
 def _run(
     context: RunContext, record: dict[str, Any], checkpoint: Path | None, on_scores: OnScores | None
 ) -> TrainerState:
-    """Everything between the run's record being opened and closed.
+    """The run itself, while its record is open.
 
     Args:
         record: what `run.json` says so far.
         checkpoint: to resume from.
     """
     settings, run, processes = context.settings, context.run, context.processes
-    with context.accelerator.local_main_process_first():  # what has to be downloaded is downloaded once
+    with context.accelerator.local_main_process_first():  # so that each file is downloaded once
         objective = build_objective(settings)
         check_remedies(settings.retain, objective)
         benchmarks, not_scored = build_benchmarks(settings)
     check_monitor(settings.trainer, not_scored)
-    suite = Suite([*benchmarks, *own_benchmarks(settings, objective.modules)], processes)
+    suite = Suite([*benchmarks, *module_benchmarks(settings, objective.modules)], processes)
     expressions, named_in = idiom_expressions(settings.model, objective)
     data = fingerprints([*objective.files, *named_in, *(path for b in suite.benchmarks for path in b.files)])
     if checkpoint is not None:
@@ -164,7 +165,7 @@ def _run(
 
 
 def _check_base(run: RunFolder, record: dict[str, Any], retention: Retention, *, resumed: bool) -> None:
-    """Record the base model's weights, where a remedy needs them; a resumed run has to have the same."""
+    """Record the base model's weights, if a remedy needs them; in a resumed run they must be the same."""
     if retention.base is None:
         return
     if resumed:
@@ -173,21 +174,21 @@ def _check_base(run: RunFolder, record: dict[str, Any], retention: Retention, *,
 
 
 def _check_tokens(objective: Objective, retention: Retention) -> None:
-    """Check the special tokens that the objective puts among words, and log what the idiom tokens are."""
+    """Check the special tokens that the objective puts into texts, and log the idiom tokens."""
     encoder = retention.encoder
     if encoder.idiom_tokens is not None:
         for line in encoder.idiom_tokens.describe(objective.idiom_sentences):
             log.info(line)
     if isinstance(objective, UsesSpecialTokens):
         for kind, text in objective.special_tokens.items():
-            encoder.check_special(text, kind)
+            check_special_token(encoder.model.tokenizer, text, kind)
 
 
 def _score_best(context: RunContext, benchmarks: list[Benchmark]) -> Scorecard:
-    """What is reported is what was saved: the folder, loaded as a user loads it."""
+    """Score the saved model, loaded as a user loads it: what is reported is what was saved."""
     saved = context.run.path / "best"
     modules = saved_modules(str(saved), context.placement)
-    suite = Suite([*benchmarks, *own_benchmarks(context.settings, modules)], context.processes)
+    suite = Suite([*benchmarks, *module_benchmarks(context.settings, modules)], context.processes)
     return suite.run(build_encoder(context.settings.model, context.placement, saved))
 
 
@@ -198,5 +199,5 @@ def _card(context: RunContext, has_tokens: bool, *, with_scores: bool = False) -
 
 
 def _push_each(settings: TrainSettings) -> Callable[[Path], None]:
-    """Pushes a checkpoint to a branch of its own name."""
+    """Push each checkpoint to a branch with its name."""
     return lambda saved: push_or_warn(settings.hub, saved, saved.name)

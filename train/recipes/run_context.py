@@ -1,4 +1,4 @@
-"""What all parts of one run work with."""
+"""What all parts of a run share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from train.runs.folder import RunFolder
 
 @dataclass(frozen=True)
 class RunContext:
-    """What all parts of one run work with.
+    """What all parts of a run share.
 
     Attributes:
         settings: the checked configuration.

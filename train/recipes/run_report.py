@@ -27,10 +27,10 @@ def report_run(
     trained_on: str,
     suite_names: list[str],
 ) -> None:
-    """Write the run's results, print the table, and say in words whether training helped.
+    """Write the run's results, print the table, and log whether training helped.
 
     Args:
-        state: where the run ended.
+        state: the run's progress at its end.
         best: the scores of the best checkpoint.
         baseline: those of the untrained model.
         trained_on: the training data in words.
@@ -67,7 +67,7 @@ def report_run(
         log.info("%s", note)
     title = f"untrained → best checkpoint (step {state.best_step})"
     print_comparison(baseline, best.scores, ", ".join([title, *notes]))
-    _say_whether_better(settings, baseline, best.scores)
+    _log_verdict(settings, baseline, best.scores)
 
 
 def write_per_query(folder: Path, scorecard: Scorecard) -> None:
@@ -93,9 +93,7 @@ def _draw_plots(
         violins(distributions, run.path / "plots" / f"{name}.png")
 
 
-def _say_whether_better(
-    settings: TrainSettings, baseline: Mapping[str, float], best: Mapping[str, float]
-) -> None:
+def _log_verdict(settings: TrainSettings, baseline: Mapping[str, float], best: Mapping[str, float]) -> None:
     before, after = (monitored_if_any(scores, settings.trainer) for scores in (baseline, best))
     if before is None or after is None:  # only a trained model has this score
         return

@@ -1,4 +1,4 @@
-"""The untrained model's scores, which a run's are compared with."""
+"""The untrained model's scores, with which a run's scores are compared."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 def score_untrained(context: RunContext, suite: Suite) -> dict[str, float]:
-    """The scores of the untrained model; kept in `baseline.json` for when the run is resumed."""
+    """The scores of the untrained model, kept in `baseline.json` for when the run is resumed."""
     settings, processes = context.settings, context.processes
     path = context.run.path / "baseline.json"
     known = processes.from_main(lambda: _read(path))
@@ -37,7 +37,7 @@ def score_untrained(context: RunContext, suite: Suite) -> dict[str, float]:
     )
 
     def write() -> None:
-        if settings.eval.per_query:  # first, since baseline.json says that this is done
+        if settings.eval.per_query:  # first, since baseline.json marks this as done
             write_per_query(context.run.path / "per_query_baseline", scorecard)
         write_json(path, scorecard.scores)
 

@@ -1,1 +1,1 @@
-"""The run folder: whose it is, what is in it, going on with it, trackers."""
+"""The run folder: its lock, its contents, resuming, trackers."""

@@ -27,7 +27,7 @@ from train.runs.resume import damage, holds_a_run, read_run
 log = logging.getLogger(__name__)
 
 LOCK, LOG, START = ".lock", "train.log", ".hydra"
-_KEEPS_LINKS = "wandb"  # of its own making, in its own folder
+_KEEPS_LINKS = "wandb"  # makes links in its own folder
 _MAX_VANISHED = 10  # times that the folder may vanish between being made and locked
 _PACKAGES = (
     "torch",
@@ -42,7 +42,7 @@ _PACKAGES = (
 
 
 class Follower(Protocol):
-    """Who is told what is logged (a tracker); it raises nothing."""
+    """Gets what is logged (a tracker); raises nothing."""
 
     def log(self, record: Mapping[str, Any]) -> None: ...
 
@@ -52,17 +52,16 @@ class Follower(Protocol):
 class RunFolder:
     """`config.yaml`, `run.json`, `metrics.jsonl` and `scores.json` of one run.
 
-    The folder is the run's that holds its lock, and nothing is written into it without: see
-    :meth:`claimed`.
+    Only the process that holds the folder's lock writes to it: see :meth:`claimed`.
 
     Args:
-        path: of the folder.
-        writes: whether this is the process that writes; in others, all that would write does nothing.
-        chosen: whether the program chose the name: where the folder is taken, the run takes the next name.
-        made: whether this start made the folder: it goes again where nothing comes of the run.
+        path: the folder.
+        writes: whether this process writes; in others, methods that write do nothing.
+        chosen: whether the program chose the name; if the folder is taken, the run takes the next name.
+        made: whether this start made the folder; it is removed if the run does not start.
 
     Attributes:
-        trackers: get what is logged, too.
+        trackers: also get what is logged.
     """
 
     trackers: Sequence[Follower] = ()
@@ -78,18 +77,17 @@ class RunFolder:
 
     @contextmanager
     def claimed(self, *, resume: bool, record_start: Callable[[Path], None] | None = None) -> Iterator[None]:
-        """Hold the folder until the block ends, as the only one who writes into it.
+        """Hold the folder until the block ends; no other process writes to it meanwhile.
 
         A new run that fails before its record is written leaves nothing: what it wrote is removed, what was
-        there before stays, and the folder goes where nothing else is in it.
+        there before stays, and the folder is removed if it is empty then.
 
         Args:
-            resume: whether the folder's run goes on; else it must not hold one.
-            record_start: writes how the run was started, for a new one.
+            resume: whether the folder's run is resumed; otherwise the folder must not hold a run.
+            record_start: for a new run, writes how it was started.
 
         Raises:
-            UserError: if another process holds the folder, if it holds a run, or a link that would lead
-                writing out of it.
+            UserError: if another process holds the folder, or it holds a run or a symbolic link.
         """
         with self._locked_somewhere(resume=resume):
             if links := find_links(self.path, apart=[_KEEPS_LINKS]):
@@ -114,11 +112,11 @@ class RunFolder:
             with suppress(OSError):
                 (self.path / name).unlink(missing_ok=True)
         if self._made:
-            remove_if_empty(self.path, of_experiment=self._chosen)
+            remove_if_empty(self.path, with_parent=self._chosen)
 
     @contextmanager
     def _locked_somewhere(self, *, resume: bool) -> Iterator[None]:
-        """The folder, or where its name was chosen and it is taken, the next one that is free."""
+        """Lock the folder or, if its name was chosen and it is taken, the next free one."""
         with ExitStack() as held:
             for path in numbered(self.path):
                 self.path = path
@@ -127,7 +125,7 @@ class RunFolder:
                         trying.enter_context(self.locked())
                         if not resume and holds_a_run(path):
                             raise FolderTakenError(
-                                f"the run folder {path} already holds a run: go on with it by resume={path}, "
+                                f"the run folder {path} already holds a run: resume it with resume={path}, "
                                 "or name another with run_dir= (in a sweep, hydra.sweep.dir=)"
                             )
                         held.push(trying.pop_all())
@@ -142,7 +140,7 @@ class RunFolder:
         """Keep other processes from working in this folder; the lock ends with the process.
 
         Raises:
-            FolderTakenError: if one does already.
+            FolderTakenError: if another process holds it.
             UserError: if the folder cannot be written.
         """
         lock = FileLock(self.path / LOCK, timeout=0)
@@ -168,7 +166,7 @@ class RunFolder:
     def start(self, config: dict[str, Any], **facts: Any) -> None:
         """Write the resolved configuration, and what else is needed to repeat the run.
 
-        What an earlier start left that never came to a checkpoint is removed.
+        Removes what an earlier start left that ended before its first checkpoint.
         """
         for name in ("metrics.jsonl", "baseline.json", "error.log", "report.html"):
             (self.path / name).unlink(missing_ok=True)
@@ -185,14 +183,14 @@ class RunFolder:
         self._write_run()
 
     def go_on(self, config: dict[str, Any], step: int, kept: Mapping[str, Any] | None, **facts: Any) -> None:
-        """Continue a run from its checkpoint at `step`: what was logged after that is dropped.
+        """Resume a run from its checkpoint at `step`: what was logged after that is dropped.
 
-        Damaged files are set aside under another name, and made again of what is left.
+        Damaged files are kept under another name, and restored from the checkpoint.
 
         Args:
             config: the run's configuration; its length may have changed.
             kept: what the checkpoint keeps of the run's record, see :meth:`snapshot`.
-            facts: what may be another than at the first start (the device).
+            facts: what may differ from the first start (the device).
         """
         recorded = read_run(self.path)
         for name in ("config.yaml", "run.json"):
@@ -210,13 +208,18 @@ class RunFolder:
         if bad:
             log.warning(
                 "%s: %s damaged and left out; the whole file is kept as %s",
-                *(path, f"{len(bad)} lines are" if len(bad) > 1 else f"line {bad[0]} is", copy_aside(path)),
+                path,
+                f"{len(bad)} lines are" if len(bad) > 1 else f"line {bad[0]} is",
+                copy_aside(path),
             )
         lines = [line for line in lines if line["step"] <= step]
         if num_expected is not None and len(lines) < num_expected:
             log.warning(
                 "%s has %d of the %d lines that the run logged up to step %d: its curves will have a gap",
-                *(path, len(lines), num_expected, step),
+                path,
+                len(lines),
+                num_expected,
+                step,
             )
         write_jsonl(path, lines)
         self._num_metrics = len(lines)
@@ -228,7 +231,7 @@ class RunFolder:
         return read_run(self.path)
 
     def snapshot(self) -> dict[str, Any]:
-        """What a checkpoint keeps of the run's record; what was logged until now is on the disk then."""
+        """What a checkpoint keeps of the run's record. Also puts what was logged until now on the disk."""
         path = self.path / "metrics.jsonl"
         if path.is_file():
             sync(path)
@@ -252,7 +255,7 @@ class RunFolder:
             write_json(self.path / "run.json", self._run)
 
     def log_metrics(self, record: dict[str, Any]) -> None:
-        """Append one line to `metrics.jsonl`, and tell the trackers."""
+        """Append one line to `metrics.jsonl`, and pass it to the trackers."""
         if not self.writes:
             return
         path = self.path / "metrics.jsonl"
@@ -271,22 +274,22 @@ class FolderTakenError(UserError):
     """A run folder holds a run, or another process is working in it."""
 
 
-def remove_if_empty(folder: Path, *, of_experiment: bool) -> None:
-    """Remove a run folder in which there is nothing.
+def remove_if_empty(folder: Path, *, with_parent: bool) -> None:
+    """Remove a run folder if it is empty.
 
     Args:
-        of_experiment: the folder above too, where it holds no other run.
+        with_parent: also remove the folder above, if it holds no other run.
     """
     with suppress(OSError):  # it holds something
         folder.rmdir()
-        if of_experiment:
+        if with_parent:
             folder.parent.rmdir()
 
 
 def read_metrics(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
     """The lines of a `metrics.jsonl`, and the numbers of those that are damaged.
 
-    A last line without its end was cut short when the process was killed: it is left out, and is no damage.
+    A last line without a line end was cut short by a kill: it is left out, and does not count as damaged.
     """
     try:
         lines = path.read_bytes().split(b"\n")[:-1]

@@ -12,15 +12,15 @@ from train.declarations.registry import is_place
 
 _MAX_LENGTH = 80
 _MAX_VALUE = 24
-# Options that say where a run's data lies, where it writes and who watches: they make no other run.
-_NOT_TOLD = re.compile(r"(experiment|extensions|run_dir|resume|device)$|(hydra|hub|tracking|trackers)\b")
+# Options on data folders, output and tracking, which do not distinguish runs.
+_NOT_SHOWN = re.compile(r"(experiment|extensions|run_dir|resume|device)$|(hydra|hub|tracking|trackers)\b")
 
 
 def run_name(overrides: Sequence[str]) -> str:
     """`2026-11-22_10-15-00_seed-43_batch_size-64`: the seed first, and no paths."""
-    told = [part for override in sorted(overrides, key=_rank) if (part := _told(override))]
+    parts = [part for override in sorted(overrides, key=_rank) if (part := _shown(override))]
     name = time.strftime("%Y-%m-%d_%H-%M-%S")
-    for part in told:
+    for part in parts:
         if len(name) + 1 + len(part) > _MAX_LENGTH:
             break
         name = f"{name}_{part}"
@@ -38,13 +38,13 @@ def _rank(override: str) -> bool:
     return not override.lstrip("+").startswith("seed=")
 
 
-def _told(override: str) -> str:
-    """`trainer.batch_size=64` as `batch_size-64`; "" for what is not told."""
+def _shown(override: str) -> str:
+    """`trainer.batch_size=64` as `batch_size-64`; "" for what is not shown."""
     key, _, value = override.lstrip("+~").partition("=")
     value = value.strip("'\"")
-    if _NOT_TOLD.match(key) or is_place(key) or (key, value) == ("model", "pretrained"):
+    if _NOT_SHOWN.match(key) or is_place(key) or (key, value) == ("model", "pretrained"):
         return ""
-    if "/" in value or "\\" in value:  # of a folder or a Hub id its last part
+    if "/" in value or "\\" in value:  # a folder or Hub id: its last part
         value = PurePosixPath(value.replace("\\", "/")).name
     short = f"{'model' if key == 'model.path' else key.rpartition('.')[2]}-{value[:_MAX_VALUE]}"
     return "".join(c if c.isascii() and (c.isalnum() or c in ".+-_") else "-" for c in short).rstrip("_-.")

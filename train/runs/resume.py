@@ -1,4 +1,4 @@
-"""`resume=`: which run to go on with, and that the command line does not contradict it."""
+"""`resume=`: which run to resume, and whether the command line contradicts it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 
 RECORD = "record.json"  # in a checkpoint: the run's `config.yaml` and `run.json` as of then
 
-# How long it runs, where, where its data lies (its checksums must be the same), and what it prints may
-# change; everything else would make it another run.
+# The run's length, device, data folders (the files' checksums must be the same) and logging may change;
+# any other change would make it another run.
 _MAY_CHANGE = (
     "device",
     "trainer.max_epochs",
@@ -35,7 +35,7 @@ _GROUPS = ("model", "data", "objective", "trainer", "benchmark")
 def holds_a_run(folder: Path) -> bool:
     """Whether there is a run that a new one must not overwrite.
 
-    One that failed before its first checkpoint (a wrong path, say) may be started over.
+    A run that failed before its first checkpoint (for a wrong path, say) may be overwritten.
     """
     status = _status(folder / "run.json")
     return status not in (None, "failed") or bool(checkpoint_folders(folder))
@@ -50,8 +50,8 @@ def checkpoint_folders(run: Path) -> list[Path]:
 def find_run(arguments: Sequence[str]) -> str | None:
     """The run folder that `resume=` names, or None to start a new run.
 
-    `resume=auto` goes on with `run_dir=` if it holds a run, else with the newest unfinished run of the
-    experiment under `checkpoints/`; where there is none, a new run starts.
+    `resume=auto` resumes the run in `run_dir=` if there is one, else the newest unfinished run of the
+    experiment under `checkpoints/`; if there is none, a new run starts.
 
     Raises:
         UserError: if `resume=` names a folder without a run.
@@ -79,7 +79,7 @@ def find_run(arguments: Sequence[str]) -> str | None:
 
 
 def _is_unfinished(run: Path) -> bool:
-    """Whether there is more to do; what failed before its first checkpoint (a wrong path, say) is nothing."""
+    """Whether there is something to resume; a run that failed before its first checkpoint has nothing."""
     status = _status(run / "run.json")
     return status != "finished" and (status != "failed" or bool(checkpoint_folders(run)))
 
@@ -92,10 +92,10 @@ def _last_written(run: Path) -> float:
 def saved_config(
     folder: Path, composed: dict[str, Any], experiment: str, overrides: Sequence[str]
 ) -> dict[str, Any]:
-    """The run's own configuration, with the overrides that may change.
+    """The run's recorded configuration, with those of the overrides that may change.
 
     Args:
-        folder: of the run.
+        folder: the run folder.
         composed: the configuration of this command line.
         experiment: the `+experiment=` of this command line (`default` if none was given).
         overrides: this command line's overrides.
@@ -104,55 +104,77 @@ def saved_config(
         UserError: naming each override that differs from the run's.
     """
     saved = read_config(folder)
-    run = read_run(folder)
     if "hub" in composed:
         saved.setdefault("hub", composed["hub"])  # the run was started before there was this section
+    recorded = read_run(folder)["experiment"]
     differences = []
-    if experiment not in ("default", run["experiment"]):
-        differences.append(f"experiment: {experiment}, but the run has {run['experiment']}")
+    if experiment not in ("default", recorded):
+        differences.append(f"experiment: {experiment}, but the run has {recorded}")
     for override in overrides:
-        key = override.partition("=")[0].lstrip("+~")
-        if key in ("experiment", "resume") or key.startswith("hydra."):
-            continue
-        if key == "run_dir":
-            other = expanded(composed["run_dir"], "run_dir")
-            if other.resolve() != folder.resolve():
-                differences.append(f"run_dir: {other}, but the run is in {folder}")
-            continue
-        if key.partition(".")[0] == "tracking":
-            saved["tracking"] = composed.get("tracking", {})
-            continue
-        if key in ("debug", "protocol"):
-            differences.append(f"{override}: it changes what the run was started with")
-            continue
-        ours, theirs = _get(composed, key), _get(saved, key)
-        if may_change(key):
-            _set(saved, key, ours)
-        elif key in _GROUPS and "." not in key:
-            differences += _group_differences(key, ours, theirs, overrides)
-        elif ours != theirs:
-            differences.append(f"{key}: {ours}, but the run has {theirs}")
+        differences += _differences(override, folder, composed, saved, overrides)
     if differences:
         lines = "\n".join(f"  {difference}" for difference in differences)
         raise UserError(
             f"the run in {folder} was started with other settings:\n{lines}\n"
-            "Leave these out to go on with it (run length, device and logging may change), or start a "
-            "new run without resume="
+            "Leave these out to resume it (run length, device and logging may change), or start a new run "
+            "without resume="
         )
+    for key in map(_key, overrides):
+        if key.partition(".")[0] == "tracking":
+            saved["tracking"] = composed.get("tracking", {})
+        elif may_change(key):
+            _set(saved, key, _get(composed, key))
     return saved | {"resume": str(folder)}
 
 
+def _key(override: str) -> str:
+    return override.partition("=")[0].lstrip("+~")
+
+
+def _differences(
+    override: str,
+    folder: Path,
+    composed: dict[str, Any],
+    saved: dict[str, Any],
+    overrides: Sequence[str],
+) -> list[str]:
+    """What an override says otherwise than `saved`, the configuration of the run in `folder`."""
+    key = _key(override)
+    if key in ("experiment", "resume") or key.startswith("hydra.") or may_change(key):
+        return []
+    if key in ("debug", "protocol"):
+        return [f"{override}: it changes what the run was started with"]
+    if key == "run_dir":
+        other = expanded(composed["run_dir"], "run_dir")
+        is_same = other.resolve() == folder.resolve()
+        return [] if is_same else [f"run_dir: {other}, but the run is in {folder}"]
+    now, then = _get(composed, key), _get(saved, key)
+    if key in _GROUPS:
+        return _group_differences(key, now, then, overrides)
+    return [] if now == then else [f"{key}: {now}, but the run has {then}"]
+
+
+def _group_differences(group: str, now: Any, then: Any, overrides: Sequence[str]) -> list[str]:
+    """The same for a chosen group (`model=…`), but for its options that have overrides of their own."""
+    overridden = {override.partition("=")[0] for override in overrides}
+    return [
+        f"{group}.{name}: {value}, but the run has {then.get(name)}"
+        for name, value in now.items()
+        if value != then.get(name) and f"{group}.{name}" not in overridden
+    ]
+
+
 def may_change(key: str) -> bool:
-    """Whether an option may have another value when a run, or a search, is gone on with."""
+    """Whether an option may have another value when a run or a search is resumed."""
     return key in _MAY_CHANGE or is_place(key) or key.partition(".")[0] == "tracking"
 
 
 def check_same_data(recorded: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """The data files may lie elsewhere than at the start of the run, but must be the same.
+    """Check that the data files, which may have moved since the start of the run, are the same.
 
     Args:
         recorded: path → SHA-256, from `run.json`.
-        now: the same, as just read.
+        now: the same, of the files as they are now.
 
     Raises:
         UserError: naming the files that differ.
@@ -163,13 +185,13 @@ def check_same_data(recorded: Mapping[str, str], now: Mapping[str, str]) -> None
     if differing:
         shown = ", ".join("/".join(Path(path).parts[-2:]) for path in differing)
         raise UserError(
-            f"the data is not what the run was started with: {shown} changed. Bring it "
-            "back (data.root, IDIOM_DATA), or start a new run without resume="
+            f"the data is not what the run was started with: {shown} changed. Restore "
+            "it (data.root, IDIOM_DATA), or start a new run without resume="
         )
 
 
 def _same_files(recorded: Sequence[str], now: Sequence[str]) -> dict[str, str | None]:
-    """Where each recorded file lies now: under its own name, in the folders most like those it was in."""
+    """Where each recorded file lies now: the same name, in the folders most like its former ones."""
 
     def common(path: str, other: str) -> int:
         ends = zip(reversed(Path(path).parts), reversed(Path(other).parts), strict=False)
@@ -184,31 +206,21 @@ def _same_files(recorded: Sequence[str], now: Sequence[str]) -> dict[str, str | 
 
 
 def check_same_base(recorded: str | None, now: str) -> None:
-    """A remedy against forgetting goes by the base model, which is loaded again when a run goes on.
+    """Check that the base model, which remedies against forgetting load again, has the same weights.
 
     Args:
-        recorded: digest of its weights, from `run.json`; None where the run did not get as far.
-        now: the same, of what was just loaded.
+        recorded: digest of its weights, from `run.json`; None if the run did not get that far.
+        now: the same, of the weights that were just loaded.
 
     Raises:
         UserError: if they differ.
     """
     if recorded not in (None, now):
         raise UserError(
-            "the base model (model.path) has other weights than when the run was started, and retain.* goes "
-            "by them: bring it back (on the Hub, model.revision names a commit), or start a new run without "
-            "resume="
+            "the base model (model.path) has other weights than when the run was started, and retain.* "
+            "depends on them: restore it (on the Hub, model.revision names a commit), or start a new run "
+            "without resume="
         )
-
-
-def _group_differences(group: str, ours: Any, theirs: Any, overrides: Sequence[str]) -> list[str]:
-    """Where a chosen group (`model=…`) says otherwise than the run; options overridden apart count there."""
-    apart = {override.partition("=")[0] for override in overrides}
-    return [
-        f"{group}.{name}: {value}, but the run has {theirs.get(name)}"
-        for name, value in ours.items()
-        if value != theirs.get(name) and f"{group}.{name}" not in apart
-    ]
 
 
 def _can_go_on(folder: Path) -> bool:
@@ -218,7 +230,7 @@ def _can_go_on(folder: Path) -> bool:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The configuration of a run: its `config.yaml`, where that is what its checkpoints were trained with.
+    """The configuration of a run: its `config.yaml`, or what a checkpoint keeps of it if that is damaged.
 
     Raises:
         UserError: if it is damaged and no checkpoint keeps it.
@@ -227,7 +239,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """The record of a run: its `run.json`, where that agrees with what its checkpoints keep.
+    """The record of a run: its `run.json`, or what a checkpoint keeps of it if that is damaged.
 
     Raises:
         UserError: if it is damaged and no checkpoint keeps it.
@@ -236,9 +248,9 @@ def read_run(folder: Path) -> dict[str, Any]:
 
 
 def damage(folder: Path, name: str) -> list[str]:
-    """Fields of `config.yaml` or `run.json` that are not what the newest checkpoint keeps; [""] for all.
+    """Fields of `config.yaml` or `run.json` that differ from the newest checkpoint's copy; [""] for all.
 
-    A checkpoint's copy has a checksum, these files have none.
+    The copy has a checksum, these files have none.
     """
     content, kept = parsed(folder / name), _kept(folder, name)
     if content is None:
@@ -255,12 +267,12 @@ def damage(folder: Path, name: str) -> list[str]:
 
 
 def _sums(record: Mapping[str, Any]) -> list[tuple[str, Any]] | None:
-    """Of the data files, which may have been moved since."""
+    """Names and checksums of the data files, which may have been moved since."""
     data = record.get("data")
     return sorted((Path(path).name, sum_) for path, sum_ in data.items()) if isinstance(data, dict) else None
 
 
-# Facts of `run.json` that a checkpoint knows as well.
+# Facts of `run.json` that do not change during a run.
 _NEVER_CHANGES = ("experiment", "seed", "started", "data", "sample", "base_weights")
 
 
@@ -268,13 +280,13 @@ def _read_or_restored(folder: Path, name: str) -> dict[str, Any]:
     content, kept, wrong = parsed(folder / name), _kept(folder, name), damage(folder, name)
     if content is None and kept is None:
         raise UserError(
-            f"{folder / name} is damaged, and no checkpoint keeps what was in it, so the run cannot go on. "
-            "Its checkpoints, step_*, can be evaluated: python -m train.evaluate model=<checkpoint>"
+            f"{folder / name} is damaged, and no checkpoint keeps what was in it, so the run cannot be "
+            "resumed. Its checkpoints, step_*, can be evaluated: python -m train.evaluate model=<checkpoint>"
         )
     if wrong:
         assert kept is not None
         where = f" ({', '.join(wrong[:5])})" if content is not None else ""
-        log.warning("%s is damaged%s: taking what the newest checkpoint keeps of it", folder / name, where)
+        log.warning("%s is damaged%s: using the newest checkpoint's copy", folder / name, where)
     if content is None:
         assert kept is not None
         return kept
@@ -285,7 +297,7 @@ def _read_or_restored(folder: Path, name: str) -> dict[str, Any]:
 
 
 def _kept(folder: Path, name: str) -> dict[str, Any] | None:
-    """What the newest checkpoint that can be read keeps of a file."""
+    """The copy of a file in the newest checkpoint that can be read."""
     for checkpoint in reversed(checkpoint_folders(folder)):
         kept = (parsed(checkpoint / RECORD) or {}).get("run" if name == "run.json" else "config")
         if isinstance(kept, dict) and kept:
@@ -303,7 +315,7 @@ def _leaves(config: Any, key: str = "") -> dict[str, Any]:
 
 
 def parsed(path: Path) -> dict[str, Any] | None:
-    """The content of a `config.yaml`, a `run.json` or a :data:`RECORD`; None where it is no such thing."""
+    """The content of a `config.yaml`, `run.json` or :data:`RECORD`; None if it is damaged."""
     try:
         text = path.read_text(encoding="utf-8")
         content = yaml.safe_load(text) if path.suffix == ".yaml" else json.loads(text)
@@ -315,7 +327,7 @@ def parsed(path: Path) -> dict[str, Any] | None:
     return content if all(isinstance(content.get(key), kind) for key, kind in needed) else None
 
 
-# What makes a file one of these: anything less was damaged, or is another program's.
+# What each file must contain; otherwise it is damaged, or another program's.
 _NEEDED: dict[str, tuple[tuple[str, type], ...]] = {
     "config.yaml": tuple((section, dict) for section in ("model", "data", "objective", "trainer")),
     "run.json": (("status", str), ("experiment", str)),

@@ -1,6 +1,6 @@
 """Trackers: what goes to `metrics.jsonl` also goes to wandb and TensorBoard, under the same flat keys.
 
-No tracker ever ends a run: what fails in one is a warning, and that tracker is switched off.
+A tracker never ends a run: its failure is a warning, and it is switched off.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from train.runs.folder import RunFolder
 log = logging.getLogger(__name__)
 
 _WANDB_RECORD = "wandb.json"
-_FINISH_SECONDS = 120.0  # for uploading at the end of a run; the rest waits for `wandb sync`
+_FINISH_SECONDS = 120.0  # for uploading at the end of a run; `wandb sync` uploads the rest
 
 
 class Tracker(Protocol):
-    """One way to follow a run."""
+    """Where a run's metrics are sent."""
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Values of one step; a step may be logged in several parts, and again after a resume."""
@@ -46,12 +46,12 @@ class Tracker(Protocol):
 def tracked(
     run: RunFolder, tracking: TrackingSettings, config: Mapping[str, Any], experiment: str, step: int
 ) -> Iterator[None]:
-    """Send what `run` logs to the trackers, too, until the block ends.
+    """Also send what `run` logs to the trackers, until the block ends.
 
     Args:
         config: the run's configuration, for the record.
         experiment: its name.
-        step: the run goes on from this one; 0 for a new run.
+        step: the step that the run is resumed from; 0 for a new run.
     """
     makers: dict[str, Callable[[], Tracker]] = {}
     if run.writes:  # of several processes one tracks
@@ -75,13 +75,13 @@ def tracked(
 
 
 def flat_values(record: Mapping[str, Any]) -> dict[str, float]:
-    """One line of `metrics.jsonl` by flat keys: loss, lr, … and the scores under their own."""
+    """One line of `metrics.jsonl` by flat keys: loss, lr, …, and the keys of the scores."""
     values = {k: v for k, v in record.items() if k not in ("step", "scores") and v is not None}
     return values | dict(record.get("scores", {}))
 
 
 class _Guarded:
-    """A tracker whose failures are one warning each run; after it, nothing more is asked of the tracker."""
+    """A tracker that is switched off, with a warning, at its first failure."""
 
     def __init__(self, name: str, make: Callable[[], Tracker]) -> None:
         self._name = name
@@ -106,8 +106,10 @@ class _Guarded:
         except (Exception, SystemExit) as error:
             self._tracker = None
             log.warning(
-                "tracking by %s is switched off for the rest of this run, which goes on: %s: %s",
-                *(self._name, type(error).__name__, without_secrets(str(error))),
+                "tracking by %s is switched off for the rest of this run, which continues: %s: %s",
+                self._name,
+                type(error).__name__,
+                without_secrets(str(error)),
             )
 
 
@@ -115,7 +117,7 @@ class TensorBoardTracker:
     """Event files in a folder.
 
     Args:
-        step: what was logged after it, by an earlier start of the run, is void.
+        step: later steps that an earlier start of the run logged are discarded.
     """
 
     def __init__(self, folder: Path, step: int) -> None:
@@ -129,17 +131,17 @@ class TensorBoardTracker:
             self._writer.add_scalar(key, value, step)
 
     def summarise(self, scores: Mapping[str, float]) -> None:
-        """Nothing: the curves have what was scored."""
+        """Nothing: the curves already have the scores."""
 
     def close(self, *, succeeded: bool) -> None:  # noqa: ARG002
         self._writer.close()
 
 
 class WandbTracker:
-    """A run at Weights & Biases: online where there is a key, else offline, to be synchronised later.
+    """A run at Weights & Biases: online if there is a key, else offline, to be synchronised later.
 
-    The run's id is kept in the run folder (`wandb.json`), and with it the last step that was logged: a run
-    that goes on from an older checkpoint logs steps again, which wandb already has.
+    The run's id and the last logged step are kept in the run folder (`wandb.json`): a run that is resumed
+    from an older checkpoint repeats steps that wandb already has.
     """
 
     def __init__(
@@ -157,7 +159,7 @@ class WandbTracker:
             log.warning("wandb cannot be reached, tracking offline: %s: %s", type(error).__name__, reason)
             mode = "offline"
             self._run = self._start(mode, folder, settings, config, experiment, known.get("id"))
-        # In an agent's sweep wandb chooses the id: then the steps of the one known here are another run's.
+        # In an agent's sweep wandb chooses the id: the steps recorded here are then another run's.
         self._last_step = known.get("last_step", 0) if known.get("id") == self._run.id else 0
         self._known_step = self._last_step
         self._write()
@@ -216,7 +218,7 @@ class WandbTracker:
 
 
 def has_key() -> bool:
-    """Whether there is a key for wandb: in the environment or in the netrc file. It is not kept."""
+    """Whether there is an API key for wandb, in the environment or the netrc file. The key is not kept."""
     import netrc
 
     import wandb
@@ -225,10 +227,10 @@ def has_key() -> bool:
         return True
     named = os.environ.get("NETRC")
     files = [Path(named)] if named else [Path.home() / ".netrc", Path.home() / "_netrc"]
-    own = urllib.parse.urlsplit(str(wandb.setup().settings.base_url)).hostname
+    host = urllib.parse.urlsplit(str(wandb.setup().settings.base_url)).hostname
     for path in files:
         try:
-            if path.is_file() and any(h == own or "wandb" in h for h in netrc.netrc(str(path)).hosts):
+            if path.is_file() and any(h == host or "wandb" in h for h in netrc.netrc(str(path)).hosts):
                 return True
         except (OSError, netrc.NetrcParseError):
             continue

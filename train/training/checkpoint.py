@@ -27,7 +27,7 @@ from train.training.regularization import TRAINER_WEIGHTS, Retention
 log = logging.getLogger(__name__)
 
 _CHECKSUMS = "checksums.json"
-_BEST = "best.json"  # in a checkpoint: the sums of the model that was the best when it was saved
+_BEST = "best.json"  # in a checkpoint: the checksums of the model that was the best at that time
 NOT_OF_THE_MODEL = (
     "optimizer.safetensors",
     "objective.safetensors",
@@ -42,7 +42,7 @@ NOT_OF_THE_MODEL = (
 
 @dataclass
 class TrainerState:
-    """Where a run stands. Random numbers need no state: they are functions of seed and step.
+    """The progress of a run. Random numbers need no state: they are functions of seed and step.
 
     Attributes:
         step: optimizer steps done.
@@ -50,14 +50,14 @@ class TrainerState:
         step_in_epoch: steps done of the current epoch.
         best_score: the best monitored score so far.
         best_step: the step of that score.
-        patience_score: the score that has to be beaten by `min_delta` to count as an improvement.
+        patience_score: the score that an improvement has to exceed by more than `min_delta`.
         num_without_improvement: evaluations since that score.
-        scored_step: the step that was scored last.
+        scored_step: the last step that was scored.
         grad_scale: of the gradient scaler, under fp16.
-        num_empty: part of a joint objective ("" for an objective without parts) → how many of its last steps
-            in a row found nothing to learn from.
-        loss_sum: of the steps since the last evaluation.
-        num_losses: number of these steps.
+        num_empty: part of a joint objective ("" for other objectives) → number of its latest steps in a row
+            that had nothing to learn from.
+        loss_sum: sum of the losses since the last evaluation.
+        num_losses: number of these losses.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
@@ -85,13 +85,13 @@ def save_checkpoint(
     scores: dict[str, float] | None,
     record: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write `step_<n>/`, which gets that name only once it is complete and on the disk.
+    """Write `step_<n>/`, which gets its name only once it is complete and on the disk.
 
     The folder is also a sentence-transformers model, so that any checkpoint can be scored.
 
     Args:
         scores: None for a checkpoint that is saved because the run was asked to stop.
-        record: the run's configuration and record, kept here too in case those in the run folder are damaged.
+        record: a copy of the run's configuration and record, in case those in the run folder are damaged.
 
     Raises:
         UserError: if the disk is full or the folder cannot be written.
@@ -126,13 +126,13 @@ def save_checkpoint(
         partial.rename(final)
         sync(run)
         shutil.rmtree(old, ignore_errors=True)
-    except (OSError, SafetensorError) as error:  # safetensors reports a full disk by its own exception
+    except (OSError, SafetensorError) as error:  # safetensors has its own exception for a full disk
         free = shutil.disk_usage(run).free / 2**20  # before the incomplete folder is removed
         shutil.rmtree(partial, ignore_errors=True)
         last = latest_checkpoint(run)
         raise UserError(
             f"could not save the checkpoint {final}: {error} ({free:.0f} MiB free). "
-            + (f"The last one that is whole: {last}" if last else "No checkpoint is saved yet")
+            + (f"The last complete one: {last}" if last else "No checkpoint is saved yet")
         ) from error
     return final
 
@@ -140,8 +140,9 @@ def save_checkpoint(
 def load_training_state(
     checkpoint: Path, modules: nn.Module, optimizer: torch.optim.Optimizer
 ) -> TrainerState:
-    """Restore the optimizer and the objective's modules. The encoder has its weights already, from
-    :func:`~train.factory.build_retention`.
+    """Restore the optimizer and the objective's modules.
+
+    The encoder already has its weights, from :func:`~train.factory.build_retention`.
     """
     objective_weights = checkpoint / "objective.safetensors"
     if objective_weights.is_file():
@@ -151,10 +152,10 @@ def load_training_state(
 
 
 def read_state(checkpoint: Path) -> TrainerState:
-    """Where the run stood.
+    """The run's progress at a checkpoint.
 
     Raises:
-        UserError: if it cannot be read, or is of another version.
+        UserError: if it cannot be read, or another version wrote it.
     """
     path = checkpoint / "state.json"
     try:
@@ -170,7 +171,7 @@ def verify(checkpoint: Path, *, model_in: Path | None = None) -> str | None:
     """What is wrong with a checkpoint's files, or None.
 
     Args:
-        model_in: check only the model's files, and those in this folder (the checkpoint's or `best/`).
+        model_in: check only the model's files, in this folder (the checkpoint's or `best/`).
     """
     sums = _read_sums(checkpoint)
     if isinstance(sums, str):
@@ -179,7 +180,7 @@ def verify(checkpoint: Path, *, model_in: Path | None = None) -> str | None:
 
 
 def _read_sums(checkpoint: Path) -> dict[str, str] | str:
-    """File → SHA-256 of a checkpoint, or what is wrong with the file that has them."""
+    """File → SHA-256 of a checkpoint, or what is wrong with the file of checksums."""
     try:
         sums = json.loads((checkpoint / _CHECKSUMS).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -198,7 +199,7 @@ def _of_model(sums: Mapping[str, str]) -> dict[str, str]:
 
 
 def _difference(sums: Mapping[str, str], folder: Path) -> str | None:
-    """The first file that is not what its sum says, in words."""
+    """The first file that does not match its checksum, in words; None if all do."""
     for name, expected in sums.items():
         if not (folder / name).is_file():
             return f"{name} is missing"
@@ -219,8 +220,8 @@ def _number(checkpoint: Path) -> int:
 def latest_checkpoint(run: Path) -> Path | None:
     """The newest checkpoint from which a run can be resumed as if it had never stopped.
 
-    Its own files are undamaged, and so are those of the model that was the best at the time; a checkpoint
-    without that is skipped, with a warning.
+    Its files are undamaged, and so are those of the model that was the best at that time. Other checkpoints
+    are skipped, with a warning.
     """
     for checkpoint in reversed(checkpoints(run)):
         problem = verify(checkpoint)
@@ -233,12 +234,12 @@ def latest_checkpoint(run: Path) -> Path | None:
                 if best_step is None or _whole_best(run, best_step) is not None:
                     return checkpoint
                 problem = f"the best model, of step_{best_step}, is lost there and in best/"
-        log.warning("cannot go on from %s (%s): looking at the checkpoint before it", checkpoint, problem)
+        log.warning("cannot resume from %s (%s): trying the checkpoint before it", checkpoint, problem)
     return None
 
 
 def recover(run: Path) -> None:
-    """Restore a checkpoint's name where saving the same step again was interrupted between two renames."""
+    """Restore a checkpoint's name if saving the same step again was interrupted between two renames."""
     for old in run.glob(".step_*_old"):
         final = run / old.name.removeprefix(".").removesuffix("_old")
         if not final.exists():
@@ -246,7 +247,7 @@ def recover(run: Path) -> None:
 
 
 def restore_best(run: Path, best_step: int, card: str) -> None:
-    """Make `best/` of `step_<best_step>` where it is not that already, and `step_<best_step>` is whole."""
+    """Make `best/` from `step_<best_step>`, if that is complete and `best/` is not its copy already."""
     sums, best = _best_sums(run, best_step), run / "best"
     for leftover in (run / ".best", run / ".best_old"):  # of a copy that was cut short
         shutil.rmtree(leftover, ignore_errors=True)
@@ -256,20 +257,20 @@ def restore_best(run: Path, best_step: int, card: str) -> None:
 
 
 def _whole_best(run: Path, best_step: int) -> Path | None:
-    """The folder that still holds the undamaged model of the best checkpoint: its own, else `best/`."""
+    """The folder with the undamaged model of the best checkpoint: `step_<n>/`, else `best/`."""
     sums = _best_sums(run, best_step)
     folders = (run / f"step_{best_step}", run / "best")
     return next((path for path in folders if sums and _difference(sums, path) is None), None)
 
 
 def _best_sums(run: Path, best_step: int) -> dict[str, str]:
-    """Sums of the best model's files: its checkpoint's own, else what a later checkpoint keeps of them."""
+    """Checksums of the best model's files: from its checkpoint, else from a later one that keeps them."""
     sums = _read_sums(run / f"step_{best_step}")
     if isinstance(sums, dict):
         return _of_model(sums)
     for checkpoint in reversed(checkpoints(run)):
-        own = _read_sums(checkpoint)
-        if isinstance(own, dict) and _BEST in own and _difference({_BEST: own[_BEST]}, checkpoint) is None:
+        sums = _read_sums(checkpoint)
+        if isinstance(sums, dict) and _BEST in sums and not _difference({_BEST: sums[_BEST]}, checkpoint):
             kept = json.loads((checkpoint / _BEST).read_text(encoding="utf-8"))
             if kept["step"] == best_step:
                 return dict(kept["sums"])
@@ -277,8 +278,8 @@ def _best_sums(run: Path, best_step: int) -> dict[str, str]:
 
 
 def prune(run: Path, keep: int, best_step: int | None) -> None:
-    """Remove all checkpoints but the newest `keep` (at least one), the best, and what was the best when one
-    of these was saved: a run is resumed from a checkpoint only with the model that was the best then.
+    """Remove all checkpoints except the newest `keep` (at least one), the best, and those that were the best
+    when one of these was saved, without which a run cannot be resumed from it.
     """
     saved = checkpoints(run)
     best = {best_step}
@@ -293,14 +294,14 @@ def prune(run: Path, keep: int, best_step: int | None) -> None:
 
 
 def drop_after(run: Path, step: int) -> None:
-    """Remove the checkpoints after `step`, from which the run is resumed: it will write them again."""
+    """Remove the checkpoints after `step`, which a run that is resumed there will write again."""
     for path in checkpoints(run):
         if _number(path) > step:
             _remove(path)
 
 
 def _remove(checkpoint: Path) -> None:
-    """Renames it first: a folder that is partly removed must not look like a checkpoint."""
+    """Rename it first: a partly removed folder must not look like a checkpoint."""
     hidden = checkpoint.with_name(f".{checkpoint.name}")
     shutil.rmtree(hidden, ignore_errors=True)
     checkpoint.rename(hidden)
@@ -312,7 +313,7 @@ def write_best(run: Path, checkpoint: Path, card: str) -> Path:
     best, partial, old = run / "best", run / ".best", run / ".best_old"
     for leftover in (partial, old):
         shutil.rmtree(leftover, ignore_errors=True)
-    # No hard links: damage to a file on the disk would then be in both folders.
+    # No hard links: a file that is damaged on the disk would be so in both folders.
     ignored = shutil.ignore_patterns(*NOT_OF_THE_MODEL, "README.md")
     shutil.copytree(checkpoint, partial, copy_function=copy_file, ignore=ignored)
     write_text(partial / "README.md", card)

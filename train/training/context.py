@@ -1,4 +1,4 @@
-"""What a training works with from its start to its end."""
+"""The parts that a training run uses from start to end."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ OnSaved = Callable[[Path], None]
 
 @dataclass(frozen=True)
 class TrainingContext:
-    """What a training works with; where it stands is in :class:`~train.training.setup.Training`.
+    """The parts that a training run uses; its progress is in :class:`~train.training.setup.Training`.
 
     Attributes:
-        retention: the encoder, and what keeps it near the model that it was.
-        objective: what is learned.
-        suite: what checkpoints are scored on.
+        retention: the encoder, with the remedies against forgetting.
+        objective: data, batches and loss.
+        suite: the benchmarks for checkpoints.
         accelerator: device, precision and gradient scaler.
-        processes: all of them train; the main one writes.
-        run: the folder that gets the log and the checkpoints.
-        trainer: options of the training.
-        evaluation: options of scoring.
-        seed: of everything that is drawn.
+        processes: all train; the main one writes.
+        run: the folder for log and checkpoints.
+        trainer: training options.
+        evaluation: scoring options.
+        seed: of all random numbers.
         card: the model card of `best/`.
         on_saved: called in the main process with each checkpoint's folder, once it is scored and saved.
-        on_scores: gets the scores of each evaluation but the last, once its checkpoint is saved.
+        on_scores: called with the scores of each evaluation except the last, once its checkpoint is saved.
     """
 
     retention: Retention

@@ -12,13 +12,13 @@ from train.training.checkpoint import TrainerState, checkpoints
 
 
 def monitor_name(trainer: TrainerSettings) -> str:
-    """What :func:`monitored` gives, in words."""
+    """The name of what :func:`monitored` returns."""
     keys = trainer.monitor
     return keys[0] if len(keys) == 1 else f"mean of {len(keys)} monitored scores"
 
 
 def check_monitor(trainer: TrainerSettings, not_scored: Mapping[str, str]) -> None:
-    """Check, before anything is trained, that no monitored score is of a benchmark without data.
+    """Check, before training, that no monitored score belongs to a benchmark without data.
 
     Raises:
         UserError: with the reason why the benchmark is not scored.
@@ -32,13 +32,13 @@ def check_monitor(trainer: TrainerSettings, not_scored: Mapping[str, str]) -> No
 def monitored(scores: Mapping[str, float], trainer: TrainerSettings) -> float | None:
     """The score that picks the best checkpoint: the mean over `trainer.monitor`.
 
-    None where it is NaN or infinite, which is neither better nor worse than anything.
+    None if it is NaN or infinite, which is neither better nor worse than any score.
 
     Args:
         scores: of a checkpoint, including those that are not finite.
 
     Raises:
-        UserError: if a score is missing (of a slice without queries, for example).
+        UserError: if a score is missing (a slice without queries, for example).
     """
     for key in trainer.monitor:
         if key not in scores:
@@ -48,14 +48,14 @@ def monitored(scores: Mapping[str, float], trainer: TrainerSettings) -> float | 
 
 
 def monitored_if_any(scores: Mapping[str, float], trainer: TrainerSettings) -> float | None:
-    """The monitored score, or None if an untrained model does not have it (as with experts)."""
+    """The monitored score, or None if an untrained model does not have it (scores of experts)."""
     return monitored(scores, trainer) if all(key in scores for key in trainer.monitor) else None
 
 
 def update_best(state: TrainerState, scores: Mapping[str, float], trainer: TrainerSettings) -> bool:
     """Whether these scores are the best so far; also counts evaluations without improvement, for patience.
 
-    A monitored score that is not finite is never the best, not even the first one, nor an improvement.
+    A monitored score that is not finite is never the best (not even the first one), nor an improvement.
     """
     score = monitored(scores, trainer)
     if score is None:
@@ -72,7 +72,7 @@ def update_best(state: TrainerState, scores: Mapping[str, float], trainer: Train
 
 
 def no_best(undefined: Mapping[str, float], trainer: TrainerSettings, run: Path) -> UserError:
-    """The error of a run in which no checkpoint had a monitored score that is a finite number.
+    """The error for a run in which no checkpoint had a finite monitored score.
 
     Args:
         undefined: the scores that were not finite at the last evaluation.
@@ -87,8 +87,8 @@ def no_best(undefined: Mapping[str, float], trainer: TrainerSettings, run: Path)
     return UserError(
         "no checkpoint could be chosen as the best: the monitored score was not a finite number at any "
         "evaluation\n" + "\n".join(lines) + "\n"
-        f"The checkpoints {saved} in {run} are whole. Either\n"
-        f"  - mend the benchmark, then: python -m train resume={run}\n"
+        f"The checkpoints {saved} in {run} are complete. Either\n"
+        f"  - fix the benchmark, then: python -m train resume={run}\n"
         f"  - or use one of them as it is: python -m train.evaluate model={run}/<checkpoint>\n"
         "  - or train again with another trainer.monitor="
     )

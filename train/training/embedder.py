@@ -1,8 +1,8 @@
-"""What embeds a step's requests in training, and brings the loss's gradient back to the encoder.
+"""Embedding a step's requests in training, and backpropagating the loss to the encoder.
 
-With gradient caching (Gao et al. 2021, arXiv 2101.06983) the first forward pass keeps no graph; each forward
-batch is run again, with the same dropout, once its gradient is known: memory is that of one forward batch,
-however large the batch of anchors. With several processes each runs its own forward batches, see
+With gradient caching (Gao et al. 2021, arXiv 2101.06983) the first forward pass keeps no graph; once its
+gradient is known, each forward batch is run again with the same dropout. So memory is that of one forward
+batch, however many anchors a batch has. With several processes each runs its own forward batches, see
 :mod:`train.encoder.parallel`; :class:`~train.training.setup.Gradients` sums their gradients once a step.
 """
 
@@ -34,8 +34,7 @@ class Embedded:
     Attributes:
         rows: (R, D), row i for request i.
         num_texts: texts that went through the encoder for them, in all processes.
-        backward: adds the gradient of a loss of the rows to the parameters that it depends on; to be called
-            once.
+        backward: backpropagates a loss of the rows to all parameters that it depends on; call it once.
     """
 
     rows: Tensor
@@ -50,14 +49,14 @@ class Embedder(Protocol):
         """Embed R requests.
 
         Args:
-            step: the optimizer step, which with the micro-step decides what is drawn.
-            micro: the micro-step's number in its step.
+            step: the optimizer step; with the micro-step, it seeds dropout.
+            micro: number of the micro-step in its step.
         """
         ...
 
 
 class TrainableEmbedder:
-    """Embeds by an encoder that is trained.
+    """Embeds with an encoder that is trained.
 
     The random numbers of a forward batch are a function of the run's seed, the step and the batch, so neither
     gradient caching nor the number of processes changes what dropout draws.
@@ -112,12 +111,12 @@ class TrainableEmbedder:
         pieces: Sequence[Tensor] | None,
         seed: Callable[[int], None],
     ) -> None:
-        """Carry the gradient by the embeddings through this process' forward batches.
+        """Backpropagate the gradient of the embeddings through this process' forward batches.
 
         Args:
             gradient: (R, D), row i for request i.
             pieces: (n, D) of each of these batches, with its graph; None to run each again.
-            seed: of a batch, by its number.
+            seed: seeds dropout for a batch, by its number.
         """
         for place, number in enumerate(self._numbers(partition)):
             batch = partition.batches[number]
@@ -137,10 +136,10 @@ class TrainableEmbedder:
 
 
 class FrozenEmbedder:
-    """Embeds by an encoder that is not trained, in evaluation mode, each request once in a run.
+    """Embeds with a frozen encoder in evaluation mode, each request once in a run.
 
     Args:
-        encoder: its parameters require no gradient from now on.
+        encoder: is frozen here.
     """
 
     def __init__(self, encoder: Encoder, accelerator: Accelerator, processes: Processes) -> None:
@@ -170,9 +169,9 @@ class FrozenEmbedder:
         return Embedded(rows, sum(text_counts), self._accelerator.backward)
 
     def embed_past(self, batches: Iterable[Batch]) -> None:
-        """Embed what a resumed run had embedded before, in the same forward batches.
+        """Embed what a resumed run embedded before, in the same forward batches.
 
-        A text's embedding differs by rounding with the texts beside it, and so would the rest of the run.
+        The texts beside a text change its embedding by rounding, and so would change the rest of the run.
         """
         for batch in batches:
             self(batch.requests, 0)

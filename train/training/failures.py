@@ -1,4 +1,4 @@
-"""Errors that end a training, with what caused them."""
+"""The errors that end a training, with their causes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from train.training.checkpoint import TrainerState, latest_checkpoint
 def not_finite(
     what: str, value: float, batches: Sequence[Batch], state: TrainerState, run: RunFolder
 ) -> UserError:
-    """The error for a loss or gradient that is NaN or infinite; the batches it came from go to a file."""
+    """The error for a loss or gradient that is not finite; its batches are written to a file."""
     path: Path = run.path / "nonfinite_batch.json"
     anchors = [anchor for batch in batches for anchor in batch.anchors]
     texts = [request.text for batch in batches for request in batch.requests]
@@ -38,16 +38,16 @@ def nothing_mined(state: TrainerState, part: str, run: RunFolder) -> UserError:
     """The error for a loss that was zero in many steps in a row, because no triplet was mined.
 
     Args:
-        part: the part of a joint objective that it was; else "".
+        part: the part of a joint objective; "" for other objectives.
     """
     last = latest_checkpoint(run.path)
     loss = f"objective.{part}.loss" if part else "objective.loss"
     return UserError(
         f"no triplet was mined in {state.num_empty[part]} steps {f'of {part} ' if part else ''}in a "
         f"row, up to step {state.step + 1}: the objective's loss and its gradient are zero.\n"
-        "  - all triplets keep the margin: the run has learnt what this loss can teach; end it with "
+        "  - all triplets keep the margin, and nothing is left to learn from this loss: end the run with "
         f"trainer.max_steps, or raise {loss}.mining_margin\n"
         f"  - {loss}.triplets or .scope leaves none: choose others\n"
-        "  - patience with it: trainer.max_empty_steps\n"
+        "  - or allow more such steps: trainer.max_empty_steps\n"
         f"  {f'The last checkpoint is {last}' if last else 'No checkpoint was saved before it'}."
     )

@@ -27,7 +27,7 @@ def train_loop(context: TrainingContext, checkpoint: Path | None = None) -> Trai
 
     Args:
         context: all processes run this loop with the same one.
-        checkpoint: the folder to resume from, which the encoder's weights are from too.
+        checkpoint: the folder to resume from; the encoder already has its weights.
 
     Returns:
         Where the run ended. `best/` holds the best checkpoint.
@@ -35,7 +35,7 @@ def train_loop(context: TrainingContext, checkpoint: Path | None = None) -> Trai
     Raises:
         UserError: if the loss or its gradient is not finite, a checkpoint cannot be saved, or the monitored
             score was not finite at any evaluation.
-        Interrupted: at SIGINT or SIGTERM, once the step that was under way is saved.
+        Interrupted: at SIGINT or SIGTERM, once the current step is finished and saved.
         Pruned: if `context.on_scores` does.
     """
     training = setup_training(context, checkpoint)
@@ -48,7 +48,7 @@ def train_loop(context: TrainingContext, checkpoint: Path | None = None) -> Trai
         100 * length.warmup / length.total,
     )
     if state.step >= length.total:
-        log.info("nothing is left to train: step %d of %d", state.step, length.total)
+        log.info("no steps are left to train: step %d of %d", state.step, length.total)
     if checkpoint is not None:
         _finish_save(context, state)
     scorer = CheckpointScorer(context, training)
@@ -92,7 +92,7 @@ def train_loop(context: TrainingContext, checkpoint: Path | None = None) -> Trai
 
 
 def _finish_save(context: TrainingContext, state: TrainerState) -> None:
-    """Do what follows a save, in case the run was killed between the two."""
+    """Do what follows a save, in case the run was killed in between."""
     if context.processes.is_main:
         if state.best_step is not None:
             restore_best(context.run.path, state.best_step, context.card)
@@ -116,7 +116,7 @@ def _log_step(context: TrainingContext, training: Training, result: StepResult) 
 
 
 def is_due(every: str | int, step: int, *, epoch_ends: bool) -> bool:
-    """Whether to evaluate after this step; after the last one that is done in any case."""
+    """Whether to evaluate after this step; the last step is evaluated in any case."""
     if every == "epoch":
         return epoch_ends
     return every != "end" and step % int(every) == 0
@@ -125,14 +125,14 @@ def is_due(every: str | int, step: int, *, epoch_ends: bool) -> bool:
 def remaining_steps(
     objective: Objective, trainer: TrainerSettings, state: TrainerState, total: int
 ) -> Iterator[list[list[int]]]:
-    """The steps that are left, from where `state` stands (the loop moves it on between them).
+    """The remaining steps, from `state` on (which the loop advances between them).
 
     Yields:
         The anchors of each micro-step, by number.
     """
     while state.step < total and not out_of_patience(state, trainer):
-        steps = objective.plan(state.epoch, trainer.accumulation)
-        if state.step_in_epoch >= len(steps):  # impossible, as long as the data is the same
+        steps = objective.epoch_steps(state.epoch, trainer.accumulation)
+        if state.step_in_epoch >= len(steps):  # impossible with the same data
             raise UserError(f"epoch {state.epoch + 1} has only {len(steps)} steps; start a new run")
         for step in steps[state.step_in_epoch : state.step_in_epoch + total - state.step]:
             if out_of_patience(state, trainer):  # also in the middle of an epoch, as after resuming

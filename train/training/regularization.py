@@ -1,4 +1,4 @@
-"""Remedies against forgetting: what is trained, and the model made from it that is scored and saved."""
+"""Remedies against forgetting: the weights that are trained, and those that are scored and saved."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from train.io.progress import progress_bar
 from train.objectives import Batch, Mean, Objective, ObjectiveLoss
 from train.requests import Request
 
-TRAINER_WEIGHTS = "trained.safetensors"  # in a checkpoint whose model has others: the trained ones
+TRAINER_WEIGHTS = "trained.safetensors"  # in a checkpoint with other exported weights: the trained ones
 ADAPTER = "adapter"  # in a checkpoint and in best/: the adapters, in peft's own format
 
 
 class Retention:
     """The encoder that is trained, with the remedies against forgetting, if there are any.
 
-    The exported weights are those of the model that is scored and saved: the trained ones, unless there is a
-    remedy. With interpolation, for each weight
+    The exported weights are those that are scored and saved: the trained ones, unless there is a remedy.
+    With interpolation, for each weight
 
         W = W_base + a (W_trained - W_base), in float32
 
     and with adapters they are the base model's with the adapters merged in.
 
     Args:
-        encoder: where there is a remedy, with the base model's weights; :meth:`load` gives it trained ones.
+        encoder: with the base model's weights, if there is a remedy; :meth:`load` gives it trained ones.
         interpolation: a.
-        adapters: of the encoder, where they are what is trained; not together with interpolation.
-        distillation: the term that is added to the objective's loss.
+        adapters: of the encoder, if only they are trained; not together with interpolation.
+        distillation: a term added to the objective's loss.
         base: digest of the base model's weights, for the run's record.
 
     References:
@@ -102,7 +102,7 @@ class Retention:
         return (base + self._interpolation * (local_shard(p).float() - base)).to(p.dtype)
 
     def save(self, folder: Path) -> None:
-        """Write the exported model, and beside it what training resumes from, where that is not the same."""
+        """Write the exported model and, if they differ, the weights that training resumes from."""
         with self.exported_weights():
             self.encoder.save(folder)
         if self._adapters is not None:
@@ -113,7 +113,7 @@ class Retention:
             )
 
     def load(self, checkpoint: Path) -> None:
-        """Replace the base model's weights in the encoder by the trained ones that :meth:`save` wrote."""
+        """Replace the base model's weights in the encoder by the trained ones from :meth:`save`."""
         if self._adapters is not None:
             self._adapters.load(checkpoint / ADAPTER)
             return
@@ -130,8 +130,8 @@ class Distillation:
     """Keeps the embeddings of sentences without an idiom near those of the base model.
 
     Args:
-        base: the base model, which embeds all sentences at once here: in evaluation mode, in float32.
-        requests: every sentence that a batch's plain rows can name.
+        base: the base model; it embeds all sentences here, in evaluation mode and float32.
+        requests: every sentence that may be in a batch's plain rows.
         weight: of the term beside the objective's loss.
         processes: among which the sentences are divided.
     """
@@ -159,25 +159,25 @@ class Distillation:
 
 
 def check_remedies(retain: RetainSettings, objective: Objective) -> None:
-    """Check that the remedies can work, before anything is computed.
+    """Check that the remedies can work, before any computation.
 
     Raises:
-        UserError: if a package is missing, or no batch of the first epoch embeds a sentence without an
-            idiom as a whole, which distillation needs.
+        UserError: if a package is missing, or if no batch of the first epoch embeds a whole sentence without
+            an idiom, which distillation needs.
     """
     if retain.lora.rank is not None:
         check_peft()
-    shards = (anchors for step in objective.plan(0, 1) for anchors in step)
+    shards = (anchors for step in objective.epoch_steps(0, 1) for anchors in step)
     if retain.distillation and not any(objective.batch(0, anchors).plain_rows for anchors in shards):
         raise UserError(
-            "retain.distillation: no batch of this objective embeds a sentence without an idiom as a whole, "
-            "so there is nothing to hold to the base model: set objective.document_mode=sentence, or "
+            "retain.distillation: no batch of this objective embeds a whole sentence without an idiom, so "
+            "there is nothing to keep near the base model: set objective.document_mode=sentence, or "
             "retain.distillation=0"
         )
 
 
 def weights_digest(encoder: Encoder) -> str:
-    """SHA-256 of all weights and their names, to tell whether a base model is the same as before."""
+    """SHA-256 of all weights and their names, to check that a base model is the same as before."""
     digest = hashlib.sha256()
     for name, p in encoder.named_parameters():
         digest.update(name.encode())

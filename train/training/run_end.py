@@ -1,4 +1,4 @@
-"""How a run that does not finish ends: its status in `run.json`, and an error that the user can act on."""
+"""How a run ends early: its status in `run.json`, and an error that the user can act on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def recorded_end(run: RunFolder) -> Iterator[None]:
     except KeyboardInterrupt as error:
         with suppress(OSError):  # a full disk must not hide what happened
             run.end("interrupted")
-        raise Interrupted(f"{error or 'stopped'}; go on with: python -m train resume={run.path}") from None
+        raise Interrupted(
+            f"{error or 'stopped'}; resume it with: python -m train resume={run.path}"
+        ) from None
     except Pruned as error:
         run.end("pruned", reason=str(error))
         raise
@@ -51,15 +53,15 @@ def system_errors_explained(run: RunFolder, processes: Processes) -> Iterator[No
         if processes.count == 1 or not is_lost_peer(error):
             raise
         raise UserError(
-            f"another process of this launch ended; see its message. Go on with resume={run.path}"
+            f"another process of this launch ended; see its message. Then resume with resume={run.path}"
         ) from error
 
 
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)  # some libraries leave out the file
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)  # also raised without a file name
 
 
 def _as_user_error(error: OSError, folder: Path) -> UserError | None:
-    """What the user can act on in a system error; None if there is nothing."""
+    """A system error as one that the user can act on; None if there is nothing to do."""
     if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list):
         _, target, reason = error.args[0][0]  # from copying a folder
         what = f"a file could not be written: {target}: {reason}"
@@ -71,5 +73,5 @@ def _as_user_error(error: OSError, folder: Path) -> UserError | None:
         return None
     last = latest_checkpoint(folder)
     return UserError(
-        f"{what}. " + (f"The last checkpoint that is whole: {last}" if last else "No checkpoint is saved yet")
+        f"{what}. " + (f"The last complete checkpoint: {last}" if last else "No checkpoint is saved yet")
     )

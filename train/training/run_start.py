@@ -1,4 +1,4 @@
-"""The start of a run's record, or its continuation where a run is resumed."""
+"""Starting a run's record, or continuing that of a resumed run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def start_or_resume(
         The checkpoint to resume from, if there is one.
 
     Raises:
-        UserError: if the best model so far is lost, or the run is already longer than it is to be.
+        UserError: if the best model so far is lost, or the run is already longer than requested.
     """
     if experiment == "default" and settings.resume is None:
         log.info("no +experiment= given: training with the defaults of conf/config.yaml")
@@ -46,24 +46,24 @@ def start_or_resume(
         _check_length(settings.trainer, state)
         _warn_of_new_length(read_config(run.path)["trainer"], settings.trainer, state)
         run.go_on(config, state.step, parsed(checkpoint / RECORD), **facts)
-        log.info("going on from %s", checkpoint)
+        log.info("resuming from %s", checkpoint)
         return checkpoint
     if recorded:
-        log.warning("no checkpoint to go on from: starting again from step 0")
+        log.warning("no checkpoint to resume from: starting again from step 0")
         experiment = recorded["experiment"]
     run.start(config, experiment=experiment, seed=settings.seed, **facts)
     return None
 
 
 def _checkpoint_to_resume(run: Path) -> Path | None:
-    """The newest usable checkpoint; those after it are removed."""
+    """The newest usable checkpoint; later ones are removed."""
     recover(run)
     checkpoint = latest_checkpoint(run)
     if checkpoint is None and any(verify(path) is None for path in checkpoints(run)):
         raise UserError(
-            f"the run in {run} has whole checkpoints, but the best model so far is damaged both in its "
-            "step_* folder and in best/: going on would report a worse one as the best.\n"
-            "  - evaluate a checkpoint that is whole: python -m train.evaluate model=<its folder>\n"
+            f"the run in {run} has complete checkpoints, but the best model so far is damaged both in its "
+            "step_* folder and in best/: a resumed run would report a worse one as the best.\n"
+            "  - evaluate a complete checkpoint: python -m train.evaluate model=<its folder>\n"
             f"  - train this run again from its start: remove {run}/step_*, then resume"
         )
     drop_after(run, read_state(checkpoint).step if checkpoint else 0)
@@ -71,24 +71,24 @@ def _checkpoint_to_resume(run: Path) -> Path | None:
 
 
 def _check_length(trainer: TrainerSettings, state: TrainerState) -> None:
-    """A run cannot be made shorter than it already is: its record would not match its training."""
+    """A run cannot be shortened below its present length: its record would not match its training."""
     epochs = state.epoch + (state.step_in_epoch > 0)
     if epochs > trainer.max_epochs or (trainer.max_steps is not None and state.step > trainer.max_steps):
         raise UserError(
-            f"the run has {state.step} steps in {epochs} epochs behind it, more than "
+            f"the run already has {state.step} steps in {epochs} epochs, more than "
             f"trainer.max_epochs={trainer.max_epochs} trainer.max_steps={trainer.max_steps}: leave these out "
-            "to go on as before, or give as many or more"
+            "to keep the run's length, or raise them"
         )
 
 
 def _warn_of_new_length(before: dict[str, Any], trainer: TrainerSettings, state: TrainerState) -> None:
-    """The learning rate of each step depends on the run's length."""
+    """Warn if the run's length has changed, on which the learning rate of each step depends."""
     names = ("max_epochs", "max_steps")
     changed = [n for n in names if before.get(n) != getattr(trainer, n)]
     if changed and trainer.schedule != "constant":
         log.warning(
-            "%s: from step %d on the learning rate follows the %s schedule of the new length, up to there it "
-            "followed that of the old one: a run that has the new length from its start ends differently",
+            "%s: from step %d on the learning rate follows the %s schedule for the new length, and before "
+            "that the one for the old length: a run with the new length from its start ends differently",
             ", ".join(f"trainer.{n} was {before.get(n)}, is {getattr(trainer, n)}" for n in changed),
             state.step,
             trainer.schedule,

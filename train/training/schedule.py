@@ -1,4 +1,4 @@
-"""How many steps a run has, and what is a function of a step's number: learning rate and random numbers."""
+"""The number of steps of a run, and what depends on the step's number: learning rate and random numbers."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class RunLength:
 
 
 def num_warmup_steps(trainer: TrainerSettings, total: int) -> int:
-    """`warmup_steps`, else the ratio of all steps, rounded."""
+    """`warmup_steps`, or else `warmup_ratio` of all steps, rounded."""
     if trainer.warmup_steps is not None:
         return trainer.warmup_steps
     return round(trainer.warmup_ratio * total)
 
 
 def schedule(trainer: TrainerSettings, step: int, warmup: int, total: int) -> float:
-    """Factor of the peak learning rate after `step` steps (the first step has 0 with a warm-up)."""
+    """Factor of the peak learning rate after `step` steps (with a warm-up, 0 at the first step)."""
     if step < warmup:
         return step / warmup
     if trainer.schedule == "constant":
@@ -45,6 +45,6 @@ def schedule(trainer: TrainerSettings, step: int, warmup: int, total: int) -> fl
 
 
 def seed_everything(*numbers: int) -> None:
-    """Make what is drawn next (dropout) a function of these numbers, whatever was drawn before."""
+    """Seed what is drawn next (dropout) with these numbers, whatever was drawn before."""
     number = int(np.random.SeedSequence(list(numbers)).generate_state(1)[0])
     torch.manual_seed(number)

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class CheckpointScorer:
-    """Scores and saves the model of a training under way.
+    """Scores and saves the model during training.
 
     All processes score; the main one saves.
 

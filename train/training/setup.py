@@ -1,4 +1,4 @@
-"""What a training starts with, new or resumed: embedder, optimizer, and where the run stands."""
+"""Setting up a training, new or resumed: embedder, optimizer, gradients, progress."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch import nn
 from train.config import TrainerSettings
 from train.distributed.processes import Processes
 from train.distributed.sharding import shard
-from train.encoder.idiom_token_embeddings import TokenRows
+from train.encoder.idiom_token_embeddings import IdiomTokenRows
 from train.objectives import Batch, Objective, PartlyPretrained
 from train.training.checkpoint import TrainerState, load_training_state
 from train.training.context import TrainingContext
@@ -31,14 +31,14 @@ _MAX_SKIPPED = 20  # steps in a row whose gradient overflowed, under fp16
 
 @dataclass(frozen=True)
 class Training:
-    """A training under way.
+    """A training in progress.
 
     Attributes:
         embed: embeds a step's requests.
-        optimizer: of all that is trained.
-        gradients: of its parameters.
+        optimizer: of all trained parameters.
+        gradients: of these parameters.
         length: of the run, in steps.
-        state: where the run stands; the loop moves it on.
+        state: the run's progress, which the loop updates.
     """
 
     embed: Embedder
@@ -49,14 +49,14 @@ class Training:
 
 
 def setup_training(context: TrainingContext, checkpoint: Path | None = None) -> Training:
-    """A training at its start, or as it was at the checkpoint; the same in all processes."""
+    """A training at its start, or at the checkpoint; the same in all processes."""
     encoder, objective, trainer = context.encoder, context.objective, context.trainer
     processes, accelerator = context.processes, context.accelerator
     if trainer.activation_checkpointing:
         encoder.checkpoint_activations()
     processes.same_parameters(encoder)
     if processes.sharding is not None and (trainer.freeze_encoder or trainer.only_idiom_tokens):
-        log.info("little or nothing of the encoder is trained: every process holds all of it")
+        log.info("little or nothing of the encoder is trained, so it is not sharded")
     elif processes.sharding is not None:
         shard(encoder, encoder.transformer, processes.sharding, processes.count)
     embed: TrainableEmbedder | FrozenEmbedder
@@ -73,18 +73,20 @@ def setup_training(context: TrainingContext, checkpoint: Path | None = None) -> 
     if isinstance(embed, FrozenEmbedder):
         embed.embed_past(_past_batches(objective, trainer, state))
     gradients = Gradients(encoder, objective.modules, optimizer, accelerator, processes, trainer.clip_norm)
-    length = RunLength.of(trainer, steps_per_epoch=len(objective.plan(0, trainer.accumulation)))
+    length = RunLength.of(trainer, steps_per_epoch=len(objective.epoch_steps(0, trainer.accumulation)))
     return Training(embed, optimizer, gradients, length, state)
 
 
 def _build_optimizer(context: TrainingContext) -> AcceleratedOptimizer:
     trainer, encoder = context.trainer, context.encoder
     if trainer.only_idiom_tokens:
-        TokenRows(encoder, "trainer.only_idiom_tokens=true").train_alone()
+        IdiomTokenRows(encoder, "trainer.only_idiom_tokens=true").train_alone()
     groups = parameter_groups(encoder, context.objective.modules, trainer)
     optimizer = torch.optim.AdamW(groups, lr=trainer.learning_rate, weight_decay=trainer.weight_decay)
     if trainer.idiom_tokens_learning_rate is not None:
-        rows = TokenRows(encoder, f"trainer.idiom_tokens_learning_rate={trainer.idiom_tokens_learning_rate}")
+        rows = IdiomTokenRows(
+            encoder, f"trainer.idiom_tokens_learning_rate={trainer.idiom_tokens_learning_rate}"
+        )
         rows.scale_steps(optimizer, trainer.idiom_tokens_learning_rate / trainer.learning_rate)
     return context.accelerator.prepare_optimizer(optimizer)
 
@@ -93,8 +95,8 @@ class Gradients:
     """The gradients of a step: summed over the processes, checked, clipped.
 
     Attributes:
-        overflowed: the step's gradient is not finite. Under fp16 the gradient scaler skips such a step and
-            lowers its scale, so there it takes many steps in a row.
+        overflowed: the step's gradient is not finite. Under fp16, where the gradient scaler skips such steps
+            and lowers its scale, it is set only after many of them in a row.
     """
 
     def __init__(
@@ -116,7 +118,7 @@ class Gradients:
         self.overflowed = False
 
     def reduce_and_clip(self) -> float:
-        """Returns the norm that the gradient had before it was clipped."""
+        """Reduce over the processes, then clip; returns the norm before clipping."""
         self._processes.sum_gradients(self._encoder.parameters())
         self._processes.sum_gradients(self._modules.parameters(), divide=True)
         norm = float(self._accelerator.clip_grad_norm_(self._parameters, self._max_norm))
@@ -127,7 +129,7 @@ class Gradients:
 
     @property
     def scale(self) -> float | None:
-        """Of the gradient scaler, under fp16."""
+        """The scale of the gradient scaler, under fp16."""
         scaler: torch.amp.GradScaler | None = self._accelerator.scaler
         return None if scaler is None else scaler.get_scale()
 
@@ -135,10 +137,9 @@ class Gradients:
 def parameter_groups(
     encoder: nn.Module, modules: nn.Module, trainer: TrainerSettings
 ) -> list[dict[str, Any]]:
-    """The parameters that are trained, by learning rate, which is `lr_scale` times that of the encoder.
+    """The trained parameters, grouped by learning rate, which is `lr_scale` times that of the encoder.
 
-    What an objective's modules learn from scratch has its own rate; what they bring along pretrained has the
-    encoder's.
+    New parameters of an objective's modules have the modules' rate, their pretrained ones the encoder's.
     """
     modules_rate = trainer.modules_learning_rate
     modules_scale = 1.0 if modules_rate is None else modules_rate / trainer.learning_rate
@@ -150,15 +151,15 @@ def parameter_groups(
         {"params": [p for p in parameters if p.requires_grad], "lr_scale": lr_scale}
         for parameters, lr_scale in ((pretrained, 1.0), (new, modules_scale))
     ]
-    if trainer.only_idiom_tokens:  # the other words' vectors, in the same matrix, must not decay
+    if trainer.only_idiom_tokens:  # other tokens' embeddings, in the same matrix, must not decay
         groups[0]["weight_decay"] = 0.0
     return [group for group in groups if group["params"]]
 
 
 def _past_batches(objective: Objective, trainer: TrainerSettings, state: TrainerState) -> Iterator[Batch]:
-    """The batches of the steps before `state`, in their order."""
+    """The batches of the steps before `state`, in order."""
     for epoch in range(state.epoch + 1):
-        steps = objective.plan(epoch, trainer.accumulation)
+        steps = objective.epoch_steps(epoch, trainer.accumulation)
         for step in steps if epoch < state.epoch else steps[: state.step_in_epoch]:
             for anchors in step:
                 yield objective.batch(epoch, anchors)

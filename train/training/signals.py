@@ -17,8 +17,7 @@ log = logging.getLogger(__name__)
 def stop_requests() -> Iterator[Callable[[], bool]]:
     """SIGINT and SIGTERM set a flag, which is checked between steps; a second SIGINT stops at once.
 
-    A second SIGTERM does not: a scheduler sends one to every process, and the launcher, which gets one too,
-    forwards it.
+    A second SIGTERM does not: a scheduler sends one to every process, and the launcher forwards its own.
 
     Yields:
         Whether the run was asked to stop.
@@ -32,7 +31,7 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
             log.info("%s: stopping after this step", signal.Signals(number).name)
         received.append(number)
 
-    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
+    if threading.current_thread() is not threading.main_thread():  # only the main thread handles signals
         yield lambda: False
         return
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -47,8 +46,8 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
 def stopped_by_sigterm() -> Iterator[None]:
     """Within this context SIGTERM raises :class:`Interrupted`, as SIGINT raises KeyboardInterrupt.
 
-    Only the first one does: a scheduler sends one to every process, and the launcher, which gets one too,
-    forwards it. The training loop finishes its step instead, see :func:`stop_requests`.
+    Only the first one does: a scheduler sends one to every process, and the launcher forwards its own. The
+    training loop finishes its step instead, see :func:`stop_requests`.
     """
 
     def stop(number: int, _frame: object) -> None:

@@ -16,7 +16,7 @@ from train.training.setup import Training
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a step is logged by.
+    """What is logged of a step.
 
     Attributes:
         loss: mean over the step's anchors.
@@ -24,7 +24,7 @@ class StepResult:
         grad_norm: before clipping; not finite in a step that the gradient scaler skips.
         num_texts: texts that went through the encoder, in all processes.
         seconds: wall time.
-        part: of a joint objective, the one this step was of; else "".
+        part: of a joint objective, the part that the step trained; else "".
         logged: counts and means of the objective, by name.
     """
 
@@ -40,7 +40,7 @@ class StepResult:
 def take_step(
     context: TrainingContext, training: Training, micro_batches: Sequence[Sequence[int]]
 ) -> StepResult:
-    """Take one optimizer step, and move `training.state` on by it.
+    """Take one optimizer step, and update `training.state`.
 
     Args:
         micro_batches: the anchors of each micro-step, by number.

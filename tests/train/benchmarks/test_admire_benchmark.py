@@ -66,8 +66,8 @@ def test_without_gold_there_are_predictions_only(tiny: Encoder) -> None:
     }
     rows = list(csv.DictReader(io.StringIO(scorecard.predictions["admire_dev_caption.tsv"]), delimiter="\t"))
     assert [row["compound"] for row in rows] == [i.compound for i in splits[1].items]
-    for row, of_dev in zip(rows, splits[1].items, strict=True):
-        assert sorted(ast.literal_eval(row["expected_order"])) == [c.name for c in of_dev.candidates]
+    for row, dev_item in zip(rows, splits[1].items, strict=True):
+        assert sorted(ast.literal_eval(row["expected_order"])) == [c.name for c in dev_item.candidates]
 
 
 def test_a_compound_that_was_not_found_is_its_sentence() -> None:
@@ -97,13 +97,13 @@ def test_real_figures_of_the_untrained_model(real_data: Path, minilm: Encoder) -
     """Measured independently: top-1 .380, rank difference 5.60, idiomatic .138, literal .714."""
     split = read_items(real_data / "admire", "train")
     scores = Suite([AdmireBenchmark([split], ["caption", "caption_span"])]).run(minilm).scores
-    of_caption = {
+    caption_scores = {
         "top1_accuracy": 19 / 50,
         "rank_difference": 5.60,
         "top1_accuracy/idiomatic": 4 / 29,
         "top1_accuracy/literal": 15 / 21,
     }
-    for metric, expected in of_caption.items():
+    for metric, expected in caption_scores.items():
         assert scores[f"admire/train/caption/{metric}"] == pytest.approx(expected, abs=1e-9), metric
     assert scores["admire/train/caption_span/top1_accuracy"] == pytest.approx(16 / 50, abs=1e-9)
     assert scores["admire/train/caption_span/rank_difference"] == pytest.approx(6.40, abs=1e-9)

@@ -70,8 +70,8 @@ def test_pairs_are_cyclic_and_two_synonyms_make_one(num_synonyms: int, num_pairs
     benchmark = EpsilonBenchmark([data])
     torch.manual_seed(0)
     result = benchmark.score(torch.randn(len(benchmark.requests), 8))
-    own = [(r["version"], r["next"]) for r in result.per_query if r["compound"] == "b h"]
-    assert own == [(names[i], names[(i + 1) % len(names)]) for i in range(num_pairs)]
+    version_pairs = [(r["version"], r["next"]) for r in result.per_query if r["compound"] == "b h"]
+    assert version_pairs == [(names[i], names[(i + 1) % len(names)]) for i in range(num_pairs)]
 
 
 def test_rank_biserial_by_hand() -> None:

@@ -33,7 +33,7 @@ def test_words_within_a_span() -> None:
 
 @pytest.mark.parametrize("at_once", [1, 40, 10**6])
 def test_mean_of_best_equals_a_loop(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(multivector, "_PAIRS_AT_ONCE", at_once)
+    monkeypatch.setattr(multivector, "_MAX_SIMILARITIES", at_once)
     g = torch.Generator().manual_seed(0)
     queries, documents = torch.randn(7, 5, generator=g), torch.randn(11, 5, generator=g)
     query_of, document_of = [0, 0, 1, 2, 2, 2, 3], [0, 0, 0, 1, 2, 2, 3, 3, 3, 3, 3]

@@ -37,7 +37,7 @@ def test_the_first_few_are_those_of_the_whole_ranking(depth: int, monkeypatch: p
         expected = rank(similarity)[:, :depth]
         assert torch.equal(rank(similarity, depth), expected)
         for pairs in (1, 1000, 10**6):
-            monkeypatch.setattr(retrieval, "_PAIRS_AT_ONCE", pairs)
+            monkeypatch.setattr(retrieval, "_MAX_SIMILARITIES", pairs)
             assert torch.equal(rank_in_parts(similarity.__getitem__, 40, 150, depth), expected)
 
 

@@ -125,7 +125,7 @@ def test_several_problems_are_told_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("split", "of_idiolink", "of_semeval"),
+    ("split", "idiolink_splits", "semeval_splits"),
     [
         ("val+train", ["val+train"], ["dev"]),
         ("test", ["test"], ["test"]),
@@ -134,11 +134,11 @@ def test_several_problems_are_told_at_once() -> None:
     ],
 )
 def test_a_split_goes_to_the_benchmarks_that_have_it(
-    split: str, of_idiolink: list[str], of_semeval: list[str]
+    split: str, idiolink_splits: list[str], semeval_splits: list[str]
 ) -> None:
     settings = check(EvaluateSettings, composed("evaluate", f"split={split}"))
-    assert settings.splits("idiolink") == of_idiolink
-    assert settings.splits("semeval2022") == of_semeval
+    assert settings.splits("idiolink") == idiolink_splits
+    assert settings.splits("semeval2022") == semeval_splits
 
 
 def test_a_split_that_no_benchmark_has_is_refused() -> None:
@@ -224,13 +224,16 @@ def test_a_score_whose_smallest_is_best_picks_no_checkpoint() -> None:
 def test_what_an_experiment_says_of_a_benchmark_that_is_left_out_does_not_count(
     experiment: str, chosen: str, monitor: str
 ) -> None:
-    own = (f"+experiment={experiment}", f"benchmark=[{chosen}]")
+    experiment_options = (f"+experiment={experiment}", f"benchmark=[{chosen}]")
     left_out = "idiolink" if chosen == "semeval2022" else "semeval2022"
-    checked = check(TrainSettings, composed("config", *own, f"trainer.monitor={monitor}"))
+    checked = check(TrainSettings, composed("config", *experiment_options, f"trainer.monitor={monitor}"))
     assert checked.benchmark.names == [chosen]
     assert checked.splits(left_out) == []
     with pytest.raises(UserError, match=rf"no score '{left_out}/.*This run scores {chosen} on"):
-        check(TrainSettings, composed("config", *own, f"trainer.monitor={left_out}/val/span/ndcg@10"))
+        check(
+            TrainSettings,
+            composed("config", *experiment_options, f"trainer.monitor={left_out}/val/span/ndcg@10"),
+        )
 
 
 def test_a_benchmark_that_does_not_exist_is_not_taken_for_one_that_is_left_out() -> None:

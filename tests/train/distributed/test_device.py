@@ -89,10 +89,15 @@ print(without, faults())
 @pytest.mark.parametrize("wanted", ["", "MALLOC_ARENA_MAX"])
 def test_freed_memory_is_kept_for_the_next_pass(wanted: str) -> None:
     """Unless the user says otherwise."""
-    own = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "GLIBC_TUNABLES"))}
-    own |= {wanted: "8"} if wanted else {}
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "GLIBC_TUNABLES"))}
+    environment |= {wanted: "8"} if wanted else {}
     told = subprocess.run(
-        [sys.executable, "-c", FAULTS], env=own, capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", FAULTS],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
     ).stdout
     without, kept = (int(number) for number in told.split())
     assert without > 10_000, "each block of 16 MB is of fresh pages"

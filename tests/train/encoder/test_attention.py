@@ -117,8 +117,8 @@ def test_a_bias_of_positions_is_left_to_the_library() -> None:
 
 def test_a_model_uses_it_and_is_saved_without_a_word_of_it(tiny: Encoder, tmp_path: Path) -> None:
     texts = ["He kicked the bucket.", "A short one."]
-    own: Any = tiny.model[0].auto_model
-    assert own.config._attn_implementation == "sdpa_short_on_cpu"
+    transformer: Any = tiny.model[0].auto_model
+    assert transformer.config._attn_implementation == "sdpa_short_on_cpu"
     ours = tiny([Request(text=text) for text in texts]).detach()
     tiny.save(tmp_path / "saved")
     for path in (tmp_path / "saved").glob("*.json"):

@@ -10,6 +10,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
+from train.encoder.checks import check_special_token
 from train.encoder.encoder import Encoder
 from train.encoder.prompts import Prompts
 from train.errors import UserError
@@ -265,7 +266,7 @@ def test_pickled_weights_are_never_opened(tiny_path: Path, tmp_path: Path) -> No
 
 
 def test_a_mask_of_another_model_is_refused(tiny: Encoder) -> None:
-    tiny.check_special("[MASK]", "mask")
-    tiny.check_special("something", "mask")
+    check_special_token(tiny.model.tokenizer, "[MASK]", "mask")
+    check_special_token(tiny.model.tokenizer, "something", "mask")
     with pytest.raises(UserError, match=r"its own is objective\.mask='\[MASK\]'"):
-        tiny.check_special("<mask>", "mask")
+        check_special_token(tiny.model.tokenizer, "<mask>", "mask")

@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import AutoModel
 
 from tests.tiny_families import CORPUS, FAMILIES, POSITIONS, WIDTH, tiny_checkpoint
-from tests.tiny_objectives import IDIOLINK
+from tests.tiny_objectives import IDIOLINK_LOSS, idiolink_options
 from train.data.idiolink import Split, load_split
 from train.data.tuples import draw_tuples
 from train.encoder.encoder import Encoder
@@ -110,11 +110,8 @@ def test_a_training_step_in_all_query_modes(encoder: Encoder, sample_root: Path)
         lambda epoch: draw_tuples(
             split.queries, split.documents, num_positives=1, num_hard=1, num_soft=1, seed=[0, epoch]
         ),
-        **(
-            IDIOLINK
-            | {"query_modes": ["sentence", "span", "instruction_sentence", "instruction_span"]}
-            | {"batch_size": 2, "seed": 0}
-        ),
+        IDIOLINK_LOSS,
+        idiolink_options(query_modes=["sentence", "span", "instruction_sentence", "instruction_span"]),
     )
     batch = objective.batch(0, [0, 1])
     encoder.train()
@@ -264,7 +261,7 @@ def test_code_that_comes_with_a_checkpoint_is_not_run_unasked(
     config["auto_map"] = {"AutoModel": "modeling_own.OwnModel", "AutoConfig": "modeling_own.OwnConfig"}
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     Encoder.from_pretrained(folder, device="cpu", pooling="lasttoken")
-    assert "comes with code of its own, which is not run" in caplog.text
+    assert "its own code, which is not run" in caplog.text
     config["model_type"] = "own"
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     with pytest.raises(UserError, match=r"read the code, then model\.trust_remote_code=true runs it"):

@@ -27,10 +27,11 @@ def evaluation() -> dict[str, Any]:
 @pytest.mark.filterwarnings("ignore:.*Defaults list is missing:UserWarning")  # only where it comes first
 @pytest.mark.parametrize("name", NAMES)
 def test_a_config_is_valid(name: str, evaluation: dict[str, Any]) -> None:
-    own = composed(f"model/{name}")["model"]  # what model=<name> puts there, without composing all else anew
-    assert own["trust_remote_code"] is False
-    own["trust_remote_code"] = name in NEEDS_CODE
-    model = check(EvaluateSettings, {**evaluation, "model": own}).model
+    # What model=<name> puts there, without composing all else anew.
+    section = composed(f"model/{name}")["model"]
+    assert section["trust_remote_code"] is False
+    section["trust_remote_code"] = name in NEEDS_CODE
+    model = check(EvaluateSettings, {**evaluation, "model": section}).model
     assert model.about is not None
     assert model.revision is None or re.fullmatch(r"[0-9a-f]{40}", model.revision)
     assert set(model.about.papers) <= {"IdioLink", "adaptive triplet", "ε-compositionality"}

@@ -160,7 +160,7 @@ def test_an_option_mends_the_checkpoints_own_length(copy: Path) -> None:
     assert Encoder.from_pretrained(copy, device="cpu", max_length=64).model.max_seq_length == 64
 
 
-def of_another_task(w: Weights) -> Weights:
+def with_another_head(w: Weights) -> Weights:
     """As a language model's checkpoint has them: with a prefix, a head, an old buffer, and no pooler."""
     encoder = {f"bert.{name}": t for name, t in w.items() if not name.startswith("pooler")}
     return {
@@ -177,7 +177,7 @@ def zero_segments(w: Weights) -> Weights:
     return {**w, name: torch.zeros_like(w[name])}
 
 
-@pytest.mark.parametrize("change", [of_another_task, zero_segments])
+@pytest.mark.parametrize("change", [with_another_head, zero_segments])
 def test_what_embeddings_are_not_made_of_may_be_missing_or_more(
     copy: Path, change: Callable[[Weights], Weights], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -189,7 +189,7 @@ def test_what_embeddings_are_not_made_of_may_be_missing_or_more(
 
 def test_a_missing_pooler_is_the_same_in_each_load(copy: Path) -> None:
     """It is not used, but it is saved, and by it a base model would seem to be another one."""
-    weights(of_another_task)(copy)
+    weights(with_another_head)(copy)
     first, second = (Encoder.from_pretrained(copy, device="cpu") for _ in range(2))
     for (name, ours), theirs in zip(first.named_parameters(), second.parameters(), strict=True):
         assert torch.equal(ours, theirs), name

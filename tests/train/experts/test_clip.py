@@ -24,7 +24,7 @@ from train.errors import Interrupted, UserError
 from train.experts.clip import ClipTowers
 from train.experts.heads import FOLDER, Experts, ExpertsOptions, load_experts
 from train.objectives.admire import AdmireObjective
-from train.recipes.evaluate import zero_shot
+from train.recipes.evaluate import score_model
 from train.training.setup import parameter_groups
 
 
@@ -129,11 +129,11 @@ def test_runs_with_images(tmp_path: Path, tiny_path: Path, clip_path: Path) -> N
         *("evaluate", "data=sample", "device=cpu", "model=pretrained", f"model.path={tmp_path / 'run/best'}"),
         *("benchmarks=[admire]", "split=train"),
     )
-    scores = zero_shot(check(EvaluateSettings, config), config)
+    scores = score_model(check(EvaluateSettings, config), config)
     ran = json.loads((tmp_path / "run" / "scores.json").read_text())["scores"]
-    own = {key: value for key, value in ran.items() if "experts_image" in key}
-    assert own
-    assert {key: scores[key] for key in own} == pytest.approx(own)
+    experts_scores = {key: value for key, value in ran.items() if "experts_image" in key}
+    assert experts_scores
+    assert {key: scores[key] for key in experts_scores} == pytest.approx(experts_scores)
 
 
 def test_resumed_bit_for_bit(
@@ -198,10 +198,10 @@ def test_runs_on_the_real_images(
         *("evaluate", "device=cpu", "model=pretrained", f"model.path={tmp_path / 'run/best'}", *fold),
         *("benchmarks=[admire]", "split=train_cv"),
     )
-    scores = zero_shot(check(EvaluateSettings, config), config)
+    scores = score_model(check(EvaluateSettings, config), config)
     ran = json.loads((tmp_path / "run" / "scores.json").read_text())["scores"]
-    own = {key: value for key, value in ran.items() if "experts_image" in key}
-    assert {key: scores[key] for key in own} == pytest.approx(own)
+    experts_scores = {key: value for key, value in ran.items() if "experts_image" in key}
+    assert {key: scores[key] for key in experts_scores} == pytest.approx(experts_scores)
 
 
 def test_the_revision_of_clip_is_kept(towers: ClipTowers, tmp_path: Path) -> None:

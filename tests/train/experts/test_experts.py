@@ -43,8 +43,8 @@ def embeddings(model: Experts, seed: int = 1) -> torch.Tensor:
 
 
 def objective(model: Experts, **options: object) -> AdmireObjective:
-    own = ADMIRE | {"batch_size": 4, "seed": 0, "usages_per_item": 3} | options
-    return AdmireObjective(model, SPLIT.items, USAGES, MEANINGS, PairwiseHingeLoss(), **own)
+    arguments = ADMIRE | {"batch_size": 4, "seed": 0, "usages_per_item": 3} | options
+    return AdmireObjective(model, SPLIT.items, USAGES, MEANINGS, PairwiseHingeLoss(), **arguments)
 
 
 def test_requests_of_an_item() -> None:
@@ -118,11 +118,11 @@ def test_the_loss_is_the_weighted_sum_of_its_terms() -> None:
     model = experts(head="hidden")
     terms = []
     for weights in ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0), (1.0, 2.0, 3.0)):
-        own = objective(model, weights=weights)
-        batch = own.batch(0, [1, 4, 6])
+        built = objective(model, weights=weights)
+        batch = built.batch(0, [1, 4, 6])
         generator = torch.Generator().manual_seed(3)
         e = torch.randn(len(batch.requests), WIDTH, generator=generator)
-        terms.append(own.loss(e, batch).loss.item())
+        terms.append(built.loss(e, batch).loss.item())
     assert terms[3] == pytest.approx(terms[0] + 2 * terms[1] + 3 * terms[2], rel=1e-5)
     items = [SPLIT.items[i] for i in (1, 4, 6)]
     scores = model(items, e[: 3 * 7].view(3, 7, WIDTH))
@@ -132,37 +132,37 @@ def test_the_loss_is_the_weighted_sum_of_its_terms() -> None:
     usages = e[21 : 21 + 9]
     logits = torch.cat([scores.sense, model.sense(usages)[1]])
     texts = [r.text for r in batch.requests[21 : 21 + 9]]
-    of_text = {f"{u.phrase} [SEP] {u.sentence}": u for u in USAGES}
+    usage_by_text = {f"{u.phrase} [SEP] {u.sentence}": u for u in USAGES}
     senses = [int(item.sense == "literal") for item in items]
-    senses += [int(not of_text[text].is_idiomatic) for text in texts]
+    senses += [int(not usage_by_text[text].is_idiomatic) for text in texts]
     naive = [-math.log(row.softmax(0)[sense].item()) for row, sense in zip(logits, senses, strict=True)]
     assert terms[1] == pytest.approx(sum(naive) / len(naive), rel=1e-5)
 
 
 def test_meanings_and_rows_without_idiom_of_a_batch() -> None:
-    own = objective(experts())
-    batch = own.batch(0, [0, 5])  # "lion's share" has no meanings in the sample's table
+    built = objective(experts())
+    batch = built.batch(0, [0, 5])  # "lion's share" has no meanings in the sample's table
     captions = {c.caption for i in (0, 5) for c in SPLIT.items[i].candidates}
     assert {batch.requests[row].text for row in batch.plain_rows} == captions
     assert set(batch.plain_rows) == {*range(2, 7), *range(9, 14)}
-    assert all(batch.requests[row] in own.plain_requests for row in batch.plain_rows)
-    plan = batch.plan
-    assert plan.correct[0].any()
-    assert plan.wrong[0].any()
-    assert not plan.correct[1].any()
-    texts = [request.text for request in batch.requests[-plan.correct.shape[1] :]]
-    assert [t for t, is_it in zip(texts, plan.correct[0], strict=True) if is_it] == ["powerless threat"]
-    assert own.num_without_meanings == 2
+    assert all(batch.requests[row] in built.plain_requests for row in batch.plain_rows)
+    targets = batch.targets
+    assert targets.correct[0].any()
+    assert targets.wrong[0].any()
+    assert not targets.correct[1].any()
+    texts = [request.text for request in batch.requests[-targets.correct.shape[1] :]]
+    assert [t for t, is_it in zip(texts, targets.correct[0], strict=True) if is_it] == ["powerless threat"]
+    assert built.num_without_meanings == 2
 
 
 def test_usages_take_turns() -> None:
     """Every sentence comes once before any comes again, whatever an epoch's order of items is."""
-    own = objective(experts())
+    built = objective(experts())
     seen = []
     for epoch in range(3):
-        for step in own.plan(epoch, 2):
+        for step in built.epoch_steps(epoch, 2):
             for shard in step:
-                batch = own.batch(epoch, shard)
+                batch = built.batch(epoch, shard)
                 start = 7 * len(shard)
                 texts = [r.text for r in batch.requests[start : start + 3 * len(shard)]]
                 seen += texts
@@ -247,5 +247,5 @@ def test_sense_metrics_by_hand() -> None:
 
 def test_meanings_of_one_sense_alone_do_not_count() -> None:
     meanings = {plain_expression(SPLIT.items[0].compound): Meanings("paper tiger", "a toy", ())}
-    own = AdmireObjective(experts(), SPLIT.items[:1], USAGES, meanings, PairwiseHingeLoss(), **ADMIRE)
-    assert own.num_without_meanings == 1
+    built = AdmireObjective(experts(), SPLIT.items[:1], USAGES, meanings, PairwiseHingeLoss(), **ADMIRE)
+    assert built.num_without_meanings == 1

@@ -28,7 +28,7 @@ def objective(*overrides: str) -> Any:
 
 
 def num_anchors(built: Any) -> int:
-    return sum(len(shard) for step in built.plan(0, 1) for shard in step)
+    return sum(len(shard) for step in built.epoch_steps(0, 1) for shard in step)
 
 
 def test_every_option_of_the_loss() -> None:
@@ -49,7 +49,7 @@ def test_masks(in_batch: str, false_negatives: str) -> None:
     built = objective(
         f"objective.loss.in_batch={in_batch}", f"objective.loss.false_negatives={false_negatives}"
     )
-    assert (built.in_batch, built.false_negatives) == (in_batch, false_negatives)
+    assert (built.options.in_batch, built.options.false_negatives) == (in_batch, false_negatives)
 
 
 def test_anchors() -> None:
@@ -59,9 +59,9 @@ def test_anchors() -> None:
 
 
 def test_batches() -> None:
-    assert len(objective("trainer.batch_size=10").plan(0, 1)) == 3
-    assert len(objective("trainer.batch_size=10", "objective.drop_last=true").plan(0, 1)) == 2
-    assert objective("seed=1").plan(0, 1) != objective("seed=2").plan(0, 1)
+    assert len(objective("trainer.batch_size=10").epoch_steps(0, 1)) == 3
+    assert len(objective("trainer.batch_size=10", "objective.drop_last=true").epoch_steps(0, 1)) == 2
+    assert objective("seed=1").epoch_steps(0, 1) != objective("seed=2").epoch_steps(0, 1)
 
 
 def test_redrawing() -> None:
@@ -93,12 +93,12 @@ def test_batches_against_themselves() -> None:
         *("objective.document_mode=[sentence,span]", "objective.positive_weights.sense=3"),
     )
     assert num_anchors(built) == 144
-    (step,) = built.plan(0, 1)[0]
+    (step,) = built.epoch_steps(0, 1)[0]
     batch = built.batch(0, step)
     assert len(batch.requests) == 4 * len(step)
-    assert built.query_weights == (1.0, 0.5)
+    assert built.query_weights == [1.0, 0.5]
     assert sum("???" in r.text for r in batch.requests) == len(step)
-    assert set(batch.plan.positive_weights[0].tolist()) == {1.0, 3.0}
+    assert set(batch.targets.positive_weights[0].tolist()) == {1.0, 3.0}
 
 
 def test_a_fold_is_trained_on_the_others_idioms() -> None:
@@ -121,7 +121,7 @@ def test_external_data_joins_the_training_split(
     assert "9 idioms (in the can" in built.describe()
     assert "no test split" in caplog.text
     assert any(path.name == "data_cleaned.csv" for path in built.files)
-    assert len([a for step in built.plan(0, 1) for a in step[0]]) > 13000
+    assert len([a for step in built.epoch_steps(0, 1) for a in step[0]]) > 13000
 
 
 def test_released_tuples_are_the_files() -> None:
@@ -135,9 +135,9 @@ def test_released_tuples_are_the_files() -> None:
 
 def test_split_wins_over_the_benchmarks_own() -> None:
     monitor = "trainer.monitor=idiolink/test/sentence/ndcg@10"
-    ((own,), _) = build_benchmarks(settings("benchmark.idiolink.split=test", monitor), ["idiolink"])
+    ((named,), _) = build_benchmarks(settings("benchmark.idiolink.split=test", monitor), ["idiolink"])
     ((top,), _) = build_benchmarks(settings("split=[test,val+train]", monitor), ["idiolink"])
-    assert [s.name for s in own.splits] == ["test"]  # type: ignore[attr-defined]
+    assert [s.name for s in named.splits] == ["test"]  # type: ignore[attr-defined]
     assert [s.name for s in top.splits] == ["test", "val+train"]  # type: ignore[attr-defined]
 
 

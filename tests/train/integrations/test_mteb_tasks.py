@@ -39,8 +39,8 @@ def theirs(model: SentenceTransformer, split: Split, pairs: PairSplit, folder: P
         if path.stem != "model_meta":
             card = json.loads(path.read_text(encoding="utf-8"))
             assert len(card["dataset_revision"]) == 16
-            (of_split,) = card["scores"].values()
-            scores |= {f"{card['task_name']}/{s['hf_subset']}": s["main_score"] for s in of_split}
+            (split_scores,) = card["scores"].values()
+            scores |= {f"{card['task_name']}/{s['hf_subset']}": s["main_score"] for s in split_scores}
     return scores
 
 
@@ -60,10 +60,10 @@ def check_same(model_path: str, split: Split, pairs: PairSplit, folder: Path) ->
 
     assert pairs.gold is not None
     numbers = {item.id: item.similarity for item in pairs.gold if item.similarity is not None}
-    of_pair = [pair for pair in pairs.pairs if pair.id in numbers]
-    first, second = (model.encode([getattr(p, f"sentence{i}") for p in of_pair]) for i in (1, 2))
+    scored_pairs = [pair for pair in pairs.pairs if pair.id in numbers]
+    first, second = (model.encode([getattr(p, f"sentence{i}") for p in scored_pairs]) for i in (1, 2))
     cosine = model.similarity_pairwise(first, second)
-    expected = spearmanr(cosine, [numbers[pair.id] for pair in of_pair]).statistic
+    expected = spearmanr(cosine, [numbers[pair.id] for pair in scored_pairs]).statistic
     assert mtebs["SemEval2022Task2B-gold/all"] == pytest.approx(expected, abs=2e-5)
 
 

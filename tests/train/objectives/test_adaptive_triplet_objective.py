@@ -44,7 +44,7 @@ def test_groups_are_never_cut_and_every_sentence_comes_once(
     built = build(groups, shuffled=shuffled)
     usable = [group for group in groups if group.correct and group.incorrect]
     assert built.num_skipped == len(groups) - len(usable) > 0
-    steps = built.plan(0, shards)
+    steps = built.epoch_steps(0, shards)
     assert sorted(flat(steps)) == list(range(sum(len(group.texts) for group in usable)))
     whole = {group.texts for group in usable}
     for step in steps:
@@ -60,15 +60,17 @@ def test_groups_are_never_cut_and_every_sentence_comes_once(
 
 def test_file_order_is_the_files(groups: list[Group]) -> None:
     built = build(groups, shuffled=False, only_usable=False)
-    assert texts_of(built, flat(built.plan(5, 1))) == [text for group in groups for text in group.texts]
-    assert built.plan(0, 2) == built.plan(7, 2)
+    assert texts_of(built, flat(built.epoch_steps(5, 1))) == [
+        text for group in groups for text in group.texts
+    ]
+    assert built.epoch_steps(0, 2) == built.epoch_steps(7, 2)
     assert built.num_skipped == 0
 
 
 def test_the_plan_is_a_function_of_seed_and_epoch(groups: list[Group]) -> None:
-    assert build(groups).plan(3, 1) == build(groups).plan(3, 1)
-    assert build(groups).plan(3, 1) != build(groups).plan(4, 1)
-    assert build(groups).plan(3, 1) != build(groups, seed=1).plan(3, 1)
+    assert build(groups).epoch_steps(3, 1) == build(groups).epoch_steps(3, 1)
+    assert build(groups).epoch_steps(3, 1) != build(groups).epoch_steps(4, 1)
+    assert build(groups).epoch_steps(3, 1) != build(groups, seed=1).epoch_steps(3, 1)
 
 
 def test_a_batch_that_cannot_hold_a_group_is_refused(groups: list[Group]) -> None:
@@ -86,14 +88,14 @@ def test_groups_without_triplets_are_refused(groups: list[Group]) -> None:
 def test_the_loss_is_that_of_the_groups(groups: list[Group]) -> None:
     """And where each label has a direction of its own, all that can be learnt is."""
     built = build(groups, batch_size=64)
-    shard = built.plan(0, 1)[0][0]
+    shard = built.epoch_steps(0, 1)[0][0]
     batch = built.batch(0, shard)
     rows = torch.randn(len(shard), 300, generator=torch.Generator().manual_seed(0), requires_grad=True)
     result = built.loss(rows, batch)
     assert result.counts["triplets_possible"] >= result.counts["triplets_within"] > 0
     assert result.counts["triplets_across"] > 0
     assert not result.is_empty
-    learnt = torch.eye(300)[[int(label) for label in batch.plan.labels.labels]].requires_grad_()
+    learnt = torch.eye(300)[[int(label) for label in batch.targets.labels.labels]].requires_grad_()
     result = built.loss(learnt, batch)
     assert result.is_empty
     assert result.loss.item() == 0
@@ -104,7 +106,7 @@ def test_a_property_term_is_something_to_learn_from(groups: list[Group]) -> None
     for property_weight, is_empty in ((1.0, False), (0.0, True)):
         never = AdaptiveTripletLoss(mining_margin=0.0, triplets="semihard", property_weight=property_weight)
         built = build(groups, never)
-        batch = built.batch(0, built.plan(0, 1)[0][0])
+        batch = built.batch(0, built.epoch_steps(0, 1)[0][0])
         result = built.loss(torch.randn(len(batch.requests), 8), batch)
         assert result.is_empty == is_empty
         assert (result.loss.item() == 0) == is_empty
@@ -112,7 +114,7 @@ def test_a_property_term_is_something_to_learn_from(groups: list[Group]) -> None
 
 def test_plain_rows_are_the_paraphrases(groups: list[Group]) -> None:
     built = build(groups)
-    anchors = built.plan(0, 1)[0][0]
+    anchors = built.epoch_steps(0, 1)[0][0]
     batch = built.batch(0, anchors)
     plain = [batch.requests[row] for row in batch.plain_rows]
     sentences = {group.sentence for group in groups}
@@ -122,25 +124,27 @@ def test_plain_rows_are_the_paraphrases(groups: list[Group]) -> None:
     ]
 
 
-@pytest.mark.parametrize(("batch_size", "most"), [(16, 1), (16, 2), (6, 1), (64, 3)])
+@pytest.mark.parametrize(("batch_size", "limit"), [(16, 1), (16, 2), (6, 1), (64, 3)])
 def test_frequent_expressions_give_no_more_groups_than_rare_ones(
-    groups: list[Group], batch_size: int, most: int
+    groups: list[Group], batch_size: int, limit: int
 ) -> None:
     """In every epoch equally many steps, whichever groups it has."""
     usable = [group for group in groups if group.num_triplets]
     extra = [replace(g, id=f"{g.id}{n}", sentence=f"{g.sentence} {n}") for g in usable[:3] for n in range(5)]
-    built = build([*groups, *extra], batch_size=batch_size, per_expression=most)
-    of_sentence = {group.sentence: group for group in (*usable, *extra)}
+    built = build([*groups, *extra], batch_size=batch_size, per_expression=limit)
+    group_by_sentence = {group.sentence: group for group in (*usable, *extra)}
     seen: set[str] = set()
     for epoch in range(20):
-        steps = built.plan(epoch, 1)
-        assert len(steps) == len(built.plan(0, 1))
-        drawn = [of_sentence[text] for text in texts_of(built, flat(steps)) if text in of_sentence]
+        steps = built.epoch_steps(epoch, 1)
+        assert len(steps) == len(built.epoch_steps(0, 1))
+        drawn = [
+            group_by_sentence[text] for text in texts_of(built, flat(steps)) if text in group_by_sentence
+        ]
         assert sum(len(group.texts) for group in drawn) == len(flat(steps))
         assert all(0 < len(anchors) <= batch_size for step in steps for anchors in step)
         counts = Counter(group.expression.casefold() for group in drawn)
-        of_all = Counter(group.expression.casefold() for group in of_sentence.values())
-        assert counts == {name: min(most, count) for name, count in of_all.items()}
+        group_counts = Counter(group.expression.casefold() for group in group_by_sentence.values())
+        assert counts == {name: min(limit, count) for name, count in group_counts.items()}
         seen |= {group.sentence for group in drawn}
-        if (epoch + 1) * most >= max(of_all.values()):
-            assert seen == set(of_sentence), "none comes again before all have come"
+        if (epoch + 1) * limit >= max(group_counts.values()):
+            assert seen == set(group_by_sentence), "none comes again before all have come"

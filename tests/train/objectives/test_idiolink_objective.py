@@ -1,4 +1,4 @@
-"""The IdioLink objective: its plan, its batches, and its loss against one computed record by record."""
+"""The IdioLink objective: its steps, its batches, and its loss against one computed record by record."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from idiomloss import InfoNCELoss
-from tests.tiny_objectives import IDIOLINK
+from tests.tiny_objectives import IDIOLINK_LOSS, idiolink_options
 from train.data.idiolink import Document, Split, load_split, query_request
 from train.data.tuples import TrainingTuple, draw_tuples, read_released, released_file
 from train.errors import UserError
@@ -30,8 +30,8 @@ def build(split: Split, **changes: Any) -> IdioLinkObjective:
     def tuples(epoch: int) -> list[TrainingTuple]:
         return draw_tuples(anchors, split.documents, num_positives=1, num_hard=2, num_soft=3, seed=[0, epoch])
 
-    options: dict[str, Any] = {"query_modes": ["sentence", "span"], "batch_size": 32, "seed": 0}
-    return IdioLinkObjective(split, tuples, **(IDIOLINK | options | changes))
+    options: dict[str, Any] = {"query_modes": ["sentence", "span"], "batch_size": 32}
+    return IdioLinkObjective(split, tuples, IDIOLINK_LOSS, idiolink_options(**(options | changes)))
 
 
 def flat(steps: list[list[list[int]]]) -> list[int]:
@@ -39,21 +39,21 @@ def flat(steps: list[list[list[int]]]) -> list[int]:
 
 
 def test_an_epoch_is_one_pass_over_the_anchors(split: Split) -> None:
-    steps = build(split).plan(0, 1)
+    steps = build(split).epoch_steps(0, 1)
     assert [len(flat([step])) for step in steps] == [32, 32, 32, 32, 16]
     assert sorted(flat(steps)) == list(range(144))
-    dropped = build(split, drop_last=True).plan(0, 1)
+    dropped = build(split, drop_last=True).epoch_steps(0, 1)
     assert [len(flat([step])) for step in dropped] == [32] * 4
 
 
 def test_the_plan_is_a_function_of_seed_and_epoch(split: Split) -> None:
-    assert build(split).plan(3, 1) == build(split).plan(3, 1)
-    assert build(split).plan(3, 1) != build(split).plan(4, 1)
-    assert build(split).plan(3, 1) != build(split, seed=1).plan(3, 1)
+    assert build(split).epoch_steps(3, 1) == build(split).epoch_steps(3, 1)
+    assert build(split).epoch_steps(3, 1) != build(split).epoch_steps(4, 1)
+    assert build(split).epoch_steps(3, 1) != build(split, seed=1).epoch_steps(3, 1)
 
 
 def test_shards_cut_the_same_steps(split: Split) -> None:
-    whole, cut = build(split).plan(0, 1), build(split).plan(0, 3)
+    whole, cut = build(split).epoch_steps(0, 1), build(split).epoch_steps(0, 3)
     assert [flat([step]) for step in whole] == [flat([step]) for step in cut]
     assert {len(step) for step in cut} == {3}
 
@@ -71,7 +71,7 @@ def test_epochs_can_be_asked_for_in_any_order(split: Split) -> None:
 @pytest.mark.parametrize("in_batch", ["none", "positives", "all"])
 def test_loss_equals_one_computed_record_by_record(split: Split, in_batch: str, false_negatives: str) -> None:
     objective = build(split, in_batch=in_batch, false_negatives=false_negatives)
-    anchors = flat(objective.plan(0, 1))[:16]
+    anchors = flat(objective.epoch_steps(0, 1))[:16]
     batch = objective.batch(0, anchors)
     g = torch.Generator().manual_seed(1)
     vectors: dict[Request, torch.Tensor] = {}
@@ -138,9 +138,9 @@ def test_anchors_without_a_positive_are_left_out_and_counted(split: Split) -> No
         ids = [d.id for d in split.documents[:4]]
         return [TrainingTuple(id_, (ids[0],) if i else (), (), ()) for i, id_ in enumerate(ids)]
 
-    objective = IdioLinkObjective(split, tuples, **(IDIOLINK | {"batch_size": 2, "seed": 0}))
+    objective = IdioLinkObjective(split, tuples, IDIOLINK_LOSS, idiolink_options())
     assert objective.num_skipped == 1
-    assert sorted(flat(objective.plan(0, 1))) == [1, 2, 3]
+    assert sorted(flat(objective.epoch_steps(0, 1))) == [1, 2, 3]
     assert "1 without a positive left out" in objective.describe()
 
 
@@ -154,40 +154,38 @@ def test_real_batches_hold_the_false_negatives_that_were_counted(real_data: Path
     root = real_data / "idiolink"
     real = load_split(root, "train")
     fixed = read_released(released_file(root, "train"), real)
-    options = {"batch_size": 32, "seed": 42, "false_negatives": "keep", "drop_last": True}
-    objective = IdioLinkObjective(real, lambda _epoch: fixed, **(IDIOLINK | options))
+    options = idiolink_options(batch_size=32, seed=42, false_negatives="keep", drop_last=True)
+    objective = IdioLinkObjective(real, lambda _epoch: fixed, IDIOLINK_LOSS, options)
     counts = []
     for epoch in range(10):
-        steps = objective.plan(epoch, 1)
+        steps = objective.epoch_steps(epoch, 1)
         assert len(steps) == 13
-        counts += [objective.batch(epoch, step[0]).plan.masks.num_false_negatives / 32 for step in steps]
+        counts += [objective.batch(epoch, step[0]).targets.masks.num_false_negatives / 32 for step in steps]
     assert sum(counts) / len(counts) == pytest.approx(0.64, abs=0.06)
 
 
-def alone(split: Split, **changes: Any) -> IdioLinkObjective:
+def alone(split: Split, loss: InfoNCELoss = IDIOLINK_LOSS, **changes: Any) -> IdioLinkObjective:
     """Every sentence an anchor; the batch's other sentences are its candidates."""
     tuples = [TrainingTuple(r.id, (), (), ()) for r in (*split.queries, *split.documents)]
     options: dict[str, Any] = {
         "query_modes": ["span", "masked_sentence"],
         "query_weights": [1.0, 0.5],
         "document_modes": ["sentence", "span"],
-        "loss": InfoNCELoss(0.05),
         "batch_size": 48,
-        "seed": 0,
         "in_batch": "all",
         "false_negatives": "positive",
         "candidates_from_batch": True,
         "idioms_per_batch": 6,
         "positive_weights": {"sense": 3.0},
     }
-    return IdioLinkObjective(split, lambda _epoch: tuples, **(IDIOLINK | options | changes))
+    return IdioLinkObjective(split, lambda _epoch: tuples, loss, idiolink_options(**(options | changes)))
 
 
 @pytest.mark.parametrize("positives", ["mean", "hardest"])
 def test_batch_against_itself_equals_a_loss_computed_record_by_record(split: Split, positives: str) -> None:
     """Weighted modes, documents in two modes, hidden spans, sense documents three times as heavy."""
     objective = alone(split, loss=InfoNCELoss(0.05, positives=positives))  # type: ignore[arg-type]
-    anchors = flat(objective.plan(0, 1)[:1])
+    anchors = flat(objective.epoch_steps(0, 1)[:1])
     batch = objective.batch(0, anchors)
     g = torch.Generator().manual_seed(1)
     vectors: dict[Request, torch.Tensor] = {}
@@ -232,10 +230,10 @@ def test_an_anchor_that_is_alone_in_its_class_is_left_out(split: Split) -> None:
     literal = next(d for d in split.documents if d.usage == "literal")
     others = [d for d in split.documents if d.usage != "literal"]
     tuples = [TrainingTuple(r.id, (), (), ()) for r in (literal, *others)]
-    options = {"batch_size": 8, "seed": 0, "in_batch": "all", "candidates_from_batch": True}
-    objective = IdioLinkObjective(split, lambda _epoch: tuples, **(IDIOLINK | options))
+    options = idiolink_options(batch_size=8, in_batch="all", candidates_from_batch=True)
+    objective = IdioLinkObjective(split, lambda _epoch: tuples, IDIOLINK_LOSS, options)
     assert objective.num_skipped == 1
-    assert 0 not in flat(objective.plan(0, 1))
+    assert 0 not in flat(objective.epoch_steps(0, 1))
 
 
 def test_several_modes_of_a_sentence_are_one_forward_pass(split: Split) -> None:

@@ -29,7 +29,7 @@ class Part:
     def describe(self) -> str:
         return f"{self.num} anchors"
 
-    def plan(self, epoch: int, shards: int) -> list[list[list[int]]]:
+    def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
         order = np.random.default_rng([self.num, epoch]).permutation(self.num).tolist()
         steps = [order[i : i + self.size] for i in range(0, self.num, self.size)]
         return [[part.tolist() for part in np.array_split(step, shards)] for step in steps]
@@ -39,7 +39,7 @@ class Part:
 
     def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
         assert all(request.text.startswith(self.name) for request in batch.requests)
-        return ObjectiveLoss(embeddings.sum(), {"count": float(batch.plan)}, is_empty=True)
+        return ObjectiveLoss(embeddings.sum(), {"count": float(batch.targets)}, is_empty=True)
 
 
 def build(seed: int = 0, a: float = 1.0, b: float = 1.0) -> JointObjective:
@@ -50,9 +50,9 @@ def anchors_of(joint: JointObjective, epochs: Sequence[int]) -> dict[str, list[l
     """Part → its steps' anchors, in turn."""
     steps: dict[str, list[list[str]]] = {"a": [], "b": []}
     for epoch in epochs:
-        for step in joint.plan(epoch, 2):
+        for step in joint.epoch_steps(epoch, 2):
             batches = [joint.batch(epoch, shard) for shard in step]
-            (name,) = {batch.plan[0] for batch in batches}
+            (name,) = {batch.targets[0] for batch in batches}
             steps[name].append([anchor for batch in batches for anchor in batch.anchors])
     return steps
 
@@ -79,25 +79,25 @@ def test_every_anchor_of_every_part_is_seen() -> None:
 def test_the_plan_is_a_function_of_seed_and_epoch() -> None:
     """A resumed run asks for epoch 2 first."""
     running = build()
-    plans = [running.plan(epoch, 1) for epoch in range(3)]
-    assert build().plan(2, 1) == plans[2]
-    assert running.plan(1, 1) == plans[1]
+    plans = [running.epoch_steps(epoch, 1) for epoch in range(3)]
+    assert build().epoch_steps(2, 1) == plans[2]
+    assert running.epoch_steps(1, 1) == plans[1]
     assert plans[0] != plans[1]
     assert len({len(plan) for plan in plans}) == 1
-    assert build(seed=1).plan(0, 1) != plans[0]
+    assert build(seed=1).epoch_steps(0, 1) != plans[0]
 
 
 def test_parts_take_turns() -> None:
-    names = [build().batch(0, step[0]).plan[0] for step in build().plan(0, 1)]
+    names = [build().batch(0, step[0]).targets[0] for step in build().epoch_steps(0, 1)]
     assert names not in (sorted(names), sorted(names, reverse=True))
 
 
 def test_the_loss_and_its_logs_are_the_parts() -> None:
     joint = build()
-    for step in joint.plan(1, 1)[:4]:
+    for step in joint.epoch_steps(1, 1)[:4]:
         batch = joint.batch(1, step[0])
         result = joint.loss(torch.ones(4, 2), batch)
-        name = batch.plan[0]
+        name = batch.targets[0]
         assert (result.loss.item(), result.part, result.counts) == (8.0, name, {f"{name}/count": 1.0})
         assert result.is_empty
 

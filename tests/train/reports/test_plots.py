@@ -10,7 +10,7 @@ import pytest
 from tests.tiny_runs import composed, train
 from train.benchmarks import Distributions
 from train.config import EvaluateSettings, check
-from train.recipes.evaluate import zero_shot
+from train.recipes.evaluate import score_model
 from train.reports.plots import violins
 
 
@@ -43,7 +43,7 @@ def test_runs_and_evaluations_leave_epsilons_plot(tmp_path: Path, options: list[
     config = composed(
         "evaluate", *named, "benchmarks=[epsilon]", "benchmark.epsilon.languages=[en,pt]", f"plots={plots}"
     )
-    scores = zero_shot(check(EvaluateSettings, config), config)
+    scores = score_model(check(EvaluateSettings, config), config)
     assert {path.name for path in plots.iterdir()} == {"epsilon.png", "epsilon_pt.png"}
     own = {key: value for key, value in scores.items() if not key.startswith("epsilon/pt/")}
     assert own == pytest.approx({k: v for k, v in recorded["scores"].items() if k in own}, abs=1e-6)

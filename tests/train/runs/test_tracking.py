@@ -259,12 +259,14 @@ def test_the_sweep_in_the_documentation_starts_runs_that_are_right() -> None:
     sweep = yaml.safe_load(block)
     assert sweep["command"][:4] == ["${env}", "python", "-m", "${program}"]
     assert sweep["command"][-1] == "${args_no_hyphens}"
-    own = sweep["command"][4:-1]
-    assert "tracking=wandb" in own
+    sweep_options = sweep["command"][4:-1]
+    assert "tracking=wandb" in sweep_options
     for choose in (min, max):
         values = {k: choose(v.get("values") or [v["min"], v["max"]]) for k, v in sweep["parameters"].items()}
         arguments = [f"{key}={value}" for key, value in values.items()]
-        settings: TrainSettings = check(TrainSettings, composed(sweep_config(sweep), *own, *arguments))
+        settings: TrainSettings = check(
+            TrainSettings, composed(sweep_config(sweep), *sweep_options, *arguments)
+        )
         assert sweep["metric"]["name"] in settings.score_keys(settings.eval.benchmarks)
         assert settings.trainer.learning_rate == values["trainer.learning_rate"]
 

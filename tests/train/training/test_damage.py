@@ -93,9 +93,9 @@ def test_the_one_before_a_damaged_last_checkpoint_serves(
     resume(folder)
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warnings == [
-        f"cannot go on from {folder}/step_6 ({says}): looking at the checkpoint before it",
+        f"cannot resume from {folder}/step_6 ({says}): trying the checkpoint before it",
     ]
-    assert f"going on from {folder}/step_4" in caplog.text
+    assert f"resuming from {folder}/step_4" in caplog.text
     assert_same_run(whole, folder)
 
 
@@ -276,7 +276,7 @@ def test_the_sums_of_the_best_model_are_kept_twice(
     assert latest_checkpoint(folder) == folder / "step_6"
     flipped(folder / "best" / "model.safetensors")
     resume(folder)
-    assert "cannot go on" not in caplog.text
+    assert "cannot resume" not in caplog.text
     assert_same_run(whole, folder)
 
 

@@ -90,9 +90,9 @@ def test_embeddings_carry_their_own_gradient_back(tiny: Encoder, caching: bool) 
 
 def test_a_run_with_caching_is_the_run_without(tmp_path: Path, options: list[str]) -> None:
     """Dropout is replayed: losses and weights differ by rounding alone."""
-    own = [*options, "model.tokens_per_forward=128"]
-    train(tmp_path / "plain", own)
-    train(tmp_path / "cached", [*own, "trainer.gradient_caching=true"])
+    run_options = [*options, "model.tokens_per_forward=128"]
+    train(tmp_path / "plain", run_options)
+    train(tmp_path / "cached", [*run_options, "trainer.gradient_caching=true"])
     for a, b in zip(metrics(tmp_path / "cached"), metrics(tmp_path / "plain"), strict=True):
         assert a.get("loss", 0.0) == pytest.approx(b.get("loss", 0.0), rel=1e-5)
     ours, theirs = (weights(tmp_path / name / "best") for name in ("cached", "plain"))

@@ -21,12 +21,13 @@ from tests.programs import run
 from tests.tiny_runs import assert_same_run, at_loss, composed, metrics, resume, train, weights
 from train.config import EvaluateSettings, TrainSettings, check
 from train.encoder.encoder import Encoder
-from train.encoder.loading import configured_width, load_model
+from train.encoder.loading import load_model
+from train.encoder.width import configured_width
 from train.errors import Interrupted, UserError
 from train.experts.heads import FOLDER, Experts, ExpertsOptions, load_experts
 from train.objectives import Batch, ObjectiveLoss
 from train.objectives.admire import AdmireObjective
-from train.recipes.evaluate import zero_shot
+from train.recipes.evaluate import score_model
 from train.scores import experts_keys
 
 CV = ["+protocol=cross_validation_admire", "data.fold=0"]
@@ -52,7 +53,7 @@ def evaluated(run: Path, *options: str) -> dict[str, float]:
         *("evaluate", "data=sample", "device=cpu", "model=pretrained", f"model.path={run / 'best'}"),
         *("benchmarks=[admire]", *options),
     )
-    return zero_shot(check(EvaluateSettings, config), config)
+    return score_model(check(EvaluateSettings, config), config)
 
 
 FOLD = ["split=train_cv", "data.fold=0", "data.folds=5"]
@@ -92,13 +93,13 @@ def test_resumed_bit_for_bit(
 
     A frozen encoder embeds each text once, in the company of its first batch: a resumed run too.
     """
-    own = [*experts_options, f"trainer.freeze_encoder={frozen}"]
-    train(tmp_path / "whole", own)
+    run_options = [*experts_options, f"trainer.freeze_encoder={frozen}"]
+    train(tmp_path / "whole", run_options)
     lines = [line for line in metrics(tmp_path / "whole") if "loss" in line]
     assert len(lines) == 6
     at_loss(monkeypatch, 2, lambda: os.kill(os.getpid(), signal.SIGTERM), AdmireObjective)
     with pytest.raises(Interrupted):
-        train(tmp_path / "cut", own)
+        train(tmp_path / "cut", run_options)
     monkeypatch.undo()
     resume(tmp_path / "cut")
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
@@ -131,21 +132,21 @@ def test_what_is_logged_is_the_mean_over_the_step_also_of_the_last_shorter_one(
     tmp_path: Path, experts_options: list[str], monkeypatch: pytest.MonkeyPatch, accumulation: int
 ) -> None:
     """Of each item, sentence and meaning of a step; the sample's items do not fill the last one."""
-    own = [*experts_options, "trainer.batch_size=4", "trainer.max_epochs=1"]
-    own += [f"trainer.accumulation={accumulation}"]
-    real, of_parts = AdmireObjective.loss, []
+    run_options = [*experts_options, "trainer.batch_size=4", "trainer.max_epochs=1"]
+    run_options += [f"trainer.accumulation={accumulation}"]
+    real, part_results = AdmireObjective.loss, []
 
     def loss(self: AdmireObjective, embeddings: torch.Tensor, batch: Batch) -> ObjectiveLoss:
         result = real(self, embeddings, batch)
-        of_parts.append((len(batch.anchors), result))
+        part_results.append((len(batch.anchors), result))
         return result
 
     monkeypatch.setattr(AdmireObjective, "loss", loss)
-    train(tmp_path / "run", own)
+    train(tmp_path / "run", run_options)
     lines = [line for line in metrics(tmp_path / "run") if "loss" in line]
     sizes: list[int] = []
     for line in lines:
-        parts = [of_parts.pop(0) for _ in range(accumulation)] if line is not lines[-1] else of_parts
+        parts = [part_results.pop(0) for _ in range(accumulation)] if line is not lines[-1] else part_results
         sizes.append(sum(size for size, _ in parts))
         for name, mean in (("rank_loss", 1), ("sense_loss", 3), ("sense_accuracy", 3)):
             # An item comes with two sentences for the sense.
@@ -164,9 +165,11 @@ def test_what_is_logged_is_the_mean_over_the_step_also_of_the_last_shorter_one(
 
 
 def test_all_items_and_the_ablations(tmp_path: Path, experts_options: list[str]) -> None:
-    own = [o for o in experts_options if o not in CV]
+    run_options = [o for o in experts_options if o not in CV]
     ablations = ["objective.sense_encoder=false", "objective.literal=cosine", "objective.cosine=10.0"]
-    train(tmp_path / "run", [*own, *ablations, "objective.loss.rank=listwise", "trainer.accumulation=2"])
+    train(
+        tmp_path / "run", [*run_options, *ablations, "objective.loss.rank=listwise", "trainer.accumulation=2"]
+    )
     scores = scores_of(tmp_path / "run")
     assert "admire/train/experts_text/sense_accuracy" in scores
     assert "held out" not in json.loads((tmp_path / "run" / "scores.json").read_text())["meta"]["trained_on"]
@@ -262,7 +265,7 @@ def cut_off(folder: Path) -> None:
     file.write_bytes(file.read_bytes()[:100])
 
 
-def of_other_experts(folder: Path) -> None:
+def with_other_experts(folder: Path) -> None:
     content = json.loads((folder / "experts.json").read_text(encoding="utf-8"))
     (folder / "experts.json").write_text(json.dumps({**content, "hidden": 7}), encoding="utf-8")
 
@@ -281,7 +284,7 @@ def an_option_too_many(folder: Path) -> None:
     [
         (without_weights, "experts.safetensors"),
         (cut_off, "experts.safetensors"),
-        (of_other_experts, "experts.safetensors"),
+        (with_other_experts, "experts.safetensors"),
         (no_options, "experts.json"),
         (an_option_too_many, "experts.json"),
     ],

@@ -69,17 +69,17 @@ def pairs(tmp_path: Path) -> Path:
 
 
 def test_the_training_datas_expressions(pairs: Path, sample_root: Path) -> None:
-    own = (f"data.semeval2022={pairs}", f"data.root={sample_root}", "model.idiom_tokens=train")
+    run_options = (f"data.semeval2022={pairs}", f"data.root={sample_root}", "model.idiom_tokens=train")
     idioms = list(dict.fromkeys(d.idiom for d in load_split(sample_root, "train").documents))
-    assert expressions("objective=adaptive_triplet", *own) == (["home run", "case study"], [])
-    every = expressions("objective=adaptive_triplet", "objective.groups=all", *own)[0]
+    assert expressions("objective=adaptive_triplet", *run_options) == (["home run", "case study"], [])
+    every = expressions("objective=adaptive_triplet", "objective.groups=all", *run_options)[0]
     assert every == ["home run", "case study", "big fish"]
-    assert expressions(*own) == (idioms, [])
-    assert expressions("objective=joint", *own)[0] == [*idioms, "home run", "case study"]
-    part = [*own[:-1], "model.idiom_tokens=train/adaptive_triplet"]
+    assert expressions(*run_options) == (idioms, [])
+    assert expressions("objective=joint", *run_options)[0] == [*idioms, "home run", "case study"]
+    part = [*run_options[:-1], "model.idiom_tokens=train/adaptive_triplet"]
     assert expressions("objective=joint", *part) == (["home run", "case study"], [])
     with pytest.raises(UserError, match="no part idiolonk, but idiolink and adaptive_triplet"):
-        expressions("objective=joint", *own[:-1], "model.idiom_tokens=train/idiolonk")
+        expressions("objective=joint", *run_options[:-1], "model.idiom_tokens=train/idiolonk")
     with pytest.raises(UserError, match="no part adaptive_triplet: it is not joint; give train"):
         expressions("objective=adaptive_triplet", *part)
 
@@ -122,14 +122,14 @@ def test_a_run_with_tokens_trains_saves_and_resumes_bit_for_bit(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    own = [*options, "benchmark=[idiolink]", "model.idiom_tokens=train"]
+    run_options = [*options, "benchmark=[idiolink]", "model.idiom_tokens=train"]
     caplog.set_level("INFO")
-    train(tmp_path / "whole", own)
+    train(tmp_path / "whole", run_options)
     found = [r.getMessage() for r in caplog.records if r.getMessage().startswith("idiom tokens")]
     assert "6 expressions have 6 tokens; of " in found[0]
     at_loss(monkeypatch, 2, terminate)
     with pytest.raises(Interrupted):
-        train(tmp_path / "cut", own)
+        train(tmp_path / "cut", run_options)
     monkeypatch.undo()
     resume(tmp_path / "cut")
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
@@ -157,8 +157,8 @@ def test_a_run_with_tokens_trains_saves_and_resumes_bit_for_bit(
 def test_a_run_that_lost_its_token_file_goes_on_from_the_checkpoint_before(
     tmp_path: Path, options: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    own = [*options, "benchmark=[idiolink]", "model.idiom_tokens=train", "trainer.keep_checkpoints=2"]
-    train(tmp_path / "run", own)
+    run_options = [*options, "benchmark=[idiolink]", "model.idiom_tokens=train", "trainer.keep_checkpoints=2"]
+    train(tmp_path / "run", run_options)
     shutil.copytree(tmp_path / "run", tmp_path / "whole")
     (tmp_path / "run" / "step_6" / FILE).unlink()
     resume(tmp_path / "run")
@@ -170,14 +170,16 @@ def test_triplets_are_read_with_tokens(
     pairs: Path, tmp_path: Path, options: list[str], sample_root: Path
 ) -> None:
     """With replacing off the loss is another, and the checkpoint remembers that it is off."""
-    own = [o for o in options if not o.startswith(("+experiment", "objective.", "data=", "trainer.batch"))]
-    own = ["objective=adaptive_triplet", *own, "benchmark=[idiolink]"]
-    own += [f"data.semeval2022={pairs}", f"data.root={sample_root}"]
-    own += ["trainer.max_steps=1", "trainer.batch_size=8", "model.idiom_tokens=train"]
+    run_options = [
+        o for o in options if not o.startswith(("+experiment", "objective.", "data=", "trainer.batch"))
+    ]
+    run_options = ["objective=adaptive_triplet", *run_options, "benchmark=[idiolink]"]
+    run_options += [f"data.semeval2022={pairs}", f"data.root={sample_root}"]
+    run_options += ["trainer.max_steps=1", "trainer.batch_size=8", "model.idiom_tokens=train"]
     losses = []
     for option in ("null", "false"):
         folder = tmp_path / option
-        train(folder, [*own, f"model.replace_expressions={option}"])
+        train(folder, [*run_options, f"model.replace_expressions={option}"])
         line = json.loads((folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[0])
         losses.append(line["loss"])
         kept = json.loads((folder / "best" / FILE).read_text(encoding="utf-8"))

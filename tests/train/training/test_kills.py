@@ -48,11 +48,11 @@ def attempts() -> Iterator[Attempts]:
 def whole(attempts: Attempts, options: list[str], tmp_path_factory: pytest.TempPathFactory) -> Whole:
     """Three evaluations in six steps, the first of which is no longer kept at the end."""
     folder = tmp_path_factory.mktemp("whole") / "run"
-    own = [*options, "eval.every=2"]
+    run_options = [*options, "eval.every=2"]
     start = time.perf_counter()
-    outcome = attempts(Attempt(str(folder), own))
+    outcome = attempts(Attempt(str(folder), run_options))
     assert outcome.status == 0, outcome.output
-    return Whole(folder, own, outcome, time.perf_counter() - start)
+    return Whole(folder, run_options, outcome, time.perf_counter() - start)
 
 
 def go_on(attempts: Attempts, whole: Whole, folder: Path, **rest: Any) -> Outcome:
@@ -62,9 +62,9 @@ def go_on(attempts: Attempts, whole: Whole, folder: Path, **rest: Any) -> Outcom
     saved = max((int(path.name[5:]) for path in folder.glob("step_*")), default=None)
     outcome = attempts(Attempt(str(folder), resume=True, **rest))
     if not outcome.killed or "training" in outcome.points:
-        says = f"going on from {folder}/step_{saved}" if saved else "starting again from step 0"
+        says = f"resuming from {folder}/step_{saved}" if saved else "starting again from step 0"
         assert says in outcome.output
-    assert "cannot go on from" not in outcome.output  # what is there under its name is whole
+    assert "cannot resume from" not in outcome.output  # what is there under its name is whole
     return outcome
 
 
@@ -133,7 +133,7 @@ def test_a_full_disk_is_said_and_loses_nothing(
     message = failed.output.rpartition("error: ")[2]
     assert "File too large" in message or "No space left on device" in message, (history, failed.output)
     newest = max((int(path.name[5:]) for path in (tmp_path / "run").glob("step_*")), default=None)
-    assert (f"whole: {tmp_path}/run/step_{newest}" if newest else "No checkpoint is saved yet") in message
+    assert (f": {tmp_path}/run/step_{newest}" if newest else "No checkpoint is saved yet") in message
     outcome = go_on(attempts, whole, tmp_path / "run")
     assert_ends_like(whole, tmp_path / "run", outcome, history)
 

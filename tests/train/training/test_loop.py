@@ -75,9 +75,14 @@ def test_external_data_is_said_wherever_scores_are(
         header + "hit the sack,go to bed,I hit the sack .,I went to bed .,O B I I O,O B I I O\n",
         encoding="utf-8",
     )
-    own = [option for option in options if option != "data=sample"]
-    own += [f"data.root={sample_root}", "data.extra=pie", f"data.pie={tmp_path}", "trainer.max_steps=1"]
-    train(tmp_path / "run", own)
+    run_options = [option for option in options if option != "data=sample"]
+    run_options += [
+        f"data.root={sample_root}",
+        "data.extra=pie",
+        f"data.pie={tmp_path}",
+        "trainer.max_steps=1",
+    ]
+    train(tmp_path / "run", run_options)
     meta = json.loads((tmp_path / "run" / "scores.json").read_text())["meta"]
     assert "EXTERNAL idiom data (pie)" in meta["data"]
     assert "with external idiom data (PIE): 3 sentences of 1 idioms" in meta["trained_on"]
@@ -99,9 +104,9 @@ def test_accumulation_gives_the_gradient_of_the_whole_batch(
 ) -> None:
     """Without dropout and in-batch negatives the parts of a batch add up, also of unequal ones."""
     monkeypatch.setattr(Encoder, "train", lambda self, *_: torch.nn.Module.train(self, False))
-    own = [*options, "objective.loss.in_batch=none", "trainer.batch_size=60", "trainer.max_epochs=1"]
-    train(tmp_path / "whole", own)
-    train(tmp_path / "parts", [*own, "trainer.accumulation=5"])
+    run_options = [*options, "objective.loss.in_batch=none", "trainer.batch_size=60", "trainer.max_epochs=1"]
+    train(tmp_path / "whole", run_options)
+    train(tmp_path / "parts", [*run_options, "trainer.accumulation=5"])
     ours, theirs = (
         [line for line in metrics(tmp_path / name) if "loss" in line] for name in ("parts", "whole")
     )
@@ -171,9 +176,9 @@ def test_training_on_scored_queries_is_said(
 
 
 def test_another_models_mask_is_refused_before_training(tmp_path: Path, options: list[str]) -> None:
-    own = [*options, "objective.query_mode=masked_sentence", "objective.mask='<mask>'"]
+    run_options = [*options, "objective.query_mode=masked_sentence", "objective.mask='<mask>'"]
     with pytest.raises(UserError, match=r"objective\.mask='<mask>'"):
-        train(tmp_path / "run", own)
+        train(tmp_path / "run", run_options)
     assert not checkpoints(tmp_path / "run")
 
 

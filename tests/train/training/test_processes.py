@@ -30,7 +30,7 @@ def launches() -> Iterator[Launches]:
     started.close()
 
 
-def of_experiment(name: str, tiny_path: Path) -> list[str]:
+def experiment_options(name: str, tiny_path: Path) -> list[str]:
     common = [*("data=sample", "device=cpu", "model=pretrained", f"model.path={tiny_path}"), SHORT]
     return {
         # 144 anchors in steps of 60: the last is shorter; in-batch false negatives are masked
@@ -59,7 +59,7 @@ def test_gradients_of_two_processes_are_those_of_one(
     launches: Launches, tiny_path: Path, tmp_path: Path, name: str
 ) -> None:
     """With dropout, in equal and unequal micro-batches, with and without gradient caching."""
-    options = of_experiment(name, tiny_path)
+    options = experiment_options(name, tiny_path)
     process_jobs.gradients(options, str(tmp_path / "one"))
     one = load_file(tmp_path / "one")
     process_jobs.gradients(options, str(tmp_path / "cached"), caching=True)
@@ -74,7 +74,7 @@ def test_gradients_of_two_processes_are_those_of_one(
 
 def test_more_processes_than_texts(launches: Launches, tiny_path: Path, tmp_path: Path) -> None:
     """One pass a step: two of three processes have nothing to embed."""
-    options = [o for o in of_experiment("idiolink", tiny_path) if o != SHORT]
+    options = [o for o in experiment_options("idiolink", tiny_path) if o != SHORT]
     options += ["model.tokens_per_forward=100000", "trainer.batch_size=2"]
     process_jobs.gradients(options, str(tmp_path / "one"))
     ended = launches(3, "tests.process_jobs:gradients", options=options, output=str(tmp_path / "three"))
@@ -85,10 +85,10 @@ def test_more_processes_than_texts(launches: Launches, tiny_path: Path, tmp_path
 def test_a_run_of_two_processes_is_that_of_one_and_goes_on_after_a_kill(
     launches: Launches, tmp_path: Path, options: list[str]
 ) -> None:
-    own = [*options, SHORT]
-    train(tmp_path / "one", own)
+    run_options = [*options, SHORT]
+    train(tmp_path / "one", run_options)
     run = "tests.process_jobs:whole_run"
-    ended = launches(2, run, folder=str(tmp_path / "two"), options=own)
+    ended = launches(2, run, folder=str(tmp_path / "two"), options=run_options)
     assert [status for status, _ in ended] == [0, 0], ended
     assert not Path("not_the_main_one").exists()
     one, two = weights(tmp_path / "one" / "best"), weights(tmp_path / "two" / "best")
@@ -103,7 +103,7 @@ def test_a_run_of_two_processes_is_that_of_one_and_goes_on_after_a_kill(
 
     for rank, evaluation in ((1, 3), (0, 2)):  # the baseline is the first
         folder = tmp_path / f"killed_{rank}"
-        ended = launches(2, run, folder=str(folder), options=own, die=[rank, evaluation])
+        ended = launches(2, run, folder=str(folder), options=run_options, die=[rank, evaluation])
         assert ended[rank][0] == -9
         assert ended[1 - rank][0] == 1  # ended by itself, well before it would have been ended
         assert "another process of this launch ended" in ended[1 - rank][1]
@@ -115,10 +115,12 @@ def test_a_run_of_two_processes_is_that_of_one_and_goes_on_after_a_kill(
 def test_an_evaluation_is_shared_out_and_gives_the_scores_of_one(
     launches: Launches, tmp_path: Path, tiny_path: Path
 ) -> None:
-    own = ["data=sample", "device=cpu", "model=pretrained", f"model.path={tiny_path}", "split=val"]
-    own += ["benchmarks=[idiolink,semeval2022]"]
-    process_jobs.evaluation([*own, f"output={tmp_path / 'one.json'}"])
-    ended = launches(2, "tests.process_jobs:evaluation", options=[*own, f"output={tmp_path / 'two.json'}"])
+    run_options = ["data=sample", "device=cpu", "model=pretrained", f"model.path={tiny_path}", "split=val"]
+    run_options += ["benchmarks=[idiolink,semeval2022]"]
+    process_jobs.evaluation([*run_options, f"output={tmp_path / 'one.json'}"])
+    ended = launches(
+        2, "tests.process_jobs:evaluation", options=[*run_options, f"output={tmp_path / 'two.json'}"]
+    )
     assert [status for status, _ in ended] == [0, 0], ended
     one, two = (json.loads((tmp_path / f"{n}.json").read_text())["scores"] for n in ("one", "two"))
     assert len(one) > 20

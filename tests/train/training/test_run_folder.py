@@ -115,7 +115,10 @@ def start_together(folder: Path, *options: Sequence[str]) -> list[subprocess.Com
     command = ("train", "+experiment=idiolink_ft", "+debug=smoke", "benchmark=[idiolink]")
     paths = {"PYTHONPATH": str(ROOT)}
     with ThreadPoolExecutor(len(options)) as threads:
-        starts = [threads.submit(run, *command, *own, cwd=folder, environment=paths) for own in options]
+        starts = [
+            threads.submit(run, *command, *start_options, cwd=folder, environment=paths)
+            for start_options in options
+        ]
     return [start.result() for start in starts]
 
 
@@ -167,7 +170,7 @@ def test_sigterm_in_the_first_scoring_is_recorded(
 
     monkeypatch.setattr(Suite, "run", terminated)
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(Interrupted, match="go on with: python -m train resume="):
+    with pytest.raises(Interrupted, match="resume it with: python -m train resume="):
         train(tmp_path / "cut", options)
     assert signal.getsignal(signal.SIGTERM) is before
     assert json.loads((tmp_path / "cut" / "run.json").read_text())["status"] == "interrupted"

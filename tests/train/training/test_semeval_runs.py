@@ -22,7 +22,7 @@ from train.encoder.encoder import Encoder
 from train.errors import Interrupted, UserError
 from train.objectives.adaptive_triplet import AdaptiveTripletObjective
 from train.objectives.joint import JointObjective
-from train.recipes.evaluate import zero_shot
+from train.recipes.evaluate import score_model
 
 
 def die() -> NoReturn:
@@ -98,10 +98,10 @@ def test_killed_runs_go_on_bit_for_bit(
 
 
 def test_accumulation_cuts_between_groups(tmp_path: Path, triplet_options: list[str]) -> None:
-    own = [*triplet_options, "objective.loss.scope=all", "trainer.max_steps=1"]
-    train(tmp_path / "run", [*own, "trainer.accumulation=2"])
+    run_options = [*triplet_options, "objective.loss.scope=all", "trainer.max_steps=1"]
+    train(tmp_path / "run", [*run_options, "trainer.accumulation=2"])
     (line,) = [line for line in metrics(tmp_path / "run") if "loss" in line]
-    train(tmp_path / "whole", own)
+    train(tmp_path / "whole", run_options)
     (whole,) = [line for line in metrics(tmp_path / "whole") if "loss" in line]
     assert line["triplets_possible"] == whole["triplets_possible"]
     assert line["triplets_within"] <= line["triplets_possible"]
@@ -118,10 +118,10 @@ def test_steps_without_a_mined_triplet_end_the_run_with_a_message(
     tmp_path: Path, triplet_options: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when it was interrupted in between: what was counted goes on to count."""
-    own = [*triplet_options, *NOTHING_MINED, "trainer.max_empty_steps=5", "trainer.clip_norm=null"]
+    run_options = [*triplet_options, *NOTHING_MINED, "trainer.max_empty_steps=5", "trainer.clip_norm=null"]
     at_loss(monkeypatch, 2, terminate, AdaptiveTripletObjective)
     with pytest.raises(Interrupted):
-        train(tmp_path / "run", own)
+        train(tmp_path / "run", run_options)
     monkeypatch.undo()
     with pytest.raises(UserError, match=r"no triplet was mined in 5 steps in a row, up to step 5"):
         resume(tmp_path / "run")
@@ -134,11 +134,16 @@ def test_in_a_joint_run_each_part_counts_its_own_empty_steps(
     tmp_path: Path, joint_options: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Steps of the other part, which learn, do not begin the count anew; nor does an interrupt."""
-    own = [*joint_options, "benchmark=[idiolink]", "trainer.max_empty_steps=2", "trainer.clip_norm=null"]
-    own += [option.replace("objective.", "objective.adaptive_triplet.") for option in NOTHING_MINED]
+    run_options = [
+        *joint_options,
+        "benchmark=[idiolink]",
+        "trainer.max_empty_steps=2",
+        "trainer.clip_norm=null",
+    ]
+    run_options += [option.replace("objective.", "objective.adaptive_triplet.") for option in NOTHING_MINED]
     at_loss(monkeypatch, 1, terminate, AdaptiveTripletObjective)
     with pytest.raises(Interrupted):
-        train(tmp_path / "run", own)
+        train(tmp_path / "run", run_options)
     monkeypatch.undo()
     with pytest.raises(UserError, match="in 2 steps of adaptive_triplet in a row") as caught:
         resume(tmp_path / "run")
@@ -157,7 +162,7 @@ def test_predictions_are_written(tmp_path: Path, triplet_options: list[str]) -> 
         *("evaluate", "data=sample", "device=cpu", "model=pretrained", f"model.path={tmp_path / 'run/best'}"),
         *("benchmarks=[semeval2022]", "split=eval", f"predictions={tmp_path / 'out'}"),
     )
-    zero_shot(check(EvaluateSettings, config | {"precision": "fp32"}), config)
+    score_model(check(EvaluateSettings, config | {"precision": "fp32"}), config)
     (path,) = (tmp_path / "out").iterdir()
     assert path.name == "semeval2022_eval.csv"
     form = SAMPLE_ROOT / "semeval2022_task2b/SubTaskB/EvaluationData/eval.submission_format.csv"
@@ -184,12 +189,12 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample_root: Path) 
 def test_splits_without_gold_give_predictions_or_an_error(
     tmp_path: Path, tiny_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own = ("evaluate", "data=sample", "device=cpu", "model=pretrained", f"model.path={tiny_path}")
+    run_options = ("evaluate", "data=sample", "device=cpu", "model=pretrained", f"model.path={tiny_path}")
     caplog.set_level("INFO")
 
     def scores(*options: str) -> dict[str, float]:
-        config = composed(*own, *options)
-        return zero_shot(check(EvaluateSettings, config), config)
+        config = composed(*run_options, *options)
+        return score_model(check(EvaluateSettings, config), config)
 
     with pytest.raises(UserError, match=r"no scores: semeval2022 has no gold on eval.*predictions=<folder>"):
         scores("benchmarks=[semeval2022]", "split=eval")
@@ -238,4 +243,4 @@ def test_a_benchmark_that_is_asked_for_must_have_its_data(tiny_path: Path, nowhe
         *("evaluate", "device=cpu", "model=pretrained", f"model.path={tiny_path}", "benchmarks=[semeval2022]")
     )
     with pytest.raises(UserError, match=r"could not be downloaded .*\n.*data\.semeval2022="):
-        zero_shot(check(EvaluateSettings, config), config)
+        score_model(check(EvaluateSettings, config), config)

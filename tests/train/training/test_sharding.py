@@ -25,7 +25,7 @@ from tests.launches import ROOT, Launches
 from tests.process_jobs import FSDP
 from tests.tiny_families import FAMILIES, tiny_checkpoint
 from tests.tiny_runs import assert_same_run, composed, metrics, resume, train, weights
-from tests.train.training.test_processes import SHORT, assert_close, of_experiment
+from tests.train.training.test_processes import SHORT, assert_close, experiment_options
 from train.config import TrainSettings, check
 from train.distributed.device import place, start_processes
 from train.distributed.sharding import Sharding, sharding_of_launch
@@ -61,12 +61,12 @@ def test_gradients_are_those_of_one_process(
     launches: Launches, tiny_path: Path, tmp_path: Path, name: str, ways: list[tuple[bool, bool]]
 ) -> None:
     """With dropout, masked negatives or mined triplets, in equal and unequal numbers of passes."""
-    options = [*of_experiment(name, tiny_path), "trainer.max_steps=2"]
+    options = [*experiment_options(name, tiny_path), "trainer.max_steps=2"]
     process_jobs.gradients(options, str(tmp_path / "one"))
     one = load_file(tmp_path / "one")
     for caching, lean in ways:
-        own = [*options, f"trainer.activation_checkpointing={lean}"]
-        two = {"options": own, "output": str(tmp_path / "two"), "caching": caching, "sharded": True}
+        run_options = [*options, f"trainer.activation_checkpointing={lean}"]
+        two = {"options": run_options, "output": str(tmp_path / "two"), "caching": caching, "sharded": True}
         succeeded(launches(2, "tests.process_jobs:gradients", **two))
         assert_close(load_file(tmp_path / "two"), one)
 
@@ -75,7 +75,7 @@ def test_who_has_no_texts_keeps_the_others_company(
     launches: Launches, tiny_path: Path, tmp_path: Path
 ) -> None:
     """One pass a step: two of three processes have nothing to embed."""
-    options = [o for o in of_experiment("idiolink", tiny_path) if o != SHORT]
+    options = [o for o in experiment_options("idiolink", tiny_path) if o != SHORT]
     options += ["model.tokens_per_forward=100000", "trainer.batch_size=2", "trainer.max_steps=2"]
     process_jobs.gradients(options, str(tmp_path / "one"))
     three = {"options": options, "output": str(tmp_path / "three"), "sharded": True}
@@ -92,23 +92,23 @@ def test_every_architecture_can_be_sharded(launches: Launches, tmp_path: Path) -
 
 
 @pytest.fixture(scope="module")
-def own(options: list[str]) -> list[str]:
+def run_options(options: list[str]) -> list[str]:
     return [*options, SHORT]
 
 
 @pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory, own: list[str]) -> Path:
+def one(tmp_path_factory: pytest.TempPathFactory, run_options: list[str]) -> Path:
     """A run of one process."""
     folder = tmp_path_factory.mktemp("one") / "run"
-    train(folder, own)
+    train(folder, run_options)
     return folder
 
 
 @pytest.fixture(scope="module")
-def sharded(launches: Launches, tmp_path_factory: pytest.TempPathFactory, own: list[str]) -> Path:
+def sharded(launches: Launches, tmp_path_factory: pytest.TempPathFactory, run_options: list[str]) -> Path:
     """The same of two, sharded; what they said is in `said`."""
     folder = tmp_path_factory.mktemp("sharded") / "run"
-    ended = succeeded(launches(2, RUN, folder=str(folder), options=own, environment=FSDP))
+    ended = succeeded(launches(2, RUN, folder=str(folder), options=run_options, environment=FSDP))
     (folder.parent / "said").write_text("\n".join(said for _, said in ended))
     return folder
 
@@ -139,7 +139,7 @@ def test_a_run_is_that_of_one_process(one: Path, sharded: Path) -> None:
 
 def test_each_process_holds_its_share(sharded: Path) -> None:
     said = (sharded.parent / "said").read_text()
-    found = re.findall(r"shared out: ([\d.]+) of ([\d.]+) million", said)
+    found = re.findall(r"sharded: ([\d.]+) of ([\d.]+) million", said)
     shares, (whole, _) = zip(*found, strict=True)
     assert sum(map(float, shares)) == pytest.approx(float(whole), rel=1e-3)
     assert max(map(float, shares)) == pytest.approx(float(whole) / 2, rel=0.02)
@@ -151,15 +151,15 @@ def test_best_is_a_plain_model(sharded: Path) -> None:
     torch.testing.assert_close(Encoder.from_pretrained(sharded / "best", device="cpu").encode(texts), plain)
 
 
-def test_one_process_loads_what_was_saved(one: Path, sharded: Path, own: list[str]) -> None:
+def test_one_process_loads_what_was_saved(one: Path, sharded: Path, run_options: list[str]) -> None:
     """All of the optimizer's state, bit for bit, each part for the parameter that it is of."""
     saved = load_file(sharded / "step_6" / "optimizer.safetensors")
-    of_one = load_file(one / "step_6" / "optimizer.safetensors")
-    assert {k: v.shape for k, v in saved.items()} == {k: v.shape for k, v in of_one.items()}
-    for name, expected in of_one.items():
+    expected_state = load_file(one / "step_6" / "optimizer.safetensors")
+    assert {k: v.shape for k, v in saved.items()} == {k: v.shape for k, v in expected_state.items()}
+    for name, expected in expected_state.items():
         assert float((saved[name] - expected).norm()) <= 1e-3 * float(expected.norm()) + 1e-7, name
     encoder = Encoder.from_pretrained(sharded / "step_6", device="cpu")
-    settings = check(TrainSettings, composed("config", *own))
+    settings = check(TrainSettings, composed("config", *run_options))
     optimizer = torch.optim.AdamW(parameter_groups(encoder, nn.Module(), settings.trainer))
     assert load_training_state(sharded / "step_6", nn.Module(), optimizer).step == 6
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -172,10 +172,12 @@ def test_one_process_loads_what_was_saved(one: Path, sharded: Path, own: list[st
     assert num_checked == len(saved) > 50
 
 
-def test_a_stopped_run_goes_on(launches: Launches, sharded: Path, tmp_path: Path, own: list[str]) -> None:
+def test_a_stopped_run_goes_on(
+    launches: Launches, sharded: Path, tmp_path: Path, run_options: list[str]
+) -> None:
     """Sharded, exactly; and in one process, to the same model."""
     stopped = tmp_path / "stopped"
-    ended = launches(2, RUN, folder=str(stopped), options=own, environment=FSDP, stop_in=2)
+    ended = launches(2, RUN, folder=str(stopped), options=run_options, environment=FSDP, stop_in=2)
     assert all("stopped after step 2, which is saved" in said for _, said in ended), ended
     shutil.copytree(stopped, tmp_path / "alone")
     succeeded(launches(2, RUN, folder=str(stopped), options=[], go_on=True, environment=FSDP))
@@ -199,14 +201,14 @@ def test_a_stopped_run_goes_on(launches: Launches, sharded: Path, tmp_path: Path
     ids=["adapters", "interpolation", "frozen", "experts"],
 )
 def test_what_else_is_trained(
-    launches: Launches, tmp_path: Path, own: list[str], tiny_path: Path, remedies: list[str]
+    launches: Launches, tmp_path: Path, run_options: list[str], tiny_path: Path, remedies: list[str]
 ) -> None:
     """Remedies against forgetting, where other weights are scored and saved than are trained; between two
     steps too, with weights that stay together after a forward pass.
     """
-    options = [*own, *remedies, "trainer.max_steps=2"]
+    options = [*run_options, *remedies, "trainer.max_steps=2"]
     if "benchmark=[admire]" in remedies:  # weights of its own, which are whole in every process
-        options = [*of_experiment("pairwise", tiny_path), *remedies, "trainer.max_steps=2"]
+        options = [*experiment_options("pairwise", tiny_path), *remedies, "trainer.max_steps=2"]
     train(tmp_path / "one", options)
     environment = FSDP | ({"FSDP_RESHARD_AFTER_FORWARD": "false"} if "eval.every=1" in remedies else {})
     succeeded(launches(2, RUN, folder=str(tmp_path / "two"), options=options, environment=environment))

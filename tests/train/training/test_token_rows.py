@@ -13,7 +13,7 @@ from torch.nn import functional
 from tests.tiny_runs import assert_same_run, at_loss, composed, resume, train, weights
 from train.config import TrainSettings, check
 from train.encoder.encoder import Encoder
-from train.encoder.idiom_token_embeddings import TokenRows
+from train.encoder.idiom_token_embeddings import IdiomTokenRows
 from train.errors import Interrupted, UserError
 from train.objectives.adaptive_triplet import AdaptiveTripletObjective
 from train.requests import Request
@@ -28,7 +28,7 @@ def steps(encoder: Encoder, factor: float | None, learning_rate: float, num: int
     weight = dict(encoder.model.named_parameters())[ROWS]
     optimizer = torch.optim.AdamW([weight], lr=learning_rate, weight_decay=0.1)
     if factor is not None:
-        TokenRows(encoder, "x").scale_steps(optimizer, factor)
+        IdiomTokenRows(encoder, "x").scale_steps(optimizer, factor)
     for number in range(num):
         target = torch.randn(weight.shape, generator=torch.Generator().manual_seed(number))
         optimizer.zero_grad()
@@ -53,9 +53,9 @@ def test_a_factor_is_a_learning_rate_of_the_tokens_rows(tiny_path: Path) -> None
 def test_tokens_learn_faster_than_the_rest(
     tmp_path: Path, triplet_options: list[str], tiny_path: Path
 ) -> None:
-    own = [*triplet_options, *TOKENS, "trainer.learning_rate=1e-4"]
+    run_options = [*triplet_options, *TOKENS, "trainer.learning_rate=1e-4"]
     for name, options in (("same", []), ("own", ["trainer.idiom_tokens_learning_rate=1e-2"])):
-        train(tmp_path / name, [*own, *options])
+        train(tmp_path / name, [*run_options, *options])
     start = Encoder.from_pretrained(tiny_path, device="cpu", pooling="last2")
     num_old = len(dict(start.model.named_parameters())[ROWS])
     moved = {}
@@ -73,8 +73,8 @@ def test_tokens_learn_faster_than_the_rest(
 def test_tokens_alone_leave_sentences_without_an_idiom_where_they_were(
     tmp_path: Path, triplet_options: list[str], tiny_path: Path
 ) -> None:
-    own = [*triplet_options, *TOKENS, "trainer.only_idiom_tokens=true", "trainer.learning_rate=1e-2"]
-    train(tmp_path / "run", own)
+    run_options = [*triplet_options, *TOKENS, "trainer.only_idiom_tokens=true", "trainer.learning_rate=1e-2"]
+    train(tmp_path / "run", run_options)
     best = Encoder.from_pretrained(tmp_path / "run" / "best", device="cpu")
     start = Encoder.from_pretrained(tiny_path, device="cpu", pooling="last2")
     texts = ["They sat in the garden until it was dark.", "He got cold feet before the wedding."]
@@ -92,11 +92,11 @@ def test_tokens_alone_leave_sentences_without_an_idiom_where_they_were(
 def test_resumed_bit_for_bit(
     tmp_path: Path, triplet_options: list[str], monkeypatch: pytest.MonkeyPatch, options: list[str]
 ) -> None:
-    own = [*triplet_options, *TOKENS, *options]
-    train(tmp_path / "whole", own)
+    run_options = [*triplet_options, *TOKENS, *options]
+    train(tmp_path / "whole", run_options)
     at_loss(monkeypatch, 2, lambda: os.kill(os.getpid(), signal.SIGTERM), AdaptiveTripletObjective)
     with pytest.raises(Interrupted):
-        train(tmp_path / "cut", own)
+        train(tmp_path / "cut", run_options)
     monkeypatch.undo()
     resume(tmp_path / "cut")
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
@@ -123,7 +123,7 @@ def test_contradictions_are_named(options: list[str], message: str) -> None:
 
 def test_only_the_tokens_rows_are_trained_of_the_encoder(tiny: Encoder) -> None:
     tiny.add_idiom_tokens(["home run"])
-    TokenRows(tiny, "x").train_alone()
+    IdiomTokenRows(tiny, "x").train_alone()
     settings = check(
         TrainSettings,
         composed(

@@ -21,16 +21,16 @@ from train.scores import GOLD_SENSE, MAJORITY, AStitchSplit, admire_key
 class ExpertsBenchmark:
     """Ranks items' images by the expert of the predicted sense, and scores the prediction of senses.
 
-    `experts_text` or `experts_image` is the whole system. With `_gold_sense` after it, items go to their
-    expert by the gold sense: the slice `/idiomatic` is the idiomatic expert alone, `/literal` the literal.
-    `majority` beside a sense accuracy is what always giving the split's most frequent sense would have.
+    `experts_text` or `experts_image` is the whole system. With the suffix `_gold_sense`, items go to their
+    expert by the gold sense: the slice `/idiomatic` is the idiomatic expert alone, `/literal` the literal
+    one. `majority` is the sense accuracy of always predicting the split's most frequent sense.
 
-    It holds the very module that is trained, so that it always scores the experts as they are.
+    It holds the module that is trained, so it always scores the experts as they are.
 
     Args:
-        experts: turned to evaluation mode while they score, and back.
+        experts: put into evaluation mode while they score, then back.
         splits: of items, as :class:`train.benchmarks.admire.scoring.AdmireBenchmark` takes them.
-        usages: sentences of AStitchInLanguageModels whose sense is to be told, by split.
+        usages: sentences of AStitchInLanguageModels whose sense is predicted, by split.
 
     References:
         Rasouli et al. 2025, AIMA at SemEval-2025 Task 1: tables 1 and 2.
@@ -47,15 +47,14 @@ class ExpertsBenchmark:
         self.experts = experts
         self.splits = list(splits)
         self.usages = list(usages)
-        self.files: list[Path] = [
-            *(path for split in splits for path in split.files),
-            *(path for _, corpus in usages for path in corpus.files),
-        ]
+        self.files: list[Path] = [path for split in splits for path in split.files]
+        self.files += [path for _, corpus in usages for path in corpus.files]
         self.without_gold = [split.name for split in splits if not split.has_gold]
-        self.requests: list[Request] = [
-            *(r for split in splits for item in split.items for r in experts.item_requests(item)),
-            *(experts.sense_request(u.phrase, u.sentence) for _, corpus in usages for u in corpus.usages),
-        ]
+        self.requests: list[Request] = []
+        for split in splits:
+            self.requests += [r for item in split.items for r in experts.item_requests(item)]
+        for _, corpus in usages:
+            self.requests += [experts.sense_request(u.phrase, u.sentence) for u in corpus.usages]
 
     def score(self, embeddings: Tensor) -> BenchmarkResult:
         """Scores from embeddings (N, D), row i for `requests[i]`."""
@@ -73,9 +72,9 @@ class ExpertsBenchmark:
         for split in self.splits:
             width = len(self.experts.item_requests(split.items[0]))
             end = at + width * len(split.items)
-            of_split = embeddings[at:end].view(len(split.items), width, -1)
+            item_embeddings = embeddings[at:end].view(len(split.items), width, -1)  # (Q, R, D)
             at = end
-            scores = self.experts(split.items, of_split)
+            scores = self.experts(split.items, item_embeddings)
             predicted = scores.sense.argmax(1)
             before = len(result.per_query)
             add_order(split, mode, scores.routed(predicted).double().cpu(), result)
@@ -85,10 +84,8 @@ class ExpertsBenchmark:
             if any(item.sense is None for item in split.items):
                 continue
             gold = torch.tensor([int(item.sense == "literal") for item in split.items])
-            add_order(
-                *(split, f"{mode}_{GOLD_SENSE}"),
-                *(scores.routed(gold.to(predicted.device)).double().cpu(), result),
-            )
+            by_gold_sense = scores.routed(gold.to(predicted.device)).double().cpu()
+            add_order(split, f"{mode}_{GOLD_SENSE}", by_gold_sense, result)
             accuracy = (predicted.cpu() == gold).double().mean().item()
             result.scores[admire_key(split.name, mode, "sense_accuracy")] = accuracy
             majority = (gold == gold.mode().values).double().mean().item()
@@ -98,9 +95,10 @@ class ExpertsBenchmark:
             predicted = self.experts.sense(embeddings[at:end])[1].argmax(1).cpu()
             at = end
             gold = torch.tensor([int(not usage.is_idiomatic) for usage in corpus.usages])
-            for who, told in ((mode, predicted), (MAJORITY, gold.mode().values.expand(len(gold)))):
-                for metric, value in sense_metrics(told, gold).items():
-                    result.scores[admire_key(name, who, metric)] = value
+            majority_sense = gold.mode().values.expand(len(gold))
+            for given_by, senses in ((mode, predicted), (MAJORITY, majority_sense)):
+                for metric, value in sense_metrics(senses, gold).items():
+                    result.scores[admire_key(name, given_by, metric)] = value
         return result
 
 

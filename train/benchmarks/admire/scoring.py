@@ -21,13 +21,13 @@ from train.scores import ADMIRE_SENSES, AdmireMode, admire_key
 class AdmireBenchmark:
     """Ranks an item's five images by the cosine of their captions with its sentence.
 
-    What a text encoder can do without seeing an image. Scores are means over items, all and by sense, under
-    the keys of :mod:`train.scores`. Of equal cosines the image that comes first in the table ranks first.
+    This is what a text encoder can do without seeing an image. Scores are means over items, all and by sense,
+    under the keys of :mod:`train.scores`. Among equal cosines the first image of the table ranks first.
 
     Args:
         splits: from :func:`train.data.admire.read_items`; one without gold gives predictions only.
-        modes: what stands for the item: `caption` = its sentence, `caption_span` = its compound in the
-            sentence (the sentence, where the compound was not found there).
+        modes: what is compared with the captions: `caption` = the item's sentence, `caption_span` = its
+            compound in the sentence (or the sentence, if the compound was not found there).
 
     References:
         Pickard et al. 2025, arXiv 2503.15358 (the task).
@@ -52,17 +52,18 @@ class AdmireBenchmark:
         start = 0
         for split in self.splits:
             shape = (len(split.items), len(self.modes) + NUM_IMAGES, embeddings.shape[1])
-            of_split = embeddings[start : start + shape[0] * shape[1]].view(shape).double()
-            start += shape[0] * shape[1]
-            captions = of_split[:, len(self.modes) :]  # (Q, 5, D)
+            end = start + shape[0] * shape[1]
+            vectors = embeddings[start:end].view(shape).double()  # (Q, modes + 5, D)
+            start = end
+            captions = vectors[:, len(self.modes) :]  # (Q, 5, D)
             for number, mode in enumerate(self.modes):
-                cosine = functional.cosine_similarity(of_split[:, number, None], captions, dim=2)
+                cosine = functional.cosine_similarity(vectors[:, number, None], captions, dim=2)
                 add_order(split, mode, cosine, result)
         return result
 
 
 def add_order(split: ItemSplit, mode: str, scores: Tensor, result: BenchmarkResult) -> None:
-    """Put the order by `scores` (Q, 5), for the items and images of the split, into the result."""
+    """Add to the result the order of each item's images by `scores` (Q, 5), and its metrics."""
     predicted = predicted_ranks(scores)
     metrics: dict[str, Tensor] = {}
     if split.has_gold:
@@ -109,7 +110,7 @@ def _names(item: Item, ranks: Sequence[int]) -> list[str]:
 
 
 def _table(split: ItemSplit, orders: Sequence[list[str]]) -> str:
-    """Each item's order as the task's own tables give the gold one."""
+    """Each item's order, in the form in which the task's tables have the gold order."""
     file = io.StringIO(newline="")
     writer = csv.writer(file, delimiter="\t", lineterminator="\n")
     writer.writerow(["compound", "expected_order"])

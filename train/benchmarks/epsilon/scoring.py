@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -12,8 +12,18 @@ from scipy.stats import rankdata, wilcoxon
 from torch import Tensor
 
 from train.benchmarks import BenchmarkResult, Distributions
-from train.benchmarks.epsilon.pairs import Array, Block, Measured, Pairs, Unit, block_of, shuffled_differences
-from train.data.ncimp import WORDS, Compound, Ncimp
+from train.benchmarks.epsilon.pairs import (
+    Array,
+    Block,
+    Measured,
+    Pairs,
+    Phrases,
+    Unit,
+    Versions,
+    compound_units,
+    shuffled_differences,
+)
+from train.data.ncimp import Ncimp
 from train.requests import Request, Role
 from train.scores import EPSILON_CLASSES, EPSILON_WORDS, EpsilonLanguage, epsilon_key
 
@@ -23,32 +33,34 @@ SIGNIFICANT = 0.05
 class EpsilonBenchmark:
     """Whether idiomatic compounds stay apart from rewordings in context, beyond what rewordings do.
 
-    ε(a, b, c) = d(μ(ac), μ(bc)) / d(μ(a), μ(b)) − 1, with cosine distance d, the embedding μ, phrases a and
-    b, and a context c. For a compound with synonyms a₁ … aₘ of one of its words b, and each of its sentences
+    ε(a, b, c) = d(μ(ac), μ(bc)) / d(μ(a), μ(b)) − 1, with cosine distance d, embedding μ, phrases a and b,
+    and context c. For a compound with synonyms a₁ … aₘ of one of its words b, and each of its sentences
     c, the *idiomaticity-ε* ε(aᵢ, b, c) is paired with the *baseline-ε* ε(aᵢ, aᵢ₊₁, c), cyclically (two
-    synonyms give one pair, one gives none). In context stands the whole compound. A class has one-sided
-    paired Wilcoxon's p (idiomaticity > baseline), and the rank-biserial W⁺ / (W⁺ + W⁻): 0.5 = no effect,
-    more = the compound stays apart. The standard coefficient is `rank_biserial_signed`, from −1 to 1.
+    synonyms give one pair, one gives none). In context, a and b are whole compounds. For each class there are
+    the p of a one-sided paired Wilcoxon test (idiomaticity > baseline) and the rank-biserial W⁺ / (W⁺ + W⁻):
+    0.5 = no effect, more = the compound stays apart. The standard coefficient, from −1 to 1, is
+    `rank_biserial_signed`.
 
-    The paper leaves the pairing open; this one reproduces its figures. It depends on the order in which
-    synonyms are listed, so beside it the median over many random orders is given (`rank_biserial_order_free`,
-    `p_value_order_free`) with the interval that holds 95% of them (`_low`, `_high`). Synonyms are sorted
-    first and the draw is fixed: it does not depend on the order of the data. The interval is about the order
-    alone, not about other compounds; and p takes the pairs of a compound as independent, as the paper does.
+    The paper does not specify the pairing; this one reproduces its figures. It depends on the order in which
+    synonyms are listed. So the median over many random orders is given too (`rank_biserial_order_free`,
+    `p_value_order_free`), with the interval that holds 95% of them (`_low`, `_high`). Synonyms are sorted
+    first and the seed is fixed, so this does not depend on the order of the data. The interval covers the
+    choice of order only, not that of compounds; p treats the pairs of a compound as independent, as in the
+    paper.
 
-    Portuguese has one synonym a word, hence no baseline of one word. What it allows is `phrases="compound"`
-    with `versions="any_word"`: it is always scored so, and is no counterpart of the published figures.
+    Portuguese has one synonym a word, hence no baseline for a single word. It is always scored with
+    `phrases="compound"` and `versions="any_word"`, which has no counterpart in the published figures.
 
     Args:
-        data: one for each language.
-        classes: the class of a compound as such (`type`), or in its sentences (`token`).
+        data: one entry for each language.
+        classes: a compound's class as such (`type`), or in its sentences (`token`).
         phrases: a and b are single words (`word`), or whole compounds, with and without synonym (`compound`).
         versions: a baseline compares versions with synonyms of the `same_word`, or of `any_word`.
-        orders: how many random orders.
+        orders: number of random orders.
         instruction: put before each text.
 
     References:
-        Wold, Simon, Velldal and Øvrelid, on ε-compositionality; the reading of it is ours.
+        Wold, Simon, Velldal and Øvrelid, on ε-compositionality; the interpretation is ours.
     """
 
     name = "epsilon"
@@ -58,68 +70,40 @@ class EpsilonBenchmark:
         self,
         data: Sequence[Ncimp],
         classes: Literal["type", "token"] = "type",
-        phrases: Literal["word", "compound"] = "word",
-        versions: Literal["same_word", "any_word"] = "same_word",
+        phrases: Phrases = "word",
+        versions: Versions = "same_word",
         orders: int = 1000,
         instruction: str | None = None,
     ) -> None:
         if versions == "any_word" and phrases == "word":
             raise ValueError("versions=any_word compares whole compounds: it needs phrases=compound")
-        self.files: list[Path] = list(dict.fromkeys(path for of_one in data for path in of_one.files))
+        self.files: list[Path] = list(dict.fromkeys(path for ncimp in data for path in ncimp.files))
         self.classes = classes
         self.orders = orders
-        self._texts: dict[str, int] = {}
-        self._blocks: dict[EpsilonLanguage, list[Block]] = {}
-        for of_one in data:
-            forced = of_one.language == "pt"
-            units = [
-                unit
-                for number, compound in enumerate(of_one.compounds)
-                for unit in self._units(
-                    compound,
-                    number,
-                    whole=forced or phrases == "compound",
-                    mixed=forced or versions == "any_word",
-                )
-            ]
-            sizes = sorted({len(unit.phrases) for unit in units})
-            self._blocks[of_one.language] = [
-                block_of([u for u in units if len(u.phrases) == n]) for n in sizes
-            ]
+        units = {ncimp.language: self._units(ncimp, phrases, versions) for ncimp in data}
+        texts = dict.fromkeys(
+            text for in_language in units.values() for unit in in_language for text in unit.texts
+        )
+        rows = {text: row for row, text in enumerate(texts)}
+        self._blocks = {language: _blocks(in_language, rows) for language, in_language in units.items()}
         role: Role = "document" if instruction is None else "query"
-        self.requests = [Request(text, role=role, instruction=instruction) for text in self._texts]
+        self.requests = [Request(text, role=role, instruction=instruction) for text in texts]
 
-    def _units(self, compound: Compound, number: int, *, whole: bool, mixed: bool) -> list[Unit]:
-        """What of a compound is compared with one another, in each of its sentences."""
-        class_ = compound.class_type if self.classes == "type" else compound.class_token
-        units = []
-        for words in (WORDS,) if mixed else ((word,) for word in WORDS):
-            versions = [version for word in words for version in compound.versions[word]]
-            if mixed:
-                versions = list({version.phrase: version for version in versions}.values())
-            if len(versions) < 2:
-                continue
-            names = [v.phrase if whole or v.synonym is None else v.synonym for v in versions]
-            original = compound.name if whole else compound.words[words[0]]
-            for before, after in compound.contexts:
-                in_context = [
-                    " ".join(filter(None, (before, phrase, after)))
-                    for phrase in (compound.name, *(version.phrase for version in versions))
-                ]
-                units.append(
-                    Unit(
-                        *(number, compound.name, in_context[0]),
-                        *(class_, "" if mixed else words[0], names),
-                        self._index(original),
-                        [self._index(name) for name in names],
-                        self._index(in_context[0]),
-                        [self._index(sentence) for sentence in in_context[1:]],
-                    )
-                )
-        return units
-
-    def _index(self, text: str) -> int:
-        return self._texts.setdefault(text, len(self._texts))
+    def _units(self, ncimp: Ncimp, phrases: Phrases, versions: Versions) -> list[Unit]:
+        """What is compared, of all compounds of a language."""
+        if ncimp.language == "pt":
+            phrases, versions = "compound", "any_word"
+        return [
+            unit
+            for number, compound in enumerate(ncimp.compounds)
+            for unit in compound_units(
+                compound,
+                number,
+                compound.class_type if self.classes == "type" else compound.class_token,
+                phrases,
+                versions,
+            )
+        ]
 
     def score(self, embeddings: Tensor) -> BenchmarkResult:
         """Scores from embeddings (N, D), row i for `requests[i]`."""
@@ -137,59 +121,81 @@ class EpsilonBenchmark:
         self, language: EpsilonLanguage, measured: list[Measured], result: BenchmarkResult
     ) -> None:
         pairs = Pairs.of(measured)
-        drawn = shuffled_differences(measured, self.orders)
-        scores = result.scores
-        verdict: dict[str, float] = {}
-        groups: dict[str, dict[str, Sequence[float]]] = {}
-        for class_ in EPSILON_CLASSES:
-            for word in (None, *(w for w in EPSILON_WORDS if w in pairs.word)):
-                chosen = (pairs.class_ == class_) & ((pairs.word == word) if word else True)
-                for metric, value in _effect(pairs, drawn, chosen & pairs.defined, chosen).items():
-                    scores[epsilon_key(language, class_, metric, word)] = value
-            if (key := epsilon_key(language, class_, "p_value_order_free")) in scores:
-                verdict[class_] = scores[key]
-            shown = (pairs.class_ == class_) & pairs.defined
-            groups[f"{class_} ({int(shown.sum())} pairs)"] = {
-                "idiomaticity-ε": pairs.idiomaticity[shown],
-                "baseline-ε": pairs.baseline[shown],
-            }
-        for class_ in (*EPSILON_CLASSES, "all"):
-            chosen = (pairs.class_ == class_) | (class_ == "all")
-            if chosen.any():
-                for fact, value in _facts(pairs, chosen).items():
-                    scores[epsilon_key(language, class_, fact)] = value
-        scores[epsilon_key(language, "all", "num_pairs")] = float(pairs.defined.sum())
+        scores = {
+            **_class_scores(language, pairs, shuffled_differences(measured, self.orders)),
+            **_facts(language, pairs),
+        }
+        result.scores.update(scores)
         result.per_query.extend(pairs.records(language))
-        sentence = _reading(verdict)
-        undefined = int((~pairs.defined).sum())
+        p_values = {
+            class_: scores[key]
+            for class_ in EPSILON_CLASSES
+            if (key := epsilon_key(language, class_, "p_value_order_free")) in scores
+        }
+        reading = _reading(p_values)
         title = "ε-compositionality" + (", Portuguese" if language == "pt" else "")
-        notes = [f"{title}: {sentence}"] if sentence else []
-        if language == "pt":
-            notes.append(
-                f"{title}: one synonym a word is too few for the published reading; compared are whole "
-                f"compounds with a synonym of either word, {int(pairs.defined.sum())} pairs of "
-                f"{len(set(pairs.compound.tolist()))} compounds"
-            )
-        if undefined:
-            notes.append(f"{title}: {undefined} pairs left out, whose phrases the model does not tell apart")
-        result.notes.extend(notes)
-        name = "epsilon" if language == "en" else f"epsilon_{language}"
-        result.plots[name] = Distributions(
-            title, "ε = distance in context / distance alone − 1", groups, sentence
+        result.notes.extend(f"{title}: {note}" for note in _notes(language, pairs, reading))
+        result.plots["epsilon" if language == "en" else f"epsilon_{language}"] = Distributions(
+            title, "ε = distance in context / distance alone − 1", _distributions(pairs), reading
         )
 
 
-def _effect(
-    pairs: Pairs, drawn: Array, chosen: NDArray[np.bool_], all_chosen: NDArray[np.bool_]
-) -> dict[str, float]:
+def _blocks(units: Sequence[Unit], rows: Mapping[str, int]) -> list[Block]:
+    """The units by their number of versions."""
+    sizes = sorted({len(unit.versions) for unit in units})
+    return [Block.of([unit for unit in units if len(unit.versions) == size], rows) for size in sizes]
+
+
+def _class_scores(language: EpsilonLanguage, pairs: Pairs, shuffled: Array) -> dict[str, float]:
+    """The scores of each class, of all its pairs and by word.
+
+    Args:
+        shuffled: (orders, P), the pairs' differences with synonyms in random orders.
+    """
+    scores = {}
+    for class_ in EPSILON_CLASSES:
+        for word in (None, *(w for w in EPSILON_WORDS if w in pairs.word)):
+            chosen = (pairs.class_ == class_) & ((pairs.word == word) if word else True)
+            for metric, value in _effect(pairs, chosen, shuffled[:, chosen]).items():
+                scores[epsilon_key(language, class_, metric, word)] = value
+    return scores
+
+
+def _distributions(pairs: Pairs) -> dict[str, dict[str, Sequence[float]]]:
+    """Class → both ε of its pairs, for the plot."""
+    groups: dict[str, dict[str, Sequence[float]]] = {}
+    for class_ in EPSILON_CLASSES:
+        shown = (pairs.class_ == class_) & pairs.defined
+        groups[f"{class_} ({int(shown.sum())} pairs)"] = {
+            "idiomaticity-ε": pairs.idiomaticity[shown],
+            "baseline-ε": pairs.baseline[shown],
+        }
+    return groups
+
+
+def _notes(language: EpsilonLanguage, pairs: Pairs, reading: str) -> list[str]:
+    num_defined = int(pairs.defined.sum())
+    notes = [reading] if reading else []
+    if language == "pt":
+        notes.append(
+            f"one synonym a word is too few for the published reading; compared are whole compounds with a "
+            f"synonym of either word, {num_defined} pairs of {len(set(pairs.compound.tolist()))} compounds"
+        )
+    if undefined := len(pairs.defined) - num_defined:
+        notes.append(f"{undefined} pairs left out, whose phrases the model does not tell apart")
+    return notes
+
+
+def _effect(pairs: Pairs, chosen: NDArray[np.bool_], shuffled: Array) -> dict[str, float]:
     """The metrics of some pairs; none where there is no difference at all.
 
     Args:
-        chosen: those in the data's order that have an ε.
-        all_chosen: also those that have one in another order only.
+        chosen: (P,), which; those without both ε do not count.
+        shuffled: (orders, number chosen), their differences with synonyms in random orders.
     """
-    effect = {"num_pairs": float(chosen.sum())}
-    differences = pairs.idiomaticity[chosen] - pairs.baseline[chosen]
+    counted = chosen & pairs.defined
+    effect = {"num_pairs": float(counted.sum())}
+    differences = pairs.idiomaticity[counted] - pairs.baseline[counted]
     if not differences.any():
         return effect
     (value,) = rank_biserial(differences[None])
@@ -198,21 +204,18 @@ def _effect(
         "rank_biserial": float(value),
         "rank_biserial_signed": float(2 * value - 1),
     }
-    of_orders = drawn[:, all_chosen]
-    values = rank_biserial(of_orders)
+    values = rank_biserial(shuffled)  # (orders,)
     if not np.isfinite(values).all():
         return effect
-    # A real order rather than a mean of two, so that it has a p of its own.
+    # One of the orders rather than the mean of two, so that it has a p.
     median = int(np.argsort(values, kind="stable")[(len(values) - 1) // 2])
     low, high = np.quantile(values, (0.025, 0.975))
-    of_median = of_orders[median]
+    at_median = shuffled[median][np.isfinite(shuffled[median])]
     return effect | {
         "rank_biserial_order_free": float(values[median]),
         "rank_biserial_order_free_low": float(low),
         "rank_biserial_order_free_high": float(high),
-        "p_value_order_free": float(
-            wilcoxon(of_median[np.isfinite(of_median)], alternative="greater").pvalue
-        ),
+        "p_value_order_free": float(wilcoxon(at_median, alternative="greater").pvalue),
     }
 
 
@@ -231,32 +234,37 @@ def rank_biserial(differences: Array) -> Array:
     return np.where(total > 0, positive / np.where(total > 0, total, 1), np.nan)
 
 
-def _facts(pairs: Pairs, chosen: NDArray[np.bool_]) -> dict[str, float]:
+def _facts(language: EpsilonLanguage, pairs: Pairs) -> dict[str, float]:
     """Counts, and means and standard deviations over the distances of both ε of each pair."""
-    phrase, context = pairs.distances[chosen][:, :2], pairs.distances[chosen][:, 2:]
-    return {
-        "num_compounds": float(len(np.unique(pairs.compound[chosen]))),
-        "phrase_distance_mean": float(phrase.mean()),
-        "phrase_distance_std": float(phrase.std()),
-        "context_distance_mean": float(context.mean()),
-        "context_distance_std": float(context.std()),
-    }
+    facts = {}
+    for class_ in (*EPSILON_CLASSES, "all"):
+        chosen = (pairs.class_ == class_) | (class_ == "all")
+        if not chosen.any():
+            continue
+        phrase, context = pairs.distances[chosen][:, :2], pairs.distances[chosen][:, 2:]
+        for name, value in (
+            ("num_compounds", len(np.unique(pairs.compound[chosen]))),
+            ("phrase_distance_mean", phrase.mean()),
+            ("phrase_distance_std", phrase.std()),
+            ("context_distance_mean", context.mean()),
+            ("context_distance_std", context.std()),
+        ):
+            facts[epsilon_key(language, class_, name)] = float(value)
+    facts[epsilon_key(language, "all", "num_pairs")] = float(pairs.defined.sum())
+    return facts
 
 
 def _reading(p_values: dict[str, float]) -> str:
-    """What the classes' p mean together, in a sentence; the terms are the paper's, their definition ours."""
+    """The interpretation of the classes' p in a sentence: the paper's terms, with our definitions."""
     if set(p_values) != set(EPSILON_CLASSES):
         return ""
     apart = [class_ for class_ in EPSILON_CLASSES if p_values[class_] < SIGNIFICANT]
     if "C" in apart:
         name, why = "anti-compositional", "even compositional compounds stay apart from rewordings"
     elif "NC" in apart:
-        name, why = (
-            "human-aligned",
-            "idiomatic compounds stay apart from rewordings, compositional do not",
-        )
+        name, why = "human-aligned", "idiomatic compounds stay apart from rewordings, compositional do not"
     elif apart:
-        name, why = "mixed", "partly compositional compounds alone stay apart from rewordings"
+        name, why = "mixed", "only partly compositional compounds stay apart from rewordings"
     else:
         name, why = "compositionally-inclined", "compounds of no class stay apart from rewordings"
     values = ", ".join(f"{class_} {p_values[class_]:.3f}" for class_ in EPSILON_CLASSES)

@@ -57,7 +57,7 @@ def _layout(split: str, keys: Sequence[str]) -> Layout:
         f"IdioLink, {split}: R-Precision and nDCG@10 in percent",
         [(mode, metrics[metric]) for mode, metric in wanted],
         [((), [idiolink_key(split, mode, metric) for mode, metric in wanted])],
-        # BM25 is a model of its own, and the same whatever was trained.
+        # BM25 is a separate model, and does not depend on training.
         constant=[("BM25", [idiolink_key(split, f"{_BM25}{mode}", metric) for mode, metric in wanted])],
         factor=100.0,
         digits=2,

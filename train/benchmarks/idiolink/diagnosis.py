@@ -14,7 +14,7 @@ from train.scores import IDIOLINK_USAGES, diagnosis_key, knowledge_key
 
 
 def rank_scores(split: Split, mode: str, ranking: Tensor) -> dict[str, float]:
-    """Of idiomatic queries: the median rank of their idiom's documents by usage, and what outranks senses.
+    """For idiomatic queries: the median rank of their idiom's documents by usage, and what outranks senses.
 
     `above_sense/<own|other>_<usage>` is the share of such documents (of the query's own idiom, or of
     others) among those that rank before the query's median sense document, all queries together.
@@ -31,15 +31,15 @@ def rank_scores(split: Split, mode: str, ranking: Tensor) -> dict[str, float]:
     for query, order in zip(split.queries, ranking.tolist(), strict=True):
         if query.usage != "idiomatic":
             continue
-        own = [split.documents[d].idiom == query.idiom for d in order]
+        same_idiom = [split.documents[d].idiom == query.idiom for d in order]
         for usage in IDIOLINK_USAGES:
-            ranks = [r for r, d in enumerate(order, 1) if own[r - 1] and usages[d] == usage]
+            ranks = [r for r, d in enumerate(order, 1) if same_idiom[r - 1] and usages[d] == usage]
             if ranks:
                 median = ranks[(len(ranks) - 1) // 2]
                 medians[usage].append(median)
                 if usage == "sense":
                     for r, d in enumerate(order[: median - 1]):
-                        above[f"{'own' if own[r] else 'other'}_{usages[d]}"] += 1
+                        above[f"{'own' if same_idiom[r] else 'other'}_{usages[d]}"] += 1
     scores = {
         diagnosis_key(split.name, mode, "median_rank", usage): sum(values) / len(values)
         for usage, values in medians.items()
@@ -54,8 +54,8 @@ def rank_scores(split: Split, mode: str, ranking: Tensor) -> dict[str, float]:
 class Knowledge:
     """Does the model know what the idioms mean? Texts to embed, then shares of idioms it gets right.
 
-    Asked for are the idioms of the split's queries. A vector *finds* its idiom if, of the centroids of all
-    idioms of the split's documents, that of its own is the nearest (chance: one by the number of idioms).
+    Only the idioms of the split's queries count. A vector *finds* its idiom if, among the centroids of all
+    idioms of the split's documents, its own idiom's is the nearest (chance: 1 / number of idioms).
     Scores, under `knowledge/`:
 
     - `span_to_simplification`: idiomatic queries' spans among the spans of simplifications: the meaning
@@ -63,8 +63,8 @@ class Knowledge:
     - `idiom_to_simplification`: the idiom's words alone among the words of those spans alone: the meaning
       without any context to guess it from;
     - `simplification_to_sense`: the spans of simplifications among the spans of sense documents: whether
-      senses are found once the meaning is said in plain words. The first two cannot be expected to be
-      better than this;
+      senses are found once the meaning is in plain words. The first two cannot be expected to be better
+      than this;
     - `chance`;
     - `senses_found_by_idiom` and `senses_found_by_simplification`: the share of an idiom's sense documents
       among the first R when its idiomatic documents search by their spans, and when its simplifications do:
@@ -105,8 +105,8 @@ class Knowledge:
             ("simplification_to_sense", "asked simplification spans", "sense spans"),
         ):
             if len(vectors[asked]) and len(vectors[held]):
-                share = _found(vectors[asked], self._parts[asked][1], vectors[held], self._parts[held][1])
-                scores[knowledge_key(self.split.name, name)] = share
+                accuracy = _found(vectors[asked], self._parts[asked][1], vectors[held], self._parts[held][1])
+                scores[knowledge_key(self.split.name, name)] = accuracy
         for kind, spans in (("idiom", "idiomatic spans"), ("simplification", "asked simplification spans")):
             found = self._senses_found(self._asking[kind], vectors[spans], vectors["documents"])
             if found is not None:
@@ -136,12 +136,12 @@ def _span(record: Document) -> Request:
 
 
 def _found(asked: Tensor, asked_of: Sequence[str], held: Tensor, held_of: Sequence[str]) -> float:
-    """Share of `asked` whose nearest centroid of `held` is that of its own idiom."""
+    """Share of the vectors `asked` whose nearest centroid of `held` is that of their own idiom."""
     idioms = sorted(set(held_of))
     number = {idiom: i for i, idiom in enumerate(idioms)}
     unit = torch.nn.functional.normalize(held, dim=-1)
-    of_idiom = torch.tensor([number[idiom] for idiom in held_of])
-    centroids = torch.zeros(len(idioms), held.shape[1]).index_add(0, of_idiom, unit)
+    idiom_numbers = torch.tensor([number[idiom] for idiom in held_of])  # (held,)
+    centroids = torch.zeros(len(idioms), held.shape[1]).index_add(0, idiom_numbers, unit)  # (idioms, D)
     nearest: list[int] = cosine_similarity(asked, centroids).argmax(1).tolist()
     right = sum(idioms[n] == idiom for n, idiom in zip(nearest, asked_of, strict=True))
     return right / len(asked_of)

@@ -12,7 +12,7 @@ from idiomloss import cosine_similarity
 
 # As BM25's tokens, but for hyphens, which hold a word together.
 _WORD = re.compile(r"\w+(?:[-'’]\w+)*")
-_PAIRS_AT_ONCE = 16_000_000  # similarities in memory, 64 MB
+_MAX_SIMILARITIES = 16_000_000  # in memory: 64 MB in float32
 
 
 def windows(text: str, size: int) -> list[tuple[int, int]]:
@@ -36,14 +36,14 @@ def words_within(text: str, span: tuple[int, int]) -> list[tuple[int, int]]:
 def mean_of_best(
     queries: Tensor, query_of: Sequence[int], documents: Tensor, document_of: Sequence[int]
 ) -> Tensor:
-    """For each vector of a query its most similar vector of a document; the mean of these similarities.
+    """The mean over a query's vectors of the similarity with the most similar vector of a document.
 
-    With one vector a query it is the document's best window, with one a word late interaction (Khattab and
-    Zaharia 2020, arXiv 2004.12832, eq. 3, divided by the number of the query's vectors).
+    With one vector a query this scores the document's best window; with one vector a word it is late
+    interaction (Khattab and Zaharia 2020, arXiv 2004.12832, eq. 3, divided by the query's number of vectors).
 
     Args:
         queries: (U, D).
-        query_of: U numbers from 0, the query of each vector; they do not fall.
+        query_of: U numbers from 0, not falling: the query of each vector.
         documents: (V, D).
         document_of: V numbers from 0, the document of each vector.
 
@@ -53,11 +53,11 @@ def mean_of_best(
     owner = torch.as_tensor(document_of, device=documents.device)
     num_documents = int(owner.max()) + 1
     rows = []
-    for part in torch.split(queries, max(_PAIRS_AT_ONCE // len(documents), 1)):
+    for part in torch.split(queries, max(_MAX_SIMILARITIES // len(documents), 1)):
         similarity = cosine_similarity(part, documents)
         best = similarity.new_full((len(part), num_documents), -torch.inf)
         rows.append(best.scatter_reduce(1, owner.expand(len(part), -1), similarity, "amax"))
-    of_query = torch.as_tensor(query_of, device=queries.device)
-    counts = torch.bincount(of_query)
-    total = rows[0].new_zeros(len(counts), num_documents).index_add(0, of_query, torch.cat(rows))
+    query_numbers = torch.as_tensor(query_of, device=queries.device)  # (U,)
+    counts = torch.bincount(query_numbers)  # (Q,)
+    total = rows[0].new_zeros(len(counts), num_documents).index_add(0, query_numbers, torch.cat(rows))
     return total / counts[:, None]

@@ -32,7 +32,7 @@ from train.scores import (
 )
 
 _NDCG = 10
-_TOP_SAVED = 10  # documents saved a query in the per-query results
+_TOP_SAVED = 10  # documents a query in the per-query results
 
 
 class IdioLinkBenchmark:
@@ -42,12 +42,12 @@ class IdioLinkBenchmark:
         splits: from :func:`train.data.idiolink.load_split`.
         query_modes: of `sentence`, `span`, `instruction_sentence`, `instruction_span`.
         bm25_modes: of `bm25_sentence`, `bm25_span`: which text is the lexical query.
-        multivector_modes: beyond the published protocol, with several vectors a document, their number in
-            the score `vectors_per_document`: `span_window`, the query's span against the document's best
+        multivector_modes: beyond the published protocol, with several vectors a document (how many is the
+            score `vectors_per_document`): `span_window`, the query's span against the document's best
             window of words; `span_late`, each word of the query's span against its best word there.
         window_words: length of a window.
-        diagnosis: also say where sense documents rank, what outranks them, and whether the model knows the
-            idioms' meanings, see :mod:`train.benchmarks.idiolink.diagnosis`.
+        diagnosis: also score where sense documents rank, what outranks them, and whether the model knows
+            the idioms' meanings, see :mod:`train.benchmarks.idiolink.diagnosis`.
 
     Scores are means over queries, under the keys of :mod:`train.scores`; a slice without queries
     has no key. Relevant documents are those of the query's idiom in its meaning; R is their number.
@@ -77,7 +77,7 @@ class IdioLinkBenchmark:
         self.files: list[Path] = [path for split in splits for path in split.files]
         self.requests: list[Request] = []
         self._place: dict[tuple[str, str], slice] = {}  # (split, what) → rows
-        self._owner: dict[tuple[str, str], list[int]] = {}  # (split, what) → whose each of these rows is
+        self._owner: dict[tuple[str, str], list[int]] = {}  # (split, what) → query or document of each row
         for split in self.splits:
             self._ask(split, "documents", [document_request(d) for d in split.documents])
             for mode in self.query_modes:
@@ -123,8 +123,10 @@ class IdioLinkBenchmark:
             for several in self.multivector_modes:
                 asked, held = (split.name, f"{several} queries"), (split.name, f"{several} documents")
                 similarity = mean_of_best(
-                    *(embeddings[self._place[asked]], self._owner[asked]),
-                    *(embeddings[self._place[held]], self._owner[held]),
+                    embeddings[self._place[asked]],
+                    self._owner[asked],
+                    embeddings[self._place[held]],
+                    self._owner[held],
                 )
                 self._score_mode(split, several, self._rank(split, similarity.__getitem__), result)
                 key = idiolink_key(split.name, several, VECTORS_PER_DOCUMENT)
@@ -137,17 +139,19 @@ class IdioLinkBenchmark:
         return result
 
     def _rank(self, split: Split, similarity: Callable[[slice], Tensor]) -> Tensor:
-        """Int (Q, K): as deep as the metrics look."""
-        documents = len(split.documents)
-        depth = documents if self._knowledge else max(self._relevance[split.name].most, _NDCG, _TOP_SAVED)
-        return rank_in_parts(similarity, len(split.queries), documents, depth)
+        """Int (Q, K), corpus positions, best first, as deep as the metrics need."""
+        num_documents = len(split.documents)
+        depth = max(self._relevance[split.name].max_number, _NDCG, _TOP_SAVED)
+        if self._knowledge:
+            depth = num_documents
+        return rank_in_parts(similarity, len(split.queries), num_documents, depth)
 
     def _ranked_by_words(self, split: Split, mode: str) -> Tensor:
         # Depends on no model: computed at the first checkpoint, kept for the rest.
         if (split.name, mode) not in self._lexical:
             queries = [q.span if mode == "bm25_span" else q.sentence for q in split.queries]
             bm25 = BM25([d.sentence for d in split.documents])
-            self._lexical[split.name, mode] = self._rank(split, lambda some: bm25.scores(queries[some]))
+            self._lexical[split.name, mode] = self._rank(split, lambda chunk: bm25.scores(queries[chunk]))
         return self._lexical[split.name, mode]
 
     def _score_mode(self, split: Split, mode: str, ranking: Tensor, result: BenchmarkResult) -> None:
@@ -175,8 +179,8 @@ class IdioLinkBenchmark:
 
         recalls = {}
         for usage in IDIOLINK_RELEVANT_USAGES:
-            of_usage, number = relevance.of_usage(usage)
-            recalls[usage] = recall_at_r(hits & of_usage[ranking], relevance.number, number)
+            is_usage, number = relevance.by_usage(usage)
+            recalls[usage] = recall_at_r(hits & is_usage[ranking], relevance.number, number)
             values = recalls[usage][idiomatic & (number > 0)]
             if len(values):
                 key = idiolink_key(split.name, mode, "recall_at_r", usage)
@@ -188,7 +192,7 @@ class IdioLinkBenchmark:
 
 def _cosines(queries: Tensor, documents: Tensor) -> Callable[[slice], Tensor]:
     units = unit_vectors(documents)  # once, for all parts
-    return lambda some: unit_vectors(queries[some]) @ units.T
+    return lambda chunk: unit_vectors(queries[chunk]) @ units.T
 
 
 class Relevance:
@@ -196,7 +200,7 @@ class Relevance:
 
     Attributes:
         number: int (Q,), R.
-        most: the greatest R.
+        max_number: the greatest R.
     """
 
     def __init__(self, split: Split) -> None:
@@ -206,16 +210,16 @@ class Relevance:
         self._usages = [document.usage for document in split.documents]
         self._num_classes = len(classes)
         self.number = self._count(self._documents)
-        self.most = int(self.number.max())
+        self.max_number = int(self.number.max())
 
     def hits(self, ranking: Tensor) -> Tensor:
         """Bool (Q, K): whether the document at each rank is relevant."""
         return self._documents[ranking] == self._queries[:, None]
 
-    def of_usage(self, usage: str) -> tuple[Tensor, Tensor]:
-        """Bool (N,), whether a document is of that usage, and int (Q,), how many of these are relevant."""
-        chosen = torch.tensor([own == usage for own in self._usages])
-        return chosen, self._count(self._documents[chosen])
+    def by_usage(self, usage: str) -> tuple[Tensor, Tensor]:
+        """Bool (N,), which documents have that usage, and int (Q,), how many of these are relevant."""
+        is_usage = torch.tensor([document_usage == usage for document_usage in self._usages])
+        return is_usage, self._count(self._documents[is_usage])
 
     def _count(self, documents: Tensor) -> Tensor:
         return torch.bincount(documents, minlength=self._num_classes)[self._queries]

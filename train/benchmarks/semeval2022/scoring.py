@@ -1,4 +1,4 @@
-"""SemEval-2022 Task 2B: does the model give two sentences the similarity that they have?"""
+"""SemEval-2022 Task 2B: does the model give two sentences their gold similarity?"""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ _ROUNDING = 1e-6  # of cosines of embeddings in float32
 class SemEvalBenchmark:
     """Spearman's correlation of the cosine of a pair with its gold similarity.
 
-    Where the gold is the similarity of another pair (the idiom replaced by its correct paraphrase), it is the
-    model's own: it is to treat a sentence with an idiom as it treats the sentence that means the same. Scored
-    are the subsets `idiom`, `sts` and `all`, each language and all together. Gold STS similarities differ in
-    level by language, so the pooled figure mixes in an offset: read the languages too.
+    Where the gold is the similarity of another pair (the idiom replaced by its correct paraphrase), the
+    model's similarity of that pair is used: a model should treat a sentence with an idiom as it treats one
+    that means the same. The subsets `idiom`, `sts` and `all` are scored, for each language and all together.
+    Gold STS similarities differ in level by language, so the pooled figure mixes in an offset: read the
+    languages too.
 
-    Sentences that a model reads alike have a cosine of 1 but for rounding, which differs by kernel and by
-    device. They count as 1. Cut at 128 tokens, five Portuguese pairs of dev are alike to MiniLM, and their
-    order alone moves its Portuguese idiom by 0.007; at its own 256 tokens none are.
+    Sentences that a model reads as the same text have a cosine of 1 up to rounding, which differs by kernel
+    and device; they count as 1. Truncated at 128 tokens, five Portuguese pairs of dev are the same to MiniLM,
+    and their order alone moves its Portuguese idiom score by 0.007; at its own 256 tokens none are.
 
     Args:
         splits: from :func:`train.data.semeval2022.read_pairs`; one without gold gives predictions only.
@@ -74,10 +75,10 @@ class SemEvalBenchmark:
 
     def _score_split(self, split: PairSplit, predicted: dict[str, float], result: BenchmarkResult) -> None:
         assert split.gold is not None
-        of_pair = {pair.id: pair for pair in split.pairs}
+        pairs_by_id = {pair.id: pair for pair in split.pairs}
         rows = []
         for item in split.gold:
-            pair = of_pair[item.id]
+            pair = pairs_by_id[item.id]
             gold = predicted[item.other] if item.similarity is None and item.other else item.similarity
             assert gold is not None
             rows.append((pair.language.lower(), "sts" if item.is_sts else "idiom", predicted[item.id], gold))
@@ -113,7 +114,7 @@ def _spearman(pairs: Sequence[tuple[float, float]]) -> float | None:
 
 
 def _submission(split: PairSplit, predicted: dict[str, float], setting: str) -> str:
-    """The task's form, filled: every row of it in its order, lines ending as there."""
+    """The task's submission form, filled in: every row in its order, with the line ends of the form."""
     file = io.StringIO(newline="")
     writer = csv.writer(file)
     writer.writerow(["ID", "Language", "Setting", "Sim"])

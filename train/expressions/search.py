@@ -1,0 +1,91 @@
+"""Expressions in running text: one of them, or any of many."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+from train.expressions.patterns import IN_A_WORD, expression_pattern, expression_words, lower_case
+
+_RUN = re.compile(f"{IN_A_WORD}+")
+
+
+def find_expression(text: str, expression: str) -> tuple[int, int] | None:
+    """Offsets of the first occurrence of an expression, as people write it.
+
+    Case, the kind of apostrophe, and space or hyphen make no difference, and any word may be inflected
+    (:func:`~train.expressions.inflections`). Only whole words match, in their order, with nothing between
+    them: "in the bag" is not in "in the bagpipe", nor "spill the beans" in "spill all the beans".
+
+    Some words of an expression are placeholders. `someone`, `somebody`, `something`, their genitives, and
+    `one's` stand for any phrase of up to five words, without punctuation or the first word of a clause, and
+    `oneself` for any reflexive pronoun: "take someone for a ride" is in "she took my older brother for a
+    ride". At either end of an expression, where the end of the phrase is unknown, they stand for a pronoun
+    only.
+    """
+    found = expression_pattern(expression).search(text)
+    return found.span() if found else None
+
+
+class ExpressionIndex:
+    """Finds any of many expressions in a text, in one pass over its words.
+
+    Args:
+        expressions: where several match at one place, the longest match counts, then the first expression.
+
+    Raises:
+        ValueError: if one holds no letter or digit.
+    """
+
+    def __init__(self, expressions: Iterable[str]) -> None:
+        self._starting: dict[str, list[tuple[re.Pattern[str], str]]] = {}
+        for expression in dict.fromkeys(expressions):
+            pattern = expression_pattern(expression)
+            for start in dict.fromkeys(_first_run(form) for form in expression_words(expression)[0].forms):
+                self._starting.setdefault(start, []).append((pattern, expression))
+
+    def find(self, text: str) -> list[tuple[int, int, str]]:
+        """(start, end, expression) of all occurrences, from left to right, without overlaps."""
+        found: list[tuple[int, int, str]] = []
+        for match, expression in self._matches(text, 0, len(text)):
+            found.append((*match.span(), expression))
+        return found
+
+    def find_runs(self, text: str) -> list[tuple[list[tuple[int, int]], str]]:
+        """(runs, expression) likewise, with a run (start, end) for each stretch of fixed words.
+
+        What fills a placeholder is no part of the expression: the runs of "take someone for a ride" are
+        "take" and "for a ride", and an expression between them is found too, and listed after it.
+        """
+        return self._runs(text, 0, len(text))
+
+    def _runs(self, text: str, start: int, end: int) -> list[tuple[list[tuple[int, int]], str]]:
+        found: list[tuple[list[tuple[int, int]], str]] = []
+        for match, expression in self._matches(text, start, end):
+            runs = [match.span(group) for group in range(1, len(match.groups()) + 1)] or [match.span()]
+            found.append((runs, expression))
+            for (_, before), (after, _) in pairwise(runs):
+                found += self._runs(text, before, after)
+        return found
+
+    def _matches(self, text: str, start: int, end: int) -> Iterator[tuple[re.Match[str], str]]:
+        after = start
+        plain = str.lower if text.isascii() else lower_case
+        for word in _RUN.finditer(text, start, end):
+            candidates = self._starting.get(plain(word.group()))
+            if candidates is None or word.start() < after:
+                continue
+            matches = ((pattern.match(text, word.start(), end), name) for pattern, name in candidates)
+            ends = [(match, name) for match, name in matches if match]
+            if ends:
+                longest = max(ends, key=lambda found: found[0].end())
+                after = longest[0].end()
+                yield longest
+
+
+def _first_run(form: str) -> str:
+    """The letters that a form begins with: `devil` for `devil's`."""
+    found = _RUN.match(form)
+    assert found is not None  # an expression begins with a letter or digit
+    return lower_case(found.group())
