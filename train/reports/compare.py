@@ -64,6 +64,7 @@ class Difference:
         by_cluster: likewise, resampling idioms and so on, which says more about unseen ones.
         p_query, p_cluster: of the permutation test; None for correlations.
         why_not: why there is no interval, or no p.
+        clusters: idiom, compound or expression → mean difference of its queries; none of a correlation.
     """
 
     key: str
@@ -76,6 +77,7 @@ class Difference:
     p_query: float | None = None
     p_cluster: float | None = None
     why_not: str = ""
+    clusters: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def difference(self) -> float:
@@ -213,7 +215,17 @@ def _of_means(key: str, a: _Side, b: _Side, first: float, second: float) -> Diff
         *(key, first, second, len(common), len(set(clusters))),
         *(mean_interval(change), mean_interval(change, clusters)),
         *(permutation_p(change), permutation_p(change, clusters)),
+        clusters=_means_of_clusters(change, clusters),
     )
+
+
+def _means_of_clusters(change: Array, clusters: Sequence[str]) -> dict[str, float]:
+    """Cluster → mean change, the greatest gain first."""
+    of_cluster: dict[str, list[float]] = defaultdict(list)
+    for value, name in zip(change.tolist(), clusters, strict=True):
+        of_cluster[name].append(value)
+    means = {name: math.fsum(values) / len(values) for name, values in of_cluster.items()}
+    return dict(sorted(means.items(), key=lambda item: -item[1]))
 
 
 def _of_correlations(key: str, a: _Side, b: _Side, first: float, second: float) -> Difference:

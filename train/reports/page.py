@@ -21,7 +21,7 @@ from train.reports.compare import Difference, Paired, compare_to_untrained, pair
 from train.reports.examples import PictureItem, Retrieval, damaged_records, data_uri, pictures, retrieval
 from train.reports.groups import Group, data_files, group_runs, show
 from train.reports.runs import Run, read_lines, read_run, sample_note
-from train.reports.tables import PAIRED_HEADS, paired_cells, paper_tables, verdict
+from train.reports.tables import PAIRED_HEADS, idiom_table, paired_cells, paper_tables, verdict
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ def page(
         option_keys=list(groups[0].options) if groups else [],
         tables=paper_tables(groups),
         paired=[
-            (p, [(paired_cells(d), verdict(d), _bar(d, p)) for d in p.differences])
+            (p, [(paired_cells(d), verdict(d), _bar(d, p)) for d in p.differences], idiom_table(p))
             for p in compared
             if p.differences
         ],

@@ -140,6 +140,18 @@ def markdown_paired(paired: Paired) -> str:
     return "\n".join("| " + " | ".join(cell(c) for c in line) + " |" for line in lines)
 
 
+def idiom_table(paired: Paired) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows: each idiom's mean difference in the headline scores, the greatest gain first."""
+    differences = [d for d in paired.differences if d.clusters and benchmark_of(d.key).is_headline(d.key)]
+    names = dict.fromkeys(name for d in differences for name in d.clusters)
+    rows = [[name, *(_signed(d.clusters.get(name)) for d in differences)] for name in names]
+    return ["idiom", *(d.key for d in differences)], rows
+
+
+def _signed(value: float | None) -> str:
+    return "" if value is None else f"{value:+.4f}"
+
+
 PAIRED_HEADS = ("difference", "95% by query", "p by query", "95% by idiom", "p by idiom")
 
 

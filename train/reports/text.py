@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from train.reports.compare import Paired, paired_notes
 from train.reports.groups import Group
-from train.reports.tables import Table, cell, markdown, markdown_paired
+from train.reports.tables import Table, cell, idiom_table, markdown, markdown_paired
 
 READING = (
     "Means over seeds ± sample standard deviation (n − 1). Comparisons are query by query, each query's "
@@ -29,6 +29,11 @@ def as_markdown(
         lines += ["", f"## {table.title}", "", markdown(table)]
     for paired in compared:
         lines += ["", f"## {cell(paired.ours)} − {cell(paired.theirs)}", "", markdown_paired(paired)]
+        heads, rows = idiom_table(paired)
+        if rows:
+            lines += ["", "Idiom by idiom, mean difference:", "", "| " + " | ".join(heads) + " |"]
+            lines += ["| --- |" + " ---: |" * (len(heads) - 1)]
+            lines += ["| " + " | ".join(cell(text) for text in row) + " |" for row in rows]
     for group in groups:
         lines += ["", f"## Every score: {cell(group.name)}", "", *_scores(group)]
     return "\n".join(lines) + "\n"

@@ -18,8 +18,19 @@ from train.errors import UserError
 from train.report import main, parse
 from train.reports.compare import compare_groups, compare_to_untrained, paired_notes
 from train.reports.groups import Group, group_runs
+from train.reports.page import page
 from train.reports.runs import find_runs, read_runs
-from train.reports.tables import as_csv, latex, latex_document, markdown, paper_tables, tex, verdict
+from train.reports.tables import (
+    as_csv,
+    idiom_table,
+    latex,
+    latex_document,
+    markdown,
+    paper_tables,
+    tex,
+    verdict,
+)
+from train.reports.text import as_markdown
 
 R_PRECISION, NDCG = "idiolink/val/sentence/r_precision", "idiolink/val/sentence/ndcg@10"
 
@@ -149,6 +160,20 @@ def test_queries_are_paired_by_id(tmp_path: Path) -> None:
     assert second.by_query == pytest.approx((0.1, 0.3))
     assert second.by_cluster == pytest.approx((0.2, 0.2))
     assert verdict(second) == "better"
+
+
+def test_differences_are_told_idiom_by_idiom(tmp_path: Path) -> None:
+    """The greatest gain first: b gains 0.5, a 0.1 and loses 0.3."""
+    plant_queries(tmp_path / "ours", {"a1": 0.6, "a2": 0.2, "b1": 0.9}, {"a1": 0.5, "a2": 0.5, "b1": 0.4})
+    (group,) = groups_of(tmp_path)
+    paired = compare_to_untrained(group)
+    assert list(paired.differences[1].clusters) == ["b", "a"]
+    assert paired.differences[1].clusters == pytest.approx({"b": 0.5, "a": -0.1})
+    heads, rows = idiom_table(paired)
+    assert heads == ["idiom", R_PRECISION, NDCG]
+    assert rows == [["b", "+0.5000", "+0.5000"], ["a", "-0.1000", "-0.1000"]]
+    assert "| b | +0.5000 | +0.5000 |" in as_markdown([group], [], [paired], [])
+    assert "idiom by idiom" in page([group], group.runs, [paired], [])
 
 
 def test_each_query_is_averaged_over_seeds(tmp_path: Path) -> None:
