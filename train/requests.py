@@ -18,6 +18,7 @@ class Request:
         instruction: an instruction to put before a query.
         pooling: `sentence` = the checkpoint's pooling over the whole input; `span` = the mean of the last
             layer's tokens that overlap the span (late chunking).
+        with_meanings: whether a model that reads meanings beside expressions reads them in this text.
     """
 
     text: str
@@ -25,6 +26,7 @@ class Request:
     role: Role = "document"
     instruction: str | None = None
     pooling: Pooling = "sentence"
+    with_meanings: bool = True
 
 
 def find_span(text: str, span: str) -> tuple[int, int] | None:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from train.declarations.options import CountFromZero, Section
+from train.declarations.options import CountFromZero, Section, Text
 from train.declarations.registry import dataset_types
 
 
@@ -16,6 +16,7 @@ class DataSettings(Section):
     model_config = ConfigDict(extra="allow")
 
     sample: bool
+    glossary: Text
     extra: Literal["pie"] | None
     fold: CountFromZero | None
     folds: Annotated[int, Field(ge=2, le=2**31 - 1)]

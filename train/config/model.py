@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, field_validator, model_validator
 
-from train.declarations.options import Count, Section, Text
+from train.declarations.options import Count, Ratio, Section, Text, as_list
 
 
 def _is_a_template(prompt: str) -> str:
@@ -55,6 +55,9 @@ class ModelSettings(Section):
     tokens_per_forward: Count | None
     idiom_tokens: str | list[str] | None
     replace_expressions: bool | None
+    glossary: Annotated[list[Text], BeforeValidator(as_list)] | None
+    glossary_senses: Count | None
+    glossary_dropout: Ratio
     about: ModelFacts | None
 
     @model_validator(mode="after")

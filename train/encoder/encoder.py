@@ -14,6 +14,7 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling as PoolingModule
 from torch import Tensor, nn
 
+from train.encoder.files import fetch_file
 from train.encoder.forward import (
     ForwardBatch,
     PooledSentence,
@@ -36,6 +37,8 @@ from train.encoder.loading import (
     locate_checkpoint,
     silence_libraries,
 )
+from train.encoder.meanings import FILE as GLOSSARY_FILE
+from train.encoder.meanings import Meanings, read_meanings
 from train.encoder.pooling import pool_sentences, pool_spans
 from train.encoder.prompts import Prompts, prompts_of
 from train.errors import UserError
@@ -57,6 +60,7 @@ class Encoder(nn.Module):
         tokens_per_forward: texts are sorted by length and cut into forward batches of about this many tokens,
             padding included. This bounds padding and, when scoring, memory; it never changes an embedding.
         idiom_tokens: of the model, if it has any; they replace expressions in texts.
+        meanings: what the model reads beside the expressions of a glossary, if it was given one.
 
     Attributes:
         cut_spans: requests so far whose span continues beyond the maximum length; only the part before it
@@ -73,6 +77,7 @@ class Encoder(nn.Module):
         *,
         tokens_per_forward: int = 8192,
         idiom_tokens: IdiomTokens | None = None,
+        meanings: Meanings | None = None,
     ) -> None:
         super().__init__()
         modules = list(model)
@@ -86,6 +91,7 @@ class Encoder(nn.Module):
         self.prompts = prompts or Prompts()
         self.tokens_per_forward = tokens_per_forward
         self.idiom_tokens = idiom_tokens
+        self.meanings = meanings
         self._pooling_at = poolings[0]
         pooling: Any = modules[poolings[0]]
         self._num_pooled = pooling.pooling_output_dimension // pooling.embedding_dimension
@@ -153,15 +159,21 @@ class Encoder(nn.Module):
         except ValueError as error:
             raise UserError(f"model {path}: {error}") from None
         idioms = load_idiom_tokens(found, model, revision=revision, local_files_only=offline)
-        if idioms is not None:
-            remove_rules(model.tokenizer, idioms.expressions)
+        glossary = fetch_file(found, GLOSSARY_FILE, revision, local_files_only=offline)
+        remove_rules(model.tokenizer, idioms.expressions if idioms is not None else ())
         if idioms is not None and replace_expressions is not None:
             idioms.replace = replace_expressions
         elif replace_expressions:
             raise UserError(
                 f"model.replace_expressions=true: the model {path} has no idiom tokens to replace them by"
             )
-        return cls(model, prompts, tokens_per_forward=tokens_per_forward, idiom_tokens=idioms)
+        return cls(
+            model,
+            prompts,
+            tokens_per_forward=tokens_per_forward,
+            idiom_tokens=idioms,
+            meanings=read_meanings(glossary) if glossary is not None else None,
+        )
 
     @classmethod
     def around(cls, model: SentenceTransformer, *, tokens_per_forward: int = 8192) -> Encoder:
@@ -187,6 +199,11 @@ class Encoder(nn.Module):
         self.idiom_tokens = add_idiom_tokens(self.model, self.idiom_tokens, expressions)
         self._tokenizer.forget()
 
+    def drop_idiom_tokens(self, expressions: Iterable[str]) -> None:
+        """Read these expressions as words again; their tokens stay in the vocabulary, unused."""
+        if self.idiom_tokens is not None:
+            self.idiom_tokens = self.idiom_tokens.without(expressions)
+
     def save(self, folder: str | Path) -> None:
         """Write a plain sentence-transformers folder, with prompts, and weights as safetensors."""
         # Prompts for other tasks are kept: one of them may be the checkpoint's default.
@@ -199,11 +216,14 @@ class Encoder(nn.Module):
         with silence_libraries():
             self.model.save_pretrained(str(folder), create_model_card=False, safe_serialization=True)
         keep_attention(self.model, Path(folder))
-        (Path(folder) / IDIOM_TOKENS_FILE).unlink(missing_ok=True)
+        for name in (IDIOM_TOKENS_FILE, GLOSSARY_FILE):
+            (Path(folder) / name).unlink(missing_ok=True)
+        if self.meanings is not None:
+            self.meanings.save(folder)
         if self.idiom_tokens is not None:
             self.idiom_tokens.save(folder)
-            if self.idiom_tokens.replace:
-                write_rules(Path(folder), self.model.tokenizer, self.idiom_tokens.expressions)
+        if self.meanings is not None or self.idiom_tokens is not None:
+            write_rules(Path(folder), self.model.tokenizer, self.idiom_tokens, self.meanings)
 
     # ---------------------------------------------------------------- for users
 
@@ -335,9 +355,7 @@ class Encoder(nn.Module):
         Raises:
             UserError: if a span is missing, outside its text, or beyond the maximum length.
         """
-        rendered = [self.prompts.render(request) for request in requests]
-        if self.idiom_tokens is not None:
-            rendered = [self.idiom_tokens.replaced(text, span) for text, span in rendered]
+        rendered = self._rendered(requests)
         texts = list(dict.fromkeys(text for text, _ in rendered))
         tokens = dict(zip(texts, self._tokenizer(texts), strict=True))
         requests_of: dict[str, list[int]] = {text: [] for text in texts}
@@ -360,6 +378,32 @@ class Encoder(nn.Module):
                         spans.append(PooledSpan(row, i, positions))
             batches.append(ForwardBatch([tokens[text].input_ids for text in chunk], sentences, spans))
         return batches
+
+    def _rendered(self, requests: Sequence[Request]) -> list[tuple[str, tuple[int, int] | None]]:
+        """Each request's text as the model reads it, and its span's place there."""
+        bare = [self.prompts.render(request) for request in requests]
+        meanings = self.meanings
+        if meanings is None:
+            return [self._with_tokens(text, span) for text, span in bare]
+        rendered = [
+            self._with_tokens(*(meanings.added(text, span) if request.with_meanings else (text, span)))
+            for request, (text, span) in zip(requests, bare, strict=True)
+        ]
+        # Near the maximum length a text loses its meanings before it loses words of its own.
+        texts = list(dict.fromkeys(text for text, _ in rendered))
+        limit = self.model.max_seq_length
+        full = {
+            text
+            for text, tokens in zip(texts, self._tokenizer(texts), strict=True)
+            if limit is not None and len(tokens.input_ids) >= limit
+        }
+        return [
+            self._with_tokens(*short) if long[0] in full else long
+            for long, short in zip(rendered, bare, strict=True)
+        ]
+
+    def _with_tokens(self, text: str, span: tuple[int, int] | None) -> tuple[str, tuple[int, int] | None]:
+        return (text, span) if self.idiom_tokens is None else self.idiom_tokens.replaced(text, span)
 
     def _note_cut_spans(
         self,
@@ -409,8 +453,9 @@ class Encoder(nn.Module):
         prompt = rendered[: start[0]]
         if not prompt:
             return 0
-        if self.idiom_tokens is not None:
-            prompt, _ = self.idiom_tokens.replaced(prompt)
+        if self.meanings is not None and request.with_meanings:
+            prompt, _ = self.meanings.added(prompt)
+        prompt, _ = self._with_tokens(prompt, None)
         ids = self._tokenizer([prompt])[0].input_ids
         special = self._tokenizer.wrapped.all_special_ids
         num_tokens = len(ids) - (ids[-1] in special)

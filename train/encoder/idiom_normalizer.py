@@ -1,7 +1,8 @@
-"""Idiom tokens in a saved tokenizer itself, so that any library reads idioms as the model does.
+"""Idiom tokens and meanings in a saved tokenizer itself, so that any library reads texts as the model does.
 
-A rule of the tokenizer's normaliser replaces an expression by its token. Only saved files have such rules:
-the encoder, which must also know where spans end up, replaces expressions itself.
+A rule of the tokenizer's normaliser replaces an expression by its token, or writes its meaning behind it.
+Only saved files have such rules: the encoder, which also has to know where spans come to lie, changes texts
+itself.
 """
 
 from __future__ import annotations
@@ -15,27 +16,42 @@ from typing import Any
 
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
+from transformers import AutoTokenizer
 
 from train.encoder.idiom_tokens import IdiomTokens
-from train.expressions import KEEP, replacements
+from train.encoder.meanings import Meanings
+from train.expressions import (
+    KEEP,
+    ExpressionIndex,
+    insertion_pattern,
+    replacements,
+    word_end_patterns,
+)
 
 log = logging.getLogger(__name__)
 
 _FILE, _CONFIG = "tokenizer.json", "tokenizer_config.json"
 _MAX_PROBES = 20  # expressions that are tried
+# Stands behind words in which no expression is to be found, and is removed at the end. It joins a word as an
+# accent does, is written nowhere, and has no width (combining grapheme joiner).
+_MARK = "\u034f"
 
 
-def write_rules(folder: Path, tokenizer: Any, expressions: Mapping[str, Sequence[str]]) -> None:
-    """Put a rule for each expression into a tokenizer that was just saved.
+def write_rules(
+    folder: Path, tokenizer: Any, idioms: IdiomTokens | None = None, meanings: Meanings | None = None
+) -> None:
+    """Put rules for expressions into a tokenizer that was just saved.
 
     If the tokenizer would then not read a text as the model did in training (some turn spaces into pieces
     before they look for tokens), its files stay as they are, and the log says so.
 
     Args:
         folder: with `tokenizer.json`.
-        tokenizer: the one that was saved, without rules.
-        expressions: token → the expressions that it stands for.
+        tokenizer: that was saved, without rules.
+        idioms: expressions that become tokens.
+        meanings: what is written behind expressions, before any becomes a token.
     """
+    expressions = idioms.expressions if idioms is not None and idioms.replace else {}
     path = folder / _FILE
     content = json.loads(path.read_text(encoding="utf-8"))
     normalizer = tokenizer.backend_tokenizer.normalizer
@@ -43,37 +59,46 @@ def write_rules(folder: Path, tokenizer: Any, expressions: Mapping[str, Sequence
     existing = [] if content["normalizer"] is None else [content["normalizer"]]
     # After lower-casing, the rules need not ignore case, which makes them thirty times as fast.
     is_uncased = "ID" not in normalize("ID")
-    rules = _rules(expressions, normalize if is_uncased else str, flags="" if is_uncased else "(?i)")
+    as_read, flags = (normalize, "") if is_uncased else (str, "(?i)")
+    rules = [*_meaning_rules(meanings, as_read, flags), *_token_rules(expressions, as_read, flags)]
+    if not rules:
+        return
     steps = [*existing, *rules] if is_uncased else [*rules, *existing]
     content["normalizer"] = {"type": "Sequence", "normalizers": steps}
     for added in content["added_tokens"]:
         if added["content"] in expressions:
-            added["normalized"] = True  # matched in the text that the rules give
-    text = json.dumps(content, ensure_ascii=False)
-    if not _reads_alike(Tokenizer.from_str(text), tokenizer, expressions):
-        log.info(
-            "the saved tokenizer (%s) does not put idiom tokens into texts by itself: load it with Encoder",
-            type(tokenizer).__name__,
-        )
-        return
-    path.write_text(text, encoding="utf-8")
+            added["normalized"] = True  # looked for in what the rules have made
     config = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
     # The class of the model's family would build its own normaliser.
     config |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": tokenizer.model_input_names}
     for added in config.get("added_tokens_decoder", {}).values():
         if added["content"] in expressions:
             added["normalized"] = True
+    before = {name: (folder / name).read_text(encoding="utf-8") for name in (_FILE, _CONFIG)}
+    path.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
     (folder / _CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False), encoding="utf-8")
+    if not _reads_alike(folder, tokenizer, IdiomTokens(expressions), meanings):
+        for name, text in before.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        log.info(
+            "the saved tokenizer (%s) does not put %s into texts by itself: load it with Encoder",
+            type(tokenizer).__name__,
+            " and ".join(["meanings"] * (meanings is not None) + ["idiom tokens"] * bool(expressions)),
+        )
 
 
-def remove_rules(tokenizer: Any, expressions: Mapping[str, Sequence[str]]) -> None:
-    """Remove the rules from a tokenizer that was loaded."""
+def remove_rules(tokenizer: Any, tokens: Collection[str] = ()) -> None:
+    """Take the rules out of a tokenizer that was loaded.
+
+    Args:
+        tokens: its idiom tokens.
+    """
     backend = tokenizer.backend_tokenizer
     state = json.loads(backend.to_str())["normalizer"]
     if state is None or state["type"] != "Sequence":
         return
     normalize = backend.normalizer.normalize_str
-    ours = {*expressions, *map(normalize, expressions)}
+    ours = {*tokens, *map(normalize, tokens)}
     kept = [step for step in state["normalizers"] if not _is_of(step, ours)]
     if len(kept) < len(state["normalizers"]):
         whole = kept[0] if len(kept) == 1 else {"type": "Sequence", "normalizers": kept}
@@ -81,9 +106,11 @@ def remove_rules(tokenizer: Any, expressions: Mapping[str, Sequence[str]]) -> No
 
 
 def _is_of(step: Mapping[str, Any], tokens: Collection[str]) -> bool:
-    """Whether a step of a normaliser is a rule for one of the tokens."""
+    """Whether a step of a normaliser is a rule for one of the tokens, or for a meaning."""
     if step["type"] != "Replace":
         return False
+    if _MARK in step["content"] or step["pattern"].get("String") == _MARK:
+        return True
     pattern = step["pattern"].get("Regex", "")
     # A rule that removes the rest of an expression names the token before it.
     removes_rest = step["content"] == "" and KEEP in pattern
@@ -92,7 +119,27 @@ def _is_of(step: Mapping[str, Any], tokens: Collection[str]) -> bool:
     )
 
 
-def _rules(
+def _meaning_rules(
+    meanings: Meanings | None, normalize: Callable[[str], str], flags: str
+) -> list[dict[str, Any]]:
+    """Longer expressions first, marked so that those within them, and those in meanings, are passed over."""
+    if meanings is None:
+        return []
+    names = sorted(meanings.senses, key=lambda name: -len(name))
+    steps = []
+    for place, name in enumerate(names):
+        gloss = " ".join(word + _MARK for word in normalize(meanings.gloss(name)).split())
+        steps.append((insertion_pattern(name, normalize), f" {gloss}"))
+        if ExpressionIndex(other for other in names[place + 1 :] if other in name).find(name):
+            steps += [(pattern, _MARK) for pattern in word_end_patterns(name, normalize)]
+    rules: list[dict[str, Any]] = [
+        {"type": "Replace", "pattern": {"Regex": flags + pattern}, "content": content}
+        for pattern, content in steps
+    ]
+    return [*rules, {"type": "Replace", "pattern": {"String": _MARK}, "content": ""}]
+
+
+def _token_rules(
     expressions: Mapping[str, Sequence[str]], normalize: Callable[[str], str], flags: str
 ) -> list[dict[str, Any]]:
     """The rules, of longer expressions first, since these may hold others.
@@ -116,16 +163,22 @@ def _rules(
     ]
 
 
-def _reads_alike(saved: Tokenizer, tokenizer: Any, expressions: Mapping[str, Sequence[str]]) -> bool:
-    """Whether it reads expressions as the tokenizer in memory reads their tokens, wherever they stand."""
-    saved.no_padding()
-    idioms = IdiomTokens(expressions)
-    for token, (name, *_) in list(expressions.items())[:_MAX_PROBES]:
-        text = "{0} and a {0}, ({0})."
-        read = text.format(token)
-        if len(replacements(name, token, str)) > 1:  # what stands for a placeholder stays
-            read, _ = idioms.replaced(text.format(name))
-        if saved.encode(text.format(name)).ids != tokenizer(read)["input_ids"]:
+def _reads_alike(folder: Path, tokenizer: Any, idioms: IdiomTokens, meanings: Meanings | None) -> bool:
+    """Whether the saved tokenizer, as libraries load it, reads expressions as the one in memory reads the
+    changed text, wherever they stand. Of some families they take no normaliser but their own.
+    """
+    try:
+        saved: Any = AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError, KeyError):  # a family that is not known, or that comes with code of its own
+        return False
+    names = [name for name, *_ in idioms.expressions.values()][:_MAX_PROBES]
+    if meanings is not None:
+        names += list(meanings.senses)[:_MAX_PROBES]
+    for name in names:
+        text = f"{name} and a {name}, ({name})."
+        read = text if meanings is None else meanings.added(text)[0]
+        read, _ = idioms.replaced(read)
+        if saved(text, truncation=False)["input_ids"] != tokenizer(read, truncation=False)["input_ids"]:
             return False
     return True
 

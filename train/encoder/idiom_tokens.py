@@ -14,7 +14,7 @@ from tokenizers import AddedToken
 
 from train.encoder.files import fetch_file
 from train.errors import UserError
-from train.expressions import ExpressionIndex
+from train.expressions import ExpressionIndex, plain_expression
 from train.io.files import write_json
 from train.io.records import read_json, read_text
 from train.io.text import text_lines
@@ -80,6 +80,20 @@ class IdiomTokens:
     def in_text(self, text: str) -> set[str]:
         """The tokens that stand for something in a text."""
         return {self._token_of[name] for _, _, name in self._index.find(text)}
+
+    def token_of(self, expression: str) -> str:
+        """The token that stands for a known expression."""
+        return self._token_of[expression]
+
+    def without(self, expressions: Iterable[str]) -> IdiomTokens | None:
+        """The others; None where there are none. Spellings that differ in case or hyphens are the same."""
+        gone = {plain_expression(name) for name in expressions}
+        kept = {
+            token: [name for name in names if plain_expression(name) not in gone]
+            for token, names in self.expressions.items()
+        }
+        kept = {token: names for token, names in kept.items() if names}
+        return IdiomTokens(kept, replace=self.replace) if kept else None
 
     def describe(self, sentences: Iterable[tuple[str, str]]) -> list[str]:
         """For the log: in how many training sentences an expression with a token was not found.

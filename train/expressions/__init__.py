@@ -5,8 +5,10 @@ from train.expressions.patterns import (
     KEEP,
     Replacement,
     expression_pattern,
+    insertion_pattern,
     plain_expression,
     replacements,
+    word_end_patterns,
 )
 from train.expressions.search import ExpressionIndex, find_expression
 
@@ -17,6 +19,8 @@ __all__ = [
     "expression_pattern",
     "find_expression",
     "inflections",
+    "insertion_pattern",
     "plain_expression",
     "replacements",
+    "word_end_patterns",
 ]

@@ -122,11 +122,7 @@ def replacements(expression: str, token: str, normalize: Callable[[str], str]) -
     Args:
         token: as it is in a normalised text.
     """
-    words = [
-        word._replace(forms=list(dict.fromkeys(map(normalize, word.forms))))
-        for word in expression_words(expression)
-    ]
-    parts = _parts(words)
+    parts = _parts(_normalized(expression, normalize))
     if len(parts) == 1:
         return [Replacement(_bounded(parts[0]), by_token=True)]
     steps = [Replacement(_bounded(f"{parts[0]}(?={''.join(parts[1:])}{_END})"), by_token=True)]
@@ -135,6 +131,33 @@ def replacements(expression: str, token: str, normalize: Callable[[str], str]) -
         kept = re.escape(token) + "".join(parts[1:last]).removesuffix(_GAP)
         steps.append(Replacement(_bounded(f"{kept}{KEEP}{_GAP}{parts[last]}"), by_token=False))
     return steps
+
+
+def insertion_pattern(expression: str, normalize: Callable[[str], str]) -> str:
+    """The empty place behind an expression, to be read as the patterns of :func:`replacements`."""
+    return _bounded("".join(_parts(_normalized(expression, normalize)))) + KEEP
+
+
+def word_end_patterns(expression: str, normalize: Callable[[str], str]) -> list[str]:
+    """The empty place behind each of an expression's words, last to first; none where it has a placeholder.
+
+    A mark that is put there keeps shorter expressions from being found within it.
+    """
+    words = _normalized(expression, normalize)
+    if any(word.stands_for is not None for word in words):
+        return []
+    forms = [_any_of(word.forms) for word in words]
+    return [
+        f"{_START}{_GAP.join(forms[:n])}{KEEP}(?={''.join(_GAP + form for form in forms[n:])}{_END})"
+        for n in range(len(forms), 0, -1)
+    ]
+
+
+def _normalized(expression: str, normalize: Callable[[str], str]) -> list[Word]:
+    return [
+        word._replace(forms=list(dict.fromkeys(map(normalize, word.forms))))
+        for word in expression_words(expression)
+    ]
 
 
 _START, _END = rf"(?<!{IN_A_WORD})", rf"(?!{IN_A_WORD})"

@@ -1,7 +1,14 @@
 """From settings to objects: the one place where both are known."""
 
 from train.factory.benchmarks import build_benchmarks
-from train.factory.encoder import build_encoder, build_retention, idiom_expressions, resolve_model_path
+from train.factory.encoder import (
+    build_encoder,
+    build_retention,
+    glossary_path,
+    idiom_expressions,
+    named_glossary,
+    resolve_model_path,
+)
 from train.factory.experts import module_benchmarks, saved_modules
 from train.factory.objectives import build_objective
 
@@ -10,8 +17,10 @@ __all__ = [
     "build_encoder",
     "build_objective",
     "build_retention",
+    "glossary_path",
     "idiom_expressions",
     "module_benchmarks",
+    "named_glossary",
     "resolve_model_path",
     "saved_modules",
 ]

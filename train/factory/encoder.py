@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from train.config import ModelSettings, TrainSettings
 from train.distributed.device import Placement, place
 from train.distributed.processes import Processes
 from train.encoder.encoder import Encoder
+from train.encoder.glossary import GLOSSARIES, Glossary, meanings_of, read_glossary
 from train.encoder.idiom_tokens import read_expressions
 from train.encoder.loading import locate_checkpoint
 from train.encoder.lora import Adapters
 from train.encoder.width import configured_width
 from train.errors import UserError
+from train.io.paths import expanded
 from train.objectives import Objective
 from train.objectives.joint import JointObjective
 from train.training.regularization import Distillation, Retention, weights_digest
@@ -48,11 +51,60 @@ def build_encoder(
         # The tokens may only be added below, so there may be nothing yet to replace expressions by.
         replace_expressions=model.replace_expressions if model.idiom_tokens is None else None,
     )
+    _give_meanings(encoder, model)
     if saved is None and (wanted := list(expressions)):
         encoder.add_idiom_tokens(wanted)
     if encoder.idiom_tokens is not None and model.replace_expressions is not None:
         encoder.idiom_tokens.replace = model.replace_expressions
     return encoder
+
+
+def _give_meanings(encoder: Encoder, model: ModelSettings) -> None:
+    """The glossary that is named, or none where none is to be read, in place of the checkpoint's own."""
+    if model.glossary == []:
+        encoder.meanings = None
+    elif (glossary := named_glossary(model)) is not None:
+        senses = model.glossary_senses or (encoder.meanings.num_senses if encoder.meanings else None)
+        encoder.meanings = meanings_of(glossary, num_senses=senses)
+    elif encoder.meanings is not None and model.glossary_senses is not None:
+        encoder.meanings.num_senses = model.glossary_senses
+    if encoder.meanings is not None:
+        encoder.meanings.dropout = model.glossary_dropout
+
+
+def named_glossary(model: ModelSettings) -> Glossary | None:
+    """The glossary that `model.glossary` names, read once.
+
+    Raises:
+        UserError: if a file is not there or damaged.
+    """
+    if not model.glossary:
+        return None
+    return _read_glossary(tuple(glossary_path(named, "model.glossary") for named in model.glossary))
+
+
+def glossary_path(named: str, option: str) -> Path:
+    """The file that is named, or the one of that name that comes with the project.
+
+    Raises:
+        UserError: if there is neither.
+    """
+    path = expanded(named, option)
+    shipped = sorted(GLOSSARIES.glob("*.tsv"))
+    if not path.exists():
+        path = next((one for one in shipped if one.stem == named), path)
+    if not path.exists():
+        names = ", ".join(one.stem for one in shipped)
+        raise UserError(
+            f"{option}={named}: there is no such file; give one, or a glossary that comes with the project "
+            f"({names})"
+        )
+    return path
+
+
+@lru_cache(maxsize=4)
+def _read_glossary(paths: tuple[Path, ...]) -> Glossary:
+    return read_glossary(paths)
 
 
 def embedding_width(model: ModelSettings) -> int:

@@ -65,6 +65,12 @@ _IDIOM_TOKENS = """
 It reads the expressions in `idiom_tokens.json` as one token each, "home run" as `IDhomerunID`: its tokenizer
 puts them into texts, and where a tokenizer cannot, `Encoder` does.
 """
+_GLOSSARY = """
+It reads what expressions mean behind them, from the glossary in `glossary.json` ({glossary}):
+"broke the ice" as "broke the ice (made people relax)". Its tokenizer writes meanings into texts, and where
+a tokenizer cannot, `Encoder` does. Its scores are scores *with a glossary*. `train.evaluate
+model.glossary=<file>` scores the model with another one, `model.glossary=[]` with none.
+"""
 _EXPERTS = """
 `experts/` holds what was trained beside the encoder for AdMIRe; `train.evaluate` scores it too.
 """
@@ -82,6 +88,12 @@ _LIMITS = """
   wording of what an idiom means is found far less often than the idiom itself.
 - Whatever bias is in the base model and in the training data is in this model.
 """
+
+
+def _glossary_in_words(glossary: Mapping[str, Any]) -> str:
+    named = ("files", "sources", "licences")
+    facts = [f"{name}: {', '.join(glossary[name])}" for name in named if glossary.get(name)]
+    return "; ".join([f"{glossary.get('expressions', 0)} expressions", *facts])
 
 
 def model_card(
@@ -137,6 +149,9 @@ def model_card(
         _USE.format(reference=f'"{model}"' + (f', revision="{revision}"' if revision else "")),
         _PROMPTS if config["model"].get("query_prompt") or config["model"].get("document_prompt") else "",
         _IDIOM_TOKENS if idiom_tokens else "",
+        _GLOSSARY.format(glossary=_glossary_in_words(glossary))
+        if (glossary := record.get("glossary"))
+        else "",
         _EXPERTS if config["objective"]["name"] == "admire" else "",
         _ADAPTER if config.get("retain", {}).get("lora", {}).get("rank") is not None else "",
         _scores_section(scores, record.get("not_scored", {}), _baseline(run)),

@@ -25,6 +25,12 @@ from train.factory import (
     saved_modules,
 )
 from train.io.files import fingerprints, write_json, write_jsonl, write_text
+from train.recipes.knowledge import (
+    benchmark_texts,
+    describe_glossary,
+    glossary_files,
+    glossary_note,
+)
 from train.reports.console import SAMPLE_NOTE, print_scores
 from train.runs.folder import code_version, package_versions
 
@@ -60,6 +66,7 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
     expressions, naming = idiom_expressions(settings.model)
     with accelerator.local_main_process_first():
         encoder = build_encoder(settings.model, placement, expressions=expressions)
+    glossary = describe_glossary(settings.model, encoder, benchmark_texts(suite.benchmarks))
     dtype = placement.autocast_dtype
     autocast = torch.autocast(placement.device, dtype) if dtype else contextlib.nullcontext()
     with autocast:
@@ -70,17 +77,18 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
         card.seconds,
         100 * card.encoder_seconds / card.seconds,
     )
+    naming += glossary_files(settings.model)
     files = [*naming, *(path for benchmark in suite.benchmarks for path in benchmark.files)]
     if processes.is_main:
-        _show(settings, card)
-        _write(settings, config, card, placement, not_scored, [b.name for b in benchmarks], files)
+        _show(settings, card, glossary)
+        _write(settings, config, card, placement, not_scored, [b.name for b in benchmarks], files, glossary)
     return card.scores
 
 
-def _show(settings: EvaluateSettings, card: Scorecard) -> None:
-    title = f"{settings.model.path} {SAMPLE_NOTE}" if settings.data.sample else settings.model.path
+def _show(settings: EvaluateSettings, card: Scorecard, glossary: dict[str, Any] | None) -> None:
+    notes = [SAMPLE_NOTE] * settings.data.sample + glossary_note(glossary)
     if card.scores:
-        print_scores(card.scores, title)
+        print_scores(card.scores, ", ".join([settings.model.path, *notes]))
     for note in card.notes:
         log.info("%s", note)
 
@@ -93,12 +101,16 @@ def _write(
     not_scored: Mapping[str, str],
     names: Sequence[str],
     files: Sequence[Path],
+    glossary: dict[str, Any] | None,
 ) -> None:
     try:
         if settings.output is not None:
             meta = {
                 "model": settings.model.path,
-                "data": SAMPLE_NOTE if settings.data.sample else ", ".join(names),
+                "data": "; ".join(
+                    [SAMPLE_NOTE if settings.data.sample else ", ".join(names), *glossary_note(glossary)]
+                ),
+                "glossary": glossary,
                 "not_scored": not_scored,
                 "notes": card.notes,
                 "files": fingerprints(files),

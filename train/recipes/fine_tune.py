@@ -27,6 +27,7 @@ from train.hub.card import model_card
 from train.hub.push import check_can_push, push_or_warn
 from train.io.files import fingerprints, write_text
 from train.objectives import Objective, UsesSpecialTokens
+from train.recipes.knowledge import benchmark_texts, describe_glossary, glossary_files
 from train.recipes.run_context import RunContext
 from train.recipes.run_report import report_run
 from train.recipes.untrained import score_untrained
@@ -118,6 +119,7 @@ def _run(
     check_monitor(settings.trainer, not_scored)
     suite = Suite([*benchmarks, *module_benchmarks(settings, objective.modules)], processes)
     expressions, named_in = idiom_expressions(settings.model, objective)
+    named_in += glossary_files(settings.model)
     data = fingerprints([*objective.files, *named_in, *(path for b in suite.benchmarks for path in b.files)])
     if checkpoint is not None:
         check_same_data(record.get("data", {}), data)
@@ -131,6 +133,12 @@ def _run(
     objective.modules.to(context.placement.device)
     _check_base(run, record, retention, resumed=checkpoint is not None)
     _check_tokens(objective, retention)
+    glossary = describe_glossary(
+        settings.model,
+        retention.encoder,
+        {"training": [text for _, text in objective.idiom_sentences], **benchmark_texts(suite.benchmarks)},
+    )
+    run.update(glossary=glossary)
     has_tokens = retention.encoder.idiom_tokens is not None
     training = TrainingContext(
         retention=retention,
@@ -156,6 +164,7 @@ def _run(
             best=best,
             baseline=baseline,
             trained_on=objective.describe(),
+            glossary=glossary,
             suite_names=[benchmark.name for benchmark in benchmarks],
         )
         write_text(run.path / "best" / "README.md", _card(context, has_tokens, with_scores=True))

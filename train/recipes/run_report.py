@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from train.config import TrainSettings
 from train.evaluation.suite import Scorecard
 from train.io.files import write_json, write_jsonl, write_text
+from train.recipes.knowledge import glossary_note
 from train.recipes.run_context import RunContext
 from train.reports.console import EXTERNAL_NOTE, SAMPLE_NOTE, print_comparison
 from train.reports.plots import learning_curve, violins
@@ -25,6 +27,7 @@ def report_run(
     best: Scorecard,
     baseline: dict[str, float],
     trained_on: str,
+    glossary: dict[str, Any] | None,
     suite_names: list[str],
 ) -> None:
     """Write the run's results, print the table, and log whether training helped.
@@ -34,11 +37,13 @@ def report_run(
         best: the scores of the best checkpoint.
         baseline: those of the untrained model.
         trained_on: the training data in words.
+        glossary: what is known of the one that the model reads, if it does.
         suite_names: the benchmarks that both are scored on.
     """
     settings, run = context.settings, context.run
     notes = [SAMPLE_NOTE] if settings.data.sample else []
     notes += [EXTERNAL_NOTE.format(extra=settings.data.extra)] if settings.data.extra else []
+    notes += glossary_note(glossary)
     recorded = run.recorded() or {}
     meta = {
         "checkpoint": f"step_{state.best_step}",
@@ -48,6 +53,7 @@ def report_run(
         "data": "; ".join([", ".join(suite_names), *notes]),
         "not_scored": recorded.get("not_scored", {}),
         "trained_on": trained_on,
+        "glossary": glossary,
         "notes": best.notes,
         "files": recorded.get("data", {}),
         "num_texts": best.num_texts,

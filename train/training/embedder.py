@@ -9,10 +9,11 @@ batch, however many anchors a batch has. With several processes each runs its ow
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
+import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.utils import AutocastKwargs
@@ -25,6 +26,8 @@ from train.encoder.parallel import ParallelEncoder, Partition, embed_all
 from train.objectives import Batch
 from train.requests import Request
 from train.training.schedule import seed_everything
+
+_MEANINGS = 2**31  # of the random numbers that are drawn for meanings, not for a forward batch
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ class TrainableEmbedder:
         seed: int,
         caching: bool = False,
     ) -> None:
+        self._encoder = encoder
         self._accelerator = accelerator
         self._processes = processes
         self._seed = seed
@@ -86,6 +90,7 @@ class TrainableEmbedder:
 
     def __call__(self, requests: Sequence[Request], step: int, micro: int = 0) -> Embedded:
         """See :class:`Embedder`."""
+        requests = self._drop_meanings(requests, step, micro)
         seed = partial(self._seed_forward_batch, step, micro)
         partition = self._parallel.partition(requests)
         with torch.set_grad_enabled(not self._caching):
@@ -126,6 +131,19 @@ class TrainableEmbedder:
                 piece = pieces[place]
             requests = torch.tensor(batch.requests, dtype=torch.long)  # (n,)
             piece.backward(gradient[requests].to(piece.dtype))  # type: ignore[no-untyped-call]
+
+    def _drop_meanings(self, requests: Sequence[Request], step: int, micro: int) -> Sequence[Request]:
+        """The same requests, of which some texts are read without meanings, so that the model can do without.
+
+        Drawn a text, by seed and step: each process and a resumed run draw the same.
+        """
+        meanings = self._encoder.meanings
+        if meanings is None or not meanings.dropout:
+            return requests
+        texts = list(dict.fromkeys(request.text for request in requests))
+        draws = np.random.default_rng([self._seed, step, micro, _MEANINGS]).random(len(texts))
+        bare = {text for text, draw in zip(texts, draws, strict=True) if draw < meanings.dropout}
+        return [replace(r, with_meanings=False) if r.text in bare else r for r in requests]
 
     def _numbers(self, partition: Partition) -> list[int]:
         """The forward batches that this process runs."""

@@ -22,9 +22,18 @@ from train.config import EvaluateSettings, TrainSettings, check
 from train.errors import UserError
 
 CONFIGS = ["idiolink_released", "idiolink_ft", "adaptive_triplet", "admire_experts", "joint", "evaluate"]
-MAY_BE_EMPTY = {"extensions", "query_modes", "bm25_modes", "multivector_modes", "plain_usages", "papers"}
+MAY_BE_EMPTY = {
+    "glossary",
+    "extensions",
+    "query_modes",
+    "bm25_modes",
+    "multivector_modes",
+    "plain_usages",
+    "papers",
+}
 MAY_BE_BLANK = {"query_prompt", "document_prompt", "separator"}
 MAY_BE_ZERO = {
+    "glossary_dropout",
     *(
         "seed",
         "fold",

@@ -1,0 +1,118 @@
+"""Glossary files: what is read of them, and what is said of their rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from train.encoder.glossary import meanings_of, read_glossary
+from train.errors import UserError
+
+ROWS: list[dict[str, Any]] = [
+    {"expression": "break the ice", "meaning": "make people relax", "literal": "yes", "source": "mine"},
+    {
+        "expression": "home run",
+        "meaning": "a great success",
+        "literal": "a hit in baseball",
+        "licence": "CC0",
+    },
+    {"expression": "home run", "meaning": "a hit in baseball"},
+]
+
+
+def written(folder: Path, kind: str) -> Path:
+    path = folder / f"mine.{kind}"
+    columns = ["expression", "meaning", "literal", "source", "licence", "note"]
+    if kind == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
+    elif kind == "parquet":
+        pyarrow = pytest.importorskip("pyarrow")
+        parquet = pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(pyarrow.Table.from_pylist([dict.fromkeys(columns) | row for row in ROWS]), path)
+    else:
+        between = {"csv": ",", "tsv": "\t"}[kind]
+        lines = [between.join(columns)]
+        lines += [between.join(str(row.get(column, "")) for column in columns) for row in ROWS]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
+def test_every_kind_of_file_says_the_same(tmp_path: Path, kind: str) -> None:
+    glossary = read_glossary([written(tmp_path, kind)])
+    assert glossary.senses == {
+        "break the ice": ["make people relax"],
+        "home run": ["a great success", "a hit in baseball"],
+    }
+    assert [entry.literal for entry in glossary.entries] == [True, "a hit in baseball", None]
+    assert glossary.describe() == {
+        "files": [f"mine.{kind}"],
+        "expressions": 2,
+        "meanings": 3,
+        "sources": ["mine"],
+        "licences": ["CC0"],
+    }
+
+
+def test_rows_that_want_a_look_are_named(tmp_path: Path) -> None:
+    path, other = tmp_path / "a.csv", tmp_path / "b.csv"
+    path.write_text(
+        "expression,meaning\nkeep in the dark,tell nothing\nin the dark,not informed\n"
+        "Home-Run,a great success\n",
+        encoding="utf-8",
+    )
+    other.write_text("expression,meaning\nhome run,A great success\nhome run,a hit\n", encoding="utf-8")
+    glossary = read_glossary([path, other])
+    assert glossary.senses["Home-Run"] == ["a great success", "a hit"]
+    said = "\n".join(glossary.notes)
+    for part in ("b.csv, row 2", "(a.csv, row 4): left out"):
+        assert part in said
+    assert "a.csv, row 3: 'in the dark' stands inside 'keep in the dark' (a.csv, row 2)" in said
+    assert "'Home-Run' (a.csv, row 4): 2" in said
+
+
+def test_what_occurs_and_what_does_not_is_counted(tmp_path: Path) -> None:
+    meanings = meanings_of(read_glossary([written(tmp_path, "csv")]))
+    counts, num_texts = meanings.coverage(["He broke the ice.", "He broke the ice.", "No.", "Break the ice!"])
+    assert counts == {"break the ice": 2, "home run": 0}
+    assert num_texts == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "parts"),
+    [
+        ("g.csv", "expression,meaning\nhome run,\n", ["g.csv", "row 2", "home run", "meaning"]),
+        ("g.csv", "expression,meaning\n,success\n", ["row 2", "expression"]),
+        ("g.csv", "expression,meaning\n--,success\n", ["row 2", "expression", "no letter"]),
+        ("g.csv", "expression,gloss\na,b\n", ["meaning", "missing", "gloss"]),
+        ("g.csv", "expression,meaning\n", ["there is no row"]),
+        ("g.csv", "expression,meaning\na,b,c\n", ["row 2", "another number of fields"]),
+        ("g.jsonl", '{"expression": "a", "meaning": "b"}\n{"expression"\n', ["line 2", "not valid JSON"]),
+        ("g.jsonl", '{"expression": "a"}\n', ["row 1", "meaning", "is missing"]),
+        ("g.jsonl", '{"expression": "a", "meaning": 3}\n', ["row 1", "meaning"]),
+        ("g.jsonl", "[]\n", ["row 1"]),
+        ("g.parquet", "no table", ["cannot be read as Parquet"]),
+        ("g.txt", "a b", [".csv, .tsv, .jsonl and .parquet"]),
+    ],
+)
+def test_bad_rows_are_named(tmp_path: Path, name: str, text: str, parts: list[str]) -> None:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UserError) as told:
+        read_glossary([path])
+    for part in parts:
+        assert part in str(told.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no such file"):
+        read_glossary([tmp_path / "none.csv"])
+
+
+def test_a_meaning_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "g.jsonl"
+    path.write_text(json.dumps({"expression": "a  b", "meaning": "one\n two\u202e"}), encoding="utf-8")
+    assert read_glossary([path]).senses == {"a b": ["one two\\u202e"]}

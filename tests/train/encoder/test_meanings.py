@@ -1,0 +1,125 @@
+"""Meanings beside expressions: where they are written, what spans select, and what a saved model reads."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+
+from tests.tiny_families import FAMILIES, tiny_checkpoint
+from train.encoder.encoder import Encoder
+from train.encoder.meanings import FILE, Meanings, read_meanings
+from train.errors import UserError
+from train.requests import Request
+
+SENSES = {
+    "break the ice": ["make people relax"],
+    "take someone for a ride": ["deceive someone"],
+    "in the dark": ["not informed, left in the dark"],
+    "keep in the dark": ["tell nothing"],
+    "home run": ["a great success", "a hit in baseball"],
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("She BROKE the ice.", "She BROKE the ice (make people relax)."),
+        ("He took him for a ride, too", "He took him for a ride (deceive someone), too"),
+        ("a home-run", "a home-run (a great success)"),
+        ("kept in the dark", "kept in the dark (tell nothing)"),
+        ("in the dark!", "in the dark (not informed, left in the dark)!"),
+        ("home run, home run", "home run (a great success), home run (a great success)"),
+        ("the icebreaker", "the icebreaker"),
+    ],
+)  # fmt: skip
+def test_a_meaning_stands_behind_its_expression(text: str, read: str) -> None:
+    assert Meanings(SENSES).added(text) == (read, None)
+
+
+def test_several_senses() -> None:
+    assert (
+        Meanings(SENSES, num_senses=2).added("home run")[0] == "home run (a great success; a hit in baseball)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "read"),
+    [
+        ("We", "We"),
+        ("broke", "broke"),
+        ("broke the ice", "broke the ice (make people relax)"),
+        ("ice", "ice (make people relax)"),
+        ("the ice today", "the ice (make people relax) today"),
+        ("today", "today"),
+        ("by a home run", "by a home run (a great success)"),
+    ],
+)
+def test_a_span_keeps_its_words_and_takes_in_the_meaning_behind_them(words: str, read: str) -> None:
+    text = "We broke the ice today by a home run."
+    start = text.index(words)
+    whole, span = Meanings(SENSES).added(text, (start, start + len(words)))
+    assert span is not None
+    assert whole[slice(*span)] == read
+
+
+def test_a_spans_embedding_is_that_of_the_text_written_out(tiny: Encoder) -> None:
+    text = "They broke the ice."
+    by_hand = tiny.encode(["They broke the ice (make people relax)."], ["broke the ice (make people relax)"])
+    without = tiny.encode([text], ["broke the ice"])
+    tiny.meanings = Meanings(SENSES)
+    assert torch.equal(tiny.encode([text], ["broke the ice"]), by_hand)
+    assert torch.equal(tiny([Request(text, (5, 18), pooling="span", with_meanings=False)]), without)
+    assert not torch.allclose(by_hand, without)
+
+
+def test_near_the_limit_the_meaning_goes_first(tiny_path: Path) -> None:
+    words = "They broke the ice again and again and again"
+    length = len(SentenceTransformer(str(tiny_path)).tokenizer(words)["input_ids"])
+    encoder = Encoder.from_pretrained(tiny_path, device="cpu", max_length=length + 1)
+    bare = encoder.encode([words])
+    encoder.meanings = Meanings(SENSES)
+    assert torch.equal(encoder.encode([words]), bare)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_any_library_reads_a_saved_model_alike(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    model = tiny_checkpoint(FAMILIES[name], tmp_path / "model")
+    encoder = Encoder.from_pretrained(model, device="cpu", pooling=FAMILIES[name].pooling)
+    encoder.meanings = Meanings(SENSES)
+    texts = [
+        "She BROKE the ice, and broke the ice again.",
+        "kept in the dark", "in the dark", "He takes the voters for a ride!", "a home-run", "nothing",
+    ]  # fmt: skip
+    expected = encoder.encode(texts)
+    encoder.save(tmp_path / "saved")
+    loaded = Encoder.from_pretrained(tmp_path / "saved", device="cpu")
+    assert torch.equal(loaded.encode(texts), expected)
+    if name == "qwen2":  # whose tokenizer transformers builds anew, without what the file says of it
+        assert "does not put meanings into texts by itself" in caplog.text
+        return
+    plain = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    for text in texts:
+        read = encoder.model.tokenizer(encoder.meanings.added(text)[0])
+        assert plain.tokenizer(text)["input_ids"] == read["input_ids"]
+    assert torch.allclose(torch.tensor(plain.encode(texts)), expected, atol=1e-5)
+    loaded.meanings = None
+    assert not torch.allclose(loaded.encode(texts)[0], expected[0])
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", "{}", '{"format": 9, "num_senses": 1, "about": {}, "senses": {}}',
+                '{"format": 1, "num_senses": 0, "about": {}, "senses": {}}',
+                '{"format": 1, "num_senses": 1, "about": {}, "senses": {"a": []}}',
+                '{"format": 1, "num_senses": 1, "about": {}, "senses": {"-": ["b"]}}'],
+)  # fmt: skip
+def test_a_damaged_file_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / FILE).write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match=FILE):
+        read_meanings(tmp_path / FILE)

@@ -1,0 +1,84 @@
+"""Runs whose model reads a glossary: recorded, resumed bit for bit, saved with what they need."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from accelerate import Accelerator
+
+from tests.tiny_runs import assert_same_run, at_loss, composed, resume, train
+from train.config import EvaluateSettings, check
+from train.distributed.processes import Processes
+from train.encoder.encoder import Encoder
+from train.encoder.meanings import Meanings
+from train.errors import Interrupted
+from train.recipes.evaluate import score_model
+from train.requests import Request
+from train.training.embedder import TrainableEmbedder
+
+GLOSSARY = ["model.glossary=sample", "model.glossary_dropout=0.5"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, options: list[str]) -> Path:
+    folder = tmp_path_factory.mktemp("glossary") / "whole"
+    train(folder, [*options, *GLOSSARY])
+    return folder
+
+
+def test_the_glossary_is_recorded(whole: Path) -> None:
+    record = json.loads((whole / "run.json").read_text(encoding="utf-8"))
+    facts = record["glossary"]
+    assert facts["files"] == ["sample.tsv"]
+    assert facts["licences"] == ["CC0-1.0"]
+    assert facts["occurs"]["training"] == {"expressions": 6, "texts": 96}
+    assert len(facts["sums"]["sample.tsv"]) == 64
+    assert any(path.endswith("sample.tsv") for path in record["data"])
+    meta = json.loads((whole / "scores.json").read_text(encoding="utf-8"))["meta"]
+    assert "with a glossary (sample.tsv)" in meta["data"]
+    card = (whole / "best" / "README.md").read_text(encoding="utf-8")
+    assert "*with a glossary*" in card
+    assert "CC0-1.0" in card
+
+
+def test_the_saved_model_reads_as_it_was_trained_to(whole: Path) -> None:
+    def scores(*overrides: str) -> dict[str, float]:
+        config = composed(
+            "evaluate",
+            *("data=sample", "device=cpu", "model=pretrained", f"model.path={whole / 'best'}"),
+            *("benchmark=[idiolink]", "benchmark.idiolink.query_modes=[sentence]", "split=[val]"),
+            *("benchmark.idiolink.bm25_modes=[]", *overrides),
+        )
+        return score_model(check(EvaluateSettings, config), config)
+
+    reported = json.loads((whole / "scores.json").read_text(encoding="utf-8"))["scores"]
+    assert scores() == pytest.approx(reported, abs=1e-9)
+    assert scores("model.glossary=[]") != pytest.approx(reported, abs=1e-3)
+    assert Encoder.from_pretrained(whole / "best", device="cpu").meanings is not None
+
+
+def test_interrupted_and_resumed_it_leaves_out_the_same_meanings(
+    whole: Path, tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_loss(monkeypatch, 2, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(Interrupted):
+        train(tmp_path / "cut", [*options, *GLOSSARY])
+    monkeypatch.undo()
+    resume(tmp_path / "cut")
+    assert_same_run(whole, tmp_path / "cut")
+
+
+def test_meanings_are_left_out_of_the_share_of_texts_that_is_asked_for(tiny: Encoder) -> None:
+    tiny.meanings = Meanings({"break the ice": ["make people relax"]}, dropout=0.25)
+    embed = TrainableEmbedder(tiny, Accelerator(cpu=True), Processes(), seed=3)
+    requests = [Request(f"They broke the ice {n} times.") for n in range(400)]
+    dropped = [not r.with_meanings for r in embed._drop_meanings(requests, step=1, micro=0)]
+    assert 70 < sum(dropped) < 130
+    assert dropped == [not r.with_meanings for r in embed._drop_meanings(requests, step=1, micro=0)]
+    assert dropped != [not r.with_meanings for r in embed._drop_meanings(requests, step=2, micro=0)]
+    twice = embed._drop_meanings([requests[0], requests[0]], step=1, micro=0)
+    assert twice[0] == twice[1]

@@ -1,0 +1,222 @@
+"""Glossaries: tables of expressions and what they mean, as users have them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, field_validator
+
+from train.encoder.meanings import Meanings
+from train.errors import UserError
+from train.expressions import ExpressionIndex, plain_expression
+from train.io.paths import is_file
+from train.io.records import describe, field_problems, parse_json, read_table, read_text
+from train.io.text import one_line, printable, text_lines
+
+log = logging.getLogger(__name__)
+
+GLOSSARIES = Path(__file__).parent / "glossaries"  # those that come with the project
+_TABLES = {".csv": ",", ".tsv": "\t"}
+_KINDS = ".csv, .tsv, .jsonl and .parquet"
+_MAX_NAMED = 5
+_YES_OR_NO = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+
+
+def _line(value: Any) -> Any:
+    """One line of text: what is written into a sentence may not break it."""
+    return printable(" ".join(value.split())) if isinstance(value, str) else value
+
+
+Line = Annotated[str, BeforeValidator(_line)]
+
+
+class Entry(BaseModel):
+    """One sense of an expression.
+
+    Attributes:
+        expression: as a dictionary lists it: "break the ice", "take someone for a ride".
+        meaning: what it says in other words.
+        literal: whether it is used literally too, or what it then means; None where that is not known.
+        language, example, source, licence: facts about it, which change no embedding.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    expression: Line
+    meaning: Line
+    literal: bool | str | None = None
+    language: str | None = None
+    example: str | None = None
+    source: str | None = None
+    licence: str | None = None
+
+    @field_validator("expression", "meaning")
+    @classmethod
+    def _holds_words(cls, value: str) -> str:
+        if not value:
+            raise ValueError("is empty")
+        if not any(c.isalnum() for c in value):
+            raise ValueError(f"{value!r} holds no letter or digit")
+        return value
+
+    @field_validator("literal", mode="before")
+    @classmethod
+    def _yes_no_or_text(cls, value: Any) -> Any:
+        return _YES_OR_NO.get(value.strip().lower(), _line(value)) if isinstance(value, str) else value
+
+
+@dataclass(frozen=True)
+class Glossary:
+    """Expressions with their senses, from one or several files.
+
+    Attributes:
+        senses: expression, as its first row spells it → its meanings, in the order of the rows. Spellings
+            that differ in case, hyphens or apostrophes alone are one expression.
+        entries: the rows, without those that say the same again.
+        files: that were read.
+        notes: what is worth knowing of the rows, a line each.
+    """
+
+    senses: dict[str, list[str]]
+    entries: tuple[Entry, ...]
+    files: tuple[Path, ...]
+    notes: tuple[str, ...]
+
+    def describe(self) -> dict[str, Any]:
+        """For records, cards and tables: files by name, counts, sources and licences."""
+        named = {
+            f"{field}s": sorted({value for e in self.entries if (value := getattr(e, field))})
+            for field in ("source", "licence")
+        }
+        return {
+            "files": [path.name for path in self.files],
+            "expressions": len(self.senses),
+            "meanings": len(self.entries),
+            **{name: values for name, values in named.items() if values},
+        }
+
+
+def meanings_of(glossary: Glossary, *, num_senses: int | None = None, dropout: float = 0.0) -> Meanings:
+    """What an encoder reads of a glossary beside expressions."""
+    return Meanings(glossary.senses, num_senses=num_senses or 1, dropout=dropout, about=glossary.describe())
+
+
+def read_glossary(paths: Sequence[Path]) -> Glossary:
+    """Read and check glossary files.
+
+    Args:
+        paths: CSV, TSV, JSON lines or Parquet, with the columns `expression` and `meaning`; several rows of
+            one expression are its senses. Optional: `literal`, `language`, `example`, `source` and
+            `licence`. Other columns are passed over.
+
+    Raises:
+        UserError: if a file cannot be read, lacks a column, or has a row without expression or meaning; it
+            names file, row and column.
+    """
+    entries: dict[tuple[str, str], Entry] = {}
+    places: dict[tuple[str, str], str] = {}
+    spellings: dict[str, str] = {}
+    notes: list[str] = []
+    for path in paths:
+        for number, entry in _rows(path):
+            key = plain_expression(entry.expression), entry.meaning.casefold()
+            place = f"{path.name}, row {number}"
+            if key in entries:
+                same = f"{entry.expression!r} has this meaning already ({places[key]})"
+                notes.append(f"{place}: {same}: left out")
+                continue
+            entries[key], places[key] = entry, place
+            spellings.setdefault(key[0], entry.expression)
+    senses: dict[str, list[str]] = {}
+    first_place: dict[str, str] = {}
+    for (plain, _), entry in entries.items():
+        senses.setdefault(spellings[plain], []).append(entry.meaning)
+    for (plain, _), place in places.items():
+        first_place.setdefault(spellings[plain], place)
+    notes += _notes(senses, first_place)
+    return Glossary(senses, tuple(entries.values()), tuple(paths), tuple(notes))
+
+
+def _notes(senses: dict[str, list[str]], places: dict[str, str]) -> list[str]:
+    notes = []
+    several = [name for name, meanings in senses.items() if len(meanings) > 1]
+    if several:
+        shown = ", ".join(f"{name!r} ({places[name]}): {len(senses[name])}" for name in several[:_MAX_NAMED])
+        more = f", … ({len(several)} expressions)" if len(several) > _MAX_NAMED else ""
+        notes.append(f"several meanings: {shown}{more}; the first counts for most, as in a dictionary")
+    for name in senses:
+        for _, _, inner in ExpressionIndex(_shorter(senses, name)).find(name):
+            notes.append(
+                f"{places[inner]}: {inner!r} stands inside {name!r} ({places[name]}): "
+                "where the longer one stands, that one counts"
+            )
+    return notes
+
+
+def _shorter(senses: Iterable[str], name: str) -> list[str]:
+    words = set(plain_expression(name).split())
+    return [o for o in senses if len(o) < len(name) and words & set(plain_expression(o).split())]
+
+
+def _rows(path: Path) -> list[tuple[int, Entry]]:
+    """The rows with their numbers, as people count them in that kind of file."""
+    if not is_file(path):
+        raise UserError(f"glossary {path}: there is no such file")
+    suffix = path.suffix.lower()
+    if suffix in _TABLES:
+        table = read_table(path, ["expression", "meaning"], delimiter=_TABLES[suffix], named_by="expression")
+        rows: list[tuple[int, Any]] = [(n, {k: v for k, v in row.items() if v != ""}) for n, row in table]
+    elif suffix in (".jsonl", ".ndjson"):
+        rows = _json_lines(path)
+    elif suffix == ".parquet":
+        rows = list(enumerate(_parquet(path), 1))
+    else:
+        raise UserError(f"glossary {path}: is none of {_KINDS}")
+    entries, problems = [], []
+    for number, row in rows:
+        try:
+            entries.append((number, Entry.model_validate(row)))
+        except ValidationError as error:
+            name = row.get("expression") if isinstance(row, dict) else None
+            where = f"row {number}" + (f" ({name!r})" if isinstance(name, str) and name else "")
+            problems += [f"{where}, {problem}" for problem in field_problems(error)]
+    if problems:
+        raise describe(problems, str(path))
+    if not entries:
+        raise UserError(f"{path}: there is no row")
+    return entries
+
+
+def _json_lines(path: Path) -> list[tuple[int, Any]]:
+    rows = []
+    for number, line in enumerate(text_lines(read_text(path)), 1):
+        if line.strip():
+            try:
+                rows.append((number, parse_json(line)))
+            except (json.JSONDecodeError, ValueError) as error:
+                raise UserError(f"{path}, line {number}: not valid JSON: {error}") from None
+    return rows
+
+
+def _parquet(path: Path) -> list[dict[str, Any]]:
+    try:
+        from pyarrow import ArrowException  # type: ignore[import-untyped]
+        from pyarrow.parquet import read_table as read_parquet  # type: ignore[import-untyped]
+    except ImportError:
+        raise UserError(f"{path}: Parquet needs the package pyarrow: pip install pyarrow") from None
+    try:
+        table = read_parquet(path)
+    except (ArrowException, OSError) as error:
+        raise UserError(f"{path}: cannot be read as Parquet: {one_line(str(error))}") from None
+    missing = [column for column in ("expression", "meaning") if column not in table.column_names]
+    if missing:
+        raise UserError(
+            f"{path}: the columns {', '.join(missing)} are missing (found: {', '.join(table.column_names)})"
+        )
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return [{name: value for name, value in row.items() if value is not None} for row in rows]

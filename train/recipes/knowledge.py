@@ -1,0 +1,81 @@
+"""What a run says of the glossary that its model reads: which files, and how much of it occurs where."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from train.benchmarks import Benchmark
+from train.config import ModelSettings
+from train.encoder.encoder import Encoder
+from train.encoder.glossary import Glossary
+from train.factory import named_glossary
+from train.io.files import fingerprints
+
+log = logging.getLogger(__name__)
+
+_MAX_NAMED = 8
+
+
+def glossary_files(model: ModelSettings) -> list[Path]:
+    """The files of `model.glossary`."""
+    glossary = named_glossary(model)
+    return [] if glossary is None else list(glossary.files)
+
+
+def describe_glossary(
+    model: ModelSettings, encoder: Encoder, texts: dict[str, Iterable[str]]
+) -> dict[str, Any] | None:
+    """Log what the glossary holds and what of it occurs, and give the same for records.
+
+    Args:
+        encoder: which reads it.
+        texts: what the texts are for (`training`, a benchmark's name) → the texts.
+
+    Returns:
+        None for a model that reads no meanings.
+    """
+    meanings = encoder.meanings
+    if meanings is None:
+        return None
+    glossary = named_glossary(model)
+    facts: dict[str, Any] = {**meanings.about, "senses_read": meanings.num_senses}
+    facts["dropout"] = meanings.dropout
+    if glossary is not None:
+        facts["sums"] = {path.name: sum_ for path, sum_ in _sums(glossary)}
+        for note in glossary.notes:
+            log.info("glossary: %s", note)
+    seen: set[str] = set()
+    for name, some in texts.items():
+        counts, num_texts = meanings.coverage(some)
+        found = [expression for expression, count in counts.items() if count]
+        seen.update(found)
+        facts.setdefault("occurs", {})[name] = {"expressions": len(found), "texts": num_texts}
+        log.info(
+            "glossary: %d of %d expressions stand in %d texts of %s",
+            *(len(found), len(counts), num_texts, name),
+        )
+    if never := [name for name in meanings.senses if name not in seen]:
+        log.info("glossary: in none of these texts: %s", _named(never))
+    return facts
+
+
+def benchmark_texts(benchmarks: Sequence[Benchmark]) -> dict[str, Iterable[str]]:
+    """Benchmark → the texts that it has embedded."""
+    return {b.name: [request.text for request in b.requests] for b in benchmarks}
+
+
+def glossary_note(facts: dict[str, Any] | None) -> list[str]:
+    """What every table of a model's scores says where it reads a glossary."""
+    return [] if facts is None else [f"with a glossary ({', '.join(facts.get('files', ['its own']))})"]
+
+
+def _sums(glossary: Glossary) -> list[tuple[Path, str]]:
+    return [(Path(path), sum_) for path, sum_ in fingerprints(glossary.files).items()]
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_MAX_NAMED])
+    return shown + (f", … ({len(names)} in all)" if len(names) > _MAX_NAMED else "")
