@@ -24,7 +24,7 @@ from docs import api, results
 from tests.doc_pages import PAGES, blocks, inline, page_files, shell_lines
 from tests.programs import ROOT
 from train.cli.arguments import rewrite_arguments
-from train.config import EvaluateSettings, PushSettings, TrainSettings, check
+from train.config import EvaluateSettings, LearnSettings, PushSettings, TrainSettings, check
 from train.config.compose import CONF, config_names, register_resolvers
 from train.config.search import SearchSettings
 from train.data.idiolink import Document
@@ -38,6 +38,7 @@ from train.runs.resume import saved_config
 PROGRAMS: dict[str, tuple[str, type[Section]]] = {
     "train": ("config", TrainSettings),
     "train.evaluate": ("evaluate", EvaluateSettings),
+    "train.learn": ("learn", LearnSettings),
     "train.push": ("push", PushSettings),
 }
 # Of other people, or of the shell: nothing of ours to check.
@@ -244,14 +245,14 @@ def test_every_block_is_checked_by_some_test() -> None:
     for page, name in zip(PAGES, NAMES, strict=True):
         text = page.read_text(encoding="utf-8")
         languages = set(re.findall(r"^```(\S+)", text, re.MULTILINE))
-        assert languages <= {"sh", "python", "json", "yaml", "diff", "csv"}, name
+        assert languages <= {"sh", "python", "json", "yaml", "diff", "csv", "tsv"}, name
         if name not in run:
             assert not blocks(page, "python"), f"{name}: a snippet that no test runs"
         for block in blocks(page, "yaml"):
             yaml.safe_load(block)
         assert not blocks(page, "diff", "csv"), f"{name}: a change of no named file"
         if page_files(page):
-            assert page.stem in ("adding-a-loss", "adding-a-benchmark")  # test_docs_examples.py
+            assert page.stem in ("adding-a-loss", "adding-a-benchmark", "knowledge")  # test_docs_examples.py
 
 
 def test_record_is_one() -> None:

@@ -108,3 +108,27 @@ def test_a_slip_is_named(
     said = python(package, "-m", "train", *CONF, "+experiment=contrast", *kept, *options, status=2)
     assert all(part in said for part in named), said
     assert "Traceback" not in said
+
+
+@pytest.mark.slow
+def test_ten_expressions_from_start_to_finish(tmp_path: Path, minilm_path: str) -> None:
+    """The page on knowledge: its table is scored with, learnt, and scored again with nothing inserted."""
+    (path,) = put_into(tmp_path, page_files(ROOT / "docs" / "knowledge.md"))
+    sample = ("data=sample", "device=cpu", "benchmarks=[idiolink]", "split=[val+train]")
+    model = (f"model={minilm_path}", *sample)
+    said = python(tmp_path, "-m", "train.evaluate", *model, f"model.glossary={path}", "output=beside.json")
+    said = " ".join(said.split())  # tables break lines
+    assert "with a glossary (my_idioms.tsv)" in said
+    assert "take someone for a ride" in said.partition("in none of these texts: ")[2]
+    python(tmp_path, "-m", "train.evaluate", *model, "output=without.json")
+    learn = (f"model={minilm_path}", f"glossary={path}", "output=my_model", "device=cpu")
+    assert "my_model" in python(tmp_path, "-m", "train.learn", *learn).splitlines()
+    python(tmp_path, "-m", "train.evaluate", "model=my_model", *sample, "output=learnt.json")
+    without, beside, learnt = (
+        json.loads((tmp_path / f"{name}.json").read_text(encoding="utf-8"))
+        for name in ("without", "beside", "learnt")
+    )
+    assert without["meta"]["glossary"] is None
+    assert beside["meta"]["glossary"]["licences"] == ["CC0-1.0"]
+    key = "idiolink/val+train/span/recall_at_r/sense"
+    assert min(beside["scores"][key], learnt["scores"][key]) > without["scores"][key]

@@ -31,7 +31,7 @@ def touches(path: Path, *packages: str) -> set[str]:
 
 # The plan of the house: each package and module right in train/ may import what stands on a lower line.
 FLOORS = """
-__init__ __main__ evaluate report push paired    entry points
+__init__ __main__ evaluate learn report push paired    entry points
 cli                                              command line → checked configuration; error → message
 recipes integrations                             whole programs; other people's frameworks
 factory hub                                      settings → objects; publishing
@@ -136,7 +136,7 @@ def test_mteb_is_asked_for_on_demand_alone() -> None:
     assert not [inside(p) for p in SOURCES if touches(p, *asked)]
 
 
-ENTRY_POINTS = ("train", "train.__main__", "train.evaluate", "train.report", "train.push")
+ENTRY_POINTS = ("train", "train.__main__", "train.evaluate", "train.learn", "train.report", "train.push")
 HEAVY = {
     "torch",
     "transformers",

@@ -16,7 +16,7 @@ from train.errors import UserError
 from train.io.paths import expanded, is_folder
 from train.runs.resume import find_run, holds_a_run
 
-_PATHS = ("run_dir", "model.path", "output", "per_query", "predictions", "plots", "checkpoint")
+_PATHS = ("run_dir", "model.path", "output", "per_query", "predictions", "plots", "checkpoint", "corpus")
 
 
 def rewrite_arguments(arguments: Sequence[str], models: Sequence[str]) -> list[str]:

@@ -1,0 +1,174 @@
+"""`train.learn`: what a model learns of a glossary, and what stays as it was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+
+from tests.tiny_runs import composed
+from train.config import LearnSettings, check
+from train.data.semeval2022 import SemEvalFiles, read_pairs
+from train.encoder.encoder import Encoder
+from train.errors import UserError
+from train.expressions import ExpressionIndex
+from train.recipes import learn as recipe
+from train.recipes.learn import learn
+from train.training.token_distillation import distil
+
+ROWS = {
+    "miss the boat": "be too late for an opportunity",
+    "tie the knot": "get married",
+    "take someone for a ride": "cheat or deceive someone",
+}
+Learn = Callable[..., Path]
+
+
+@pytest.fixture
+def glossary(tmp_path: Path) -> Path:
+    return write_glossary(tmp_path / "mine.tsv", ROWS)
+
+
+def write_glossary(path: Path, rows: dict[str, str]) -> Path:
+    lines = [f"{name}\t{meaning}\tCC0" for name, meaning in rows.items()]
+    path.write_text("\n".join(["expression\tmeaning\tlicence", *lines]), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def learnt(tmp_path: Path, glossary: Path, minilm_path: str) -> Learn:
+    """`python -m train.learn`, in this process, of MiniLM; few steps, few sentences."""
+
+    def run(output: str = "learnt", **options: Any) -> Path:
+        given = {"model": minilm_path, "glossary": str(glossary), "sentences": 4, "steps": 6, "device": "cpu"}
+        given |= options
+        model = given.pop("model")
+        overrides = [f"{name}={value}" for name, value in given.items()]
+        overrides += ["model=pretrained", f"model.path={model}", f"output={tmp_path / output}"]
+        config = composed("learn", *overrides)
+        return learn(check(LearnSettings, config))
+
+    return run
+
+
+def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
+    return torch.nn.functional.cosine_similarity(a, b, dim=0).item()
+
+
+def test_a_sentence_comes_close_to_what_it_means(learnt: Learn, minilm: Encoder) -> None:
+    folder = learnt(steps=15, sentences=8)
+    encoder = Encoder.from_pretrained(folder, device="cpu")
+    pairs = [
+        ("They tied the knot in May.", "They got married in May."),
+        ("He took the voters for a ride.", "He cheated the voters."),
+        ("We have missed the boat.", "We were too late for this opportunity."),
+    ]
+    for idiom, meaning in pairs:
+        before, after = (cosine(*e.encode([idiom, meaning])) for e in (minilm, encoder))
+        assert after > before + 0.05, idiom
+    record = json.loads((folder / "learnt.json").read_text(encoding="utf-8"))
+    assert record["glossary"]["licences"] == ["CC0"]
+    assert list(record["glossary"]["sums"]) == ["mine.tsv"]
+    assert record["reached"].keys() == ROWS.keys()
+    assert "with a glossary" in (folder / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_a_thousand_other_sentences_keep_every_bit(
+    learnt: Learn, minilm_path: str, semeval_real: SemEvalFiles
+) -> None:
+    pairs = read_pairs(semeval_real, "dev").pairs
+    index = ExpressionIndex(ROWS)
+    texts = [text for pair in pairs for text in (pair.sentence1, pair.sentence2) if not index.find(text)]
+    texts = list(dict.fromkeys(texts))[:1000]
+    assert len(texts) == 1000
+    before, after = (Encoder.from_pretrained(path, device="cpu") for path in (minilm_path, learnt()))
+    assert torch.equal(before.encode(texts), after.encode(texts))
+
+
+def test_any_library_reads_the_learnt_model_alike(learnt: Learn) -> None:
+    folder = learnt()
+    texts = ["They tied the knot.", "He takes us for a ride, as ever", "nothing of the kind"]
+    ours = Encoder.from_pretrained(folder, device="cpu").encode(texts)
+    plain = torch.tensor(SentenceTransformer(str(folder), device="cpu").encode(texts))
+    assert torch.allclose(ours, plain, atol=1e-6)
+
+
+def test_interrupted_it_goes_on_to_the_same_bits(
+    learnt: Learn, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(recipe, "_CHUNK", 1)
+    whole = learnt("whole")
+    real, calls = distil, []
+
+    def interrupted(*arguments: Any) -> torch.Tensor:
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    monkeypatch.setattr(recipe, "distil", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        learnt("cut")
+    monkeypatch.setattr(recipe, "distil", real)
+    caplog.set_level("INFO")
+    cut = learnt("cut")
+    assert "2 of 3 expressions were learnt before" in caplog.text
+    for name in ("model.safetensors", "idiom_tokens.json", "tokenizer.json"):
+        assert (whole / name).read_bytes() == (cut / name).read_bytes(), name
+    assert not [path.name for path in cut.iterdir() if path.name.startswith(".")]
+
+
+def test_an_expression_is_replaced_and_another_removed(
+    learnt: Learn, tmp_path: Path, minilm: Encoder
+) -> None:
+    first = learnt("first")
+    before = {path.name: path.read_bytes() for path in first.iterdir() if path.is_file()}
+    other = write_glossary(tmp_path / "other.tsv", {"tie the knot": "fail completely"})
+    second = learnt("second", model=first, glossary=other, remove="[Miss-the-boat]")
+    old, new = (Encoder.from_pretrained(folder, device="cpu") for folder in (first, second))
+    tied, missed, rode = "They tied the knot.", "They missed the boat.", "He takes us for a ride."
+    assert torch.equal(new.encode([missed]), minilm.encode([missed]))
+    assert torch.equal(new.encode([rode]), old.encode([rode]))
+    assert not torch.allclose(new.encode([tied]), old.encode([tied]), atol=1e-3)
+    assert {path.name: path.read_bytes() for path in first.iterdir() if path.is_file()} == before
+
+
+def test_the_users_own_sentences_come_first(learnt: Learn, tmp_path: Path) -> None:
+    corpus = tmp_path / "mine.txt"
+    corpus.write_text("They tied the knot at last.\nNo idiom.\nShe ties the knot today.\n", encoding="utf-8")
+    record = json.loads((learnt(corpus=corpus) / "learnt.json").read_text(encoding="utf-8"))
+    assert record["sentences_found"] == {"miss the boat": 0, "tie the knot": 2, "take someone for a ride": 0}
+
+
+def test_the_literal_share_keeps_a_sentence_where_it_was(learnt: Learn, minilm: Encoder) -> None:
+    text = "She tied the knot in the rope."
+    bare = minilm.encode([text])[0]
+    folders = [learnt(f"literal{share}", literal=share, steps=10) for share in (0.8, 0.0)]
+    near, far = (Encoder.from_pretrained(folder, device="cpu").encode([text])[0] for folder in folders)
+    assert cosine(near, bare) > cosine(far, bare) + 0.05
+
+
+def test_folders_that_are_not_its_own_are_left_alone(learnt: Learn, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("all of it")
+    with pytest.raises(UserError, match="there is something in that folder"):
+        learnt("mine")
+    with pytest.raises(UserError, match="the model's own folder"):
+        learnt("first", model=learnt("first"))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "part"),
+    [("glossary", "null", "is needed: glossary=<file>"), ("literal", 2, "literal"), ("steps", 0, "steps"),
+     ("glossary", "none.tsv", "there is no such file"), ("corpus", "none.txt", "cannot be read")],
+)  # fmt: skip
+def test_wrong_options_are_named(learnt: Learn, option: str, value: Any, part: str) -> None:
+    with pytest.raises(UserError) as told:
+        learnt(**{option: value})
+    assert part in str(told.value)

@@ -1,0 +1,22 @@
+"""`python -m train.learn`: teach a model the expressions of a glossary."""
+
+from typing import Any
+
+from train.cli.launch import launch
+from train.config import LearnSettings, check
+
+
+def run(config: dict[str, Any]) -> None:
+    """Learn, and print the new model's folder."""
+    settings: LearnSettings = check(LearnSettings, config)
+    from train.recipes.learn import learn  # heavy: after the configuration is known to be right
+
+    print(learn(settings))
+
+
+def main() -> None:
+    launch("learn", run)
+
+
+if __name__ == "__main__":
+    main()
