@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, ValidationInfo, field_validator
+from pydantic import BeforeValidator, field_validator, model_validator
 
 from train.config.model import ModelSettings
-from train.declarations.options import Count, Factor, Names, Ratio, Section, Text, as_list
+from train.declarations.options import Count, Factor, Ratio, Section, Text, as_list
 
 
 class LearnSettings(Section):
     model: ModelSettings
-    glossary: Names
+    glossary: Annotated[list[Text], BeforeValidator(as_list)]
     output: Text
     corpus: Text | None
     sentences: Count
@@ -22,10 +22,15 @@ class LearnSettings(Section):
     remove: Annotated[list[Text], BeforeValidator(as_list)]
     device: Literal["auto", "cpu", "cuda", "mps"]
 
-    @field_validator("glossary", "output", mode="before")
+    @field_validator("output", mode="before")
     @classmethod
-    def _is_given(cls, value: object, info: ValidationInfo) -> object:
+    def _is_given(cls, value: object) -> object:
         if value is None:
-            example = "<folder>" if info.field_name == "output" else "<file>"
-            raise ValueError(f"is needed: {info.field_name}={example}")
+            raise ValueError("is required: output=<folder>")
         return value
+
+    @model_validator(mode="after")
+    def _something_changes(self) -> Self:
+        if not self.glossary and not self.remove:
+            raise ValueError("there is nothing to learn: give glossary=<file> (or remove=[<expression>])")
+        return self

@@ -22,12 +22,8 @@ from train.encoder.forward import (
     Tokenizer,
     Tokens,
     cut,
-    cut_spans_note,
     in_request_order,
-    is_cut_off,
-    tokens_of_span,
 )
-from train.encoder.idiom_normalizer import remove_rules, write_rules
 from train.encoder.idiom_tokens import FILE as IDIOM_TOKENS_FILE
 from train.encoder.idiom_tokens import IdiomTokens, add_idiom_tokens, load_idiom_tokens
 from train.encoder.loading import (
@@ -39,8 +35,10 @@ from train.encoder.loading import (
 )
 from train.encoder.meanings import FILE as GLOSSARY_FILE
 from train.encoder.meanings import Meanings, read_meanings
-from train.encoder.pooling import pool_sentences, pool_spans
+from train.encoder.pooling import pool_sentences
 from train.encoder.prompts import Prompts, prompts_of
+from train.encoder.spans import cut_spans_note, is_cut_off, pool_spans, tokens_of_span
+from train.encoder.tokenizer_rules import remove_rules, write_rules
 from train.errors import UserError
 from train.requests import Request, Role, find_span
 

@@ -93,7 +93,7 @@ class Meanings:
         return counts, num_texts
 
     def save(self, folder: str | Path) -> None:
-        """Write `glossary.json`: what :func:`load_meanings` reads."""
+        """Write `glossary.json`: what :func:`read_meanings` reads."""
         content = {
             "format": _FORMAT,
             "num_senses": self.num_senses,

@@ -16,8 +16,8 @@ from torch import Tensor
 from train.benchmarks import Benchmark, BenchmarkResult, Distributions
 from train.distributed.processes import Processes
 from train.encoder.encoder import Encoder
-from train.encoder.forward import cut_spans_note
 from train.encoder.parallel import embed_all
+from train.encoder.spans import cut_spans_note
 from train.errors import UserError
 from train.io.progress import progress_bar
 from train.requests import Request

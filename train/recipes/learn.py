@@ -95,7 +95,8 @@ def learn(settings: LearnSettings) -> Path:
     carriers = find_carriers(glossary, corpus, settings.sentences)
 
     start = time.monotonic()
-    encoder.add_idiom_tokens(glossary.senses)
+    if glossary.senses:
+        encoder.add_idiom_tokens(glossary.senses)
     learnt = encoder.idiom_tokens
     reached: dict[str, float] = done["reached"]
     vectors: dict[str, torch.Tensor] = done["vectors"]
@@ -182,10 +183,12 @@ def _open(output: Path, source: str, facts: dict[str, Any]) -> dict[str, Any]:
     except (OSError, ValueError):
         state, vectors = None, {}
     if not isinstance(state, dict) or state.get("facts") != json.loads(json.dumps(facts)):
-        raise UserError(
-            f"output={output}: there is something in that folder that this command did not leave there: "
-            "name another, or empty it"
-        )
+        if (output / RECORD).is_file():
+            raise UserError(
+                f"output={output}: holds a finished model. To teach it more, give model={output} and another "
+                "output="
+            )
+        raise UserError(f"output={output}: that folder holds something else: name another, or empty it")
     return {"reached": state["reached"], "vectors": vectors}
 
 

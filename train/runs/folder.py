@@ -1,4 +1,4 @@
-"""The run folder: what a run writes beside its checkpoints. Files appear whole or not at all."""
+"""The run folder: the lock by which it is one start's alone, and what a run writes beside its checkpoints."""
 
 from __future__ import annotations
 

@@ -36,7 +36,10 @@ MODELS = ["minilm", "pretrained"]
         (["-m", "model=minilm,pretrained"], ["-m", "model=minilm,pretrained"]),
     ],
 )
-def test_model_paths(given: list[str], expected: list[str]) -> None:
+def test_model_paths(
+    given: list[str], expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a run folder is made there
     assert rewrite_arguments(given, MODELS) == expected
 
 

@@ -139,6 +139,15 @@ def test_an_expression_is_replaced_and_another_removed(
     assert {path.name: path.read_bytes() for path in first.iterdir() if path.is_file()} == before
 
 
+def test_without_a_glossary_expressions_are_forgotten(learnt: Learn, minilm: Encoder) -> None:
+    first = learnt("first")
+    second = learnt("second", model=first, glossary="[]", remove="[tie the knot]")
+    texts = ["They tied the knot.", "They missed the boat."]
+    forgotten, kept = Encoder.from_pretrained(second, device="cpu").encode(texts)
+    assert torch.allclose(forgotten, minilm.encode(texts)[0], atol=1e-6)
+    assert torch.equal(kept, Encoder.from_pretrained(first, device="cpu").encode(texts)[1])
+
+
 def test_the_users_own_sentences_come_first(learnt: Learn, tmp_path: Path) -> None:
     corpus = tmp_path / "mine.txt"
     corpus.write_text("They tied the knot at last.\nNo idiom.\nShe ties the knot today.\n", encoding="utf-8")
@@ -157,17 +166,25 @@ def test_the_literal_share_keeps_a_sentence_where_it_was(learnt: Learn, minilm: 
 def test_folders_that_are_not_its_own_are_left_alone(learnt: Learn, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("all of it")
-    with pytest.raises(UserError, match="there is something in that folder"):
+    with pytest.raises(UserError, match="holds something else"):
         learnt("mine")
+    first = learnt("first")
+    with pytest.raises(UserError, match="holds a finished model"):
+        learnt("first")
     with pytest.raises(UserError, match="the model's own folder"):
-        learnt("first", model=learnt("first"))
+        learnt("first", model=first)
 
 
 @pytest.mark.parametrize(
     ("option", "value", "part"),
-    [("glossary", "null", "is needed: glossary=<file>"), ("literal", 2, "literal"), ("steps", 0, "steps"),
-     ("glossary", "none.tsv", "there is no such file"), ("corpus", "none.txt", "cannot be read")],
-)  # fmt: skip
+    [
+        ("glossary", "[]", "give glossary=<file>"),
+        ("glossary", "none.tsv", "there is no such file"),
+        ("literal", 2, "literal"),
+        ("steps", 0, "steps"),
+        ("corpus", "none.txt", "cannot be read"),
+    ],
+)
 def test_wrong_options_are_named(learnt: Learn, option: str, value: Any, part: str) -> None:
     with pytest.raises(UserError) as told:
         learnt(**{option: value})
