@@ -35,6 +35,11 @@ def test_whole_clusters_change_their_sign() -> None:
     assert mean_interval(differences, range(6)) == mean_interval(differences)
 
 
+def test_a_single_cluster_decides_nothing() -> None:
+    assert mean_interval([1, 2, 3], ["a", "a", "a"]) == (2.0, 2.0)
+    assert permutation_p([1, 2, 3], ["a", "a", "a"]) == permutation_p([0.0, 2.0]) == 1.0
+
+
 def test_drawn_signs_agree_with_scipy() -> None:
     values = np.random.default_rng(1).normal(0.2, 1.0, 120)
     theirs = permutation_test(
