@@ -31,7 +31,6 @@ from train.data.idiolink import Document
 from train.declarations.options import Section
 from train.encoder.encoder import Encoder
 from train.integrations.mteb import IdioLinkRetrieval
-from train.paired import main as paired
 from train.report import parse
 from train.runs.resume import saved_config
 
@@ -115,9 +114,6 @@ def check_program(program: str, arguments: list[str]) -> None:
     if program == "train.report":
         parse(arguments)
         return
-    if program == "train.paired":
-        assert paired(arguments) == 1  # there are no results; a wrong option exits
-        return
     name, kind = PROGRAMS[program]
     rewritten = rewrite_arguments(arguments, config_names("model"))
     overrides = [a for a in rewritten if a not in ("-m", "--multirun", "--help", "--cfg", "job")]
@@ -174,7 +170,7 @@ def test_commands_are_understood(name: str) -> None:
         "python -m train.evaluate benchmarks=[idiolinks]",
         "python -m train.push checkpoint=<run> repo_id=idioms",
         "python -m train.report <run> groups=none",
-        "python -m train.paired <sweep> --our=caption_span --there=caption",
+        "python -m train.report <sweep> modes=caption_span",
     ],
 )
 @pytest.mark.usefixtures("folders")

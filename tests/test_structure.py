@@ -31,7 +31,7 @@ def touches(path: Path, *packages: str) -> set[str]:
 
 # The plan of the house: each package and module right in train/ may import what stands on a lower line.
 FLOORS = """
-__init__ __main__ evaluate learn report push paired    entry points
+__init__ __main__ evaluate learn report push    entry points
 cli                                              command line → checked configuration; error → message
 recipes integrations                             whole programs; other people's frameworks
 factory hub                                      settings → objects; publishing

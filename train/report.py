@@ -22,9 +22,11 @@ output=<folder>     where report.html and table.md, .csv, .tex go; by default th
 against=<folder>    compare every other group with this run's group, query by query; by default with the first
 group=seeds|none    none: each run by itself
 scores=main|all     all: print every score, not the papers' tables alone (files always have all)
+modes=<a>,<b>       instead of a report: two modes of AdMIRe's scores in the same runs, item by item, as
+                    modes=experts_text,caption; split=<name>: of this split (train_cv by default)
 extensions=<module>[,<module>…]  modules of your own that bring benchmarks of these runs"""
 
-_OPTIONS = ("output", "against", "group", "scores", "extensions")
+_OPTIONS = ("output", "against", "group", "scores", "modes", "split", "extensions")
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class Arguments:
     against: Path | None
     by_seed: bool
     all_scores: bool
+    modes: tuple[str, str] | None
+    split: str
     extensions: list[str]
 
 
@@ -65,7 +69,19 @@ def parse(arguments: Sequence[str]) -> Arguments:
     )
     extensions = [name for name in options.get("extensions", "").strip("[]").split(",") if name]
     by_seed, all_scores = options["group"] == "seeds", options["scores"] == "all"
-    return Arguments(folders, output, against, by_seed, all_scores, extensions)
+    modes = options.get("modes", "").split(",") if "modes" in options else []
+    if modes and (len(modes) != 2 or not all(modes)):
+        raise UserError(f"modes={options['modes']}: name two modes, as modes=experts_text,caption")
+    return Arguments(
+        folders=folders,
+        output=output,
+        against=against,
+        by_seed=by_seed,
+        all_scores=all_scores,
+        modes=(modes[0], modes[1]) if modes else None,
+        split=options.get("split", "train_cv"),
+        extensions=extensions,
+    )
 
 
 def report(arguments: Arguments) -> Path:
@@ -152,7 +168,13 @@ def main(arguments: Sequence[str]) -> int:
         print(HELP)
         return 0
     try:
-        print(report(parse(arguments)))
+        parsed = parse(arguments)
+        if parsed.modes is not None:
+            from train.reports.modes import mode_table, read_items
+
+            print(mode_table(read_items(parsed.folders), *parsed.modes, parsed.split))
+        else:
+            print(report(parsed))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -142,10 +142,10 @@ def test_an_expression_is_replaced_and_another_removed(
 def test_without_a_glossary_expressions_are_forgotten(learnt: Learn, minilm: Encoder) -> None:
     first = learnt("first")
     second = learnt("second", model=first, glossary="[]", remove="[tie the knot]")
-    texts = ["They tied the knot.", "They missed the boat."]
-    forgotten, kept = Encoder.from_pretrained(second, device="cpu").encode(texts)
-    assert torch.allclose(forgotten, minilm.encode(texts)[0], atol=1e-6)
-    assert torch.equal(kept, Encoder.from_pretrained(first, device="cpu").encode(texts)[1])
+    old, new = (Encoder.from_pretrained(folder, device="cpu") for folder in (first, second))
+    tied, missed = ["They tied the knot."], ["They missed the boat."]
+    assert torch.equal(new.encode(tied), minilm.encode(tied))
+    assert torch.equal(new.encode(missed), old.encode(missed))
 
 
 def test_the_users_own_sentences_come_first(learnt: Learn, tmp_path: Path) -> None:

@@ -1,10 +1,8 @@
-"""Two ways of scoring the same items, compared item by item: `python -m train.paired <run folder>…`."""
+"""Two modes of AdMIRe's scores on the same items, compared item by item: `train.report modes=`."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,7 +33,7 @@ def by_item(
     return {item: sum(scores) / len(scores) for item, scores in values.items()}
 
 
-def read_runs(folders: Sequence[Path]) -> list[list[dict[str, Any]]]:
+def read_items(folders: Sequence[Path]) -> list[list[dict[str, Any]]]:
     """The records of each run: of the folders themselves, or of a sweep's runs in them.
 
     Raises:
@@ -68,7 +66,7 @@ def _records(path: Path) -> list[dict[str, Any]]:
     return records
 
 
-def table(runs: Sequence[Sequence[Mapping[str, Any]]], ours: str, theirs: str, split: str) -> str:
+def mode_table(runs: Sequence[Sequence[Mapping[str, Any]]], ours: str, theirs: str, split: str) -> str:
     """One line for each metric: means over items, ± over runs, difference with interval, and the test.
 
     Raises:
@@ -92,23 +90,3 @@ def table(runs: Sequence[Sequence[Mapping[str, Any]]], ours: str, theirs: str, s
             f"smaller in {result.smaller} of {result.num_items} items, Wilcoxon p = {result.p_value:.2g}"
         )
     return "\n".join(lines)
-
-
-def main(arguments: Sequence[str]) -> int:
-    """The command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m train.paired", description=__doc__)
-    parser.add_argument("folders", nargs="+", type=Path, help="run folders, or sweeps of them")
-    parser.add_argument("--ours", default="experts_text", help="a mode of AdMIRe's scores")
-    parser.add_argument("--theirs", default="caption", help="the mode to compare it with")
-    parser.add_argument("--split", default="train_cv")
-    given = parser.parse_args(arguments)
-    try:
-        print(table(read_runs(given.folders), given.ours, given.theirs, given.split))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""The paired comparison, by hand."""
+"""Two modes of one run compared, by hand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from train.errors import UserError
-from train.paired import by_item, main, read_runs
+from train.report import main
+from train.reports.modes import by_item, read_items
 from train.reports.statistics import compare
 
 
@@ -37,15 +38,16 @@ def test_items_are_paired_by_id_and_averaged_over_runs(
         folder = tmp_path / "sweep" / str(number) / "per_query"
         folder.mkdir(parents=True)
         (folder / "admire.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
-    runs = read_runs([tmp_path / "sweep"])
+    runs = read_items([tmp_path / "sweep"])
     assert by_item(runs, "experts_text", "ndcg@5", "train_cv") == {"a": 0.5, "b": 1.0}
-    assert main([str(tmp_path / "sweep")]) == 0
+    assert main([str(tmp_path / "sweep"), "modes=experts_text,caption"]) == 0
     line = capsys.readouterr().out.splitlines()[0]
     assert line.startswith("top1_accuracy: experts_text 0.7500 ± ")
     assert "greater in 1, equal in 1, smaller in 0 of 2 items" in line
-    assert main([str(tmp_path / "sweep"), "--ours", "experts_image"]) == 1
+    assert main([str(tmp_path / "sweep"), "modes=experts_image,caption"]) == 2
+    assert main([str(tmp_path / "sweep"), "modes=caption"]) == 2
     with pytest.raises(UserError, match=r"eval\.per_query=true"):
-        read_runs([tmp_path / "nothing"])
+        read_items([tmp_path / "nothing"])
 
 
 @pytest.mark.parametrize("line", ["{", "[1]", '{"id": "a"}', "[" * 100_000])
@@ -54,7 +56,7 @@ def test_a_damaged_line_is_named(line: str, tmp_path: Path) -> None:
     path.parent.mkdir(parents=True)
     good = json.dumps(record("a\u2028b", "caption", 0), ensure_ascii=False)
     path.write_text(f"{good}\n{good}\n", encoding="utf-8")
-    assert [len(records) for records in read_runs([tmp_path])] == [2]
+    assert [len(records) for records in read_items([tmp_path])] == [2]
     path.write_text(f"{good}\n{line}\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"admire\.jsonl, line 2"):
-        read_runs([tmp_path])
+        read_items([tmp_path])
