@@ -121,7 +121,14 @@ def test_ten_expressions_from_start_to_finish(tmp_path: Path, minilm_path: str) 
     assert "with a glossary (my_idioms.tsv)" in said
     assert "take someone for a ride" in said.partition("in none of these texts: ")[2]
     python(tmp_path, "-m", "train.evaluate", *model, "output=without.json")
-    learn = (f"model={minilm_path}", f"glossary={path}", "output=my_model", "device=cpu")
+    learn = (
+        f"model={minilm_path}",
+        f"glossary={path}",
+        "output=my_model",
+        "device=cpu",
+        "sentences=6",
+        "steps=8",
+    )
     assert "my_model" in python(tmp_path, "-m", "train.learn", *learn).splitlines()
     python(tmp_path, "-m", "train.evaluate", "model=my_model", *sample, "output=learnt.json")
     without, beside, learnt = (

@@ -91,9 +91,11 @@ def test_wrong_world_is_explained(arguments: list[str], parts: list[str], tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_every_experiment_runs_in_smoke(experiment: str, tmp_path: Path) -> None:
+def test_every_experiment_runs_in_smoke(experiment: str, tmp_path: Path, tiny_path: Path) -> None:
+    """As a user types it, on MiniLM, in two; the others with a model as small as can be."""
     folder = tmp_path / "run"
-    done = run("train", f"+experiment={experiment}", "+debug=smoke", f"run_dir={folder}", timeout=300)
+    model = () if experiment in ("idiolink_ft", "joint") else (f"model.path={tiny_path}",)
+    done = run("train", f"+experiment={experiment}", "+debug=smoke", f"run_dir={folder}", *model, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == str(folder)
     assert (folder / ".hydra" / "overrides.yaml").is_file()
@@ -116,6 +118,7 @@ def test_evaluating_best_gives_the_runs_scores(tmp_path: Path) -> None:
         "+experiment=idiolink_ft",
         "data=sample",
         "benchmark=[idiolink]",
+        "trainer.max_epochs=2",
         f"run_dir={folder}",
         environment={"IDIOM_DATA": "/nonexistent"},
     )

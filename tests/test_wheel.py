@@ -56,7 +56,9 @@ def test_installed_wheel_works_elsewhere(tmp_path: Path) -> None:
     where = python("-c", "import train, idiomloss; print(train.__file__, idiomloss.__file__)")
     assert all(path.startswith(str(site)) for path in where.split())
     assert "idiolink_released" in python("-m", "train", "--help")
-    last = python("-m", "train", "+experiment=idiolink_ft", "+debug=smoke").splitlines()[-1]
+    last = python(
+        "-m", "train", "+experiment=idiolink_ft", "+debug=smoke", "benchmark=[idiolink]"
+    ).splitlines()[-1]
     assert last.startswith(str(elsewhere / "checkpoints" / "idiolink_ft"))
     assert (Path(last) / "best" / "model.safetensors").is_file()
     assert python("-m", "train.report", last).splitlines()[-1] == last

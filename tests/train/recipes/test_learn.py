@@ -80,14 +80,16 @@ def test_a_sentence_comes_close_to_what_it_means(learnt: Learn, minilm: Encoder)
 
 @pytest.mark.slow
 def test_a_thousand_other_sentences_keep_every_bit(
-    learnt: Learn, minilm_path: str, semeval_real: SemEvalFiles
+    learnt: Learn, tiny_path: Path, semeval_real: SemEvalFiles
 ) -> None:
     pairs = read_pairs(semeval_real, "dev").pairs
     index = ExpressionIndex(ROWS)
     texts = [text for pair in pairs for text in (pair.sentence1, pair.sentence2) if not index.find(text)]
     texts = list(dict.fromkeys(texts))[:1000]
     assert len(texts) == 1000
-    before, after = (Encoder.from_pretrained(path, device="cpu") for path in (minilm_path, learnt()))
+    before, after = (
+        Encoder.from_pretrained(path, device="cpu") for path in (tiny_path, learnt(model=tiny_path))
+    )
     assert torch.equal(before.encode(texts), after.encode(texts))
 
 
