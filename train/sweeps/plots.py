@@ -1,8 +1,10 @@
-"""Plots of a search."""
+"""Optuna's plots of a search."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -10,75 +12,57 @@ from typing import Any
 import matplotlib
 
 matplotlib.use("Agg")  # no screen needed
+import numpy as np
+import optuna.visualization.matplotlib as draw
 from matplotlib import pyplot as plt
-from optuna.distributions import CategoricalDistribution
+from optuna import Study
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 
 
-def history(
-    trials: Sequence[FrozenTrial], names: Sequence[str], directions: Sequence[str], path: Path
-) -> None:
-    """Each objective by trial, and the best up to then."""
-    figure, all_axes = _grid(len(names), 1)
-    for place, (axes, name, direction) in enumerate(zip(all_axes, names, directions, strict=True)):
-        values = [trial.values[place] for trial in trials]
-        better = max if direction == "maximize" else min
-        numbers = [trial.number for trial in trials]
-        axes.plot(numbers, values, "o", color="0.5", markersize=4)
-        axes.step(numbers, [better(values[: n + 1]) for n in range(len(values))], where="post")
-        axes.set_ylabel(name, fontsize="small")
-        axes.set_xlabel("trial")
-    _save(figure, path)
+def plot_search(study: Study, names: Sequence[str], folder: Path) -> None:
+    """PNG files: each objective by trial and by parameter, the parameters' importance, the Pareto front.
+
+    Args:
+        study: with at least one complete trial.
+        names: of its objectives; of several, each has files of its own, numbered from 1.
+    """
+    folder.mkdir(exist_ok=True)
+    # Optuna sets a style for the whole process, and warns of its plots as experimental.
+    with plt.rc_context(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, axes in _plots(study, names):
+            figure = np.ravel(axes)[0].figure
+            figure.savefig(folder / f"{name}.png", dpi=120, bbox_inches="tight")
+            plt.close(figure)
 
 
-def front(trials: Sequence[FrozenTrial], best: Collection[int], names: Sequence[str], path: Path) -> None:
-    """Every two objectives against each other; the Pareto front numbered."""
-    pairs = list(combinations(range(len(names)), 2))
-    figure, all_axes = _grid(len(pairs), 1)
-    for axes, (x, y) in zip(all_axes, pairs, strict=True):
-        for colour, chosen in (("0.6", False), ("C0", True)):
-            points = [trial for trial in trials if (trial.number in best) == chosen]
-            label = "Pareto front" if chosen else "other trials"
-            axes.scatter(
-                [t.values[x] for t in points], [t.values[y] for t in points], color=colour, label=label
-            )
-        for trial in trials:
-            if trial.number in best:
-                axes.annotate(str(trial.number), (trial.values[x], trial.values[y]), fontsize="small")
-        axes.set_xlabel(names[x], fontsize="small")
-        axes.set_ylabel(names[y], fontsize="small")
-        axes.legend(fontsize="small")
-    _save(figure, path)
+def _plots(study: Study, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """File name and axes, one at a time."""
+    several = len(names) > 1
+    for place, name in enumerate(names):
+        number = f"_{place + 1}" if several else ""
+        values = partial(_value, place, 1) if several else None
+        # Optuna measures how important a parameter is for a small target.
+        sign = -1 if study.directions[place] == StudyDirection.MAXIMIZE else 1
+        signed = partial(_value, place, sign) if several else None
+        yield f"history{number}", draw.plot_optimization_history(study, target=values, target_name=name)
+        yield f"parameters{number}", draw.plot_slice(study, target=values, target_name=name)
+        yield f"importance{number}", draw.plot_param_importances(study, target=signed, target_name=name)
+    for x, y in combinations(range(len(names)), 2):
+        axes = draw.plot_pareto_front(
+            study,
+            targets=partial(_point, x, y),
+            target_names=[names[x], names[y]],
+        )
+        for trial in study.best_trials:
+            axes.annotate(str(trial.number), (trial.values[x], trial.values[y]), fontsize="small")
+        yield "pareto" if len(names) == 2 else f"pareto_{x + 1}_{y + 1}", axes
 
 
-def parameters(trials: Sequence[FrozenTrial], names: Sequence[str], path: Path) -> None:
-    """Each objective against each parameter."""
-    keys = list(trials[0].params)
-    figure, all_axes = _grid(len(names), len(keys))
-    for place, axes in enumerate(all_axes):
-        objective, column = divmod(place, len(keys))
-        key = keys[column]
-        points = [(t.params[key], t.values[objective]) for t in trials if key in t.params]
-        distribution: Any = trials[0].distributions[key]
-        if isinstance(distribution, CategoricalDistribution):
-            points = [(str(value), score) for value, score in points]
-        elif distribution.log:
-            axes.set_xscale("log")
-        axes.plot([x for x, _ in points], [y for _, y in points], "o", markersize=4)
-        axes.set_xlabel(key.lstrip("+"), fontsize="small")
-        axes.set_ylabel(names[objective], fontsize="small")
-    _save(figure, path)
+def _value(place: int, sign: int, trial: FrozenTrial) -> float:
+    return sign * float(trial.values[place])
 
 
-def _grid(rows: int, columns: int) -> tuple[Any, list[Any]]:
-    figure, axes = plt.subplots(
-        rows, columns, figsize=(max(6, 3.2 * columns), 4 * rows), squeeze=False, constrained_layout=True
-    )
-    for each in axes.flat:
-        each.grid(alpha=0.3)
-    return figure, list(axes.flat)
-
-
-def _save(figure: Any, path: Path) -> None:
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+def _point(x: int, y: int, trial: FrozenTrial) -> tuple[float, float]:
+    return trial.values[x], trial.values[y]

@@ -13,7 +13,7 @@ from optuna.trial import TrialState
 from train.config.search import SearchSettings
 from train.io.files import write_json
 from train.reports.console import print_table
-from train.sweeps.plots import front, history, parameters
+from train.sweeps.plots import plot_search
 from train.sweeps.space import as_overrides
 from train.sweeps.study import FOLDER, REASON, best_trials, describe
 
@@ -38,18 +38,12 @@ def write(study: optuna.Study, settings: SearchSettings, sweep_dir: Path) -> Non
             "trials": [_record(trial, names) for trial in trials],
         },
     )
-    complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
-    if not complete:
+    if not any(trial.state == TrialState.COMPLETE for trial in trials):
         return
-    folder = sweep_dir / "plots"
     try:
-        folder.mkdir(exist_ok=True)
-        history(complete, names, settings.known_directions, folder / "history.png")
-        parameters(complete, names, folder / "parameters.png")
-        if len(names) > 1:
-            front(complete, best, names, folder / "pareto.png")
-    except (OSError, ValueError) as error:  # what ends a sweep is told, and not that it could not be drawn
-        log.warning("the search's plots in %s could not be drawn: %s", folder, error)
+        plot_search(study, names, sweep_dir / "plots")
+    except (OSError, ValueError, RuntimeError) as error:  # no reason for the search to fail
+        log.warning("the search's plots in %s could not be drawn: %s", sweep_dir / "plots", error)
 
 
 def show(study: optuna.Study, settings: SearchSettings) -> None:

@@ -112,8 +112,7 @@ def _plots_where_they_are_tested(request: pytest.FixtureRequest, monkeypatch: py
         test_real_runs_are_searched_pruned_and_shown,
         test_two_objectives_give_a_front,
     ):
-        for name in ("history", "parameters", "front"):
-            monkeypatch.setattr(f"train.sweeps.report.{name}", lambda *_: None)
+        monkeypatch.setattr("train.sweeps.report.plot_search", lambda *_: None)
 
 
 def report(tmp_path: Path) -> dict[str, Any]:
@@ -155,7 +154,8 @@ def test_real_runs_are_searched_pruned_and_shown(
     complete = report(tmp_path)["trials"][0]
     card = json.loads((tmp_path / "sweep" / "0" / "scores.json").read_text())
     assert complete["values"]["trainer.monitor"] == pytest.approx(card["scores"][KEY])
-    assert (tmp_path / "sweep" / "plots" / "history.png").stat().st_size > 5000
+    plots = {path.name for path in (tmp_path / "sweep" / "plots").iterdir() if path.stat().st_size > 5000}
+    assert plots == {"history.png", "parameters.png", "importance.png"}
     out = capsys.readouterr().out
     assert f"{LR}=0.003" in out
     assert out.splitlines()[-1] == str(tmp_path / "sweep")
@@ -245,7 +245,9 @@ def test_two_objectives_give_a_front(
         n for n, a in enumerate(points) if not any(b != a and b[0] >= a[0] and b[1] >= a[1] for b in points)
     ]
     assert found["best"] == expected
-    assert (tmp_path / "sweep" / "plots" / "pareto.png").stat().st_size > 5000
+    plots = {path.name for path in (tmp_path / "sweep" / "plots").iterdir() if path.stat().st_size > 5000}
+    each = {f"{name}_{number}.png" for name in ("history", "parameters", "importance") for number in (1, 2)}
+    assert plots == {"pareto.png"} | each
     out = capsys.readouterr().out
     assert f"Pareto front of {len(expected)}" in out
     assert all(f"trial {number}: {LR}=" in out for number in expected)
@@ -396,7 +398,7 @@ def test_plots_that_fail_lose_no_search(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("train.sweeps.report.history", full)
+    monkeypatch.setattr("train.sweeps.report.plot_search", full)
     assert search(SPACE, "hydra.sweeper.n_trials=1") == 0
     assert states(tmp_path) == ["complete"]
 
