@@ -16,7 +16,18 @@ from train.errors import UserError
 from train.io.paths import expanded, is_folder
 from train.runs.resume import find_run, holds_a_run
 
-_PATHS = ("run_dir", "model.path", "output", "per_query", "predictions", "plots", "checkpoint", "corpus")
+_PATHS = (
+    "run_dir",
+    "model.path",
+    "model.glossary",
+    "output",
+    "per_query",
+    "predictions",
+    "plots",
+    "checkpoint",
+    "glossary",
+    "corpus",
+)
 
 
 def rewrite_arguments(arguments: Sequence[str], models: Sequence[str]) -> list[str]:
@@ -92,7 +103,7 @@ def _quoted_path(argument: str) -> str:
     """An option that names a path, in quotation marks: a folder's name may hold what Hydra parses."""
     key, _, value = argument.partition("=")
     names_path = (key in _PATHS or is_place(key)) and value not in ("", "null")
-    is_bare = value == value.strip("'\"")
+    is_bare = value == value.strip("'\"") and not value.startswith("[")
     return f"{key}={quoted(value)}" if names_path and is_bare else argument
 
 

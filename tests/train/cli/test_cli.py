@@ -31,6 +31,8 @@ MODELS = ["minilm", "pretrained"]
         (["model=/x/it's here"], ["model=pretrained", "model.path='/x/it\\'s here'"]),
         (["model.path=a/b"], ["model.path='a/b'"]),
         (["run_dir=x=y", "seed=1"], ["run_dir='x=y'", "seed=1"]),
+        (["model.glossary=it's, mine.tsv"], ["model.glossary='it\\'s, mine.tsv'"]),
+        (["model.glossary=[a.tsv,b.tsv]"], ["model.glossary=[a.tsv,b.tsv]"]),
         (["data.root=null"], ["data.root=null"]),
         (["-m", "model=a/b,c/d"], ["-m", "model=pretrained", "model.path='a/b','c/d'"]),
         (["-m", "model=minilm,pretrained"], ["-m", "model=minilm,pretrained"]),
