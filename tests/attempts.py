@@ -148,9 +148,9 @@ def _run(attempt: Attempt, report: int) -> int:
     points.watch()
     try:
         if attempt.resume:
-            resume(Path(attempt.folder), *attempt.options)
+            resume(Path(attempt.folder), *attempt.options, draws=True)
         else:
-            train(Path(attempt.folder), attempt.options)
+            train(Path(attempt.folder), attempt.options, draws=True)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

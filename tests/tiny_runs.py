@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import ExitStack
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -30,17 +34,32 @@ VOLATILE = {"texts_per_second"}
 
 def composed(name: str, *overrides: str) -> dict[str, Any]:
     """`conf/<name>.yaml` with overrides, as the programs get it."""
+    return deepcopy(_composed(name, overrides))
+
+
+@cache
+def _composed(name: str, overrides: tuple[str, ...]) -> dict[str, Any]:
     return compose_config(name, *overrides)
 
 
-def train(folder: Path, options: list[str]) -> float:
+def train(folder: Path, options: list[str], *, draws: bool = False) -> float:
+    """A new run; its learning curve, a quarter of its time, is drawn only where that is asked for."""
     config = composed("config", *options)
-    return fine_tune(check(TrainSettings, config), config, "idiolink_ft", RunFolder(folder))
+    return _run(check(TrainSettings, config), config, "idiolink_ft", folder, draws)
 
 
-def resume(folder: Path, *options: str) -> float:
+def resume(folder: Path, *options: str, draws: bool = False) -> float:
     config = saved_config(folder, composed("config", *options), "default", options)
-    return fine_tune(check(TrainSettings, config), config, "default", RunFolder(folder))
+    return _run(check(TrainSettings, config), config, "default", folder, draws)
+
+
+def _run(
+    settings: TrainSettings, config: dict[str, Any], experiment: str, folder: Path, draws: bool
+) -> float:
+    with ExitStack() as held:
+        if not draws:
+            held.enter_context(patch("train.recipes.run_report.learning_curve"))
+        return fine_tune(settings, config, experiment, RunFolder(folder))
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:

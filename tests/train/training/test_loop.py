@@ -26,7 +26,7 @@ def test_a_run_leaves_the_folder_that_was_promised(
     tmp_path: Path, options: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "run"
-    best = train(folder, [*options, "eval.per_query=true"])
+    best = train(folder, [*options, "eval.per_query=true"], draws=True)
     run = json.loads((folder / "run.json").read_text())
     assert run["status"] == "finished"
     assert run["seed"] == 42
