@@ -26,6 +26,7 @@ def test_installed_wheel_works_elsewhere(tmp_path: Path) -> None:
         *("train/py.typed", "idiomloss/py.typed", "conf/config.yaml", "conf/experiment/idiolink_ft.yaml"),
         *("train/templates/report.html.j2", "train/data/sample/idiolink/train/indexes.json"),
         "train/data/sample/semeval2022_task2b/SubTaskB/EvaluationData/dev.gold.csv",
+        *("train/encoder/glossaries/idiolink.tsv", "conf/learn.yaml"),
         "train/data/sample/ncimp/human_compositionality scores.xlsx",
     ):
         assert expected in names
