@@ -51,6 +51,7 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
         if named is not None:
             path = Path(named).expanduser()
             _check_writable(option, path / "any" if option in ("predictions", "plots") else path)
+    glossary_files(settings.model)  # a slip there is told before anything is downloaded
     placement = place(settings.device, settings.precision)
     log.info(placement.reason)
     accelerator, processes = start_processes(placement)

@@ -112,6 +112,7 @@ def _run(
         checkpoint: to resume from.
     """
     settings, run, processes = context.settings, context.run, context.processes
+    glossary_files(settings.model)  # a slip there is told before anything is downloaded
     with context.accelerator.local_main_process_first():  # so that each file is downloaded once
         objective = build_objective(settings)
         check_remedies(settings.retain, objective)
