@@ -94,7 +94,9 @@ def test_wrong_world_is_explained(arguments: list[str], parts: list[str], tmp_pa
 def test_every_experiment_runs_in_smoke(experiment: str, tmp_path: Path, tiny_path: Path) -> None:
     """As a user types it, on MiniLM, in two; the others with a model as small as can be."""
     folder = tmp_path / "run"
-    model = () if experiment in ("idiolink_ft", "joint") else (f"model.path={tiny_path}",)
+    model = (
+        () if experiment in ("idiolink_ft", "joint") else (f"model.path={tiny_path}", "model.max_length=64")
+    )
     done = run("train", f"+experiment={experiment}", "+debug=smoke", f"run_dir={folder}", *model, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == str(folder)
@@ -112,13 +114,14 @@ def test_every_experiment_runs_in_smoke(experiment: str, tmp_path: Path, tiny_pa
 def test_evaluating_best_gives_the_runs_scores(tmp_path: Path) -> None:
     """What was saved is what was scored; and the sample's scores improve on its unseen idioms."""
     folder = tmp_path / "run"
+    modes = "benchmark.idiolink.query_modes=[sentence,span]"
     # IDIOM_DATA points nowhere: data=sample must not care.
     trained = run(
         "train",
         "+experiment=idiolink_ft",
         "data=sample",
         "benchmark=[idiolink]",
-        "trainer.max_epochs=2",
+        *("eval.every=end", modes),
         f"run_dir={folder}",
         environment={"IDIOM_DATA": "/nonexistent"},
     )
@@ -126,7 +129,7 @@ def test_evaluating_best_gives_the_runs_scores(tmp_path: Path) -> None:
     output = tmp_path / "scores.json"
     done = run(
         *("train.evaluate", f"model={folder / 'best'}", "data=sample", "split=[val,val+train]"),
-        *("benchmarks=[idiolink]", f"output={output}"),
+        *("benchmarks=[idiolink]", modes, f"output={output}"),
         cwd=tmp_path,
         environment={"PYTHONPATH": str(ROOT)},
     )
