@@ -199,6 +199,13 @@ def _connect(address: str) -> socket.socket:
 _server: subprocess.Popen[bytes] | None = None  # where it was this process that started it
 
 
+@atexit.register
+def _leave_server() -> None:
+    """It may outlive a process that started it, and ends by itself: no reason for a warning."""
+    if _server is not None and _server.returncode is None:
+        _server.returncode = 0
+
+
 def _start_server(address: str) -> None:
     global _server
     Path(address).unlink(missing_ok=True)  # of one that died
