@@ -158,7 +158,8 @@ class Encoder(nn.Module):
             raise UserError(f"model {path}: {error}") from None
         idioms = load_idiom_tokens(found, model, revision=revision, local_files_only=offline)
         glossary = fetch_file(found, GLOSSARY_FILE, revision, local_files_only=offline)
-        remove_rules(model.tokenizer, idioms.expressions if idioms is not None else ())
+        if idioms is not None or glossary is not None:
+            remove_rules(model.tokenizer, idioms.expressions if idioms is not None else ())
         if idioms is not None and replace_expressions is not None:
             idioms.replace = replace_expressions
         elif replace_expressions:
@@ -368,7 +369,7 @@ class Encoder(nn.Module):
             for row, text in enumerate(chunk):
                 for i in requests_of[text]:
                     if requests[i].pooling == "sentence":
-                        num_skipped = self._num_prompt_tokens(tokens[text], requests[i])
+                        num_skipped = self._num_prompt_tokens(text, tokens[text], requests[i])
                         sentences.append(PooledSentence(row, i, num_skipped))
                     else:
                         _, span = rendered[i]
@@ -439,10 +440,13 @@ class Encoder(nn.Module):
         result: Tensor = features["sentence_embedding"]
         return result
 
-    def _num_prompt_tokens(self, tokens: Tokens, request: Request) -> int:
+    def _num_prompt_tokens(self, text: str, tokens: Tokens, request: Request) -> int:
         """How many prompt tokens a request's pooling leaves out, for models that do not pool prompts.
 
         Counted on the prompt alone, as sentence-transformers does.
+
+        Args:
+            text: as the model reads it: near the maximum length without meanings.
         """
         if self._pools_prompts:
             return 0
@@ -451,9 +455,11 @@ class Encoder(nn.Module):
         prompt = rendered[: start[0]]
         if not prompt:
             return 0
-        if self.meanings is not None and request.with_meanings:
-            prompt, _ = self.meanings.added(prompt)
-        prompt, _ = self._with_tokens(prompt, None)
+        read = self._with_tokens(prompt, None)[0]
+        if self.meanings is not None:
+            with_meanings = self._with_tokens(self.meanings.added(prompt)[0], None)[0]
+            read = with_meanings if text.startswith(with_meanings) else read
+        prompt = read
         ids = self._tokenizer([prompt])[0].input_ids
         special = self._tokenizer.wrapped.all_special_ids
         num_tokens = len(ids) - (ids[-1] in special)

@@ -56,7 +56,7 @@ class Meanings:
         """The text with its meanings, and the span's place in it.
 
         A span takes in the meaning right behind it, which says what its last words mean: pooled with them it
-        found twice as many paraphrases as without (docs/results/knowledge.md).
+        found half as many paraphrases again as without (docs/results/knowledge.md).
         """
         if text not in self._cache:
             if len(self._cache) >= _MAX_CACHED_TEXTS:

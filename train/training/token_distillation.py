@@ -75,6 +75,8 @@ def targets(encoder: Encoder, carriers: Sequence[Carrier], meanings: Meanings, t
 def distil(encoder: Encoder, carriers: Sequence[Carrier], goal: Tensor, teaching: Teaching) -> Tensor:
     """Learn the tokens of the carriers' expressions; they are in the encoder afterwards.
 
+    Other expressions in a carrier, with tokens of their own, stay what they are.
+
     Args:
         encoder: has an idiom token for each of the expressions, and replaces them.
         goal: (2C, D), from :func:`targets`.
@@ -82,7 +84,8 @@ def distil(encoder: Encoder, carriers: Sequence[Carrier], goal: Tensor, teaching
     Returns:
         (C,), the cosine that each carrier's sentence and expression reach with their goal, on average.
     """
-    tokens = sorted({token for c in carriers for token in _tokens_of(encoder, c)})
+    assert encoder.idiom_tokens is not None
+    tokens = sorted({encoder.idiom_tokens.token_of(c.expression) for c in carriers})
     embedder: Any = encoder.model[0]
     vocabulary = embedder.tokenizer.get_vocab()
     ids = torch.tensor([vocabulary[token] for token in tokens], device=encoder.device)  # (T,)
@@ -105,11 +108,6 @@ def distil(encoder: Encoder, carriers: Sequence[Carrier], goal: Tensor, teaching
     with torch.no_grad():
         matrix.weight[ids] = rows
     return reached.view(2, -1).mean(0).cpu()
-
-
-def _tokens_of(encoder: Encoder, carrier: Carrier) -> set[str]:
-    assert encoder.idiom_tokens is not None
-    return encoder.idiom_tokens.in_text(carrier.text)
 
 
 def _in_place(carrier: Carrier, meaning: str) -> tuple[str, Span]:

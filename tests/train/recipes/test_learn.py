@@ -191,3 +191,18 @@ def test_wrong_options_are_named(learnt: Learn, option: str, value: Any, part: s
     with pytest.raises(UserError) as told:
         learnt(**{option: value})
     assert part in str(told.value)
+
+
+def test_other_tokens_in_a_sentence_stay_what_they_are(learnt: Learn, tmp_path: Path) -> None:
+    """What the model knew before keeps every bit, though the new expression is learnt beside it."""
+    first = learnt("first")
+    corpus = tmp_path / "both.txt"
+    corpus.write_text(
+        "They tied the knot in the bag.\nHe takes us for a ride, in the bag.\n", encoding="utf-8"
+    )
+    other = write_glossary(tmp_path / "other.tsv", {"in the bag": "certain"})
+    second = learnt("second", model=first, glossary=other, corpus=corpus)
+    old, new = (Encoder.from_pretrained(folder, device="cpu") for folder in (first, second))
+    for text in ("They tied the knot.", "He takes us for a ride."):
+        assert torch.equal(new.encode([text]), old.encode([text]))
+    assert not torch.allclose(new.encode(["in the bag"]), old.encode(["in the bag"]), atol=1e-3)
