@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, field_validator, model_validator
+from pydantic import BeforeValidator, model_validator
 
 from train.config.model import ModelSettings
 from train.declarations.options import Count, Factor, Ratio, Section, Text, as_list
@@ -13,7 +13,7 @@ from train.declarations.options import Count, Factor, Ratio, Section, Text, as_l
 class LearnSettings(Section):
     model: ModelSettings
     glossary: Annotated[list[Text], BeforeValidator(as_list)]
-    output: Text
+    output: Text | None
     corpus: Text | None
     sentences: Count
     steps: Count
@@ -22,15 +22,14 @@ class LearnSettings(Section):
     remove: Annotated[list[Text], BeforeValidator(as_list)]
     device: Literal["auto", "cpu", "cuda", "mps"]
 
-    @field_validator("output", mode="before")
-    @classmethod
-    def _is_given(cls, value: object) -> object:
-        if value is None:
-            raise ValueError("is required: output=<folder>")
-        return value
-
     @model_validator(mode="after")
     def _something_changes(self) -> Self:
         if not self.glossary and not self.remove:
             raise ValueError("there is nothing to learn: give glossary=<file> (or remove=[<expression>])")
+        return self
+
+    @model_validator(mode="after")
+    def _one_glossary(self) -> Self:
+        if self.model.glossary:
+            raise ValueError("model.glossary is what a model reads beside expressions: here, give glossary=")
         return self

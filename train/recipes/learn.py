@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from train.config import LearnSettings
@@ -19,7 +20,7 @@ from train.encoder.glossary import Glossary, meanings_of, read_glossary
 from train.errors import UserError
 from train.expressions import ExpressionIndex, find_expression
 from train.factory import build_encoder, glossary_path, resolve_model_path
-from train.io.files import fingerprint, fingerprints, seal, write_json, write_text
+from train.io.files import fingerprint, fingerprints, seal, sync, write_json, write_text
 from train.io.paths import expanded
 from train.io.progress import progress_bar
 from train.io.records import read_text
@@ -65,12 +66,14 @@ def learn(settings: LearnSettings) -> Path:
     Raises:
         UserError: for everything that the user can mend.
     """
-    output = expanded(settings.output, "output")
+    output = _output(settings)
     source = resolve_model_path(settings.model.path)
     glossary = read_glossary([glossary_path(named, "glossary") for named in settings.glossary])
     corpus = _corpus(settings)
     facts = {
         "model": settings.model.path,
+        "options": settings.model.model_dump(exclude={"path", "about", "tokens_per_forward"}),
+        "weights": fingerprints(sorted(Path(source).rglob("*.safetensors"))) if Path(source).is_dir() else {},
         "glossary": {**glossary.describe(), "sums": _sums(glossary.files)},
         "corpus": None if settings.corpus is None else fingerprint(expanded(settings.corpus, "corpus")),
         **{
@@ -132,6 +135,14 @@ def learn(settings: LearnSettings) -> Path:
     return output
 
 
+def _output(settings: LearnSettings) -> Path:
+    """`output=`, or a name that the same command gives again, so that it resumes."""
+    if settings.output is not None:
+        return expanded(settings.output, "output")
+    names = [Path(named).stem for named in (settings.model.path, *settings.glossary)]
+    return Path("checkpoints/learnt") / "_".join(names or ["model"])
+
+
 def find_carriers(glossary: Glossary, corpus: Sequence[str], num_sentences: int) -> dict[str, list[Carrier]]:
     """Expression → the sentences to learn it from: the corpus' first, then neutral ones."""
     found: dict[str, list[Carrier]] = {name: [] for name in glossary.senses}
@@ -174,13 +185,14 @@ def _open(output: Path, source: str, facts: dict[str, Any]) -> dict[str, Any]:
     new: dict[str, Any] = {"reached": {}, "vectors": {}}
     if Path(source).is_dir() and output.resolve() == Path(source).resolve():
         raise UserError(f"output={output}: is the model's own folder, which stays as it is: name another")
+    if output.is_file():
+        raise UserError(f"output={output}: is a file; name a new folder")
     if not output.exists() or not any(output.iterdir()):
-        output.mkdir(parents=True, exist_ok=True)
         return new
     try:
         state = json.loads((output / _STATE).read_text(encoding="utf-8"))
         vectors = load_file(output / _VECTORS)
-    except (OSError, ValueError):
+    except (OSError, ValueError, SafetensorError):
         state, vectors = None, {}
     if not isinstance(state, dict) or state.get("facts") != json.loads(json.dumps(facts)):
         if (output / RECORD).is_file():
@@ -189,14 +201,18 @@ def _open(output: Path, source: str, facts: dict[str, Any]) -> dict[str, Any]:
                 "output="
             )
         raise UserError(f"output={output}: that folder holds something else: name another, or empty it")
-    return {"reached": state["reached"], "vectors": vectors}
+    # One more may have vectors than is on record, where it was cut off in between: it is learnt again.
+    reached = {name: value for name, value in state["reached"].items() if name in vectors}
+    return {"reached": reached, "vectors": {name: vectors[name] for name in reached}}
 
 
 def _save_state(
     output: Path, facts: dict[str, Any], reached: dict[str, float], vectors: dict[str, torch.Tensor]
 ) -> None:
     partial = output / f"{_VECTORS}.partial"
+    output.mkdir(parents=True, exist_ok=True)
     save_file(vectors, partial)
+    sync(partial)
     partial.replace(output / _VECTORS)
     write_json(output / _STATE, {"facts": facts, "reached": reached})
 
