@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from idiomloss.similarity import full_precision
+from idiomloss.similarity import paired_cosine_similarity
 
 
 class CoSENTLoss(nn.Module):
@@ -40,10 +40,10 @@ class CoSENTLoss(nn.Module):
         """The loss of a batch.
 
         Args:
-            first, second: (B, D), the two sides of each pair.
+            first, second: (B, D), the two sides of each pair, any floating type.
             scores: (B,), in any unit.
         """
-        cosines = _cosines(first, second) / self.temperature  # (B,)
+        cosines = paired_cosine_similarity(first, second) / self.temperature  # (B,)
         differences = cosines[:, None] - cosines[None, :]  # (B, B)
         in_order = scores[:, None] < scores[None, :]
         return torch.cat([cosines.new_zeros(1), differences[in_order]]).logsumexp(0)
@@ -67,12 +67,5 @@ class CosineMSELoss(nn.Module):
 
     def forward(self, first: Tensor, second: Tensor, scores: Tensor) -> Tensor:
         """The loss of a batch: (B, D), (B, D) and (B,)."""
-        cosines = _cosines(first, second)
+        cosines = paired_cosine_similarity(first, second)
         return functional.mse_loss(cosines, ((scores - self.low) / (self.high - self.low)).to(cosines))
-
-
-def _cosines(first: Tensor, second: Tensor) -> Tensor:
-    """(B,), in float32 at least."""
-    if first.shape != second.shape:
-        raise ValueError(f"the sides of the pairs differ in shape: {tuple(first.shape)} and {tuple(second.shape)}")
-    return functional.cosine_similarity(full_precision(first), full_precision(second))

@@ -1,4 +1,4 @@
-"""Where a user's own training data lies, and how it is read: the options of `data`, and of a mixture's parts."""
+"""Where a user's own training data lies and how it is read: options of `data` and of a mixture's parts."""
 
 from __future__ import annotations
 

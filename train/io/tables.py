@@ -130,6 +130,11 @@ def name_row(number: int, values: Mapping[str, Any], named_by: str) -> str:
     return f"row {number}" + (f" ({named_by} {name})" if isinstance(name, str) and name else "")
 
 
+def is_table(path: Path) -> bool:
+    """Whether a file is one, by its suffix."""
+    return is_file(path) and _suffix(path) in (*_DELIMITERS, *_JSON_LINES, ".parquet")
+
+
 def _suffix(path: Path) -> str:
     suffix = path.suffix.lower()
     return Path(path.stem).suffix.lower() if suffix == _GZIP else suffix

@@ -108,7 +108,7 @@ class ContrastiveOptions:
     seed: int
     query_modes: Sequence[TrainQueryMode]
     query_weights: Sequence[float] | None
-    document_modes: Sequence[TrainDocumentMode]
+    document_modes: Sequence[TrainQueryMode | TrainDocumentMode]
     mask: str
     in_batch: InBatch
     false_negatives: FalseNegatives
@@ -201,9 +201,9 @@ class ContrastiveObjective:
         if not self.options.candidates_from_batch:
             numbers = range(len(data.anchors))
             return np.array([i for i in numbers if len(data.candidates(0, i)[0])], dtype=np.int64)
-        labels = data.labels[torch.from_numpy(data.anchors)]  # (A, 2)
-        _, which, counts = labels.unique(dim=0, return_inverse=True, return_counts=True)
-        return np.flatnonzero((counts[which] > 1).numpy())
+        labels = data.labels.numpy()[data.anchors]  # (A, 2)
+        _, which, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
+        return np.flatnonzero(counts[which.ravel()] > 1)
 
     @property
     def plain_requests(self) -> Sequence[Request]:
@@ -224,7 +224,7 @@ class ContrastiveObjective:
     def describe(self) -> str:
         """One line for the log."""
         anchors = self.data.anchors[self._usable]
-        num_groups = len(self.data.labels[torch.from_numpy(anchors), 0].unique())
+        num_groups = len(np.unique(self.data.labels.numpy()[anchors, 0]))
         groups_per_batch = self.options.groups_per_batch
         skipped = f", {self.num_skipped} without a positive left out" if self.num_skipped else ""
         if groups_per_batch is not None and groups_per_batch > num_groups:

@@ -12,6 +12,7 @@ from train.objectives.options import (
     IdioLinkObjectiveSettings,
     JointSettings,
 )
+from train.objectives.own_options import OwnSettings
 
 _BUILDERS = "train.factory.objectives"
 _TRAINED_ON = {
@@ -44,5 +45,6 @@ DECLARED = [
         "train.factory.experts:admire_objective",
         lambda _: _TRAINED_ON["admire"],
     ),
+    ObjectiveType("own", OwnSettings, "train.factory.own:own_objective"),
     ObjectiveType("joint", JointSettings, f"{_BUILDERS}:joint_objective", _datasets_of_parts),
 ]

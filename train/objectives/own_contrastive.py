@@ -93,7 +93,7 @@ class OwnContrastiveData:
         store = self.examples.store
         text, span = store.read_text(record), store.span(record)
         instruction = self._instruction(record, mode) if role == "query" else None
-        if span is None or mode in ("sentence", "instruction_sentence"):
+        if span is None or mode == "sentence":
             # The span goes along for queries, as with IdioLink's.
             return Request(text, span if role == "query" else None, role=role, instruction=instruction)
         start, end = span
@@ -112,11 +112,7 @@ class OwnContrastiveData:
 
     def is_plain(self, request: Request) -> bool:
         """Whether it is a whole text without a span, where others have one."""
-        return (
-            self.examples.store.has_spans
-            and request.span is None
-            and request.role == "document"
-        )
+        return self.examples.store.has_spans and request.span is None and request.role == "document"
 
     def usage(self, record: int) -> str:
         """The kind of sentence that its row says it is."""

@@ -64,21 +64,23 @@ class LabelledObjective:
         counts = np.bincount(self._labels)
         if len(counts) < 2 or counts.max() < 2:
             raise UserError(
-                f"the training data has {len(counts)} labels and at most {counts.max()} sentences of one: triplets "
-                "need two labels, and two sentences of one of them"
+                f"the training data has {len(counts)} labels and at most {counts.max()} sentences of one: "
+                "triplets need two labels, and two sentences of one of them"
             )
         self._per_label = None if store.has_groups else per_label
         groups = store.groups[examples.rows] if store.has_groups else np.zeros(len(examples), dtype=np.int64)
         _, first, self._group = np.unique(groups, return_index=True, return_inverse=True)
         # Groups are numbered in the file's order.
         self._group = np.argsort(np.argsort(first))[self._group]
-        self._members = [np.flatnonzero(self._group == g).tolist() for g in range(len(first))] if store.has_groups else []
+        self._members = (
+            [np.flatnonzero(self._group == g).tolist() for g in range(len(first))] if store.has_groups else []
+        )
         if self._members:
             largest = max(self._members, key=len)
             if len(largest) > batch_size:
                 raise UserError(
                     f"trainer.batch_size={batch_size} sentences a step cannot hold the group of "
-                    f"{examples.names(largest[:1])[0]}, which has {len(largest)}, and a group is never cut in two"
+                    f"{examples.names(largest[:1])[0]}, which has {len(largest)}: a group is never cut in two"
                 )
 
     def describe(self) -> str:
@@ -87,15 +89,19 @@ class LabelledObjective:
         groups = f" in {len(self._members)} groups" if self._members else ""
         note = f"; {self.note}" if self.note else ""
         return (
-            f"{len(self._examples)} sentences{groups} of {len(counts)} labels, {int((counts == 1).sum())} of them with "
-            f"one sentence{note}"
+            f"{len(self._examples)} sentences{groups} of {len(counts)} labels, {int((counts == 1).sum())} of "
+            f"them with one sentence{note}"
         )
 
     @property
     def idiom_sentences(self) -> Sequence[tuple[str, str]]:
         """(What its span says, sentence) of each sentence with a span."""
         store = self._examples.store
-        texts = [(store.read_text(int(t)), store.span(int(t))) for t in self._examples.anchors] if store.has_spans else []
+        texts = (
+            [(store.read_text(int(t)), store.span(int(t))) for t in self._examples.anchors]
+            if store.has_spans
+            else []
+        )
         return [(text[slice(*span)], text) for text, span in texts if span is not None]
 
     def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
@@ -104,10 +110,16 @@ class LabelledObjective:
         if self._per_label is not None:
             classes = {i: (label, "") for i, label in enumerate(self._labels.tolist())}
             labels_per_batch = self.batch_size // self._per_label
-            steps = balanced_steps(range(len(self._examples)), self.batch_size, labels_per_batch, classes, rng)
+            steps = balanced_steps(
+                range(len(self._examples)), self.batch_size, labels_per_batch, classes, rng
+            )
             return [[part.tolist() for part in np.array_split(step, shards) if len(part)] for step in steps]
         sizes = [len(members) for members in self._members]
-        steps = group_steps(sizes, self.batch_size, rng) if self.shuffled else in_order_steps(sizes, self.batch_size)
+        steps = (
+            group_steps(sizes, self.batch_size, rng)
+            if self.shuffled
+            else in_order_steps(sizes, self.batch_size)
+        )
         return [
             [
                 [sentence for group in part for sentence in self._members[group]]
@@ -124,11 +136,15 @@ class LabelledObjective:
         requests = []
         for text in texts:
             span = store.span(text)
-            requests.append(Request(store.read_text(text), span, pooling="sentence" if span is None else "span"))
+            requests.append(
+                Request(store.read_text(text), span, pooling="sentence" if span is None else "span")
+            )
         groups = self._group[list(anchors)]
         is_first = np.concatenate([[True], groups[1:] != groups[:-1]])
         labels = GroupLabels(
-            torch.from_numpy(self._labels[list(anchors)]), torch.from_numpy(groups), torch.from_numpy(is_first)
+            torch.from_numpy(self._labels[list(anchors)]),
+            torch.from_numpy(groups),
+            torch.from_numpy(is_first),
         )
         return Batch(requests, self._examples.names(anchors), labels)
 

@@ -66,7 +66,11 @@ class ScoredPairsObjective:
         """Requests of these pairs: all first texts, then all second ones."""
         store = self._examples.store
         firsts = self._examples.anchors[list(anchors)].tolist()
-        requests = [_request(store.read_text(text + side), store.span(text + side)) for side in (0, 1) for text in firsts]
+        requests = [
+            _request(store.read_text(text + side), store.span(text + side))
+            for side in (0, 1)
+            for text in firsts
+        ]
         return Batch(requests, self._examples.names(anchors), torch.from_numpy(self._scores(anchors)))
 
     def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:

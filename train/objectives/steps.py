@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
-
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +15,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def shuffled_steps(anchors: Sequence[int] | NDArray[np.int64], size: int, rng: np.random.Generator) -> list[list[int]]:
+def shuffled_steps(
+    anchors: Sequence[int] | NDArray[np.int64], size: int, rng: np.random.Generator
+) -> list[list[int]]:
     """All anchors in a random order, `size` a step; the last step may be smaller."""
     order = rng.permutation(np.asarray(anchors)).tolist()
     return [order[i : i + size] for i in range(0, len(order), size)]

@@ -1,1 +1,1 @@
-"""A user's own training data: tables of pairs, scored pairs or labelled sentences, read, checked and split."""
+"""A user's own training data: tables of pairs, scored pairs or sentences, read, checked and split."""

@@ -96,7 +96,9 @@ def recognise(header: Sequence[str], mapping: Mapping[str, str], form: Form | No
     """
     for column, role in mapping.items():
         if column not in header:
-            raise UserError(f"{source}: there is no column {column!r}, which data.columns names {_near(column, header)}")
+            raise UserError(
+                f"{source}: there is no column {column!r}, which data.columns names {_near(column, header)}"
+            )
         if role not in ROLES:
             raise UserError(f"data.columns: {role!r} (of column {column!r}) is not one of {', '.join(ROLES)}")
     by_role, spans = _by_role(header, mapping, source)
@@ -110,13 +112,23 @@ def recognise(header: Sequence[str], mapping: Mapping[str, str], form: Form | No
     if found == "pairs" and "anchor" not in by_role:
         by_role["anchor"], by_role["positive"] = by_role.pop("sentence1"), by_role.pop("sentence2")
         spans = {{"sentence1": "anchor", "sentence2": "positive"}.get(r, r): c for r, c in spans.items()}
-    texts = {"pairs": ("anchor", *_SEVERAL), "scored": ("sentence1", "sentence2"), "sentences": ("text",)}[found]
+    texts = {"pairs": ("anchor", *_SEVERAL), "scored": ("sentence1", "sentence2"), "sentences": ("text",)}[
+        found
+    ]
     spans = {role: columns for role, columns in spans.items() if role in texts}
-    others = {"pairs": ("group", "meaning"), "scored": ("score", "group"), "sentences": ("label", "group", "meaning", "usage")}
+    others = {
+        "pairs": ("group", "meaning"),
+        "scored": ("score", "group"),
+        "sentences": ("label", "group", "meaning", "usage"),
+    }
     kept = {*texts, *others[found], "weight", "instruction"}
     by_role = {role: columns for role, columns in by_role.items() if role in kept}
-    used = {c for columns in by_role.values() for c in columns} | {c for three in spans.values() for c in three}
-    return Columns(found, by_role, spans, tuple(c for c in header if c not in used and c.casefold() not in _IGNORED))
+    used = {c for columns in by_role.values() for c in columns} | {
+        c for three in spans.values() for c in three
+    }
+    return Columns(
+        found, by_role, spans, tuple(c for c in header if c not in used and c.casefold() not in _IGNORED)
+    )
 
 
 def _by_role(
@@ -132,8 +144,8 @@ def _by_role(
         if role in _SEVERAL or (role and name in names):
             if role in roles and role not in _SEVERAL:
                 raise UserError(
-                    f"{source}: the columns {roles[role][0]!r} and {column!r} are both the {role}: leave one out, "
-                    "or say with data.columns what each is"
+                    f"{source}: the columns {roles[role][0]!r} and {column!r} are both the {role}: leave one "
+                    "out, or say with data.columns what each is"
                 )
             roles.setdefault(role, []).append(column)
             continue
@@ -145,7 +157,9 @@ def _by_role(
     }
     for text, (_, start, end) in triples.items():
         if bool(start) != bool(end):
-            raise UserError(f"{source}: of the {text}'s span there is {start or end!r} alone; it needs both ends")
+            raise UserError(
+                f"{source}: of the {text}'s span there is {start or end!r} alone; it needs both ends"
+            )
     return roles, triples
 
 
@@ -154,7 +168,8 @@ def _no_form(header: Sequence[str], form: Form | None, source: str) -> str:
     near = [
         f"{column!r} (is it {match[0]!r}?)"
         for column in header
-        if column.casefold() not in known and (match := difflib.get_close_matches(column.casefold(), known, 1, 0.8))
+        if column.casefold() not in known
+        and (match := difflib.get_close_matches(column.casefold(), known, 1, 0.8))
     ]
     wanted = {
         "pairs": "pairs: anchor, positive (and negative)",

@@ -1,4 +1,4 @@
-"""Reading a user's tables: all of them in one form, checked, and split into what is trained on and what is held out."""
+"""A user's tables in one form, checked, and split into what is trained on and what is held out."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def load_own(data: OwnData, section: str = "data") -> OwnSplits:
     """
     if data.train is None:
         raise UserError(
-            f"{section}.train names your training data: a file (CSV, TSV, JSONL, Parquet), a folder of them, or "
-            "hf:<owner>/<name>:<split>"
+            f"{section}.train names your training data: a file (CSV, TSV, JSONL, Parquet), a folder of them, "
+            "or hf:<owner>/<name>:<split>"
         )
     train_sources = find_sources(data.train, f"{section}.train")
     val_sources = find_sources(data.val or [], f"{section}.val")
@@ -85,11 +85,14 @@ def load_own(data: OwnData, section: str = "data") -> OwnSplits:
     )
 
 
-def _read(sources: Sequence[Source], mapping: Mapping[str, str], form: Form | None, notes: list[str]) -> Store:
+def _read(
+    sources: Sequence[Source], mapping: Mapping[str, str], form: Form | None, notes: list[str]
+) -> Store:
     """All rows of some tables, which are to be of one form."""
     size = sum(source.path.stat().st_size for source in sources if source.path is not None)
     is_mapped = size > _MAX_IN_MEMORY or any(source.path is None for source in sources)
-    file: IO[bytes] = tempfile.TemporaryFile() if is_mapped else BytesIO()
+    # It lives as long as the store, which maps it.
+    file: IO[bytes] = tempfile.TemporaryFile() if is_mapped else BytesIO()  # noqa: SIM115
     writer: StoreWriter | None = None
     first: tuple[str, Form] | None = None
     for source in sources:
@@ -103,8 +106,8 @@ def _read(sources: Sequence[Source], mapping: Mapping[str, str], form: Form | No
             writer = StoreWriter(columns.form, file)
         elif columns.form != first[1]:
             raise UserError(
-                f"{source.name} holds {columns.form}, but {first[0]} holds {first[1]}: train on them as parts of a "
-                "mixture (+experiment=mixture), or leave one out"
+                f"{source.name} holds {columns.form}, but {first[0]} holds {first[1]}: train on them as parts "
+                "of a mixture (+experiment=mixture), or leave one out"
             )
         assert writer is not None
         writer.begin(source.name)
@@ -131,7 +134,8 @@ def _text(file: IO[bytes], *, is_mapped: bool) -> Any:
 
 def _about(source: str, columns: Columns) -> list[str]:
     roles = ", ".join(
-        f"{' and '.join(found)} as {role}" if list(found) != [role] else role for role, found in columns.by_role.items()
+        f"{' and '.join(found)} as {role}" if list(found) != [role] else role
+        for role, found in columns.by_role.items()
     )
     ignored = f"; left out: {', '.join(columns.ignored)}" if columns.ignored else ""
     return [f"{source}: {_FORM_NAMES[columns.form]} ({roles}{ignored})"]
@@ -141,12 +145,12 @@ _FORM_NAMES = {"pairs": "pairs", "scored": "scored pairs", "sentences": "sentenc
 
 
 def _split(everything: Examples, share: float, notes: list[str], section: str) -> tuple[Examples, Examples]:
-    """Hold out whole groups, the same in every run: those whose numbers, which are hashes, are the smallest."""
+    """Hold out whole groups, the same in every run: those of the smallest numbers, which are hashes."""
     groups = everything.store.groups
     distinct, counts = np.unique(groups, return_counts=True)
     if len(distinct) < 2:
         raise UserError(
-            f"{section}.val: all rows are of one group, so that none can be held out: name a file with {section}.val="
+            f"{section}.val: all rows are of one group, and none can be held out: name a file, {section}.val="
         )
     num_held_out = int(np.searchsorted(np.cumsum(counts), share * len(groups))) + 1
     num_held_out = min(num_held_out, len(distinct) - 1)
@@ -176,11 +180,15 @@ def _without_held_out(train: Examples, val: Examples, notes: list[str]) -> Examp
             other = int(np.flatnonzero(held_out == keys[row])[0])
             places.append(f"{train.names([row])[0]} = {val.names([other])[0]}")
         more = ", …" if len(rows) > _MAX_NAMED else ""
-        notes.append(f"left out of training, since they are held out too: {len(rows)} rows ({', '.join(places)}{more})")
+        notes.append(
+            f"left out of training, since they are held out too: {len(rows)} rows ({', '.join(places)}{more})"
+        )
     if train.store.has_groups and val.store.has_groups:
         shared = len(np.intersect1d(train.store.groups[train.rows], val.store.groups[val.rows]))
         if shared:
-            notes.append(f"{shared} groups are both trained on and held out: the scores are of groups seen in training")
+            notes.append(
+                f"{shared} groups are both trained on and held out: the scores are of groups seen in training"
+            )
     return train.without(is_in_both)
 
 
@@ -191,7 +199,9 @@ def _keys(examples: Examples) -> Any:
     if examples.form != "scored":
         return anchors
     others = ids[examples.anchors + 1]
-    return np.minimum(anchors, others) * np.int64(31) + np.maximum(anchors, others)  # wraps around, as hashes may
+    return np.minimum(anchors, others) * np.int64(31) + np.maximum(
+        anchors, others
+    )  # wraps around, as hashes may
 
 
 def _note_duplicates(train: Examples, notes: list[str]) -> None:
@@ -204,6 +214,7 @@ def _note_duplicates(train: Examples, notes: list[str]) -> None:
     is_again[order[1:]] = keys[order[1:]] == keys[order[:-1]]
     if is_again.any():
         rows = np.flatnonzero(is_again)
-        places = ", ".join(train.names(rows[:_MAX_NAMED].tolist())) + (", …" if len(rows) > _MAX_NAMED else "")
+        places = ", ".join(train.names(rows[:_MAX_NAMED].tolist())) + (
+            ", …" if len(rows) > _MAX_NAMED else ""
+        )
         notes.append(f"said twice in the training data: {len(rows)} rows ({places}); they count twice")
-

@@ -142,8 +142,8 @@ class RowReader:
                     sentences.append(sentence)
         if role in ("positive", "negative") and role in self.columns.spans and len(sentences) > 1:
             found.append(
-                f"field {next(c for c in self.columns.spans[role] if c)!r}: there are several texts; write each as an "
-                "object: {\"text\": …, \"span\": …}"
+                f"field {next(c for c in self.columns.spans[role] if c)!r}: there are several texts; write "
+                'each as an object: {"text": …, "span": …}'
             )
         return sentences
 
@@ -162,7 +162,11 @@ class RowReader:
         group, meaning = labels
         if isinstance(entry, dict):
             group, meaning = entry.get("group", group), entry.get("meaning", meaning)
-            span, start, end = entry.get("span", span), entry.get("span_start", start), entry.get("span_end", end)
+            span, start, end = (
+                entry.get("span", span),
+                entry.get("span_start", start),
+                entry.get("span_end", end),
+            )
             title = entry.get("title")
             entry = entry.get("text")
             if isinstance(title, str) and title.strip() and isinstance(entry, str):
@@ -233,9 +237,13 @@ def _offsets(text: str, span: Any, start: Any, end: Any) -> tuple[int, int] | No
         except (TypeError, ValueError):
             raise ValueError(f"the span's ends are no whole numbers: {start!r}, {end!r}") from None
         if not 0 <= offsets[0] < offsets[1] <= len(text):
-            raise ValueError(f"the span {offsets[0]} to {offsets[1]} is not within the text of {len(text)} characters")
+            raise ValueError(
+                f"the span {offsets[0]} to {offsets[1]} is not within the text of {len(text)} characters"
+            )
         if not _is_empty(span) and text[slice(*offsets)] != span:
-            raise ValueError(f"the span is {span!r}, but at {offsets[0]} to {offsets[1]} stands {text[slice(*offsets)]!r}")
+            raise ValueError(
+                f"the span is {span!r}, but at {offsets[0]} to {offsets[1]} stands {text[slice(*offsets)]!r}"
+            )
         return offsets
     if _is_empty(span):
         return None

@@ -59,7 +59,7 @@ def find_sources(names: Sequence[str], option: str) -> list[Source]:
             found.append(Source(str(path), path))
         else:
             raise DataMissingError(
-                f"{option}={name}: there is no such file or folder. A data set of the Hugging Face Hub is named "
+                f"{option}={name}: there is no such file or folder. A data set of the Hub is named "
                 "hf:<owner>/<name>:<split>"
             )
     twice = {s.name for s in found if sum(o.name == s.name for o in found) > 1}
@@ -73,15 +73,20 @@ def _hub_source(name: str, option: str) -> Source:
     match = _HUB.fullmatch(name)
     if match is None:
         raise UserError(
-            f"{option}={name}: a data set of the Hub is named hf:<owner>/<name>[/<subset>]:<split>[@<revision>]"
+            f"{option}={name}: a data set of the Hub is hf:<owner>/<name>[/<subset>]:<split>[@<revision>]"
         )
     try:
         from datasets import load_dataset
     except ImportError:
-        raise UserError(f"{option}={name} needs the package datasets: pip install 'idiomtune[data]'") from None
+        raise UserError(
+            f"{option}={name} needs the package datasets: pip install 'idiomtune[data]'"
+        ) from None
     try:
         split = load_dataset(
-            match["repo"], match["subset"], split=match["split"], revision=_commit(match["repo"], match["revision"])
+            match["repo"],
+            match["subset"],
+            split=match["split"],
+            revision=_commit(match["repo"], match["revision"]),
         )
     except Exception as error:  # the library raises dozens of kinds
         reason = " ".join(str(error).split())[:300] or type(error).__name__

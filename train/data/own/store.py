@@ -148,7 +148,9 @@ class StoreWriter:
         group = row_group if sentence.group is None else number_for(sentence.group)
         if is_negative and sentence.meaning is None:
             # Of the anchor's group it is a hard negative; where there are no groups it is like no other text.
-            return (group, number_for(_IN_PAIR_NEGATIVE)) if sentence.group else (number_for(sentence.text), 1)
+            return (
+                (group, number_for(_IN_PAIR_NEGATIVE)) if sentence.group else (number_for(sentence.text), 1)
+            )
         return group, 0 if sentence.meaning is None else number_for(sentence.meaning)
 
     def _split_group(self, example: Example, row_group: int) -> int:
