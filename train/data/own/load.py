@@ -106,8 +106,8 @@ def _read(
             writer = StoreWriter(columns.form, file)
         elif columns.form != first[1]:
             raise UserError(
-                f"{source.name} holds {columns.form}, but {first[0]} holds {first[1]}: train on them as parts "
-                "of a mixture (+experiment=mixture), or leave one out"
+                f"{source.name} holds {columns.form}, but {first[0]} holds {first[1]}: train on them as "
+                "parts of a mixture (+experiment=mixture), or leave one out"
             )
         assert writer is not None
         writer.begin(source.name)
