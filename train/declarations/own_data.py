@@ -27,7 +27,7 @@ class OwnData(Section):
         val: the same, held out. None: a share of `train`'s groups.
         val_share: that share.
         form: what a row is; None = by its columns.
-        columns: column → what it is, where its name does not tell.
+        columns: what → the column that has it, where names do not tell.
     """
 
     train: Files

@@ -87,20 +87,21 @@ def recognise(header: Sequence[str], mapping: Mapping[str, str], form: Form | No
 
     Args:
         header: names of the columns, of JSONL those of its first row.
-        mapping: column → role, as the user says; it comes before the names.
+        mapping: role → column, as the user says; it comes before the names.
         form: as the user says; None = by the columns.
         source: the table's name, for messages.
 
     Raises:
         UserError: if the columns make no form, or two of them are the same thing.
     """
-    for column, role in mapping.items():
+    for role, column in mapping.items():
+        if role not in ROLES:
+            raise UserError(f"data.columns: {role!r} is not one of {', '.join(ROLES)}")
         if column not in header:
             raise UserError(
                 f"{source}: there is no column {column!r}, which data.columns names {_near(column, header)}"
             )
-        if role not in ROLES:
-            raise UserError(f"data.columns: {role!r} (of column {column!r}) is not one of {', '.join(ROLES)}")
+    mapping = {column: role for role, column in mapping.items()}
     by_role, spans = _by_role(header, mapping, source)
     if form == "scored" and "score" not in by_role and "label" in by_role:
         by_role["score"] = by_role.pop("label")
@@ -180,7 +181,7 @@ def _no_form(header: Sequence[str], form: Form | None, source: str) -> str:
     return (
         f"{source}: its columns ({', '.join(header) or 'none'}) are not those of {expected}. "
         + (f"Look at {', '.join(near)}. " if near else "")
-        + "Rename them, or say what they are: 'data.columns={<column>: anchor, <column>: positive}'"
+        + "Rename them, or say what they are: 'data.columns={anchor: <column>, positive: <column>}'"
     )
 
 
