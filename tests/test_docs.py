@@ -25,7 +25,7 @@ from tests.doc_pages import PAGES, blocks, inline, page_files, shell_lines
 from tests.programs import ROOT
 from train.cli.arguments import rewrite_arguments
 from train.config import EvaluateSettings, LearnSettings, PushSettings, TrainSettings, check
-from train.config.compose import CONF, config_names, register_resolvers
+from train.config.compose import CONF, chosen_by_default, config_names, register_resolvers
 from train.config.search import SearchSettings
 from train.data.idiolink import Document
 from train.declarations.options import Section
@@ -115,7 +115,9 @@ def check_program(program: str, arguments: list[str]) -> None:
         parse(arguments)
         return
     name, kind = PROGRAMS[program]
-    rewritten = rewrite_arguments(arguments, config_names("model"))
+    rewritten = rewrite_arguments(
+        arguments, config_names("model"), name, chosen_by_default(name, "benchmark")
+    )
     overrides = [a for a in rewritten if a not in ("-m", "--multirun", "--help", "--cfg", "job")]
     # Launchers are packages of their own.
     overrides = [o for o in overrides if not o.startswith(("hydra/launcher=", "hydra.launcher."))]
@@ -185,6 +187,7 @@ def test_options_that_are_named_exist() -> None:
     choices = ["idiolink", "adaptive_triplet", "admire", "joint"]
     configs = [composed("config", (f"objective={choice}",)) for choice in choices]
     configs += [composed("config", ("tracking=[wandb,tensorboard]",)), composed("evaluate", ())]
+    configs.append(composed("evaluate", ("benchmark=[own_retrieval,own_sts,own_pairs,own_ranking]",)))
     sweeper = yaml.safe_load((CONF / "hydra" / "sweeper" / "optuna.yaml").read_text(encoding="utf-8"))
     known = {key for config in configs for key in leaves(config)}
     known |= {f"hydra.sweeper.{key}" for key in sweeper} | {"hydra.sweep.dir", "hydra.sweep"}

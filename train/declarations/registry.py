@@ -21,6 +21,7 @@ _OURS = (
     "train.benchmarks.semeval2022",
     "train.benchmarks.epsilon",
     "train.benchmarks.admire",
+    "train.benchmarks.own",
     "train.objectives.declared",
 )
 _added: dict[str, list[Declaration]] = {}  # by module
@@ -78,7 +79,12 @@ def smaller_is_better(key: str) -> bool:
 
 
 def is_place(option: str) -> bool:
-    """Whether an option says where a data set lies, which makes no other run."""
+    """Whether an option says where data lies, which makes no other run."""
+    if option.startswith("benchmark."):
+        places = (
+            f"benchmark.{b.name}.{place}" for b in benchmark_types().values() for place in b.options.places
+        )
+        return any(f"{option}.".startswith(f"{place}.") for place in places)  # each of several has a name
     return any(option == dataset.setting for dataset in dataset_types().values())
 
 

@@ -16,15 +16,15 @@ from train.declarations.registry import benchmark_of, benchmark_type
 from train.reports.groups import Group
 from train.reports.runs import Run, read_lines
 from train.reports.statistics import (
+    STATISTICS,
     Array,
     interval,
     mean_interval,
     permutation_p,
     resampled_counts,
-    resampled_spearman,
 )
 
-_SPEARMAN_RESAMPLES = 1_000
+_PAIR_RESAMPLES = 1_000
 _TOLERANCE = 1e-6
 _NAMED = 4  # runs that share a problem
 
@@ -35,13 +35,15 @@ class PerQuery:
 
     Attributes:
         values: score key → query → value; the score is their mean.
-        pairs: score key → pair → (predicted, gold); the score is Spearman's correlation.
+        pairs: score key → pair → (predicted, gold); the score is a statistic of them.
+        statistics: score key → its name, as in :data:`train.reports.statistics.STATISTICS`.
         cluster: query → what it belongs to: its idiom, compound or expression.
         notes: what is odd about the file.
     """
 
     values: dict[str, dict[str, float]] = field(default_factory=dict)
     pairs: dict[str, dict[str, tuple[float, float]]] = field(default_factory=dict)
+    statistics: dict[str, str] = field(default_factory=dict)
     cluster: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -50,7 +52,8 @@ class PerQuery:
         if key in self.values:
             return math.fsum(self.values[key].values()) / len(self.values[key])
         predicted, gold = zip(*self.pairs[key].values(), strict=True)
-        return float(resampled_spearman(predicted, gold, np.ones((1, len(gold)), dtype=np.int64))[0])
+        statistic = STATISTICS[self.statistics[key]]
+        return float(statistic(predicted, gold, np.ones((1, len(gold)), dtype=np.int64))[0])
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class Difference:
         num_queries: of them; num_clusters: idioms, compounds or expressions.
         by_query: 95% interval, resampling queries; None where there are no results of each query.
         by_cluster: likewise, resampling idioms and so on, which says more about unseen ones.
-        p_query, p_cluster: of the permutation test; None for correlations.
+        p_query, p_cluster: of the permutation test; None for statistics of pairs, as correlations.
         why_not: why there is no interval, or no p.
         clusters: idiom, compound or expression → mean difference of its queries; none of a correlation.
     """
@@ -153,7 +156,7 @@ class _Side:
         ]
 
     def is_of_pairs(self, key: str) -> bool:
-        """Whether the score is a correlation over pairs."""
+        """Whether the score is a statistic of pairs, as a correlation."""
         return any(key in results.pairs for _, results in self.files(key))
 
     def problems(self, key: str) -> list[tuple[str, str]]:
@@ -184,7 +187,7 @@ def _compare(ours: str, theirs: str, a: _Side, b: _Side, keys: Sequence[str]) ->
         if problems:
             found = Difference(key, first, second, why_not="by seeds alone")
         elif a.is_of_pairs(key):
-            found = _of_correlations(key, a, b, first, second)
+            found = _of_pairs(key, a, b, first, second)
         else:
             found = _of_means(key, a, b, first, second)
         differences.append(found)
@@ -228,15 +231,17 @@ def _means_of_clusters(change: Array, clusters: Sequence[str]) -> dict[str, floa
     return dict(sorted(means.items(), key=lambda item: -item[1]))
 
 
-def _of_correlations(key: str, a: _Side, b: _Side, first: float, second: float) -> Difference:
+def _of_pairs(key: str, a: _Side, b: _Side, first: float, second: float) -> Difference:
     """Intervals alone: swapping two models' predictions would mix scales that differ between them."""
-    reason = "no p: a correlation is no mean over pairs"
+    reason = "no p: this score is no mean over pairs"
     samples: list[list[tuple[tuple[str, ...], tuple[float, ...], tuple[float, ...]]]] = []
     cluster: dict[str, str] = {}
+    statistic = ""
     for side in (a, b):
         of_runs = []
         for _, results in side.files(key):
             cluster |= results.cluster
+            statistic = results.statistics[key]
             ids = tuple(sorted(results.pairs[key]))
             predicted, gold = zip(*(results.pairs[key][id_] for id_ in ids), strict=True)
             of_runs.append((ids, predicted, gold))
@@ -248,7 +253,7 @@ def _of_correlations(key: str, a: _Side, b: _Side, first: float, second: float) 
     intervals = []
     for clusters in (None, names):
         drawn = [
-            np.mean([_spearman_sample(predicted, gold, clusters) for _, predicted, gold in of_runs], axis=0)
+            np.mean([_sample(statistic, predicted, gold, clusters) for _, predicted, gold in of_runs], axis=0)
             for of_runs in samples
         ]
         intervals.append(interval(drawn[0] - drawn[1]))
@@ -260,14 +265,14 @@ def _of_correlations(key: str, a: _Side, b: _Side, first: float, second: float) 
 
 
 @lru_cache(maxsize=256)
-def _spearman_sample(
-    predicted: tuple[float, ...], gold: tuple[float, ...], clusters: tuple[str, ...] | None
+def _sample(
+    statistic: str, predicted: tuple[float, ...], gold: tuple[float, ...], clusters: tuple[str, ...] | None
 ) -> Array:
-    counts = resampled_counts(len(set(clusters)) if clusters else len(gold), _SPEARMAN_RESAMPLES)
+    counts = resampled_counts(len(set(clusters)) if clusters else len(gold), _PAIR_RESAMPLES)
     if clusters:
         number = {name: i for i, name in enumerate(dict.fromkeys(clusters))}
         counts = counts[:, [number[name] for name in clusters]]
-    return resampled_spearman(predicted, gold, counts)
+    return STATISTICS[statistic](predicted, gold, counts)
 
 
 @lru_cache(maxsize=256)
@@ -296,5 +301,6 @@ def _add(found: Sequence[QueryResult], results: PerQuery) -> None:
         results.cluster[result.query] = result.cluster
         if result.pair is not None:
             results.pairs.setdefault(result.key, {})[result.query] = result.pair
+            results.statistics[result.key] = result.statistic
         elif result.value is not None:
             results.values.setdefault(result.key, {})[result.query] = result.value

@@ -200,7 +200,7 @@ def _scorecard(run: Run) -> list[tuple[str, str, str, str, str]]:
             continue
         gain = (value - before) * (-1 if smaller_is_better(key) else 1)
         # Counts, distances and p are facts, not achievements.
-        judged = not benchmark_of(key).are_facts and gain
+        judged = not benchmark_of(key).is_fact(key) and gain
         word = ("better" if gain > 0 else "worse") if judged else ""
         rows.append((key, f"{before:.4f}", f"{value:.4f}", f"{value - before:+.4f}", word))
     return rows
