@@ -6,6 +6,8 @@ import logging
 from functools import lru_cache
 
 from idiomloss import CoSENTLoss, CosineMSELoss
+from train.benchmarks.own import OwnValOptions
+from train.benchmarks.own.held_out import OwnValBenchmark
 from train.config import Common, TrainSettings
 from train.data.own.load import OwnSplits, load_own
 from train.data.own.store import Examples, number_for
@@ -40,6 +42,12 @@ def _loaded(data: str) -> OwnSplits:
     for note in splits.notes:
         log.info("%s", note)
     return splits
+
+
+def held_out_benchmark(settings: Common, options: OwnValOptions) -> OwnValBenchmark:
+    """What is held out of the training data."""
+    splits = own_splits(settings)
+    return OwnValBenchmark({"": splits.val}, splits.files, options)
 
 
 def own_objective(settings: TrainSettings, options: OwnSettings) -> Objective:

@@ -13,10 +13,12 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import model_validator
 
 from train.declarations.benchmark import BenchmarkOptions, BenchmarkType, Layout, QueryResult
-from train.declarations.options import Text
+from train.declarations.options import Count, Text
 from train.io.paths import expanded
 
 _Reader = Callable[[Mapping[str, Any]], Iterator[QueryResult]]
+
+HELD_OUT = "own_val"  # the benchmark on what is held out of the user's own training data
 
 Mode = Literal["sentence", "span"]
 MODES: tuple[Mode, ...] = ("sentence", "span")
@@ -94,8 +96,8 @@ JUDGEMENT_COLUMNS = {
 
 
 def own_key(benchmark: str, name: str, mode: Mode, metric: str) -> str:
-    """`<benchmark>/<name of the data>/<metric>`; of spans `<benchmark>/<name>/span/<metric>`."""
-    return "/".join([benchmark, name, *(["span"] if mode == "span" else []), metric])
+    """`<benchmark>/<name of the data, if it has one>/<metric>`; of spans `<benchmark>/<name>/span/<metric>`."""
+    return "/".join([benchmark, *([name] if name else []), *(["span"] if mode == "span" else []), metric])
 
 
 class OwnOptions(BenchmarkOptions):
@@ -206,6 +208,23 @@ class OwnRetrievalOptions(OwnOptions):
     exclude_self: bool
 
 
+class OwnValOptions(BenchmarkOptions):
+    """Options of the benchmark on what is held out of the user's own training data.
+
+    Attributes:
+        max_queries, max_documents: taken at most, the same in every run.
+    """
+
+    name: Literal["own_val"]
+    max_queries: Count
+    max_documents: Count
+
+    def score_keys(self, splits: Sequence[str]) -> list[str]:
+        del splits
+        metrics = (*RETRIEVAL_METRICS, *STS_METRICS)
+        return [f"{HELD_OUT}/score", *(own_key(HELD_OUT, "", mode, m) for mode in MODES for m in metrics)]
+
+
 def _layout(
     benchmark: str, title: str, metrics: Sequence[str], factor: float
 ) -> Callable[[str, Sequence[str]], Layout]:
@@ -253,6 +272,22 @@ def _read_pairs(record: Mapping[str, Any]) -> Iterator[QueryResult]:
     yield QueryResult(
         own_key("own_pairs", name, mode, "accuracy"), query, group, value=float(record["is_right"])
     )
+
+
+_VAL_COMPARED = ("ndcg@10", "mrr@10", "spearman")
+
+
+def _read_held_out(record: Mapping[str, Any]) -> Iterator[QueryResult]:
+    name, mode, query = record["name"], record["mode"], f"{record['name']}/{record['id']}"
+    if "gold" in record:
+        pair = (float(record["predicted"]), float(record["gold"]))
+        for metric in STS_METRICS:
+            key = own_key(HELD_OUT, name, mode, metric)
+            yield QueryResult(key, query, record["group"], pair=pair, statistic=metric)
+        return
+    for metric in RETRIEVAL_METRICS:
+        key = own_key(HELD_OUT, name, mode, metric)
+        yield QueryResult(key, query, record["group"], value=float(record[metric]))
 
 
 def _declared(
@@ -324,5 +359,16 @@ DECLARED = [
         table=RANKING_METRICS,
         read=_read_means("own_ranking", RANKING_METRICS),
         task="reranking",
+    ),
+    BenchmarkType(
+        HELD_OUT,
+        OwnValOptions,
+        "train.factory.own:held_out_benchmark",
+        title="Held out of the training data",
+        has_splits=False,
+        is_headline=lambda key: key.rpartition("/")[2] in _VAL_COMPARED,
+        is_compared=lambda key: key.rpartition("/")[2] in _VAL_COMPARED,
+        is_curve=lambda key: key.rpartition("/")[2] == "score",
+        read_record=_read_held_out,
     ),
 ]

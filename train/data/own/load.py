@@ -31,14 +31,13 @@ class OwnSplits:
 
     Attributes:
         train: rows whose anchor is held out are left out.
-        val: None where nothing is scored.
         files: that were read, for the run's record.
         revisions: data set of the Hub → commit.
         notes: what a user should know of the data, a line each.
     """
 
     train: Examples
-    val: Examples | None
+    val: Examples
     files: Sequence[Path]
     revisions: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
