@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, fi
 
 from train.encoder.meanings import Meanings
 from train.errors import UserError
-from train.expressions import ExpressionIndex, plain_expression
+from train.expressions import contained, plain_expression
 from train.io.paths import is_file
 from train.io.records import describe, field_problems, parse_json, read_table, read_text
 from train.io.text import one_line, printable, text_lines
@@ -149,18 +149,14 @@ def _notes(senses: dict[str, list[str]], places: dict[str, str]) -> list[str]:
         shown = ", ".join(f"{name!r} ({places[name]}): {len(senses[name])}" for name in several[:_MAX_NAMED])
         more = f", … ({len(several)} expressions)" if len(several) > _MAX_NAMED else ""
         notes.append(f"several meanings: {shown}{more}; the first counts for most, as in a dictionary")
-    for name in senses:
-        for _, _, inner in ExpressionIndex(_shorter(senses, name)).find(name):
-            notes.append(
-                f"{places[inner]}: {inner!r} stands inside {name!r} ({places[name]}): "
-                "where the longer one stands, that one counts"
-            )
+    for name, others in contained(senses).items():
+        notes += [
+            f"{places[inner]}: {inner!r} stands inside {name!r} ({places[name]}): "
+            "where the longer one stands, that one counts"
+            for inner in others
+            if len(inner) < len(name)
+        ]
     return notes
-
-
-def _shorter(senses: Iterable[str], name: str) -> list[str]:
-    words = set(plain_expression(name).split())
-    return [o for o in senses if len(o) < len(name) and words & set(plain_expression(o).split())]
 
 
 def _rows(path: Path) -> list[tuple[int, Entry]]:
