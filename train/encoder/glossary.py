@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, fi
 from train.encoder.meanings import Meanings
 from train.errors import UserError
 from train.expressions import contained, plain_expression
+from train.io.files import fingerprints
 from train.io.paths import is_file
 from train.io.records import describe, field_problems, parse_json, read_table, read_text
 from train.io.text import one_line, printable, text_lines
@@ -88,13 +89,14 @@ class Glossary:
     notes: tuple[str, ...]
 
     def describe(self) -> dict[str, Any]:
-        """For records, cards and tables: files by name, counts, sources and licences."""
+        """For records, cards and tables: files by name with their SHA-256, counts, sources and licences."""
         named = {
             f"{field}s": sorted({value for e in self.entries if (value := getattr(e, field))})
             for field in ("source", "licence")
         }
         return {
             "files": [path.name for path in self.files],
+            "sums": {Path(path).name: sum_ for path, sum_ in fingerprints(self.files).items()},
             "expressions": len(self.senses),
             "meanings": len(self.entries),
             **{name: values for name, values in named.items() if values},

@@ -17,12 +17,11 @@ from train.errors import UserError
 from train.expressions import ExpressionIndex, plain_expression
 from train.io.files import write_json
 from train.io.records import read_json, read_text
-from train.io.text import text_lines
+from train.io.text import first_of, text_lines
 
 FILE = "idiom_tokens.json"
 _FORMAT = 1
 _MAX_CACHED_TEXTS = 200_000
-_MAX_NAMED = 10
 
 Span = tuple[int, int]
 
@@ -118,14 +117,14 @@ class IdiomTokens:
             f"idiom tokens: {len(self._token_of)} expressions have {len(self.expressions)} tokens; of "
             f"{num_known} training sentences with one of them it was not found in {missing.total()}"
             + (
-                ": " + _named([f"{name} ({count})" for name, count in missing.most_common()])
+                ": " + first_of([f"{name} ({count})" for name, count in missing.most_common()])
                 if missing
                 else ""
             )
         ]
         if unseen:
             names = [self.expressions[token][0] for token in unseen]
-            lines.append(f"idiom tokens: in no training sentence, so not trained: {_named(names)}")
+            lines.append(f"idiom tokens: in no training sentence, so not trained: {first_of(names)}")
         return lines
 
     def save(self, folder: str | Path) -> None:
@@ -175,7 +174,7 @@ def load_idiom_tokens(
         known = model.tokenizer.get_vocab()
         missing = [token for token in content["expressions"] if token not in known]
         if missing:
-            problem = f"field 'expressions': the tokenizer beside it has no token {_named(missing)}"
+            problem = f"field 'expressions': the tokenizer beside it has no token {first_of(missing)}"
     if problem is not None:
         raise UserError(f"{file}: {problem}. Restore the file that was saved with the model")
     return IdiomTokens(content["expressions"], replace=content["replace"])
@@ -334,9 +333,3 @@ def _problem(content: Any) -> str | None:
                 return f"field 'expressions': {name!r} has two tokens"
             seen.add(name)
     return None
-
-
-def _named(names: Sequence[str]) -> str:
-    """The first of them, and how many there are."""
-    shown = ", ".join(names[:_MAX_NAMED])
-    return shown + (f", … ({len(names)} in all)" if len(names) > _MAX_NAMED else "")

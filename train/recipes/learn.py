@@ -74,7 +74,7 @@ def learn(settings: LearnSettings) -> Path:
         "model": settings.model.path,
         "options": settings.model.model_dump(exclude={"path", "about", "tokens_per_forward"}),
         "weights": fingerprints(sorted(Path(source).rglob("*.safetensors"))) if Path(source).is_dir() else {},
-        "glossary": {**glossary.describe(), "sums": _sums(glossary.files)},
+        "glossary": glossary.describe(),
         "corpus": None if settings.corpus is None else fingerprint(expanded(settings.corpus, "corpus")),
         **{
             name: getattr(settings, name)
@@ -249,10 +249,6 @@ def _save(
     seal(output)
     for name in (_STATE, _VECTORS):
         (output / name).unlink(missing_ok=True)
-
-
-def _sums(files: Sequence[Path]) -> dict[str, str]:
-    return {Path(path).name: sum_ for path, sum_ in fingerprints(files).items()}
 
 
 _CARD = """---

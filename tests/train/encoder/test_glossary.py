@@ -10,6 +10,7 @@ import pytest
 
 from train.encoder.glossary import meanings_of, read_glossary
 from train.errors import UserError
+from train.io.files import fingerprint
 
 ROWS: list[dict[str, Any]] = [
     {"expression": "break the ice", "meaning": "make people relax", "literal": "yes", "source": "mine"},
@@ -42,7 +43,8 @@ def written(folder: Path, kind: str) -> Path:
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
 def test_every_kind_of_file_says_the_same(tmp_path: Path, kind: str) -> None:
-    glossary = read_glossary([written(tmp_path, kind)])
+    path = written(tmp_path, kind)
+    glossary = read_glossary([path])
     assert glossary.senses == {
         "break the ice": ["make people relax"],
         "home run": ["a great success", "a hit in baseball"],
@@ -50,6 +52,7 @@ def test_every_kind_of_file_says_the_same(tmp_path: Path, kind: str) -> None:
     assert [entry.literal for entry in glossary.entries] == [True, "a hit in baseball", None]
     assert glossary.describe() == {
         "files": [f"mine.{kind}"],
+        "sums": {f"mine.{kind}": fingerprint(path)},
         "expressions": 2,
         "meanings": 3,
         "sources": ["mine"],
