@@ -91,7 +91,8 @@ def learn(settings: LearnSettings) -> Path:
     in_place = encoder.meanings is None
     literal = settings.literal if settings.literal is not None else _LITERAL * in_place
     teaching = Teaching(settings.steps, settings.learning_rate, literal, in_place)
-    meanings = meanings_of(glossary, num_senses=encoder.meanings.num_senses if encoder.meanings else None)
+    num_senses = encoder.meanings.num_senses if encoder.meanings else settings.model.glossary_senses
+    meanings = meanings_of(glossary, num_senses=num_senses)
     encoder.meanings = None
     encoder.drop_idiom_tokens([*settings.remove, *glossary.senses])
     unlearnt = encoder.idiom_tokens

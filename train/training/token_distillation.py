@@ -60,7 +60,7 @@ def targets(encoder: Encoder, carriers: Sequence[Carrier], meanings: Meanings, t
     plain += [Request(c.text, c.span, pooling="span") for c in carriers]
     taught = plain
     if teaching.in_place:
-        replaced = [_in_place(c, meanings.senses[c.expression][0]) for c in carriers]
+        replaced = [_in_place(c, meanings.meaning(c.expression)) for c in carriers]
         taught = [Request(text) for text, _ in replaced]
         taught += [Request(text, span, pooling="span") for text, span in replaced]
     with torch.no_grad(), _reading(encoder, meanings=None if teaching.in_place else meanings):

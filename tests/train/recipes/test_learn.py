@@ -165,6 +165,19 @@ def test_the_literal_share_keeps_a_sentence_where_it_was(learnt: Learn, minilm: 
     assert cosine(near, bare) > cosine(far, bare) + 0.05
 
 
+def test_as_many_senses_are_learnt_as_are_read(learnt: Learn, tmp_path: Path) -> None:
+    path = tmp_path / "senses.tsv"
+    path.write_text("expression\tmeaning\ntie the knot\tget married\ntie the knot\tbind a rope\n")
+    options = {"glossary": path, "literal": 0}
+    one, two = (
+        Encoder.from_pretrained(
+            learnt(f"{senses}", **options, **{"model.glossary_senses": senses}), device="cpu"
+        ).encode(["They tied the knot."])[0]
+        for senses in (1, 2)
+    )
+    assert not torch.allclose(one, two, atol=1e-3)
+
+
 def test_folders_that_are_not_its_own_are_left_alone(learnt: Learn, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("all of it")
