@@ -88,6 +88,16 @@ class Glossary:
     files: tuple[Path, ...]
     notes: tuple[str, ...]
 
+    @property
+    def never_literal(self) -> set[str]:
+        """Expressions that are not used literally: a row says so, and none says otherwise."""
+        said: dict[str, list[bool | str]] = {}
+        for entry in self.entries:
+            if entry.literal is not None:
+                said.setdefault(plain_expression(entry.expression), []).append(entry.literal)
+        never = {plain for plain, values in said.items() if not any(values)}
+        return {name for name in self.senses if plain_expression(name) in never}
+
     def describe(self) -> dict[str, Any]:
         """For records, cards and tables: files by name with their SHA-256, counts, sources and licences."""
         named = {

@@ -24,7 +24,7 @@ from train.io.files import fingerprint, fingerprints, seal, sync, write_json, wr
 from train.io.paths import expanded
 from train.io.progress import progress_bar
 from train.io.records import read_text
-from train.io.text import text_lines
+from train.io.text import first_of, text_lines
 from train.runs.folder import code_version
 from train.training.token_distillation import Carrier, Teaching, distil, targets
 
@@ -90,7 +90,10 @@ def learn(settings: LearnSettings) -> Path:
     encoder.requires_grad_(False)
     in_place = encoder.meanings is None
     literal = settings.literal if settings.literal is not None else _LITERAL * in_place
-    teaching = Teaching(settings.steps, settings.learning_rate, literal, in_place)
+    never = glossary.never_literal
+    teaching = Teaching(settings.steps, settings.learning_rate, literal, in_place, never)
+    if literal and never:
+        log.info("never used literally by the glossary, so literal=0: %s", first_of(sorted(never)))
     num_senses = encoder.meanings.num_senses if encoder.meanings else settings.model.glossary_senses
     meanings = meanings_of(glossary, num_senses=num_senses)
     encoder.meanings = None

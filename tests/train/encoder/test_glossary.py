@@ -77,6 +77,13 @@ def test_rows_that_want_a_look_are_named(tmp_path: Path) -> None:
     assert "'Home-Run' (a.csv, row 4): 2" in said
 
 
+def test_what_is_never_literal_is_said_by_no_row_to_be(tmp_path: Path) -> None:
+    path = tmp_path / "g.csv"
+    rows = ["a b,x,no", "A-B,y,", "c d,x,no", "c d,y,a knot", "e f,x,yes", "g h,x,"]
+    path.write_text("\n".join(["expression,meaning,literal", *rows]), encoding="utf-8")
+    assert read_glossary([path]).never_literal == {"a b"}
+
+
 def test_what_occurs_and_what_does_not_is_counted(tmp_path: Path) -> None:
     meanings = meanings_of(read_glossary([written(tmp_path, "csv")]))
     counts, num_texts = meanings.coverage(["He broke the ice.", "He broke the ice.", "No.", "Break the ice!"])

@@ -165,6 +165,20 @@ def test_the_literal_share_keeps_a_sentence_where_it_was(learnt: Learn, minilm: 
     assert cosine(near, bare) > cosine(far, bare) + 0.05
 
 
+def test_an_expression_that_is_never_used_literally_learns_its_meaning_alone(
+    learnt: Learn, tmp_path: Path
+) -> None:
+    def told(share: float, said: str) -> torch.Tensor:
+        path = tmp_path / f"{said}.tsv"
+        path.write_text(f"expression\tmeaning\tliteral\ntie the knot\tget married\t{said}\n")
+        folder = learnt(f"{said}{share}", glossary=path, literal=share)
+        return Encoder.from_pretrained(folder, device="cpu").encode(["They tied the knot."])[0]
+
+    alone = told(0.0, "no")
+    assert torch.equal(told(0.8, "no"), alone)
+    assert not torch.allclose(told(0.8, "yes"), alone, atol=1e-3)
+
+
 def test_as_many_senses_are_learnt_as_are_read(learnt: Learn, tmp_path: Path) -> None:
     path = tmp_path / "senses.tsv"
     path.write_text("expression\tmeaning\ntie the knot\tget married\ntie the knot\tbind a rope\n")
