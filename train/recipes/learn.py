@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from train.config import LearnSettings
 from train.distributed.device import place
 from train.encoder.encoder import Encoder
 from train.encoder.glossary import Glossary, meanings_of, read_glossary
-from train.errors import UserError
+from train.errors import Interrupted, UserError
 from train.expressions import ExpressionIndex, find_expression
 from train.factory import build_encoder, glossary_path, resolve_model_path
 from train.io.files import fingerprint, fingerprints, seal, sync, write_json, write_text
@@ -26,12 +27,15 @@ from train.io.progress import progress_bar
 from train.io.records import read_text
 from train.io.text import first_of, text_lines
 from train.runs.folder import code_version
+from train.training.run_end import what_failed
+from train.training.signals import stopped_by_sigterm
 from train.training.token_distillation import Carrier, Teaching, distil, targets
 
 log = logging.getLogger(__name__)
 
 RECORD = "learnt.json"
 _STATE, _VECTORS = ".learning.json", ".learning.safetensors"
+_KEPT_MEANWHILE = {_STATE, _VECTORS, f"{_VECTORS}.partial", f".{_STATE}.partial"}
 _LITERAL = 0.3  # of a model that does not tell literal uses from others by itself
 _CHUNK = 8  # expressions that are learnt together
 # Sentences that say nothing of an expression, for where the corpus has too few; its form is the glossary's.
@@ -65,8 +69,33 @@ def learn(settings: LearnSettings) -> Path:
 
     Raises:
         UserError: for everything that the user can mend.
+        KeyboardInterrupt: at SIGINT or SIGTERM.
     """
     output = _output(settings)
+    with _resumable(output):
+        _learn(settings, output)
+    return output
+
+
+@contextmanager
+def _resumable(output: Path) -> Iterator[None]:
+    """Whatever ends it early says how to resume it: what was learnt by then is in the folder."""
+    hint = f"repeat the command to resume it (output={output})"
+    try:
+        with stopped_by_sigterm():
+            yield
+    except KeyboardInterrupt as error:
+        raise Interrupted(f"{error or 'stopped'}; {hint}") from None
+    except SafetensorError as error:  # its own exception for a full disk
+        raise UserError(f"a file could not be written: {error}; {hint}") from error
+    except OSError as error:
+        what = what_failed(error)
+        if what is None:
+            raise
+        raise UserError(f"{what}; {hint}") from error
+
+
+def _learn(settings: LearnSettings, output: Path) -> None:
     source = resolve_model_path(settings.model.path)
     glossary = read_glossary([glossary_path(named, "glossary") for named in settings.glossary])
     corpus = _corpus(settings)
@@ -136,7 +165,6 @@ def learn(settings: LearnSettings) -> Path:
     _save(
         encoder, output, facts | {"reached": reached, "sentences_found": _found(carriers)}, glossary, settings
     )
-    return output
 
 
 def _output(settings: LearnSettings) -> Path:
@@ -197,6 +225,8 @@ def _open(output: Path, source: str, facts: dict[str, Any]) -> dict[str, Any]:
         state = json.loads((output / _STATE).read_text(encoding="utf-8"))
         vectors = load_file(output / _VECTORS)
     except (OSError, ValueError, SafetensorError):
+        if {path.name for path in output.iterdir()} <= _KEPT_MEANWHILE:  # cut off before the first was kept
+            return new
         state, vectors = None, {}
     if not isinstance(state, dict) or state.get("facts") != json.loads(json.dumps(facts)):
         if (output / RECORD).is_file():
@@ -251,7 +281,7 @@ def _save(
     write_json(output / RECORD, record | {"code": code_version()})
     write_text(output / "README.md", _card(record, glossary, settings))
     seal(output)
-    for name in (_STATE, _VECTORS):
+    for name in _KEPT_MEANWHILE:
         (output / name).unlink(missing_ok=True)
 
 

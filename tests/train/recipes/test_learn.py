@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
 
 from tests.tiny_runs import composed
 from train.config import LearnSettings, check
 from train.data.semeval2022 import SemEvalFiles, read_pairs
 from train.encoder.encoder import Encoder
-from train.errors import UserError
+from train.errors import Interrupted, UserError
 from train.expressions import ExpressionIndex
 from train.recipes import learn as recipe
 from train.recipes.learn import learn
@@ -124,6 +129,55 @@ def test_interrupted_it_goes_on_to_the_same_bits(
     for name in ("model.safetensors", "idiom_tokens.json", "tokenizer.json"):
         assert (whole / name).read_bytes() == (cut / name).read_bytes(), name
     assert not [path.name for path in cut.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize(
+    ("at", "happens", "kind", "said", "resumed"),
+    [
+        (2, lambda: os.kill(os.getpid(), signal.SIGTERM), Interrupted, "SIGTERM", True),
+        (2, lambda: raise_(OSError(errno.ENOSPC, "No space left on device")), UserError, "No space", True),
+        (
+            1,
+            lambda: raise_(SafetensorError("I/O error: No space left on device")),
+            UserError,
+            "No space",
+            False,
+        ),
+    ],
+)
+def test_what_ends_it_early_says_how_to_resume_it(
+    learnt: Learn,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    at: int,
+    happens: Callable[[], None],
+    kind: type[BaseException],
+    said: str,
+    resumed: bool,
+) -> None:
+    monkeypatch.setattr(recipe, "_CHUNK", 1)
+    real, saves = save_file, []
+
+    def save(*arguments: Any) -> None:
+        real(*arguments)
+        saves.append(1)
+        if len(saves) == at:
+            happens()
+
+    monkeypatch.setattr(recipe, "save_file", save)
+    with pytest.raises(kind) as ended:
+        learnt("cut")
+    assert said in str(ended.value)
+    assert "repeat the command" in str(ended.value)
+    caplog.set_level("INFO")
+    folder = learnt("cut")
+    assert ("1 of 3 expressions were learnt before" in caplog.text) == resumed
+    assert json.loads((folder / "learnt.json").read_text(encoding="utf-8"))["reached"].keys() == ROWS.keys()
+    assert not [path.name for path in folder.iterdir() if path.name.startswith(".")]
+
+
+def raise_(error: Exception) -> None:
+    raise error
 
 
 def test_an_expression_is_replaced_and_another_removed(
