@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -272,6 +273,18 @@ def test_wrong_options_are_named(learnt: Learn, option: str, value: Any, part: s
     with pytest.raises(UserError) as told:
         learnt(**{option: value})
     assert part in str(told.value)
+
+
+def test_a_tokenizer_without_offsets_is_named(learnt: Learn, tmp_path: Path, tiny_path: Path) -> None:
+    slow = tmp_path / "slow"
+    shutil.copytree(tiny_path, slow)
+    (slow / "tokenizer.json").unlink()
+    path = slow / "tokenizer_config.json"
+    config = json.loads(path.read_text(encoding="utf-8")) | {"tokenizer_class": "ByT5Tokenizer"}
+    path.write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(UserError) as told:
+        learnt(model=slow)
+    assert all(part in str(told.value) for part in ("ByT5Tokenizer", "offsets", "tokenizer.json"))
 
 
 def test_other_tokens_in_a_sentence_stay_what_they_are(learnt: Learn, tmp_path: Path) -> None:
