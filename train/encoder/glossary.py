@@ -99,17 +99,20 @@ class Glossary:
         return {name for name in self.senses if plain_expression(name) in never}
 
     def describe(self) -> dict[str, Any]:
-        """For records, cards and tables: files by name with their SHA-256, counts, sources and licences."""
+        """For records, cards and tables: files by name with their SHA-256, counts, sources, licences and
+        how many rows state none."""
         named = {
             f"{field}s": sorted({value for e in self.entries if (value := getattr(e, field))})
             for field in ("source", "licence")
         }
+        without_licence = sum(not entry.licence for entry in self.entries)
         return {
             "files": [path.name for path in self.files],
             "sums": {Path(path).name: sum_ for path, sum_ in fingerprints(self.files).items()},
             "expressions": len(self.senses),
             "meanings": len(self.entries),
             **{name: values for name, values in named.items() if values},
+            **({"without_licence": without_licence} if without_licence else {}),
         }
 
 

@@ -16,7 +16,7 @@ import yaml
 from huggingface_hub import EvalResult, ModelCardData
 
 from train.declarations.registry import benchmark_of, split_of
-from train.hub.licences import base_model, common_licence, training_data
+from train.hub.licences import base_model, common_licence, glossary_sources, training_data
 from train.runs.resume import read_config, read_run
 
 FOLDER = "path/to/this/folder"  # how the card names the model before it has a name on the Hub
@@ -130,7 +130,7 @@ def model_card(
         library_name="sentence-transformers",
         pipeline_tag="sentence-similarity",
         tags=["sentence-transformers", "sentence-similarity", "feature-extraction", "idioms"],
-        license=licence or common_licence([base, *data]),
+        license=licence or common_licence([base, *data, *glossary_sources(record.get("glossary"))]),
         base_model=base.repo_id,
         datasets=[source.repo_id for source in data if source.repo_id] or None,
         model_name=model.rpartition("/")[2] if model != FOLDER else record["experiment"],

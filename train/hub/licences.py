@@ -81,6 +81,21 @@ def training_data(config: Mapping[str, Any]) -> list[Source]:
     return list(dict.fromkeys(sources))
 
 
+def glossary_sources(glossary: Mapping[str, Any] | None) -> list[Source]:
+    """The glossary that a model reads or has learnt, once for each licence that its rows state.
+
+    Args:
+        glossary: what is on record of it; None where there is none.
+    """
+    if glossary is None:
+        return []
+    name = " ".join(["the glossary", ", ".join(glossary.get("files", []))]).strip()
+    licences = [_identifier(licence) for licence in glossary.get("licences", [])]
+    if glossary.get("without_licence") or not licences:
+        licences.append(None)
+    return [Source(name, licence) for licence in dict.fromkeys(licences)]
+
+
 def _of_dataset(name: str, data: Mapping[str, Any]) -> Source:
     known = dataset_types().get(name)
     if known is None:

@@ -7,7 +7,7 @@ import logging
 import shlex
 import tempfile
 import traceback
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from huggingface_hub.errors import RepositoryNotFoundError
 
 from train.config import HubSettings, PushSettings
 from train.errors import UserError
-from train.hub.licences import ask_for_licence, base_model, common_licence, training_data
+from train.hub.licences import ask_for_licence, base_model, common_licence, glossary_sources, training_data
 from train.hub.upload import MANIFEST, Upload, collect
 from train.io.hub import CLIENT_ERRORS, NETWORK_ERRORS, first_line, without_secrets
 
@@ -65,15 +65,20 @@ def _collected(settings: PushSettings) -> Upload:
         ) from error
 
 
-def check_can_push(hub: HubSettings, config: dict[str, Any]) -> None:
+def check_can_push(
+    hub: HubSettings, config: dict[str, Any], glossary: Mapping[str, Any] | None = None
+) -> None:
     """At the start of a training that is to push: what would fail at its end for certain.
+
+    Args:
+        glossary: what is known of the one that `model.glossary` names.
 
     Raises:
         UserError: if the licence is unknown, there is no token, or the Hub rejects it.
     """
     if hub.push is None:
         return
-    sources = [base_model(config), *training_data(config)]
+    sources = [base_model(config), *training_data(config), *glossary_sources(glossary)]
     if hub.license is None and common_licence(sources) is None:
         raise UserError(f"hub.push={hub.push}: {ask_for_licence(sources, 'hub.license')}")
     _check_token(f"hub.push={hub.push}")

@@ -15,7 +15,7 @@ import train
 from train.config import PushSettings
 from train.errors import UserError
 from train.hub.card import model_card, shortened_paths
-from train.hub.licences import ask_for_licence, base_model, common_licence, training_data
+from train.hub.licences import ask_for_licence, base_model, common_licence, glossary_sources, training_data
 from train.io.files import fingerprint
 from train.runs.resume import read_config, read_run
 
@@ -72,7 +72,7 @@ def collect(settings: PushSettings) -> Upload:
     models, left_out = _model_files(run, folder, record)
     _check_whole(run, folder, record)
     config = read_config(run)
-    sources = [base_model(config), *training_data(config)]
+    sources = [base_model(config), *training_data(config), *glossary_sources(record.get("glossary"))]
     licence = settings.license or common_licence(sources)
     problems = []
     if licence is None:

@@ -21,6 +21,7 @@ from train.factory import (
     build_retention,
     idiom_expressions,
     module_benchmarks,
+    named_glossary,
     saved_modules,
 )
 from train.hub.card import model_card
@@ -85,7 +86,8 @@ def fine_tune(
             resume = settings.resume is not None
             held.enter_context(run.claimed(resume=resume, record_start=record_start))
             log.info(placement.reason)
-            check_can_push(settings.hub, config)
+            glossary = named_glossary(settings.model) if settings.hub.push is not None else None
+            check_can_push(settings.hub, config, None if glossary is None else glossary.describe())
             checkpoint = start_or_resume(settings, config, experiment, run, placement)
             return run.path, checkpoint, run.recorded() or {}
 

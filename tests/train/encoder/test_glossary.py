@@ -57,6 +57,7 @@ def test_every_kind_of_file_says_the_same(tmp_path: Path, kind: str) -> None:
         "meanings": 3,
         "sources": ["mine"],
         "licences": ["CC0"],
+        "without_licence": 2,
     }
 
 
