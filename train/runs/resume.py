@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 RECORD = "record.json"  # in a checkpoint: the run's `config.yaml` and `run.json` as of then
 
 # The run's length, device, data folders (the files' checksums must be the same) and logging may change;
-# any other change would make it another run.
+# any other change would make it another run. A glossary may lie in another folder likewise.
 _MAY_CHANGE = (
     "device",
     "trainer.max_epochs",
@@ -29,6 +29,7 @@ _MAY_CHANGE = (
     "trainer.log_every",
     *(f"hub.{name}" for name in ("push", "repo_id", "private", "license", "overwrite", "allow_sample")),
 )
+_GLOSSARY = "model.glossary"
 _GROUPS = ("model", "data", "objective", "trainer", "benchmark")
 
 
@@ -122,7 +123,7 @@ def saved_config(
     for key in map(_key, overrides):
         if key.partition(".")[0] == "tracking":
             saved["tracking"] = composed.get("tracking", {})
-        elif may_change(key):
+        elif key == _GLOSSARY or may_change(key):
             _set(saved, key, _get(composed, key))
     return saved | {"resume": str(folder)}
 
@@ -151,7 +152,7 @@ def _differences(
     now, then = _get(composed, key), _get(saved, key)
     if key in _GROUPS:
         return _group_differences(key, now, then, overrides)
-    return [] if now == then else [f"{key}: {now}, but the run has {then}"]
+    return [] if _is_same(key, now, then) else [f"{key}: {now}, but the run has {then}"]
 
 
 def _group_differences(group: str, now: Any, then: Any, overrides: Sequence[str]) -> list[str]:
@@ -162,6 +163,13 @@ def _group_differences(group: str, now: Any, then: Any, overrides: Sequence[str]
         for name, value in now.items()
         if value != then.get(name) and f"{group}.{name}" not in overridden
     ]
+
+
+def _is_same(key: str, now: Any, then: Any) -> bool:
+    """Whether two values of an option are the same; of a glossary, whether its files have the same names."""
+    if key == _GLOSSARY and now and then:
+        now, then = ([Path(p).name for p in ([v] if isinstance(v, str) else v)] for v in (now, then))
+    return bool(now == then)
 
 
 def may_change(key: str) -> bool:
@@ -262,7 +270,9 @@ def damage(folder: Path, name: str) -> list[str]:
         return [field for field in changed if field != "data" or _sums(content) != _sums(kept)]
     ours, theirs = _leaves(content), _leaves(kept)
     return [
-        key for key in sorted({*ours, *theirs}) if not may_change(key) and ours.get(key) != theirs.get(key)
+        key
+        for key in sorted({*ours, *theirs})
+        if not (may_change(key) or _is_same(key, ours.get(key), theirs.get(key)))
     ]
 
 
