@@ -17,7 +17,7 @@ from train.data.astitch import Meanings, Usage
 from train.errors import UserError
 from train.experts.heads import Experts
 from train.expressions import plain_expression
-from train.objectives import Batch, Mean, ObjectiveLoss, SpecialToken
+from train.objectives import Batch, Mean, ObjectiveLoss
 from train.objectives.steps import shuffled_steps
 from train.requests import Request
 
@@ -110,7 +110,7 @@ class AdmireObjective:
         self.num_without_meanings = sum(not self._meanings_of(item.compound) for item in items)
 
     @property
-    def special_tokens(self) -> Mapping[SpecialToken, str]:
+    def special_tokens(self) -> Mapping[str, str]:
         """The separator of phrase and sentence."""
         return {"separator": self._experts.options.separator}
 

@@ -17,7 +17,7 @@ from idiomloss.candidates import FalseNegatives, InBatch
 from train.data.idiolink import Document, Split, document_request, training_request
 from train.data.tuples import TrainingTuple
 from train.errors import UserError
-from train.objectives import Batch, ObjectiveLoss, SpecialToken
+from train.objectives import Batch, ObjectiveLoss
 from train.objectives.steps import balanced_steps, shuffled_steps
 from train.requests import Request, Role
 from train.scores import TrainDocumentMode, TrainQueryMode
@@ -160,7 +160,7 @@ class IdioLinkObjective:
         return [i for i, anchor in enumerate(self._anchors) if num_alike[anchor.idiom, anchor.meaning] > 1]
 
     @property
-    def special_tokens(self) -> Mapping[SpecialToken, str]:
+    def special_tokens(self) -> Mapping[str, str]:
         """The mask, if a mode hides spans by it."""
         modes = (*self.options.query_modes, *self.options.document_modes)
         return {"mask": self.options.mask} if any(mode.startswith("masked_") for mode in modes) else {}

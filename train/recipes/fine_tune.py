@@ -192,8 +192,8 @@ def _check_tokens(objective: Objective, retention: Retention) -> None:
         for line in encoder.idiom_tokens.describe(objective.idiom_sentences):
             log.info(line)
     if isinstance(objective, UsesSpecialTokens):
-        for kind, text in objective.special_tokens.items():
-            check_special_token(encoder.model.tokenizer, text, kind)
+        for option, text in objective.special_tokens.items():
+            check_special_token(encoder.model.tokenizer, text, option)
 
 
 def _score_best(context: RunContext, benchmarks: list[Benchmark]) -> Scorecard:
