@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +13,17 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling as PoolingModule
 from torch import Tensor, nn
 
-from train.encoder.files import fetch_file
+from train.encoder.activations import checkpoint_activations
+from train.encoder.expression_files import load_expressions, save_expressions
 from train.encoder.forward import (
     ForwardBatch,
     PooledSentence,
     PooledSpan,
     Tokenizer,
-    Tokens,
     cut,
     in_request_order,
 )
-from train.encoder.idiom_tokens import FILE as IDIOM_TOKENS_FILE
-from train.encoder.idiom_tokens import IdiomTokens, add_idiom_tokens, load_idiom_tokens
+from train.encoder.idiom_tokens import IdiomTokens, add_idiom_tokens
 from train.encoder.loading import (
     keep_attention,
     limit_length,
@@ -33,14 +31,13 @@ from train.encoder.loading import (
     locate_checkpoint,
     silence_libraries,
 )
-from train.encoder.meanings import FILE as GLOSSARY_FILE
-from train.encoder.meanings import Meanings, read_meanings
+from train.encoder.meanings import Meanings
 from train.encoder.pooling import pool_sentences
 from train.encoder.prompts import Prompts, prompts_of
-from train.encoder.spans import cut_spans_note, is_cut_off, pool_spans, tokens_of_span
-from train.encoder.tokenizer_rules import remove_rules, write_rules
+from train.encoder.reading import Reader, requests_for
+from train.encoder.spans import cut_spans_note, find_cut_spans, pool_spans, tokens_of_span
 from train.errors import UserError
-from train.requests import Request, Role, find_span
+from train.requests import Request, Role
 
 log = logging.getLogger(__name__)
 
@@ -156,10 +153,7 @@ class Encoder(nn.Module):
             prompts = prompts_of(model, query_prompt, document_prompt, instruction_prompt)
         except ValueError as error:
             raise UserError(f"model {path}: {error}") from None
-        idioms = load_idiom_tokens(found, model, revision=revision, local_files_only=offline)
-        glossary = fetch_file(found, GLOSSARY_FILE, revision, local_files_only=offline)
-        if idioms is not None or glossary is not None:
-            remove_rules(model.tokenizer, idioms.expressions if idioms is not None else ())
+        idioms, meanings = load_expressions(found, model, revision=revision, local_files_only=offline)
         if idioms is not None and replace_expressions is not None:
             idioms.replace = replace_expressions
         elif replace_expressions:
@@ -171,7 +165,7 @@ class Encoder(nn.Module):
             prompts,
             tokens_per_forward=tokens_per_forward,
             idiom_tokens=idioms,
-            meanings=read_meanings(glossary) if glossary is not None else None,
+            meanings=meanings,
         )
 
     @classmethod
@@ -215,14 +209,7 @@ class Encoder(nn.Module):
         with silence_libraries():
             self.model.save_pretrained(str(folder), create_model_card=False, safe_serialization=True)
         keep_attention(self.model, Path(folder))
-        for name in (IDIOM_TOKENS_FILE, GLOSSARY_FILE):
-            (Path(folder) / name).unlink(missing_ok=True)
-        if self.meanings is not None:
-            self.meanings.save(folder)
-        if self.idiom_tokens is not None:
-            self.idiom_tokens.save(folder)
-        if self.meanings is not None or self.idiom_tokens is not None:
-            write_rules(Path(folder), self.model.tokenizer, self.idiom_tokens, self.meanings)
+        save_expressions(Path(folder), self.model.tokenizer, self.idiom_tokens, self.meanings)
 
     # ---------------------------------------------------------------- for users
 
@@ -250,29 +237,7 @@ class Encoder(nn.Module):
         Raises:
             UserError: if a span is not in its text, or beyond the model's maximum length.
         """
-        if isinstance(texts, str):
-            raise TypeError("texts: expected a list of texts, got one text")
-        if isinstance(spans, str):
-            raise TypeError("spans: expected a list, one span a text, got one text")
-        if spans is not None and len(spans) != len(texts):
-            raise ValueError(f"{len(texts)} texts but {len(spans)} spans")
-        requests = []
-        for i, text in enumerate(texts):
-            span = spans[i] if spans is not None else None
-            if isinstance(span, str):
-                found = find_span(text, span)
-                if found is None:
-                    raise UserError(f"span {span!r} is not in text {i}: {text!r}")
-                span = found
-            requests.append(
-                Request(
-                    text,
-                    span,
-                    role="query" if instruction is not None else role,
-                    instruction=instruction,
-                    pooling="sentence" if span is None else "span",
-                )
-            )
+        requests = requests_for(texts, spans, role, instruction)
         was_training = self.training
         self.eval()
         try:
@@ -296,18 +261,7 @@ class Encoder(nn.Module):
         Raises:
             UserError: if the architecture does not support it.
         """
-        transformer: Any = self.transformer
-        try:
-            # Renamed in transformers 5.x; the old name is to be removed in 6.
-            old_name = "gradient_checkpointing_enable"
-            enable = getattr(transformer, "activation_checkpointing_enable", None)
-            enable = enable or getattr(transformer, old_name)
-            # The reentrant form needs inputs that have a gradient, which token ids do not.
-            enable({"use_reentrant": False})
-        except (AttributeError, ValueError) as error:
-            raise UserError(
-                f"trainer.activation_checkpointing=true: {type(transformer).__name__} cannot ({error})"
-            ) from None
+        checkpoint_activations(self.transformer)
 
     @property
     def transformer(self) -> nn.Module:
@@ -354,14 +308,21 @@ class Encoder(nn.Module):
         Raises:
             UserError: if a span is missing, outside its text, or beyond the maximum length.
         """
-        rendered = self._rendered(requests)
+        limit = self.model.max_seq_length
+        reader = Reader(
+            self._tokenizer, limit, self.prompts, self._pools_prompts, self.idiom_tokens, self.meanings
+        )
+        rendered = reader.render(requests)
         texts = list(dict.fromkeys(text for text, _ in rendered))
         tokens = dict(zip(texts, self._tokenizer(texts), strict=True))
         requests_of: dict[str, list[int]] = {text: [] for text in texts}
         for i, (text, _) in enumerate(rendered):
             requests_of[text].append(i)
 
-        self._note_cut_spans(requests, rendered, tokens)
+        found, num_spans = find_cut_spans(requests, rendered, tokens, limit)
+        if found and not self.cut_spans:  # only the first call that finds some tells of it
+            log.warning("%s", cut_spans_note(len(found), num_spans, limit))
+        self.cut_spans |= found
         batches = []
         for chunk in cut(texts, tokens, self.tokens_per_forward, min_batches):
             sentences: list[PooledSentence] = []
@@ -369,7 +330,7 @@ class Encoder(nn.Module):
             for row, text in enumerate(chunk):
                 for i in requests_of[text]:
                     if requests[i].pooling == "sentence":
-                        num_skipped = self._num_prompt_tokens(text, tokens[text], requests[i])
+                        num_skipped = reader.num_skipped(text, tokens[text], requests[i])
                         sentences.append(PooledSentence(row, i, num_skipped))
                     else:
                         _, span = rendered[i]
@@ -377,50 +338,6 @@ class Encoder(nn.Module):
                         spans.append(PooledSpan(row, i, positions))
             batches.append(ForwardBatch([tokens[text].input_ids for text in chunk], sentences, spans))
         return batches
-
-    def _rendered(self, requests: Sequence[Request]) -> list[tuple[str, tuple[int, int] | None]]:
-        """Each request's text as the model reads it, and its span's place there."""
-        bare = [self.prompts.render(request) for request in requests]
-        meanings = self.meanings
-        if meanings is None:
-            return [self._with_tokens(text, span) for text, span in bare]
-        rendered = [
-            self._with_tokens(*(meanings.added(text, span) if request.with_meanings else (text, span)))
-            for request, (text, span) in zip(requests, bare, strict=True)
-        ]
-        # Near the maximum length a text loses its meanings before it loses words of its own.
-        texts = list(dict.fromkeys(text for text, _ in rendered))
-        limit = self.model.max_seq_length
-        full = {
-            text
-            for text, tokens in zip(texts, self._tokenizer(texts), strict=True)
-            if limit is not None and len(tokens.input_ids) >= limit
-        }
-        return [
-            self._with_tokens(*short) if long[0] in full else long
-            for long, short in zip(rendered, bare, strict=True)
-        ]
-
-    def _with_tokens(self, text: str, span: tuple[int, int] | None) -> tuple[str, tuple[int, int] | None]:
-        return (text, span) if self.idiom_tokens is None else self.idiom_tokens.replaced(text, span)
-
-    def _note_cut_spans(
-        self,
-        requests: Sequence[Request],
-        rendered: Sequence[tuple[str, tuple[int, int] | None]],
-        tokens: Mapping[str, Tokens],
-    ) -> None:
-        """Remember requests whose span is truncated. Only the first call that finds some logs a warning."""
-        limit = self.model.max_seq_length
-        spans = [
-            (request, text, span)
-            for request, (text, span) in zip(requests, rendered, strict=True)
-            if request.pooling == "span" and span is not None
-        ]
-        found = {request for request, text, span in spans if is_cut_off(tokens[text], text, span, limit)}
-        if found and not self.cut_spans:
-            log.warning("%s", cut_spans_note(len(found), len({request for request, _, _ in spans}), limit))
-        self.cut_spans |= found
 
     def embed(self, batch: ForwardBatch) -> Tensor:
         """(n, D), row i for the i-th of the batch's `requests`: first its sentences, then its spans."""
@@ -439,33 +356,3 @@ class Encoder(nn.Module):
             features = module(features)
         result: Tensor = features["sentence_embedding"]
         return result
-
-    def _num_prompt_tokens(self, text: str, tokens: Tokens, request: Request) -> int:
-        """How many prompt tokens a request's pooling leaves out, for models that do not pool prompts.
-
-        Counted on the prompt alone, as sentence-transformers does.
-
-        Args:
-            text: as the model reads it: near the maximum length without meanings.
-        """
-        if self._pools_prompts:
-            return 0
-        rendered, start = self.prompts.render(replace(request, span=(0, 0)))
-        assert start is not None
-        prompt = rendered[: start[0]]
-        if not prompt:
-            return 0
-        read = self._with_tokens(prompt, None)[0]
-        if self.meanings is not None:
-            with_meanings = self._with_tokens(self.meanings.added(prompt)[0], None)[0]
-            read = with_meanings if text.startswith(with_meanings) else read
-        prompt = read
-        ids = self._tokenizer([prompt])[0].input_ids
-        special = self._tokenizer.wrapped.all_special_ids
-        num_tokens = len(ids) - (ids[-1] in special)
-        if request.text and num_tokens >= len(tokens.input_ids) - (tokens.input_ids[-1] in special):
-            raise UserError(
-                f"the prompt before {request.text[:80]!r} leaves no room within the model's maximum length "
-                f"({len(tokens.input_ids)} tokens): raise model.max_length, or shorten the instruction"
-            )
-        return num_tokens
