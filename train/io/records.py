@@ -18,13 +18,16 @@ R = TypeVar("R", bound=BaseModel)
 MAX_PROBLEMS_SHOWN = 5
 
 
-def describe(problems: Sequence[str], what: str) -> UserError:
-    """One error for all problems found: the first few in full, the rest counted."""
+def describe(problems: Sequence[str], what: str, *, count: int | None = None) -> UserError:
+    """One error for all problems found: the first few in full, the rest counted.
+
+    Args:
+        count: how many there are, where `problems` holds the first alone.
+    """
+    count = len(problems) if count is None else count
     shown = "\n".join(f"  - {problem}" for problem in problems[:MAX_PROBLEMS_SHOWN])
-    rest = len(problems) - MAX_PROBLEMS_SHOWN
-    more = f"\n  … and {rest} more" if rest > 0 else ""
-    count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
-    return UserError(printable(f"{what}: {count}\n{shown}{more}"))
+    more = f"\n  … and {count - MAX_PROBLEMS_SHOWN} more" if count > MAX_PROBLEMS_SHOWN else ""
+    return UserError(printable(f"{what}: {count} problem{'s' if count > 1 else ''}\n{shown}{more}"))
 
 
 def read_json(path: Path) -> Any:

@@ -93,7 +93,7 @@ def test_what_occurs_and_what_does_not_is_counted(tmp_path: Path) -> None:
         ("g.jsonl", '{"expression": "a", "meaning": "b"}\n{"expression"\n', ["line 2", "not valid JSON"]),
         ("g.jsonl", '{"expression": "a"}\n', ["row 1", "meaning", "is missing"]),
         ("g.jsonl", '{"expression": "a", "meaning": 3}\n', ["row 1", "meaning"]),
-        ("g.jsonl", "[]\n", ["row 1"]),
+        ("g.jsonl", "[]\n", ["line 1"]),
         ("g.parquet", "no table", ["cannot be read as Parquet"]),
         ("g.txt", "a b", [".csv, .tsv, .jsonl and .parquet"]),
     ],
