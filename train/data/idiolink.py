@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self, cast
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, StringConstraints, field_validator, model_validator
 
+from train.data.folds import held_out
 from train.errors import UserError
 from train.expressions import plain_expression
 from train.io.paths import is_folder
@@ -175,21 +175,14 @@ def fold_splits(root: Path, fold: int, folds: int) -> tuple[Split, Split]:
     documents = tuple(d for part in parts for d in part.documents)
     queries = tuple(q for part in parts for q in part.queries)
     files = tuple(path for part in parts for path in part.files)
-    idioms = sorted({d.idiom for d in documents})
-    if not 0 <= fold < folds <= len(idioms):
-        raise UserError(
-            f"data.fold={fold} of data.folds={folds}: there are {len(idioms)} idioms in train and val; "
-            "folds go from 0, and there are at most as many as idioms"
-        )
-    order = np.random.default_rng(0).permutation(len(idioms)).tolist()
-    held_out = {idioms[i] for i in order[fold::folds]}
+    scored_idioms = held_out((d.idiom for d in documents), fold, folds, "idioms in train and val")
     training = Split(
         "cv",
-        tuple(d for d in documents if d.idiom not in held_out),
-        tuple(q for q in queries if q.idiom not in held_out),
+        tuple(d for d in documents if d.idiom not in scored_idioms),
+        tuple(q for q in queries if q.idiom not in scored_idioms),
         files,
     )
-    scored = Split("cv", documents, tuple(q for q in queries if q.idiom in held_out), files)
+    scored = Split("cv", documents, tuple(q for q in queries if q.idiom in scored_idioms), files)
     _check_relevance(scored)
     return training, scored
 

@@ -13,7 +13,8 @@ from sentence_transformers import SentenceTransformer
 
 from tests.tiny_runs import composed
 from train.config import LearnSettings, check
-from train.data.semeval2022 import SemEvalFiles, read_pairs
+from train.data.semeval2022 import read_pairs
+from train.data.sources import DataFiles
 from train.encoder.encoder import Encoder
 from train.errors import UserError
 from train.expressions import ExpressionIndex
@@ -80,7 +81,7 @@ def test_a_sentence_comes_close_to_what_it_means(learnt: Learn, minilm: Encoder)
 
 @pytest.mark.slow
 def test_a_thousand_other_sentences_keep_every_bit(
-    learnt: Learn, tiny_path: Path, semeval_real: SemEvalFiles
+    learnt: Learn, tiny_path: Path, semeval_real: DataFiles
 ) -> None:
     pairs = read_pairs(semeval_real, "dev").pairs
     index = ExpressionIndex(ROWS)
