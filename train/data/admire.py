@@ -19,7 +19,7 @@ from train.data.folds import held_out
 from train.errors import DataMissingError, UserError
 from train.expressions import find_expression, plain_expression
 from train.io.paths import is_file, is_plain_name, leads_out
-from train.io.records import describe, parse_list
+from train.io.records import parse_list, raise_problems
 from train.io.tables import read_table
 from train.scores import AdmireSplit
 
@@ -173,8 +173,7 @@ def read_items(folder: Path, split: AdmireSplit, *, check_images: bool = False) 
             problems.append(f"{where}, {error}")
     if not problems and len({item.gold_ranks is None for item in items}) > 1:
         problems.append("field 'expected_order': is empty in some rows and not in others")
-    if problems:
-        raise describe(problems, str(path))
+    raise_problems(problems, path)
     without = [item for item in items if item.span is None]
     if without:
         log.warning(

@@ -19,7 +19,7 @@ from train.data.download import PublishedFile, published_files
 from train.data.fields import Cell, FilledCell, TableRow, WordedCell
 from train.data.sources import DataFiles, GitHubData
 from train.expressions import find_expression, plain_expression
-from train.io.records import describe
+from train.io.records import raise_problems
 from train.io.tables import read_table
 
 log = logging.getLogger(__name__)
@@ -153,8 +153,7 @@ def read_usages(files: DataFiles, names: Sequence[UsageFile]) -> UsageCorpus:
             earlier = usages.setdefault((plain_expression(row.phrase), row.sentence), usage)
             if earlier.is_idiomatic != usage.is_idiomatic:
                 problems.append(f"{where}, field 'label': the sentence has the other one too ({earlier.id})")
-        if problems:
-            raise describe(problems, str(path))
+        raise_problems(problems, path)
     without = [usage for usage in usages.values() if usage.span is None]
     if without:
         log.info(
@@ -184,6 +183,5 @@ def read_senses(path: Path) -> dict[str, Meanings]:
         given = (row.non_literal_1, row.non_literal_2, row.non_literal_3)
         non_literal = tuple(dict.fromkeys(meaning for meaning in given if meaning not in _NO_MEANING))
         meanings[name] = Meanings(row.compound, row.literal, non_literal)
-    if problems:
-        raise describe(problems, str(path))
+    raise_problems(problems, path)
     return meanings

@@ -15,7 +15,8 @@ from train.data.sources import SAMPLE_ROOT, cache_folder
 from train.errors import DataMissingError, UserError
 from train.io.files import fingerprint
 from train.io.paths import expanded, is_file, is_folder
-from train.io.records import parse_json, read_json, read_records, read_text
+from train.io.records import read_json, read_records
+from train.io.tables import read_rows
 
 log = logging.getLogger(__name__)
 
@@ -160,13 +161,8 @@ def _check(path: Path) -> None:
         if not read_records(path, kind):
             raise UserError(f"{path}: holds no record")
         return
-    for number, line in enumerate(read_text(path).split("\n"), 1):
-        try:
-            is_object = not line.strip() or isinstance(parse_json(line), dict)
-        except ValueError:
-            is_object = False
-        if not is_object:
-            raise UserError(f"{path}: line {number} is no JSON object")
+    for _ in read_rows(path):
+        pass
 
 
 def _not_downloaded(reason: str) -> DataMissingError:

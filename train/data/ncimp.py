@@ -23,7 +23,7 @@ from train.data.datasets import NCIMP
 from train.data.download import PublishedFile, published_files
 from train.data.sources import DataFiles, GitHubData
 from train.errors import UserError
-from train.io.records import describe, parse_list
+from train.io.records import parse_list, raise_problems
 from train.io.tables import read_rows
 from train.scores import EPSILON_CLASSES, EpsilonLanguage
 
@@ -182,8 +182,7 @@ def read_ncimp(files: DataFiles, language: EpsilonLanguage) -> Ncimp:
         read.counts["sentences left out because the compound has them twice"] += NUM_SENTENCES - len(contexts)
         versions = {word: synonyms[word].versions for word in WORDS}
         read.compounds.append(Compound(name, *classes[name.lower()], words, versions, contexts))
-    if problems:
-        raise describe(problems, str(neutral))
+    raise_problems(problems, neutral)
     if not read.compounds:
         raise UserError(f"{neutral}: no compound can be scored. {read.describe()}")
     read.counts = +read.counts  # those that are not zero
@@ -222,8 +221,7 @@ def read_classes(path: Path, language: EpsilonLanguage) -> dict[str, tuple[str, 
             problems.append(
                 f"{where}, fields 'ClassType', 'ClassToken': another row of the compound has other classes"
             )
-    if problems:
-        raise describe(problems, str(path))
+    raise_problems(problems, path)
     return classes
 
 
@@ -260,8 +258,7 @@ def _compounds(path: Path, columns: Sequence[str]) -> dict[str, tuple[int, dict[
                 f"row {number} (compound {name}), field 'compound': row {rows[name][0]} has it too"
             )
         rows.setdefault(name, (number, row))
-    if problems:
-        raise describe(problems, str(path))
+    raise_problems(problems, path)
     return rows
 
 
@@ -315,8 +312,7 @@ def _sentences(path: Path, names: Sequence[str]) -> dict[str, _Sentence]:
         else:
             sentences[name] = _Sentence(before, compound, after)
     problems += [f"the compound {name} of neutral.csv has no row" for name in names if name not in rows]
-    if problems:
-        raise describe(problems, str(path))
+    raise_problems(problems, path)
     return sentences
 
 

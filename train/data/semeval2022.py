@@ -21,7 +21,7 @@ from train.data.fields import Filled, TableRow
 from train.data.folds import shuffled_part
 from train.data.sources import DataFiles, GitHubData
 from train.expressions import find_expression
-from train.io.records import describe
+from train.io.records import raise_problems
 from train.io.tables import read_table
 from train.scores import SemEvalSplit
 
@@ -225,8 +225,7 @@ def read_groups(path: Path) -> list[Group]:
     for group in groups:
         if both := set(group.correct) & set(group.incorrect):
             problems.append(f"the group of ID {group.id}: {both.pop()!r} is both correct and incorrect")
-    if problems:
-        raise describe(problems, str(path))
+    raise_problems(problems, path)
     return groups
 
 
@@ -263,8 +262,8 @@ def read_pairs(files: DataFiles, split: SemEvalSplit) -> PairSplit:
         )
         for _, row in read_table(path, _PairRow)
     ]
-    if twice := [id_ for id_, count in Counter(pair.id for pair in pairs).items() if count > 1]:
-        raise describe([f"field 'ID': the ID {id_} occurs twice" for id_ in twice], str(path))
+    uses = Counter(pair.id for pair in pairs)
+    raise_problems([f"field 'ID': the ID {id_} occurs twice" for id_, n in uses.items() if n > 1], path)
     by_id = {pair.id: pair for pair in pairs}
     gold = _read_gold(gold_path, by_id) if gold_path is not None else None
     form = _read_form(form_path, by_id, path.name)
@@ -289,8 +288,7 @@ def _read_form(path: Path, pairs: Mapping[str, Pair], pairs_name: str) -> tuple[
         if (row.id, row.setting) in form:
             problems.append(f"{where}, field 'ID': it occurs twice in its setting")
         form[row.id, row.setting] = row.id, row.language, row.setting
-    if problems:
-        raise describe(problems, str(path))
+    raise_problems(problems, path)
     return tuple(form.values())
 
 
@@ -314,8 +312,7 @@ def _read_gold(path: Path, pairs: Mapping[str, Pair]) -> tuple[Gold, ...]:
         if row.id in gold:
             problems.append(f"{where}, field 'ID': it occurs twice")
         gold[row.id] = Gold(row.id, is_sts, row.similarity, row.other or None)
-    if problems:
-        raise describe(problems, str(path))
+    raise_problems(problems, path)
     return tuple(gold.values())
 
 

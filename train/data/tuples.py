@@ -13,7 +13,7 @@ from pydantic import Field
 from train.data.fields import TableRow
 from train.data.idiolink import Document, Split
 from train.errors import UserError
-from train.io.records import describe
+from train.io.records import raise_problems
 from train.io.tables import read_table
 
 
@@ -84,8 +84,7 @@ def read_released(path: Path, split: Split) -> list[TrainingTuple]:
                 tuple(n.id for n in negatives if n.idiom != query.idiom),
             )
         )
-    if problems:
-        raise describe(problems, str(path))
+    raise_problems(problems, path)
     return tuples
 
 

@@ -28,6 +28,12 @@ def describe(problems: Sequence[str], what: str, *, count: int | None = None) ->
     return UserError(printable(f"{what}: {count} problem{'s' if count > 1 else ''}\n{shown}{more}"))
 
 
+def raise_problems(problems: Sequence[str], what: Path | str) -> None:
+    """Raise the error for all problems found, if there are any, see :func:`describe`."""
+    if problems:
+        raise describe(problems, str(what))
+
+
 def read_json(path: Path) -> Any:
     """The file's content.
 
@@ -112,8 +118,7 @@ def read_records(path: Path, kind: type[R]) -> list[R]:
             problems += [f"{name_record(position, entry)}, {p}" for p in field_problems(error)]
         else:
             problems += [f"{name_record(position, entry)}, {p}" for p in _half_characters(entry)]
-    if problems:
-        raise describe(problems, str(path))
+    raise_problems(problems, path)
     return records
 
 
