@@ -77,11 +77,11 @@ class BenchmarkSettings(RootModel[Annotated[dict[str, BenchmarkOptions], BeforeV
         section = self.root.get(name)
         if section is None:
             return []
-        others = {s for other in self.root.values() if other is not section for s in other.own_splits}
+        others = {s for other in self.root.values() if other is not section for s in other.known_splits}
         found = [
             split
             for split in dict.fromkeys(wanted)
-            if split in section.own_splits or (section.has_others and split not in others)
+            if split in section.known_splits or (section.has_others and split not in others)
         ]
         return found or section.default_splits
 

@@ -14,11 +14,11 @@ class BenchmarkOptions(Section, ABC):
     """The options of a benchmark, in `conf/benchmark/<name>.yaml`; `name` is among them.
 
     Attributes:
-        own_splits: those that it has; none where it has no splits at all.
+        known_splits: those that it has; none where it has no splits at all.
         has_others: it may also have splits that no other benchmark knows (in a user's own data).
     """
 
-    own_splits: ClassVar[tuple[str, ...]] = ()
+    known_splits: ClassVar[tuple[str, ...]] = ()
     has_others: ClassVar[bool] = False
 
     name: str

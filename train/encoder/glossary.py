@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator
 
 from train.encoder.meanings import Meanings
-from train.errors import UserError
 from train.expressions import contained, plain_expression
 from train.io.files import fingerprints
-from train.io.paths import is_file
-from train.io.records import describe, field_problems, parse_json, read_table, read_text
-from train.io.text import one_line, printable, text_lines
+from train.io.tables import read_rows, validated
+from train.io.text import printable
 
 log = logging.getLogger(__name__)
 
 GLOSSARIES = Path(__file__).parent / "glossaries"  # those that come with the project
-_TABLES = {".csv": ",", ".tsv": "\t"}
-_KINDS = ".csv, .tsv, .jsonl and .parquet"
 _MAX_NAMED = 5
 _YES_OR_NO = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 
@@ -174,60 +169,10 @@ def _notes(senses: dict[str, list[str]], places: dict[str, str]) -> list[str]:
     return notes
 
 
-def _rows(path: Path) -> list[tuple[int, Entry]]:
-    """The rows with their numbers, as people count them in that kind of file."""
-    if not is_file(path):
-        raise UserError(f"glossary {path}: there is no such file")
-    suffix = path.suffix.lower()
-    if suffix in _TABLES:
-        table = read_table(path, ["expression", "meaning"], delimiter=_TABLES[suffix], named_by="expression")
-        rows: list[tuple[int, Any]] = [(n, {k: v for k, v in row.items() if v != ""}) for n, row in table]
-    elif suffix in (".jsonl", ".ndjson"):
-        rows = _json_lines(path)
-    elif suffix == ".parquet":
-        rows = list(enumerate(_parquet(path), 1))
-    else:
-        raise UserError(f"glossary {path}: is none of {_KINDS}")
-    entries, problems = [], []
-    for number, row in rows:
-        try:
-            entries.append((number, Entry.model_validate(row)))
-        except ValidationError as error:
-            name = row.get("expression") if isinstance(row, dict) else None
-            where = f"row {number}" + (f" ({name!r})" if isinstance(name, str) and name else "")
-            problems += [f"{where}, {problem}" for problem in field_problems(error)]
-    if problems:
-        raise describe(problems, str(path))
-    if not entries:
-        raise UserError(f"{path}: there is no row")
-    return entries
-
-
-def _json_lines(path: Path) -> list[tuple[int, Any]]:
-    rows = []
-    for number, line in enumerate(text_lines(read_text(path)), 1):
-        if line.strip():
-            try:
-                rows.append((number, parse_json(line)))
-            except (json.JSONDecodeError, ValueError) as error:
-                raise UserError(f"{path}, line {number}: not valid JSON: {error}") from None
-    return rows
-
-
-def _parquet(path: Path) -> list[dict[str, Any]]:
-    try:
-        from pyarrow import ArrowException  # type: ignore[import-untyped]
-        from pyarrow.parquet import read_table as read_parquet  # type: ignore[import-untyped]
-    except ImportError:
-        raise UserError(f"{path}: Parquet needs the package pyarrow: pip install pyarrow") from None
-    try:
-        table = read_parquet(path)
-    except (ArrowException, OSError) as error:
-        raise UserError(f"{path}: cannot be read as Parquet: {one_line(str(error))}") from None
-    missing = [column for column in ("expression", "meaning") if column not in table.column_names]
-    if missing:
-        raise UserError(
-            f"{path}: the columns {', '.join(missing)} are missing (found: {', '.join(table.column_names)})"
-        )
-    rows: list[dict[str, Any]] = table.to_pylist()
-    return [{name: value for name, value in row.items() if value is not None} for row in rows]
+def _rows(path: Path) -> Iterator[tuple[int, Entry]]:
+    """The rows with their numbers, as people count them in that kind of file; empty cells are left out."""
+    rows = (
+        (number, {column: value for column, value in values.items() if value not in ("", None)})
+        for number, values in read_rows(path, columns=("expression", "meaning"))
+    )
+    return validated(rows, Entry, path, named_by="expression")

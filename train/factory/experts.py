@@ -12,6 +12,7 @@ from idiomloss import ListwiseSoftmaxLoss, PairwiseHingeLoss, Top1HingeLoss
 from train.benchmarks import Benchmark
 from train.benchmarks.admire.experts import ExpertsBenchmark
 from train.config import Common, TrainSettings
+from train.data import astitch
 from train.data.admire import read_items
 from train.data.astitch import UsageCorpus, read_senses, read_usages
 from train.distributed.device import Placement
@@ -21,7 +22,7 @@ from train.errors import DataMissingError, UserError
 from train.experts.heads import FILES as EXPERTS_FILES
 from train.experts.heads import Experts, ExpertsOptions, Towers, load_experts
 from train.expressions import plain_expression
-from train.factory.data import admire_folder, admire_split, astitch_files
+from train.factory.data import admire_folder, admire_split, data_files
 from train.factory.encoder import embedding_width
 from train.objectives.admire import AdmireObjective
 from train.objectives.options import AdmireObjectiveSettings
@@ -35,10 +36,10 @@ def admire_objective(settings: TrainSettings, options: AdmireObjectiveSettings) 
     training = admire_split(
         settings, options.split, training=True, check_images=options.clip.path is not None
     )
-    files = astitch_files(settings)
+    files = data_files(settings, astitch.FILES)
     corpus = read_usages(files, options.astitch)
     usages, note = list(corpus.usages), ""
-    senses = files.senses()
+    senses = files(astitch.SENSES_FILE)
     meanings = read_senses(senses)
     if options.split == ADMIRE_CV_SPLIT:
         trained = {plain_expression(item.compound) for item in training.items}
@@ -108,7 +109,7 @@ def module_benchmarks(settings: Common, modules: nn.Module | None) -> list[Bench
     ]
     usages: list[tuple[AStitchSplit, UsageCorpus]] = []
     try:
-        files = astitch_files(settings)
+        files = data_files(settings, astitch.FILES)
         usages = [
             ("astitch_dev", read_usages(files, ["dev"])),
             ("astitch_test", read_usages(files, ["test"])),

@@ -10,8 +10,7 @@ from pathlib import Path
 from idiomloss import InfoNCELoss
 from train.config import TrainSettings
 from train.data.idiolink import Split, available_splits, check_disjoint, load_split
-from train.data.pie import PieCorpus, read_pie
-from train.data.sources import pie_file
+from train.data.pie import PieCorpus, pie_file, read_pie
 from train.data.tuples import TrainingTuple, draw_tuples, read_released, released_file
 from train.factory.data import idiolink_folder, idiolink_split
 from train.objectives import Objective

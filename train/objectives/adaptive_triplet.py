@@ -71,7 +71,7 @@ class AdaptiveTripletObjective:
                 f"which has {len(largest.texts)}, and a group is never cut in two"
             )
         self._texts = [text for group in self._groups for text in group.texts]
-        self._group_of = [i for i, group in enumerate(self._groups) for _ in group.texts]
+        self._group_numbers = [i for i, group in enumerate(self._groups) for _ in group.texts]
         self.idiom_sentences = [(group.expression, group.sentence) for group in self._groups]
         self._sizes = [len(group.texts) for group in self._groups]
         self._first = np.cumsum([0, *self._sizes]).tolist()
@@ -142,7 +142,7 @@ class AdaptiveTripletObjective:
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:  # noqa: ARG002
         """Requests and labels of these sentences, which form whole groups, one after the other."""
-        groups = [self._groups[i] for i in dict.fromkeys(self._group_of[n] for n in anchors)]
+        groups = [self._groups[i] for i in dict.fromkeys(self._group_numbers[n] for n in anchors)]
         labels = label_groups([(len(group.correct), len(group.incorrect)) for group in groups])
         assert len(labels.labels) == len(anchors)
         return Batch(

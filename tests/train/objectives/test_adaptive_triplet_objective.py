@@ -11,13 +11,14 @@ import torch
 
 from idiomloss import AdaptiveTripletLoss
 from tests.tiny_objectives import ADAPTIVE_TRIPLET
-from train.data.semeval2022 import TRAIN_FILE, Group, SemEvalFiles, read_groups
+from train.data.semeval2022 import TRAIN_FILE, Group, read_groups
+from train.data.sources import DataFiles
 from train.errors import UserError
 from train.objectives.adaptive_triplet import AdaptiveTripletObjective
 
 
 @pytest.fixture(scope="module")
-def groups(semeval_sample: SemEvalFiles) -> list[Group]:
+def groups(semeval_sample: DataFiles) -> list[Group]:
     return read_groups(semeval_sample(TRAIN_FILE))
 
 

@@ -20,7 +20,8 @@ from sentence_transformers import SentenceTransformer
 
 from tests.tiny_runs import composed
 from train.config import LearnSettings, check
-from train.data.semeval2022 import SemEvalFiles, read_pairs
+from train.data.semeval2022 import read_pairs
+from train.data.sources import DataFiles
 from train.encoder.encoder import Encoder
 from train.encoder.glossary import read_glossary
 from train.errors import Interrupted, UserError
@@ -103,7 +104,7 @@ def test_the_card_names_base_model_and_licence(
 
 @pytest.mark.slow
 def test_a_thousand_other_sentences_keep_every_bit(
-    learnt: Learn, tiny_path: Path, semeval_real: SemEvalFiles
+    learnt: Learn, tiny_path: Path, semeval_real: DataFiles
 ) -> None:
     pairs = read_pairs(semeval_real, "dev").pairs
     index = ExpressionIndex(ROWS)

@@ -21,7 +21,7 @@ _METRIC_NAMES = {
 
 
 class AdmireBenchmarkOptions(BenchmarkOptions):
-    own_splits: ClassVar[tuple[str, ...]] = get_args(AdmireSplit)
+    known_splits: ClassVar[tuple[str, ...]] = get_args(AdmireSplit)
 
     name: Literal["admire"]
     split: Annotated[list[AdmireSplit], BeforeValidator(as_list), Field(min_length=1)]

@@ -23,7 +23,7 @@ _BM25 = "bm25_"  # before a mode
 
 
 class IdioLinkBenchmarkOptions(BenchmarkOptions):
-    own_splits: ClassVar[tuple[str, ...]] = ("train", "val", "test")
+    known_splits: ClassVar[tuple[str, ...]] = ("train", "val", "test")
     has_others: ClassVar[bool] = True
 
     name: Literal["idiolink"]

@@ -22,7 +22,7 @@ _SUBSET_NAMES = {"idiom": "idiom", "sts": "STS", "all": "all"}
 
 
 class SemEvalBenchmarkOptions(BenchmarkOptions):
-    own_splits: ClassVar[tuple[str, ...]] = get_args(SemEvalSplit)
+    known_splits: ClassVar[tuple[str, ...]] = get_args(SemEvalSplit)
 
     name: Literal["semeval2022"]
     split: Annotated[list[SemEvalSplit], BeforeValidator(as_list), Field(min_length=1)]
