@@ -225,9 +225,10 @@ class ClipSettings(Section):
 
 
 class ExpertsLossSettings(Section):
-    rank: Literal["pairwise", "listwise", "top1"]
+    rank: Literal["pairwise", "listwise", "top1", "pairwise_printed", "top1_printed"]
     margin: Weight
     bounded: bool
+    alpha: Weight
     gold_temperature: Temperature
     rank_weight: Weight
     sense_weight: Weight
