@@ -42,7 +42,7 @@ def pairwise_printed(scores: Tensor, ranks: Tensor, margin: float = 1.0) -> Tens
     return (pairwise_hinge(scores, ranks, margin) - pairwise_hinge(-scores, ranks, margin)) / 2
 
 
-def top1_printed(scores: Tensor, ranks: Tensor, margin: float = 1.0, alpha: float = 0.2) -> Tensor:
+def top1_printed(scores: Tensor, ranks: Tensor, margin: float = 1.0, sum_weight: float = 0.2) -> Tensor:
     """The sum of the best candidate's hinges, with two terms that raise its score and lower all.
 
         L = sum over j with r_j > 0 of  max(0, m + s_j - s_best)  -  s_best  +  alpha * sum over j of  s_j
@@ -55,23 +55,23 @@ def top1_printed(scores: Tensor, ranks: Tensor, margin: float = 1.0, alpha: floa
         scores: (B, N), any floating type; computed in float32 at least.
         ranks: int (B, N), in each row an order of 0 … N - 1.
         margin: m, in units of the scores.
-        alpha: weight of the sum of all scores.
+        sum_weight: alpha, of the sum of all scores.
 
     Returns:
         (B,), one loss an item; negative for a good order.
 
     Raises:
-        ValueError: if the margin or alpha is negative, or a row of `ranks` is no order.
+        ValueError: if the margin or the weight is negative, or a row of `ranks` is no order.
 
     References:
         Rasouli et al. 2025, "AIMA at SemEval-2025 Task 1", appendix A.
     """
-    if alpha < 0:
-        raise ValueError(f"alpha must not be negative, got {alpha}")
+    if sum_weight < 0:
+        raise ValueError(f"sum_weight must not be negative, got {sum_weight}")
     hinges = top1_hinge(scores, ranks, margin) * (scores.shape[1] - 1)
     scores = full_precision(scores)
     best = torch.where(ranks == 0, scores, 0.0).sum(1)
-    return hinges - best + alpha * scores.sum(1)
+    return hinges - best + sum_weight * scores.sum(1)
 
 
 class PairwisePrintedLoss(nn.Module):
@@ -97,17 +97,17 @@ class Top1PrintedLoss(nn.Module):
     """:func:`top1_printed`, averaged over items.
 
     Args:
-        margin, alpha: see there.
+        margin, sum_weight: see there.
     """
 
-    def __init__(self, margin: float = 1.0, alpha: float = 0.2) -> None:
+    def __init__(self, margin: float = 1.0, sum_weight: float = 0.2) -> None:
         super().__init__()
         self.margin = margin
-        self.alpha = alpha
+        self.sum_weight = sum_weight
 
     def forward(self, scores: Tensor, ranks: Tensor) -> Tensor:
         """A scalar from (B, N) and (B, N); zero, with a graph, where B is 0."""
-        return mean_over_items(top1_printed(scores, ranks, self.margin, self.alpha))
+        return mean_over_items(top1_printed(scores, ranks, self.margin, self.sum_weight))
 
     def extra_repr(self) -> str:
-        return f"margin={self.margin}, alpha={self.alpha}"
+        return f"margin={self.margin}, sum_weight={self.sum_weight}"

@@ -141,12 +141,12 @@ def test_top1_in_print_is_the_hinges_and_two_terms(alpha: float, drift: float) -
     scores, ranks = random_case(seed=4)
     best = scores[ranks == 0]
     expected = (N - 1) * top1_hinge(scores, ranks) - best + alpha * scores.sum(1)
-    found = top1_printed(scores, ranks, alpha=alpha)
+    found = top1_printed(scores, ranks, sum_weight=alpha)
     torch.testing.assert_close(found, expected)
-    shifted = top1_printed(scores + 3, ranks, alpha=alpha)
+    shifted = top1_printed(scores + 3, ranks, sum_weight=alpha)
     torch.testing.assert_close(shifted - found, torch.full_like(found, drift))
-    with pytest.raises(ValueError, match="alpha must not be negative"):
-        top1_printed(scores, ranks, alpha=-0.1)
+    with pytest.raises(ValueError, match="sum_weight must not be negative"):
+        top1_printed(scores, ranks, sum_weight=-0.1)
 
 
 def test_the_listwise_loss_is_as_printed() -> None:

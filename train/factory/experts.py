@@ -64,7 +64,7 @@ def admire_objective(settings: TrainSettings, options: AdmireObjectiveSettings) 
         "listwise": ListwiseSoftmaxLoss(loss.gold_temperature),
         "top1": Top1HingeLoss(loss.margin, bounded=loss.bounded),
         "pairwise_printed": PairwisePrintedLoss(loss.margin),
-        "top1_printed": Top1PrintedLoss(loss.margin, loss.alpha),
+        "top1_printed": Top1PrintedLoss(loss.margin, loss.sum_weight),
     }
     torch.manual_seed(settings.seed)  # of the experts' first weights
     experts_options = ExpertsOptions(

@@ -228,7 +228,7 @@ class ExpertsLossSettings(Section):
     rank: Literal["pairwise", "listwise", "top1", "pairwise_printed", "top1_printed"]
     margin: Weight
     bounded: bool
-    alpha: Weight
+    sum_weight: Weight
     gold_temperature: Temperature
     rank_weight: Weight
     sense_weight: Weight

@@ -179,11 +179,11 @@ def test_options_of_epsilon_reach_it() -> None:
         ("listwise", ListwiseSoftmaxLoss, {"gold_temperature": 2.0}),
         ("top1", Top1HingeLoss, {"margin": 0.5}),
         ("pairwise_printed", PairwisePrintedLoss, {"margin": 0.5}),
-        ("top1_printed", Top1PrintedLoss, {"margin": 0.5, "alpha": 0.1}),
+        ("top1_printed", Top1PrintedLoss, {"margin": 0.5, "sum_weight": 0.1}),
     ],
 )
 def test_the_experts_ranking_loss(rank: str, kind: type, numbers: dict[str, float]) -> None:
-    options = ("margin=0.5", "gold_temperature=2", "alpha=0.1", f"rank={rank}")
+    options = ("margin=0.5", "gold_temperature=2", "sum_weight=0.1", f"rank={rank}")
     built: Any = build_objective(
         settings("+experiment=admire_experts", *(f"objective.loss.{o}" for o in options))
     )
