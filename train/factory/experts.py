@@ -8,7 +8,13 @@ from typing import get_args
 import torch
 from torch import nn
 
-from idiomloss import ListwiseSoftmaxLoss, PairwiseHingeLoss, Top1HingeLoss
+from idiomloss import (
+    ListwiseSoftmaxLoss,
+    PairwiseHingeLoss,
+    PairwisePrintedLoss,
+    Top1HingeLoss,
+    Top1PrintedLoss,
+)
 from train.benchmarks import Benchmark
 from train.benchmarks.admire.experts import ExpertsBenchmark
 from train.config import Common, TrainSettings
@@ -58,6 +64,8 @@ def admire_objective(settings: TrainSettings, options: AdmireObjectiveSettings) 
         "pairwise": PairwiseHingeLoss(loss.margin),
         "listwise": ListwiseSoftmaxLoss(loss.gold_temperature),
         "top1": Top1HingeLoss(loss.margin, bounded=loss.bounded),
+        "pairwise_printed": PairwisePrintedLoss(loss.margin),
+        "top1_printed": Top1PrintedLoss(loss.margin, loss.sum_weight),
     }
     torch.manual_seed(settings.seed)  # of the experts' first weights
     experts_options = ExpertsOptions(
