@@ -49,23 +49,9 @@ def model_card(
     """
     config, record = read_config(run), read_run(run)
     base, *data = sources_of(config)
-    sample = bool(config["data"]["sample"])
     meta = (scores or {}).get("meta", {})
-    # A leaderboard cannot tell the sample from a benchmark.
-    results = None if sample or scores is None else eval_results(scores["scores"]) or None
-    metadata = ModelCardData(
-        library_name="sentence-transformers",
-        pipeline_tag="sentence-similarity",
-        tags=["sentence-transformers", "sentence-similarity", "feature-extraction", "idioms"],
-        license=licence or common_licence([base, *data]),
-        base_model=base.repo_id,
-        datasets=[source.repo_id for source in data if source.repo_id] or None,
-        model_name=(model.rpartition("/")[2] if model != FOLDER else record["experiment"])
-        if results
-        else None,
-        eval_results=results,
-        widget=[{"source_sentence": examples[0], "sentences": list(examples[1:])}] if examples else None,
-    )
+    name = model.rpartition("/")[2] if model != FOLDER else record["experiment"]
+    metadata = _metadata(config, name, scores, licence, examples)
     environment = Environment(
         loader=PackageLoader("train"),
         undefined=StrictUndefined,
@@ -74,7 +60,7 @@ def model_card(
     )
     return environment.get_template("model_card.md.j2").render(
         metadata=metadata.to_yaml(),
-        sample=sample,
+        sample=config["data"]["sample"],
         base=base,
         data=data,
         reference=f'"{model}"' + (f', revision="{revision}"' if revision else ""),
@@ -91,6 +77,30 @@ def model_card(
         versions=_versions(record),
         checkpoint=meta.get("checkpoint"),
         command=command(run),
+    )
+
+
+def _metadata(
+    config: Mapping[str, Any],
+    name: str,
+    scores: Mapping[str, Any] | None,
+    licence: str | None,
+    examples: Sequence[str],
+) -> ModelCardData:
+    """The head of the card, which the Hub reads."""
+    base, *data = sources_of(config)
+    # A leaderboard cannot tell the sample from a benchmark.
+    results = [] if scores is None or config["data"]["sample"] else eval_results(scores["scores"])
+    return ModelCardData(
+        library_name="sentence-transformers",
+        pipeline_tag="sentence-similarity",
+        tags=["sentence-transformers", "sentence-similarity", "feature-extraction", "idioms"],
+        license=licence or common_licence([base, *data]),
+        base_model=base.repo_id,
+        datasets=[source.repo_id for source in data if source.repo_id] or None,
+        model_name=name if results else None,
+        eval_results=results or None,
+        widget=[{"source_sentence": examples[0], "sentences": list(examples[1:])}] if examples else None,
     )
 
 
