@@ -190,7 +190,7 @@ class WandbTracker:
 def _wandb_run(
     folder: Path, settings: WandbSettings, config: dict[str, Any], run_id: str | None, mode: str
 ) -> Any:
-    """A run of wandb's own; the one with this id is gone on with."""
+    """Start a wandb run, or resume the one with this id."""
     import wandb
 
     # No capture of the terminal, no git remote (its address may hold a password), no code.

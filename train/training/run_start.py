@@ -45,7 +45,7 @@ def start_or_resume(
         state = read_state(checkpoint)
         _check_length(settings.trainer, state)
         _warn_of_new_length(read_config(run.path)["trainer"], settings.trainer, state)
-        run.go_on(config, state.step, read_mapping(checkpoint / RECORD), **facts)
+        run.resume(config, state.step, read_mapping(checkpoint / RECORD), **facts)
         log.info("resuming from %s", checkpoint)
         return checkpoint
     if recorded:
