@@ -9,6 +9,7 @@ IDIOLINK = DatasetType(
     licence="cc-by-nc-sa-4.0",  # of its repository, the stricter of two
     hub="Intellexus/IdioLink",
     in_sample=True,
+    takes_other_data=True,
 )
 SEMEVAL2022 = DatasetType(
     "semeval2022_task2b",

@@ -16,6 +16,7 @@ class DatasetType:
         licence: an identifier of the Hub's list (SPDX in lower case); None where none is known.
         hub: its name on the Hugging Face Hub, where it has one.
         in_sample: `data=sample` has a small one of it.
+        takes_other_data: its option may name anybody's data in its format, whose licence is not known.
     """
 
     name: str
@@ -24,6 +25,7 @@ class DatasetType:
     licence: str | None = None
     hub: str | None = None
     in_sample: bool = False
+    takes_other_data: bool = False
 
     @property
     def setting(self) -> str:

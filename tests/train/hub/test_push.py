@@ -353,7 +353,7 @@ def test_a_checkpoint_that_is_not_whole_is_refused(finished: Path, monkeypatch: 
     refused(r"pytorch_model.bin may hold a pickle")
     (best / "pytorch_model.bin").unlink()
     with monkeypatch.context() as patched:
-        patched.setattr("train.hub.upload._GREATEST_FILE", 1000)
+        patched.setattr("train.hub.upload._MAX_FILE_SIZE", 1000)
         refused("save the model in shards")
     weights = (best / "model.safetensors").read_bytes()
     (best / "model.safetensors").unlink()
