@@ -111,6 +111,7 @@ class BenchmarkType:
         is_headline: whether a score (by its key) stands in the model card.
         is_compared: whether models are compared by it: no slice or fact, nothing that training cannot change.
         is_curve: whether it is drawn over the steps of a run.
+        is_constant: whether it is the same whatever is trained, as that of another model beside it.
         layout: (split, all keys there are) → its table; None for one column a score.
         read_record: a record of its per-query file → what comparisons need; None where there is nothing to
             compare query by query. KeyError, TypeError or ValueError for one that is damaged.
@@ -127,6 +128,7 @@ class BenchmarkType:
     is_headline: Callable[[str], bool] = lambda _: True
     is_compared: Callable[[str], bool] = lambda _: True
     is_curve: Callable[[str], bool] = lambda _: True
+    is_constant: Callable[[str], bool] = lambda _: False
     layout: Callable[[str, Sequence[str]], Layout] | None = None
     read_record: Callable[[Mapping[str, Any]], Iterable[QueryResult]] | None = None
     hub_dataset: str = ""

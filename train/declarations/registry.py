@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from train.declarations.benchmark import BenchmarkOptions, BenchmarkType
 from train.declarations.dataset import DatasetType
@@ -13,6 +13,7 @@ from train.declarations.objective import ObjectiveType
 from train.errors import UserError
 
 Declaration = BenchmarkType | ObjectiveType | DatasetType
+Verdict = Literal["better", "worse", ""]
 
 # Modules with a list DECLARED each. They import nothing heavy.
 _OURS = (
@@ -75,6 +76,13 @@ def split_of(key: str) -> str:
 def smaller_is_better(key: str) -> bool:
     """Whether a score counts errors or ranks; of all others the greater is the better."""
     return not benchmark_of(key).smaller_is_better.isdisjoint(key.split("/"))
+
+
+def judge(key: str, change: float) -> Verdict:
+    """Whether a change of a score is for the better; nothing of a fact, or where nothing changed."""
+    if not change or benchmark_of(key).are_facts:
+        return ""
+    return "worse" if (change > 0) == smaller_is_better(key) else "better"
 
 
 def is_place(option: str) -> bool:

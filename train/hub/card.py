@@ -17,6 +17,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from train.declarations.registry import benchmark_of, split_of
 from train.hub.licences import base_model, common_licence, training_data
+from train.reports.scorecard import score_rows
 from train.runs.resume import read_config, read_run
 
 FOLDER = "path/to/this/folder"  # how the card names the model before it has a name on the Hub
@@ -221,10 +222,9 @@ def _scores_section(
         return ""
     before = scores.get("baseline") or baseline
     lines = ["\n## Scores\n", "| | untrained | this model |", "|---|---|---|"]
-    for key, value in scores["scores"].items():
-        if is_headline(key):
-            old = f"{before[key]:.4f}" if key in before else ""
-            lines.append(f"| `{key}` | {old} | {value:.4f} |")
+    for row in score_rows(scores["scores"], before):
+        if is_headline(row.key):
+            lines.append(f"| `{row.key}` | {row.cells[0]} | {row.cells[1]} |")
     lines.append("\nAll scores, also by usage, sense and language: `scores.json`.")
     lines += [f"Not scored: {name}." for name in not_scored]
     return "\n".join(lines) + "\n"

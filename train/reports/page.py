@@ -14,13 +14,14 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from train.declarations.registry import benchmark_of, smaller_is_better
+from train.declarations.registry import benchmark_of
 from train.io.files import write_text
 from train.reports.charts import Line, css, line_chart
 from train.reports.compare import Difference, Paired, compare_to_untrained, paired_notes
 from train.reports.examples import PictureItem, Retrieval, damaged_records, data_uri, pictures, retrieval
 from train.reports.groups import Group, data_files, group_runs, show
 from train.reports.runs import Run, read_lines, read_run, sample_note
+from train.reports.scorecard import ScoreRow, score_rows
 from train.reports.tables import PAIRED_HEADS, idiom_table, paired_cells, paper_tables, verdict
 
 log = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ class RunView:
     options: list[tuple[str, str]]
     data: list[tuple[str, str]]
     charts: list[Chart]
-    scorecard: list[tuple[str, str, str, str, str]]
+    scorecard: list[ScoreRow]
     retrieval: Retrieval | None
     pictures: tuple[str, dict[str, list[PictureItem]], list[str]] | None
     plots: list[tuple[str, str]]
@@ -142,7 +143,7 @@ def view(run: Run, *, with_examples: bool) -> RunView:
     return RunView(
         *(run, _facts(run), _options(run.config)),
         [(_home(path), sum_) for path, sum_ in data_files(run).items()],
-        *(_charts(run, metrics), _scorecard(run)),
+        *(_charts(run, metrics), score_rows(run.scores, run.baseline)),
         *(found, images),
         _plots(run) if with_examples else [],
         notes,
@@ -189,21 +190,6 @@ def _home(text: str) -> str:
     """Without the name of who ran it."""
     home = str(Path.home())
     return text.replace(home, "~") if len(home) > 1 else text
-
-
-def _scorecard(run: Run) -> list[tuple[str, str, str, str, str]]:
-    rows = []
-    for key, value in run.scores.items():
-        before = run.baseline.get(key)
-        if before is None:
-            rows.append((key, "", f"{value:.4f}", "", ""))
-            continue
-        gain = (value - before) * (-1 if smaller_is_better(key) else 1)
-        # Counts, distances and p are facts, not achievements.
-        judged = not benchmark_of(key).are_facts and gain
-        word = ("better" if gain > 0 else "worse") if judged else ""
-        rows.append((key, f"{before:.4f}", f"{value:.4f}", f"{value - before:+.4f}", word))
-    return rows
 
 
 def _plots(run: Run) -> list[tuple[str, str]]:

@@ -10,16 +10,17 @@ from dataclasses import dataclass
 
 from train.declarations.benchmark import Layout
 from train.declarations.registry import (
+    Verdict,
     benchmark_of,
     benchmark_type,
     benchmark_types,
-    smaller_is_better,
+    judge,
     split_of,
 )
 from train.reports.compare import Difference, Paired
 from train.reports.groups import Group, Value
+from train.reports.scorecard import UNTRAINED, decimals, group_rows
 
-UNTRAINED = "untrained"
 _NARROW = 4  # columns of scores that fit into one of two columns of a paper
 
 Row = tuple[Sequence[str], Sequence[Value | None]]  # labels, scores
@@ -144,12 +145,8 @@ def idiom_table(paired: Paired) -> tuple[list[str], list[list[str]]]:
     """Heads and rows: each idiom's mean difference in the headline scores, the greatest gain first."""
     differences = [d for d in paired.differences if d.clusters and benchmark_of(d.key).is_headline(d.key)]
     names = dict.fromkeys(name for d in differences for name in d.clusters)
-    rows = [[name, *(_signed(d.clusters.get(name)) for d in differences)] for name in names]
+    rows = [[name, *(decimals(d.clusters.get(name), "+") for d in differences)] for name in names]
     return ["idiom", *(d.key for d in differences)], rows
-
-
-def _signed(value: float | None) -> str:
-    return "" if value is None else f"{value:+.4f}"
 
 
 PAIRED_HEADS = ("difference", "95% by query", "p by query", "95% by idiom", "p by idiom")
@@ -157,10 +154,9 @@ PAIRED_HEADS = ("difference", "95% by query", "p by query", "95% by idiom", "p b
 
 def paired_cells(d: Difference) -> list[str]:
     """A line of a comparison."""
-    return [
-        *(d.key, f"{d.ours:.4f}", f"{d.theirs:.4f}", f"{d.difference:+.4f}"),
-        *(show_interval(d.by_query), show_p(d.p_query), show_interval(d.by_cluster), show_p(d.p_cluster)),
-    ]
+    values = [decimals(d.ours), decimals(d.theirs), decimals(d.difference, "+")]
+    by_query = [show_interval(d.by_query), show_p(d.p_query)]
+    return [d.key, *values, *by_query, show_interval(d.by_cluster), show_p(d.p_cluster)]
 
 
 def show_interval(ends: tuple[float, float] | None) -> str:
@@ -173,11 +169,11 @@ def show_p(p: float | None) -> str:
     return "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def verdict(d: Difference) -> str:
+def verdict(d: Difference) -> Verdict:
     """`better`, `worse`, or `` where the interval over queries holds 0 or there is none."""
     if d.by_query is None or d.by_query[0] <= 0 <= d.by_query[1]:
         return ""
-    return "worse" if (d.difference > 0) == smaller_is_better(d.key) else "better"
+    return judge(d.key, d.difference)
 
 
 _STARTS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -191,31 +187,30 @@ def spreadsheet_text(text: str) -> str:
     return f"'{text}" if text.lstrip(" ").startswith(_STARTS_A_FORMULA) else text
 
 
+_CSV_FIELDS = ("group", "runs", "score", "mean", "std", "seeds", "untrained", "difference")
+_CSV_TESTS = ("low", "high", "p_by_query", "low_by_idiom", "high_by_idiom", "p_by_idiom")
+
+
 def as_csv(groups: Sequence[Group], compared: Sequence[Paired] = ()) -> str:
     """Every score of every group, a line each, as fractions under its flat key."""
     file = io.StringIO(newline="")
     writer = csv.writer(file, lineterminator="\n")
-    fields = ("low", "high", "p_by_query", "low_by_idiom", "high_by_idiom", "p_by_idiom")
-    writer.writerow(*[["group", "runs", "score", "mean", "std", "seeds", "untrained", "difference", *fields]])
-    found = {(p.ours, d.key): d for p in compared if p.theirs == UNTRAINED for d in p.differences}
+    writer.writerow([*_CSV_FIELDS, *_CSV_TESTS])
     for group in groups:
         name = spreadsheet_text(group.name)
         runs = spreadsheet_text(" ".join(run.name for run in group.runs))
-        for key in group.keys:
-            value, before = group.value(key), group.value(key, untrained=True)
-            if value is None:
-                continue
-            d = found.get((group.name, key))
-            ends = [*(d.by_query or ("", "")), d.p_query] if d else ["", "", ""]
-            ends += [*(d.by_cluster or ("", "")), d.p_cluster] if d else ["", "", ""]
-            writer.writerow(
-                [
-                    *(name, runs, spreadsheet_text(key), value.mean, value.std, value.num_seeds),
-                    *(before.mean if before else "", value.mean - before.mean if before else ""),
-                    *("" if end is None else end for end in ends),
-                ]
-            )
+        for row in group_rows(group, compared):
+            line = [name, runs, spreadsheet_text(row.key), row.value, row.std, row.num_seeds]
+            line += [row.baseline, row.difference, *_csv_tests(row.paired)]
+            writer.writerow(line)
     return file.getvalue()
+
+
+def _csv_tests(d: Difference | None) -> list[float | None]:
+    if d is None:
+        return [None] * len(_CSV_TESTS)
+    none = (None, None)
+    return [*(d.by_query or none), d.p_query, *(d.by_cluster or none), d.p_cluster]
 
 
 def latex(table: Table) -> str:

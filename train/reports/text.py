@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from train.reports.compare import Paired, paired_notes
 from train.reports.groups import Group
+from train.reports.scorecard import decimals, group_rows
 from train.reports.tables import Table, cell, idiom_table, markdown, markdown_paired
 
 READING = (
@@ -41,10 +42,7 @@ def as_markdown(
 
 def _scores(group: Group) -> list[str]:
     lines = ["| score | untrained | mean | ± std | seeds |", "| --- | ---: | ---: | ---: | ---: |"]
-    for key in group.keys:
-        value, before = group.value(key), group.value(key, untrained=True)
-        if value is not None:
-            untrained = "" if before is None else f"{before.mean:.4f}"
-            std = "" if value.std is None else f"{value.std:.4f}"
-            lines.append(f"| {key} | {untrained} | {value.mean:.4f} | {std} | {value.num_seeds} |")
+    for row in group_rows(group):
+        cells = [row.key, decimals(row.baseline), decimals(row.value), decimals(row.std), str(row.num_seeds)]
+        lines.append("| " + " | ".join(cells) + " |")
     return lines

@@ -46,8 +46,11 @@ def _layout(split: str, keys: Sequence[str]) -> Layout:
 
 def _is_headline(key: str) -> bool:
     _, *parts = key.split("/")
-    constant = any(part.startswith(MAJORITY) for part in parts)
-    return len(parts) == 3 and parts[2] in (*ADMIRE_METRICS, "sense_accuracy") and not constant
+    return len(parts) == 3 and parts[2] in (*ADMIRE_METRICS, "sense_accuracy") and not _is_constant(key)
+
+
+def _is_constant(key: str) -> bool:
+    return f"/{MAJORITY}/" in key
 
 
 def _is_compared(key: str) -> bool:
@@ -72,6 +75,7 @@ DECLARED = [
         is_headline=_is_headline,
         is_compared=_is_compared,
         is_curve=lambda key: _is_compared(key) and key.endswith("/top1_accuracy"),
+        is_constant=_is_constant,
         layout=_layout,
         read_record=_read_record,
         hub_dataset="admire",

@@ -85,6 +85,7 @@ DECLARED = [
         is_headline=_is_compared,
         is_compared=_is_compared,
         is_curve=lambda key: _is_compared(key) and key.endswith("/ndcg@10"),
+        is_constant=lambda key: f"/{_BM25}" in key,
         layout=_layout,
         read_record=_read_record,
         hub_dataset="Intellexus/IdioLink",
