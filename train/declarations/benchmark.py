@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from train.declarations.examples import Examples, QueryRecords
 from train.declarations.options import Names, Section
 
 
@@ -115,6 +116,7 @@ class BenchmarkType:
         layout: (split, all keys there are) → its table; None for one column a score.
         read_record: a record of its per-query file → what comparisons need; None where there is nothing to
             compare query by query. KeyError, TypeError or ValueError for one that is damaged.
+        examples: what a run left of it → single queries for the page; a function, or "module:function".
         hub_dataset, hub_task: its data set and kind of task in the Hub's lists.
     """
 
@@ -131,6 +133,7 @@ class BenchmarkType:
     is_constant: Callable[[str], bool] = lambda _: False
     layout: Callable[[str, Sequence[str]], Layout] | None = None
     read_record: Callable[[Mapping[str, Any]], Iterable[QueryResult]] | None = None
+    examples: Callable[[QueryRecords], Examples | None] | str | None = None
     hub_dataset: str = ""
     hub_task: str = "feature-extraction"
 

@@ -124,13 +124,13 @@ def load_extensions(modules: Sequence[str]) -> None:
         _added[module] = list(declared)
 
 
-def resolve(build: Callable[[Any, Any], Any] | str) -> Callable[[Any, Any], Any]:
-    """A declaration's builder."""
-    if not isinstance(build, str):
-        return build
-    module, _, name = build.partition(":")
-    builder: Callable[[Any, Any], Any] = getattr(importlib.import_module(module), name)
-    return builder
+def resolve(declared: Callable[..., Any] | str) -> Callable[..., Any]:
+    """A function that a declaration has, or names as "module:function"."""
+    if not isinstance(declared, str):
+        return declared
+    module, _, name = declared.partition(":")
+    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return function
 
 
 def _unknown(_settings: Any, options: Any) -> Any:

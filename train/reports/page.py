@@ -14,11 +14,12 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from train.declarations.examples import Examples
 from train.declarations.registry import benchmark_of
 from train.io.files import write_text
 from train.reports.charts import Line, css, line_chart
 from train.reports.compare import Difference, Paired, compare_to_untrained, paired_notes
-from train.reports.examples import PictureItem, Retrieval, damaged_records, data_uri, pictures, retrieval
+from train.reports.examples import data_uri, examples_of, thumbnail
 from train.reports.groups import Group, data_files, group_runs, show
 from train.reports.runs import Run, read_lines, read_run, sample_note
 from train.reports.scorecard import ScoreRow, score_rows
@@ -49,8 +50,7 @@ class RunView:
     data: list[tuple[str, str]]
     charts: list[Chart]
     scorecard: list[ScoreRow]
-    retrieval: Retrieval | None
-    pictures: tuple[str, dict[str, list[PictureItem]], list[str]] | None
+    examples: list[Examples]
     plots: list[tuple[str, str]]
     notes: list[str]
 
@@ -84,9 +84,10 @@ def page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["thumbnail"] = thumbnail
     one = len(runs) == 1
-    examples = {group.runs[0].path for group in groups}
-    views = [view(run, with_examples=run.path in examples) for run in runs if run.is_scored]
+    first = {group.runs[0].path for group in groups}
+    views = [view(run, with_examples=run.path in first) for run in runs if run.is_scored]
     rest = [run for run in runs if not run.is_scored]
     said = list(dict.fromkeys([*sample_note(runs), *notes, *paired_notes(compared)]))
     return environment.get_template("report.html.j2").render(
@@ -133,20 +134,22 @@ def view(run: Run, *, with_examples: bool) -> RunView:
         notes.append(f"metrics.jsonl: {damaged} lines are damaged")
     if run.path.is_dir() and not metrics:
         notes.append("metrics.jsonl is missing or empty: no learning curves")
-    found = retrieval(run) if with_examples else None
-    images = pictures(run) if with_examples else None
-    notes += damaged_records(run) if with_examples else []
+    examples, damaged_records = examples_of(run) if with_examples else ([], [])
+    notes += damaged_records
     missing = run.meta.get("not_scored")
     if isinstance(missing, dict):
         reasons = {name: str(why).partition("\n")[0] for name, why in missing.items()}
         notes += [f"{name} was not scored: {why}" for name, why in reasons.items()]
     return RunView(
-        *(run, _facts(run), _options(run.config)),
-        [(_home(path), sum_) for path, sum_ in data_files(run).items()],
-        *(_charts(run, metrics), score_rows(run.scores, run.baseline)),
-        *(found, images),
-        _plots(run) if with_examples else [],
-        notes,
+        run=run,
+        facts=_facts(run),
+        options=_options(run.config),
+        data=[(_home(path), checksum) for path, checksum in data_files(run).items()],
+        charts=_charts(run, metrics),
+        scorecard=score_rows(run.scores, run.baseline),
+        examples=examples,
+        plots=_plots(run) if with_examples else [],
+        notes=notes,
     )
 
 

@@ -78,6 +78,7 @@ DECLARED = [
         is_constant=_is_constant,
         layout=_layout,
         read_record=_read_record,
+        examples="train.benchmarks.admire.examples:examples",
         hub_dataset="admire",
         hub_task="sentence-ranking",
     )

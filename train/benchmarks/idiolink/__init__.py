@@ -88,6 +88,7 @@ DECLARED = [
         is_constant=lambda key: f"/{_BM25}" in key,
         layout=_layout,
         read_record=_read_record,
+        examples="train.benchmarks.idiolink.examples:examples",
         hub_dataset="Intellexus/IdioLink",
         hub_task="information-retrieval",
     )
