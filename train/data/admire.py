@@ -13,11 +13,11 @@ from typing import Literal
 
 import numpy as np
 
+from train.data.names import AdmireSplit
 from train.errors import DataMissingError, UserError
 from train.expressions import find_expression, plain_expression
 from train.io.paths import is_file, is_plain_name, leads_out
 from train.io.records import describe, parse_list, read_table
-from train.scores import AdmireSplit
 
 log = logging.getLogger(__name__)
 

@@ -8,6 +8,7 @@ IDIOLINK = DatasetType(
     title="IdioLink",
     licence="cc-by-nc-sa-4.0",  # of its repository, the stricter of two
     hub="Intellexus/IdioLink",
+    allows_custom=True,
     in_sample=True,
 )
 SEMEVAL2022 = DatasetType(

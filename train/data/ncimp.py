@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from train.data.download import github_file
+from train.data.names import EPSILON_CLASSES, EpsilonLanguage
 from train.data.published import NCIMP
 from train.errors import UserError
 from train.io.records import describe, parse_list, read_table
-from train.scores import EPSILON_CLASSES, EpsilonLanguage
 
 FOLDER = "ncimp"
 NUM_SENTENCES = 3

@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from train.data.download import github_file
+from train.data.names import SemEvalSplit
 from train.data.published import SEMEVAL2022
 from train.errors import UserError
 from train.expressions import find_expression
 from train.io.records import describe, read_table
-from train.scores import SemEvalSplit
 
 FOLDER = "semeval2022_task2b"
 TRAIN_FILE = "SubTaskB/TrainData/train_data.csv"

@@ -16,10 +16,12 @@ class BenchmarkOptions(Section, ABC):
 
     Attributes:
         own_splits: those that it has; none where it has no splits at all.
+        fold_split: the one that is a fold of cross-validation, if it has such.
         has_others: it may also have splits that no other benchmark knows (in a user's own data).
     """
 
     own_splits: ClassVar[tuple[str, ...]] = ()
+    fold_split: ClassVar[str] = ""
     has_others: ClassVar[bool] = False
 
     name: str

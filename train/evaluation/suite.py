@@ -32,7 +32,7 @@ class Scorecard:
     """Scores of one checkpoint on all benchmarks.
 
     Attributes:
-        scores: flat key → finite number, see :mod:`train.scores`.
+        scores: flat key → finite number; each benchmark names its own (`train/benchmarks/<name>/keys.py`).
         per_query: benchmark → one record a query and mode, as JSON can hold it.
         predictions: file name → text, in the form in which a task takes them.
         plots: name → what to draw.

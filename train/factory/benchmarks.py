@@ -16,12 +16,12 @@ from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from train.benchmarks.semeval2022 import SemEvalBenchmarkOptions
 from train.benchmarks.semeval2022.scoring import SemEvalBenchmark
 from train.config import Common
+from train.data.names import AdmireSplit, SemEvalSplit
 from train.data.ncimp import read_ncimp
 from train.data.semeval2022 import read_pairs
 from train.declarations.registry import benchmark_type, resolve
 from train.errors import DataMissingError, UserError
 from train.factory.data import admire_split, idiolink_folder, idiolink_split, ncimp_files, semeval_files
-from train.scores import AdmireSplit, SemEvalSplit
 
 log = logging.getLogger(__name__)
 

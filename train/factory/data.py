@@ -9,12 +9,12 @@ from train.data import admire, astitch, ncimp, semeval2022
 from train.data.admire import ItemSplit, fold_items, read_items
 from train.data.astitch import AStitchFiles
 from train.data.idiolink import Split, fold_splits, load_split
+from train.data.names import ADMIRE_CV_SPLIT, CV_SPLIT, AdmireSplit
 from train.data.ncimp import NcimpFiles
 from train.data.semeval2022 import SemEvalFiles
 from train.data.sources import cache_folder, dataset_folder, idiolink_root
 from train.declarations.registry import dataset_types
 from train.errors import UserError
-from train.scores import ADMIRE_CV_SPLIT, CV_SPLIT, AdmireSplit
 
 
 def folder_of(settings: Common, dataset: str) -> Path | None:

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from huggingface_hub import EvalResult, ModelCardData
 
-from train.declarations.registry import benchmark_of, split_of
+from train.declarations.registry import benchmark_of, objective_types, split_of
 from train.hub.licences import base_model, common_licence, training_data
 from train.reports.scorecard import score_rows
 from train.runs.resume import read_config, read_run
@@ -72,9 +72,6 @@ It reads what expressions mean behind them, from the glossary in `glossary.json`
 a tokenizer cannot, `Encoder` does. Its scores are scores *with a glossary*. `train.evaluate
 model.glossary=<file>` scores the model with another one, `model.glossary=[]` with none.
 """
-_EXPERTS = """
-`experts/` holds what was trained beside the encoder for AdMIRe; `train.evaluate` scores it too.
-"""
 _ADAPTER = """
 The weights are whole: the adapters that were trained are merged in. `adapter/` has them alone, in
 peft's format.
@@ -124,6 +121,7 @@ def model_card(
     config = read_config(run)
     record = read_run(run)
     base, data = base_model(config), training_data(config)
+    objective = objective_types().get(config["objective"]["name"])
     sample = bool(config["data"]["sample"])
     meta = (scores or {}).get("meta", {})
     trained_on = record.get("trained_on") or meta.get("trained_on")
@@ -153,7 +151,7 @@ def model_card(
         _GLOSSARY.format(glossary=_glossary_in_words(glossary))
         if (glossary := record.get("glossary"))
         else "",
-        _EXPERTS if config["objective"]["name"] == "admire" else "",
+        f"\n{objective.card}\n" if objective is not None and objective.card else "",
         _ADAPTER if config.get("retain", {}).get("lora", {}).get("rank") is not None else "",
         _scores_section(scores, record.get("not_scored", {}), _baseline(run)),
         _LIMITS,

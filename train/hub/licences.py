@@ -87,8 +87,9 @@ def _of_dataset(name: str, data: Mapping[str, Any]) -> Source:
         return Source(name, None)
     if data["sample"] and known.in_sample:
         return _SAMPLE
-    if name == "idiolink" and data.get("root"):
-        return Source(f"the idioms in {Path(data['root']).name}", None)
+    folder = data.get(known.option or known.name)
+    if known.allows_custom and folder:
+        return Source(f"the idioms in {Path(folder).name}", None)
     return Source(known.title or known.name, known.licence, known.hub)
 
 

@@ -27,11 +27,11 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from train.config import TrainSettings, check
+from train.config.messages import no_such_score
 from train.config.search import SearchSettings
 from train.distributed.processes import has_peers
 from train.errors import UserError
 from train.runs.resume import may_change
-from train.scores import no_such_score
 
 if TYPE_CHECKING:
     import optuna

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from train.data.names import SemEvalSplit
 from train.data.semeval2022 import ONE_SHOT_FILE, TRAIN_FILE, SemEvalFiles, read_groups, read_pairs
 from train.errors import UserError
-from train.scores import SemEvalSplit
 
 HEADER = [
     "ID",

@@ -9,9 +9,9 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from train.data.admire import FOLDER, find_image, read_items
+from train.data.names import ADMIRE_CV_SPLIT
 from train.declarations.examples import Answer, Example, Examples, QueryRecords
 from train.errors import UserError
-from train.scores import ADMIRE_CV_SPLIT
 
 _PER_LIST = 3  # items shown as worst and best
 
