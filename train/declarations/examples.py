@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -95,4 +95,4 @@ class Examples:
     lists: Mapping[str, Sequence[Example]]
     notes: Sequence[str] = ()
     shares: Shares | None = None
-    as_pictures: bool = field(default=False, kw_only=True)
+    as_pictures: bool = False

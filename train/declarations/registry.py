@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import chain
 from typing import Any, Literal
 
 from train.declarations.benchmark import BenchmarkOptions, BenchmarkType
@@ -33,7 +34,7 @@ def _ours() -> list[Declaration]:
 
 
 def _all() -> list[Declaration]:
-    return [*_ours(), *(one for of_module in _added.values() for one in of_module)]
+    return [*_ours(), *chain.from_iterable(_added.values())]
 
 
 def benchmark_types() -> dict[str, BenchmarkType]:

@@ -89,7 +89,7 @@ def page(
     first = {group.runs[0].path for group in groups}
     views = [view(run, with_examples=run.path in first) for run in runs if run.is_scored]
     rest = [run for run in runs if not run.is_scored]
-    said = list(dict.fromkeys([*sample_note(runs), *notes, *paired_notes(compared)]))
+    notes = list(dict.fromkeys([*sample_note(runs), *notes, *paired_notes(compared)]))
     return environment.get_template("report.html.j2").render(
         title=runs[0].experiment if one else f"{len(runs)} runs compared",
         subtitle=str(runs[0].name) if one else ", ".join(dict.fromkeys(run.experiment for run in runs)),
@@ -107,7 +107,7 @@ def page(
         charts=[] if one else comparison_charts(groups),
         views=views,
         rest=rest,
-        notes=list(dict.fromkeys(said)),
+        notes=notes,
     )
 
 
@@ -234,9 +234,10 @@ def _loss(metrics: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
 
 def _scored(run: Run, metrics: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[tuple[float, float]]:
     """The mean over scores at each checkpoint that has them all, from the untrained model on."""
-    cards = [(0, run.baseline), *((m.get("step"), m.get("scores")) for m in metrics if "scores" in m)]
+    evaluations: list[tuple[Any, Any]] = [(0, run.baseline)]
+    evaluations += [(m.get("step"), m.get("scores")) for m in metrics if "scores" in m]
     points = []
-    for step, scores in cards:
+    for step, scores in evaluations:
         x = _finite(step)
         values = [_finite(scores.get(key)) for key in keys] if isinstance(scores, Mapping) else []
         known = [value for value in values if value is not None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from train.declarations.benchmark import Layout
@@ -81,8 +81,8 @@ def _filled(layout: Layout, groups: Sequence[Group]) -> Table:
     for label, keys in layout.constant:
         values = [_constant(groups, key) for key in keys]
         if any(value is not None for value in values):
-            rows.append(([label, *("" for _ in layout.labels)], values))
-    rows += _rows(groups, [keys for _, keys in layout.rows], [labels for labels, _ in layout.rows])
+            rows.append(([label] + [""] * len(layout.labels), values))
+    rows += _rows(groups, layout)
     labels = ["model", *layout.labels]
     return Table(layout.name, layout.title, labels, layout.columns, rows, layout.factor, layout.digits)
 
@@ -93,18 +93,16 @@ def _constant(groups: Sequence[Group], key: str) -> Value | None:
     return Value(values[0].mean, None, 1) if values else None
 
 
-def _rows(
-    groups: Sequence[Group], keys: Sequence[Sequence[str]], labels: Sequence[Sequence[str]]
-) -> list[Row]:
-    """The untrained models, then the groups; for each as many rows as there are lists of keys."""
+def _rows(groups: Sequence[Group], layout: Layout) -> list[Row]:
+    """The untrained models, then the groups; for each as many rows as the layout has."""
     rows: list[Row] = []
-    for name, group, untrained in (*_baselines(groups), *((g.name, g, False) for g in groups)):
-        for of_row, label in zip(keys, labels, strict=True):
-            values = [group.value(key, untrained=untrained) for key in of_row]
+    for name, group, untrained in _baselines(groups) + [(group.name, group, False) for group in groups]:
+        for labels, keys in layout.rows:
+            values = [group.value(key, untrained=untrained) for key in keys]
             if untrained:  # it has no seed
                 values = [None if v is None else Value(v.mean, None, v.num_seeds) for v in values]
             if any(value is not None for value in values):
-                rows.append(([name, *label], values))
+                rows.append(([name, *labels], values))
     return rows
 
 
@@ -123,11 +121,16 @@ def _baselines(groups: Sequence[Group]) -> list[tuple[str, Group, bool]]:
 
 def markdown(table: Table) -> str:
     """A table as Markdown."""
-    heads = [f"{above} {name}".strip() for above, name in table.columns]
-    lines = [[*table.labels, *heads]]
-    lines.append(["---"] * len(table.labels) + ["---:"] * len(heads))
-    lines += [[*labels, *(table.text(value) for value in values)] for labels, values in table.rows]
-    return "\n".join("| " + " | ".join(cell(c) for c in line) + " |" for line in lines)
+    figures = [f"{above} {name}".strip() for above, name in table.columns]
+    return markdown_table(
+        table.labels, figures, [[*labels, *map(table.text, values)] for labels, values in table.rows]
+    )
+
+
+def markdown_table(labels: Sequence[str], figures: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Labels to the left, figures to the right."""
+    rule = ["---"] * len(labels) + ["---:"] * len(figures)
+    return "\n".join("| " + " | ".join(map(cell, row)) + " |" for row in ([*labels, *figures], rule, *rows))
 
 
 def cell(text: str) -> str:
@@ -136,9 +139,8 @@ def cell(text: str) -> str:
 
 def markdown_paired(paired: Paired) -> str:
     """A comparison as Markdown."""
-    lines = [["score", paired.ours, paired.theirs, *PAIRED_HEADS], ["---", *["---:"] * 7]]
-    lines += [paired_cells(difference) for difference in paired.differences]
-    return "\n".join("| " + " | ".join(cell(c) for c in line) + " |" for line in lines)
+    figures = [paired.ours, paired.theirs, *PAIRED_HEADS]
+    return markdown_table(["score"], figures, map(paired_cells, paired.differences))
 
 
 def idiom_table(paired: Paired) -> tuple[list[str], list[list[str]]]:
