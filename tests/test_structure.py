@@ -37,13 +37,14 @@ recipes integrations                             whole programs; other people's 
 factory hub                                      settings → objects; publishing
 training sweeps                                  the loop and what it keeps; runs of runs
 evaluation reports                               all benchmarks on one checkpoint; tables and pages of runs
-runs objectives benchmarks                       the run folder; a batch and its loss; scores from embeddings
+runs objectives                                  the run folder; a batch and its loss
+benchmarks                                       scores from embeddings
 experts                                          AdMIRe's heads and towers
 encoder data config                              text → embedding; data sets; conf/ → settings
 io                                               files, text, messages, network
 distributed                                      processes, devices, sharded weights
 declarations                                     what can be named in a configuration
-errors requests scores expressions idiomloss     the ground
+errors requests expressions idiomloss            the ground
 """
 FLOOR = {
     room: number

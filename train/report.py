@@ -22,8 +22,9 @@ output=<folder>     where report.html and table.md, .csv, .tex go; by default th
 against=<folder>    compare every other group with this run's group, query by query; by default with the first
 group=seeds|none    none: each run by itself
 scores=main|all     all: print every score, not the papers' tables alone (files always have all)
-modes=<a>,<b>       instead of a report: two modes of AdMIRe's scores in the same runs, item by item, as
-                    modes=experts_text,caption; split=<name>: of this split (train_cv by default)
+modes=<a>,<b>       instead of a report: two modes of a benchmark's scores in the same runs, query by
+                    query, as modes=experts_text,caption (AdMIRe) or modes=sentence,span (IdioLink);
+                    split=<name>: of this split (train_cv by default)
 extensions=<module>[,<module>…]  modules of your own that bring benchmarks of these runs"""
 
 _OPTIONS = ("output", "against", "group", "scores", "modes", "split", "extensions")
@@ -170,9 +171,9 @@ def main(arguments: Sequence[str]) -> int:
     try:
         parsed = parse(arguments)
         if parsed.modes is not None:
-            from train.reports.modes import mode_table, read_items
+            from train.reports.modes import mode_table, read_values
 
-            print(mode_table(read_items(parsed.folders), *parsed.modes, parsed.split))
+            print(mode_table(read_values(parsed.folders), *parsed.modes, parsed.split))
         else:
             print(report(parsed))
     except UserError as error:

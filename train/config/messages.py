@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -73,3 +75,12 @@ def _option(place: tuple[int | str, ...], config: dict[str, Any]) -> list[str]:
         names.append(part)
         value = value.get(part)
     return names
+
+
+def no_such_score(key: str, known: Sequence[str]) -> str:
+    """In words, that a run has no score of this name, and which it has that look like it."""
+    close = difflib.get_close_matches(key, known, n=3, cutoff=0.3)
+    return (
+        f"this run has no score {key!r}; the nearest it has: {', '.join(close) or 'none'} (keys are as the "
+        "table of scores shows them)"
+    )

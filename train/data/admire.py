@@ -16,12 +16,12 @@ from pydantic import AfterValidator, BeforeValidator, Field, create_model
 from train.data.datasets import ADMIRE
 from train.data.fields import NOT_BLANK, Cell, FilledCell, TableRow
 from train.data.folds import held_out
+from train.data.names import AdmireSplit
 from train.errors import DataMissingError, UserError
 from train.expressions import find_expression, plain_expression
 from train.io.paths import is_file, is_plain_name, leads_out
 from train.io.records import parse_list, raise_problems
 from train.io.tables import read_table
-from train.scores import AdmireSplit
 
 log = logging.getLogger(__name__)
 

@@ -14,12 +14,12 @@ from typing import Annotated, Literal, Self, cast
 from pydantic import BaseModel, ConfigDict, StringConstraints, field_validator, model_validator
 
 from train.data.folds import held_out
+from train.data.names import QueryMode, TrainDocumentMode, TrainQueryMode
 from train.errors import UserError
 from train.expressions import plain_expression
 from train.io.paths import is_folder
 from train.io.records import name_record, raise_problems, read_records
 from train.requests import Pooling, Request, Role, find_span
-from train.scores import QueryMode, TrainDocumentMode, TrainQueryMode
 
 Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 Meaning = Literal["literal", "idiomatic"]

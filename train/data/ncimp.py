@@ -21,11 +21,11 @@ from typing import Any, Literal
 
 from train.data.datasets import NCIMP
 from train.data.download import PublishedFile, published_files
+from train.data.names import EPSILON_CLASSES, EpsilonLanguage
 from train.data.sources import DataFiles, GitHubData
 from train.errors import UserError
 from train.io.records import parse_list, raise_problems
 from train.io.tables import read_rows
-from train.scores import EPSILON_CLASSES, EpsilonLanguage
 
 FOLDER = NCIMP.name
 NUM_SENTENCES = 3

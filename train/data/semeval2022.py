@@ -19,11 +19,11 @@ from train.data.datasets import SEMEVAL2022
 from train.data.download import published_files
 from train.data.fields import Filled, TableRow
 from train.data.folds import shuffled_part
+from train.data.names import SemEvalSplit
 from train.data.sources import DataFiles, GitHubData
 from train.expressions import find_expression
 from train.io.records import raise_problems
 from train.io.tables import read_table
-from train.scores import SemEvalSplit
 
 FOLDER = SEMEVAL2022.name
 TRAIN_FILE = "SubTaskB/TrainData/train_data.csv"

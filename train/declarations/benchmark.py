@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from train.declarations.examples import Examples, QueryRecords
 from train.declarations.options import Names, Section
 
 
@@ -15,10 +16,12 @@ class BenchmarkOptions(Section, ABC):
 
     Attributes:
         known_splits: those that it has; none where it has no splits at all.
+        fold_split: the one that is a fold of cross-validation, if it has such.
         has_others: it may also have splits that no other benchmark knows (in a user's own data).
     """
 
     known_splits: ClassVar[tuple[str, ...]] = ()
+    fold_split: ClassVar[str] = ""
     has_others: ClassVar[bool] = False
 
     name: str
@@ -111,9 +114,11 @@ class BenchmarkType:
         is_headline: whether a score (by its key) stands in the model card.
         is_compared: whether models are compared by it: no slice or fact, nothing that training cannot change.
         is_curve: whether it is drawn over the steps of a run.
+        is_constant: whether it is the same whatever is trained, as that of another model beside it.
         layout: (split, all keys there are) → its table; None for one column a score.
         read_record: a record of its per-query file → what comparisons need; None where there is nothing to
             compare query by query. KeyError, TypeError or ValueError for one that is damaged.
+        examples: what a run left of it → single queries for the page; a function, or "module:function".
         hub_dataset, hub_task: its data set and kind of task in the Hub's lists.
     """
 
@@ -127,8 +132,10 @@ class BenchmarkType:
     is_headline: Callable[[str], bool] = lambda _: True
     is_compared: Callable[[str], bool] = lambda _: True
     is_curve: Callable[[str], bool] = lambda _: True
+    is_constant: Callable[[str], bool] = lambda _: False
     layout: Callable[[str, Sequence[str]], Layout] | None = None
     read_record: Callable[[Mapping[str, Any]], Iterable[QueryResult]] | None = None
+    examples: Callable[[QueryRecords], Examples | None] | str | None = None
     hub_dataset: str = ""
     hub_task: str = "feature-extraction"
 

@@ -17,12 +17,12 @@ from train.benchmarks.semeval2022 import SemEvalBenchmarkOptions
 from train.benchmarks.semeval2022.scoring import SemEvalBenchmark
 from train.config import Common
 from train.data import ncimp, semeval2022
+from train.data.names import AdmireSplit, SemEvalSplit
 from train.data.ncimp import read_ncimp
 from train.data.semeval2022 import read_pairs
 from train.declarations.registry import benchmark_type, resolve
 from train.errors import DataMissingError, UserError
 from train.factory.data import admire_split, data_files, idiolink_folder, idiolink_split
-from train.scores import AdmireSplit, SemEvalSplit
 
 log = logging.getLogger(__name__)
 

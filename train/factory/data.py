@@ -9,10 +9,10 @@ from train.data import admire
 from train.data.admire import ItemSplit, fold_items, read_items
 from train.data.idiolink import Split, fold_splits, load_split
 from train.data.idiolink_source import idiolink_root
+from train.data.names import ADMIRE_CV_SPLIT, CV_SPLIT, AdmireSplit
 from train.data.sources import DataFiles, GitHubData, dataset_folder
 from train.declarations.registry import dataset_types
 from train.errors import UserError
-from train.scores import ADMIRE_CV_SPLIT, CV_SPLIT, AdmireSplit
 
 
 def folder_of(settings: Common, dataset: str) -> Path | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import get_args
 
 import torch
@@ -21,6 +22,7 @@ from train.config import Common, TrainSettings
 from train.data import astitch
 from train.data.admire import read_items
 from train.data.astitch import UsageCorpus, read_senses, read_usages
+from train.data.names import ADMIRE_CV_SPLIT, AdmireSplit, AStitchSplit
 from train.distributed.device import Placement
 from train.encoder.files import fetch_file
 from train.encoder.loading import locate_checkpoint
@@ -32,7 +34,6 @@ from train.factory.data import admire_folder, admire_split, data_files
 from train.factory.encoder import embedding_width
 from train.objectives.admire import AdmireObjective
 from train.objectives.options import AdmireObjectiveSettings
-from train.scores import ADMIRE_CV_SPLIT, AdmireSplit, AStitchSplit
 
 log = logging.getLogger(__name__)
 
@@ -102,12 +103,14 @@ def admire_objective(settings: TrainSettings, options: AdmireObjectiveSettings) 
     )
 
 
-def module_benchmarks(settings: Common, modules: nn.Module | None) -> list[Benchmark]:
+def module_benchmarks(
+    settings: Common, modules: nn.Module | None, benchmarks: Sequence[Benchmark]
+) -> list[Benchmark]:
     """The benchmarks of the modules that an objective trains beside the encoder, which they hold.
 
-    Empty if there is nothing to score, or its benchmark is not among those to score.
+    Empty if there is nothing to score, or its benchmark is not among `benchmarks`, which are scored.
     """
-    if not isinstance(modules, Experts) or "admire" not in settings.benchmark.names:
+    if not isinstance(modules, Experts) or all(benchmark.name != "admire" for benchmark in benchmarks):
         return []
     with_images = bool(modules.towers)
     splits = [

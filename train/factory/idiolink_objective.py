@@ -10,13 +10,13 @@ from pathlib import Path
 from idiomloss import InfoNCELoss
 from train.config import TrainSettings
 from train.data.idiolink import Split, available_splits, check_disjoint, load_split
+from train.data.names import CV_SPLIT
 from train.data.pie import PieCorpus, pie_file, read_pie
 from train.data.tuples import TrainingTuple, draw_tuples, read_released, released_file
 from train.factory.data import idiolink_folder, idiolink_split
 from train.objectives import Objective
 from train.objectives.idiolink import IdioLinkObjective, IdioLinkOptions
 from train.objectives.options import IdioLinkObjectiveSettings
-from train.scores import CV_SPLIT
 
 log = logging.getLogger(__name__)
 

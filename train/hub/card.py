@@ -4,6 +4,7 @@ of what is pushed to the Hub. Its text is in `templates/model_card.md.j2`.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shlex
@@ -15,9 +16,10 @@ import yaml
 from huggingface_hub import EvalResult, ModelCardData
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from train.declarations.registry import benchmark_of, split_of
+from train.declarations.registry import benchmark_of, objective_types, split_of
 from train.hub.licences import common_licence, sources_of
 from train.hub.paths import shortened_override
+from train.reports.scorecard import score_rows
 from train.runs.resume import read_config, read_run
 
 FOLDER = "path/to/this/folder"  # how the card names the model before it has a name on the Hub
@@ -49,6 +51,7 @@ def model_card(
     """
     config, record = read_config(run), read_run(run)
     base, *data = sources_of(config)
+    objective = objective_types().get(config["objective"]["name"])
     meta = (scores or {}).get("meta", {})
     name = model.rpartition("/")[2] if model != FOLDER else record["experiment"]
     licence = licence or common_licence(sources_of(config, record.get("glossary")))
@@ -68,9 +71,9 @@ def model_card(
         prompts=config["model"].get("query_prompt") or config["model"].get("document_prompt"),
         idiom_tokens=idiom_tokens,
         glossary=_glossary_in_words(record.get("glossary")),
-        experts=config["objective"]["name"] == "admire",
+        objective="" if objective is None else objective.card,
         adapter=config.get("retain", {}).get("lora", {}).get("rank") is not None,
-        scores=None if scores is None else _headline(scores),
+        scores=None if scores is None else _headline(run, scores),
         not_scored=record.get("not_scored", {}),
         trained_on=record.get("trained_on") or meta.get("trained_on"),
         extra=config["data"].get("extra"),
@@ -141,14 +144,22 @@ def eval_results(scores: Mapping[str, float]) -> list[EvalResult]:
     return results
 
 
-def _headline(scores: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def _headline(run: Path, scores: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Rows of the table: key, the untrained model's score, the model's; of all queries, pairs or items."""
-    baseline = scores.get("baseline", {})
+    untrained = scores.get("baseline") or _baseline(run)
+    rows = score_rows(scores["scores"], untrained)
     return [
-        (key, f"{baseline[key]:.4f}" if key in baseline else "", f"{value:.4f}")
-        for key, value in scores["scores"].items()
-        if benchmark_of(key).is_headline(key)
+        (row.key, row.cells[0], row.cells[1]) for row in rows if benchmark_of(row.key).is_headline(row.key)
     ]
+
+
+def _baseline(run: Path) -> dict[str, float]:
+    """The untrained model's scores, of a run that is still going on."""
+    try:
+        scores: dict[str, float] = json.loads((run / "baseline.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return scores
 
 
 def _glossary_in_words(glossary: Mapping[str, Any] | None) -> str:

@@ -102,7 +102,7 @@ def _dataset(name: str, data: Mapping[str, Any]) -> Source:
     if data["sample"] and known.in_sample:
         return Source("the project's own sample data", "apache-2.0")
     place = data.get(known.option or known.name)
-    if place and known.takes_other_data:
+    if place and known.allows_custom:
         return Source(f"the idioms in {Path(place).name}", None)
     return Source(known.title or known.name, known.licence, known.hub)
 

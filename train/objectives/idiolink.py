@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from idiomloss import CandidateMasks, InfoNCELoss, candidate_masks
 from idiomloss.candidates import FalseNegatives, InBatch
 from train.data.idiolink import Document, Split, document_request, training_request
+from train.data.names import TrainDocumentMode, TrainQueryMode
 from train.data.tuples import TrainingTuple
 from train.errors import UserError
 from train.objectives import Batch, ObjectiveLoss
 from train.objectives.steps import balanced_steps, shuffled_steps
 from train.requests import Request, Role
-from train.scores import TrainDocumentMode, TrainQueryMode
 
 
 @dataclass(frozen=True)

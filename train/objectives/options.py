@@ -7,6 +7,15 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from train.benchmarks.admire.keys import experts_keys
+from train.data.names import (
+    ADMIRE_CV_SPLIT,
+    CV_SPLIT,
+    AStitchSplit,
+    ExpertsMode,
+    TrainDocumentMode,
+    TrainQueryMode,
+)
 from train.declarations.objective import ObjectiveOptions
 from train.declarations.options import (
     Count,
@@ -17,15 +26,6 @@ from train.declarations.options import (
     Text,
     Weight,
     as_list,
-)
-from train.scores import (
-    ADMIRE_CV_SPLIT,
-    CV_SPLIT,
-    AStitchSplit,
-    ExpertsMode,
-    TrainDocumentMode,
-    TrainQueryMode,
-    experts_keys,
 )
 
 

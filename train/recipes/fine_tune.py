@@ -120,7 +120,7 @@ def _run(
         check_remedies(settings.retain, objective)
         benchmarks, not_scored = build_benchmarks(settings)
     check_monitor(settings.trainer, not_scored)
-    suite = Suite([*benchmarks, *module_benchmarks(settings, objective.modules)], processes)
+    suite = Suite([*benchmarks, *module_benchmarks(settings, objective.modules, benchmarks)], processes)
     expressions, named_in = idiom_expressions(settings.model, objective)
     named_in += glossary_files(settings.model)
     data = fingerprints([*objective.files, *named_in, *(path for b in suite.benchmarks for path in b.files)])
@@ -200,7 +200,7 @@ def _score_best(context: RunContext, benchmarks: list[Benchmark]) -> Scorecard:
     """Score the saved model, loaded as a user loads it: what is reported is what was saved."""
     saved = context.run.path / "best"
     modules = saved_modules(str(saved), context.placement)
-    suite = Suite([*benchmarks, *module_benchmarks(context.settings, modules)], context.processes)
+    suite = Suite([*benchmarks, *module_benchmarks(context.settings, modules, benchmarks)], context.processes)
     return suite.run(build_encoder(context.settings.model, context.placement, saved))
 
 

@@ -13,12 +13,12 @@ import torch
 from scipy.stats import wilcoxon
 from torch import Tensor
 
+from train.benchmarks.epsilon.keys import epsilon_keys
 from train.benchmarks.epsilon.scoring import EpsilonBenchmark, _reading, rank_biserial
 from train.data.ncimp import FILES, WORDS, Compound, Ncimp, Version, Word, read_ncimp
 from train.data.sources import SAMPLE_ROOT, DataFiles
 from train.encoder.encoder import Encoder
 from train.evaluation.suite import Suite
-from train.scores import epsilon_keys
 
 
 def unit(distance: float) -> list[float]:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from train.data.names import SemEvalSplit
 from train.data.semeval2022 import FILES, ONE_SHOT_FILE, TRAIN_FILE, read_groups, read_pairs
 from train.data.sources import DataFiles
 from train.errors import UserError
-from train.scores import SemEvalSplit
 
 HEADER = [
     "ID",

@@ -12,6 +12,7 @@ from idiomloss import PairwiseHingeLoss
 from tests.tiny_objectives import ADMIRE
 from tests.tiny_runs import composed
 from train.benchmarks.admire.experts import ExpertsBenchmark, sense_metrics
+from train.benchmarks.admire.keys import admire_keys, experts_keys
 from train.config import TrainSettings, check
 from train.data import astitch
 from train.data.admire import first_words, fold_items, read_items
@@ -23,7 +24,6 @@ from train.factory import build_objective
 from train.factory.data import admire_split
 from train.objectives.admire import AdmireObjective, meaning_loss
 from train.requests import Request
-from train.scores import admire_keys, experts_keys
 
 SPLIT = read_items(SAMPLE_ROOT / "admire", "train")
 FILES = DataFiles(astitch.FILES, SAMPLE_ROOT / "astitch")

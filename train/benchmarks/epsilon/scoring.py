@@ -12,6 +12,7 @@ from scipy.stats import rankdata, wilcoxon
 from torch import Tensor
 
 from train.benchmarks import BenchmarkResult, Distributions
+from train.benchmarks.epsilon.keys import EPSILON_WORDS, epsilon_key
 from train.benchmarks.epsilon.pairs import (
     Array,
     Block,
@@ -23,9 +24,9 @@ from train.benchmarks.epsilon.pairs import (
     compound_units,
     shuffled_differences,
 )
+from train.data.names import EPSILON_CLASSES, EpsilonLanguage
 from train.data.ncimp import Ncimp
 from train.requests import Request, Role
-from train.scores import EPSILON_CLASSES, EPSILON_WORDS, EpsilonLanguage, epsilon_key
 
 SIGNIFICANT = 0.05
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from idiomloss import cosine_similarity
+from train.benchmarks.idiolink.keys import IDIOLINK_USAGES, diagnosis_key, knowledge_key
 from train.data.idiolink import Document, Split, document_request
 from train.requests import Request
-from train.scores import IDIOLINK_USAGES, diagnosis_key, knowledge_key
 
 
 def rank_scores(split: Split, mode: str, ranking: Tensor) -> dict[str, float]:

@@ -7,16 +7,10 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
+from train.benchmarks.semeval2022.keys import SEMEVAL_LANGUAGES, SEMEVAL_SUBSETS, semeval_key, semeval_keys
+from train.data.names import LANGUAGE_NAMES, SemEvalSplit
 from train.declarations.benchmark import BenchmarkOptions, BenchmarkType, Layout, QueryResult
 from train.declarations.options import as_list
-from train.scores import (
-    LANGUAGE_NAMES,
-    SEMEVAL_LANGUAGES,
-    SEMEVAL_SUBSETS,
-    SemEvalSplit,
-    semeval_key,
-    semeval_keys,
-)
 
 _SUBSET_NAMES = {"idiom": "idiom", "sts": "STS", "all": "all"}
 

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from train.benchmarks import BenchmarkResult
+from train.benchmarks.semeval2022.keys import semeval_key
 from train.data.semeval2022 import PairSplit
 from train.requests import Request
-from train.scores import semeval_key
 
 _ROUNDING = 1e-6  # of cosines of embeddings in float32
 
