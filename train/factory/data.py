@@ -11,9 +11,10 @@ from train.data.astitch import AStitchFiles
 from train.data.idiolink import Split, fold_splits, load_split
 from train.data.ncimp import NcimpFiles
 from train.data.semeval2022 import SemEvalFiles
-from train.data.sources import cache_folder, dataset_folder, idiolink_root
+from train.data.sources import dataset_folder, idiolink_root
 from train.declarations.registry import dataset_types
 from train.errors import UserError
+from train.io.paths import cache_folder
 from train.scores import ADMIRE_CV_SPLIT, CV_SPLIT, AdmireSplit
 
 

@@ -30,6 +30,7 @@ from train.data.published import GitHubData, HubData, PublishedFile
 from train.data.semeval2022 import FOLDER, TRAIN_FILE, SemEvalFiles, read_groups, read_pairs
 from train.errors import DataMissingError, UserError
 from train.io.files import fingerprint
+from train.io.paths import cache_folder
 
 CONTENT = b'name,text\r\none,"A sentence, with a comma."\r\ntwo,Another.\r\n' * 50
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -380,7 +381,7 @@ def test_unreachable_says_what_to_do(github: Path) -> None:
     assert not list(github.iterdir())
     with pytest.raises(UserError, match=r"could not be downloaded .*\n.*data\.pie="):
         sources.pie_file(None)
-    assert not list(sources.cache_folder().rglob("*.csv"))
+    assert not list(cache_folder().rglob("*.csv"))
 
 
 def test_semeval_files_are_downloaded_one_by_one(
@@ -391,7 +392,7 @@ def test_semeval_files_are_downloaded_one_by_one(
     monkeypatch.setattr(semeval2022, "SEMEVAL2022", data)
     folder = sources.dataset_folder(FOLDER, None, "data.semeval2022", None, sample=False)
     assert folder is None
-    files = SemEvalFiles(folder, sources.cache_folder())
+    files = SemEvalFiles(folder, cache_folder())
     assert read_pairs(files, "dev").gold == read_pairs(semeval_sample, "dev").gold
     assert read_pairs(files, "eval").gold is None
     assert read_groups(files(TRAIN_FILE)) == read_groups(semeval_sample(TRAIN_FILE))
@@ -435,7 +436,7 @@ def test_local_copies_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_ncimp_comes_file_by_file_names_with_spaces_too(
     github: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = NcimpFiles(None, sources.cache_folder())
+    files = NcimpFiles(None, cache_folder())
     with pytest.raises(DataMissingError, match=r"could not be downloaded .*\n.*data\.ncimp="):
         files(SCORES_FILE)
     shutil.copytree(sources.SAMPLE_ROOT / "ncimp", tmp_path / "copy" / "dataset")
