@@ -117,7 +117,7 @@ def load_extensions(modules: Sequence[str]) -> None:
 
 
 def resolve(build: Callable[[Any, Any], Any] | str) -> Callable[[Any, Any], Any]:
-    """A declaration's builder."""
+    """What a declaration names as "module:name", its builder say; an object as it is."""
     if not isinstance(build, str):
         return build
     module, _, name = build.partition(":")
