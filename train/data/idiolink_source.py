@@ -11,10 +11,10 @@ from pathlib import Path
 
 from train.data.datasets import DECLARED, IDIOLINK
 from train.data.download import LIMITS, DownloadError, differs, fetch, partial_file, refused_by
-from train.data.sources import SAMPLE_ROOT, cache_folder
+from train.data.sources import SAMPLE_ROOT
 from train.errors import DataMissingError, UserError
 from train.io.files import fingerprint
-from train.io.paths import expanded, is_file, is_folder
+from train.io.paths import cache_folder, expanded, is_file, is_folder
 from train.io.records import read_json, read_records
 from train.io.tables import read_rows
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from train.data.download import PublishedFile, github_file
 from train.declarations.dataset import DatasetType
 from train.errors import UserError
-from train.io.paths import expanded, is_file, is_folder
+from train.io.paths import cache_folder, expanded, is_file, is_folder
 
 SAMPLE_ROOT = Path(__file__).parent / "sample"
 
@@ -102,11 +102,3 @@ def dataset_folder(dataset: DatasetType, named: str | None, root: str | None, *,
         if above and is_folder(folder := expanded(above, by) / dataset.name):
             return folder
     return None
-
-
-def cache_folder() -> Path:
-    """Where downloaded data sets are kept: `$IDIOM_CACHE`, else `idiomtune` in the user's cache."""
-    named = os.environ.get("IDIOM_CACHE")
-    if named:
-        return expanded(named, "IDIOM_CACHE")
-    return expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "XDG_CACHE_HOME") / "idiomtune"

@@ -99,6 +99,42 @@ def plain_layout(name: str, split: str, keys: Sequence[str]) -> Layout:
 
 
 @dataclass(frozen=True)
+class PublishedRow:
+    """A model's figures in a paper, and what gives ours.
+
+    Attributes:
+        name: the model as the paper has it, with what tells its rows apart.
+        overrides: of `python -m train.evaluate`.
+        checkpoints: names of the model; a folder with the last part of one counts as well.
+        options: dotted option → the values that it may have where a scorecard is compared with this row.
+        scores: key → figure.
+    """
+
+    name: str
+    overrides: Sequence[str]
+    checkpoints: Sequence[str]
+    options: Mapping[str, Sequence[Any]]
+    scores: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Published:
+    """A paper's table of models.
+
+    Attributes:
+        source: where it is printed.
+        layouts: the tables, each with one row of keys.
+        rows: a model each.
+        kind: scores → what the paper calls such a model; "" where the scores do not tell.
+    """
+
+    source: str
+    layouts: Sequence[Layout]
+    rows: Sequence[PublishedRow]
+    kind: Callable[[Mapping[str, float]], str]
+
+
+@dataclass(frozen=True)
 class BenchmarkType:
     """A benchmark: its options, how it is built, and how its scores are read.
 
@@ -119,6 +155,7 @@ class BenchmarkType:
         read_record: a record of its per-query file → what comparisons need; None where there is nothing to
             compare query by query. KeyError, TypeError or ValueError for one that is damaged.
         examples: what a run left of it → single queries for the page; a function, or "module:function".
+        published: "module:name" of a :class:`Published`, if a paper prints a table of models.
         hub_dataset, hub_task: its data set and kind of task in the Hub's lists.
     """
 
@@ -136,6 +173,7 @@ class BenchmarkType:
     layout: Callable[[str, Sequence[str]], Layout] | None = None
     read_record: Callable[[Mapping[str, Any]], Iterable[QueryResult]] | None = None
     examples: Callable[[QueryRecords], Examples | None] | str | None = None
+    published: str = ""
     hub_dataset: str = ""
     hub_task: str = "feature-extraction"
 

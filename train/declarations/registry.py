@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import chain
 from typing import Any, Literal
@@ -125,13 +125,12 @@ def load_extensions(modules: Sequence[str]) -> None:
         _added[module] = list(declared)
 
 
-def resolve(declared: Callable[..., Any] | str) -> Callable[..., Any]:
-    """A function that a declaration has, or names as "module:function"."""
+def resolve(declared: Any) -> Any:
+    """What a declaration has, or names as "module:name", such as a function."""
     if not isinstance(declared, str):
         return declared
     module, _, name = declared.partition(":")
-    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return function
+    return getattr(importlib.import_module(module), name)
 
 
 def _unknown(_settings: Any, options: Any) -> Any:

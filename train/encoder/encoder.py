@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -14,6 +14,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling as Poolin
 from torch import Tensor, nn
 
 from train.encoder.activations import checkpoint_activations
+from train.encoder.conversion import converted
 from train.encoder.expression_files import load_expressions, save_expressions
 from train.encoder.forward import (
     ForwardBatch,
@@ -47,7 +48,8 @@ class Encoder(nn.Module):
 
     A span's embedding is the mean of the last layer's token embeddings whose character offsets
     overlap the span (late chunking), passed through whatever modules of the checkpoint follow its
-    pooling (a dense layer, normalisation), so that it lies in the documents' space.
+    pooling (a dense layer, normalisation), so that it lies in the documents' space. With `raw_spans` it is
+    the mean of the transformer's last hidden states, past all other modules.
 
     Args:
         model: transformer → (token-level modules) → pooling → (embedding-level modules).
@@ -56,13 +58,15 @@ class Encoder(nn.Module):
             padding included. This bounds padding and, when scoring, memory; it never changes an embedding.
         idiom_tokens: of the model, if it has any; they replace expressions in texts.
         meanings: what the model reads beside the expressions of a glossary, if it was given one.
+        raw_spans: embed spans by the transformer's last hidden states alone.
 
     Attributes:
         cut_spans: requests so far whose span continues beyond the maximum length; only the part before it
             is pooled.
 
     Raises:
-        UserError: if the model has no transformer, no pooling, or no tokenizer with offsets.
+        UserError: if the model has no transformer, no pooling, or no tokenizer with offsets; if raw spans
+            would have another width than its embeddings.
     """
 
     def __init__(
@@ -73,6 +77,7 @@ class Encoder(nn.Module):
         tokens_per_forward: int = 8192,
         idiom_tokens: IdiomTokens | None = None,
         meanings: Meanings | None = None,
+        raw_spans: bool = False,
     ) -> None:
         super().__init__()
         modules = list(model)
@@ -91,6 +96,13 @@ class Encoder(nn.Module):
         pooling: Any = modules[poolings[0]]
         self._num_pooled = pooling.pooling_output_dimension // pooling.embedding_dimension
         self._pools_prompts: bool = pooling.include_prompt
+        self._raw_spans = raw_spans
+        hidden = modules[0].get_embedding_dimension()
+        if raw_spans and hidden != self.dimension:
+            raise UserError(
+                f"model.span=raw: the model's hidden states have {hidden} dimensions and its embeddings "
+                f"{self.dimension}, so they cannot be compared: leave model.span unset"
+            )
         self._tokenizer = Tokenizer(model)
         self.cut_spans: set[Request] = set()
         self.eval()
@@ -108,10 +120,12 @@ class Encoder(nn.Module):
         pooling: str | None = None,
         pool_prompts: bool | None = None,
         bidirectional: bool | None = None,
+        span: Literal["raw"] | None = None,
         query_prompt: str | None = None,
         document_prompt: str | None = None,
         instruction_prompt: str | None = None,
         trust_remote_code: bool = False,
+        convert_weights: bool = False,
         tokens_per_forward: int = 8192,
         replace_expressions: bool | None = None,
     ) -> Encoder:
@@ -126,9 +140,12 @@ class Encoder(nn.Module):
             pool_prompts: whether a prompt's tokens are pooled; by default as in the checkpoint.
             bidirectional: whether a decoder's tokens also attend to later ones; by default as in the
                 checkpoint.
+            span: `raw` = spans are embedded by the transformer's last hidden states, past the modules after
+                the pooling; by default through these.
             query_prompt, document_prompt: replace the checkpoint's prompts.
             instruction_prompt: template of queries with an instruction, see :class:`Prompts`.
             trust_remote_code: run Python code that comes with the checkpoint.
+            convert_weights: make a copy with safetensors of a checkpoint that has pickled weights alone.
             tokens_per_forward: see the class.
             replace_expressions: whether expressions that have an idiom token are replaced by it; by default
                 as in the checkpoint.
@@ -138,6 +155,8 @@ class Encoder(nn.Module):
                 expressions should be replaced, but the model has no idiom tokens.
         """
         found, offline = locate_checkpoint(str(path), revision)
+        if convert_weights and (folder := converted(found, revision, local_files_only=offline)) != found:
+            found, revision, offline = folder, None, False
         model = load_model(
             found,
             revision=revision,
@@ -166,6 +185,7 @@ class Encoder(nn.Module):
             tokens_per_forward=tokens_per_forward,
             idiom_tokens=idioms,
             meanings=meanings,
+            raw_spans=span == "raw",
         )
 
     @classmethod
@@ -347,16 +367,22 @@ class Encoder(nn.Module):
         """(n, D), row i for the i-th of the batch's `requests`: first its sentences, then its spans."""
         features = self._tokenizer.pad(batch.texts, self.device)  # (B, T) each
         modules = list(self.model)
-        for module in modules[: self._pooling_at]:
+        features = modules[0](features)
+        hidden = features["token_embeddings"]  # (B, T, D), of the last layer
+        for module in modules[1 : self._pooling_at]:
             features = module(features)
         # token_embeddings (B, T, D)
         pooled = pool_sentences(modules[self._pooling_at], features, batch.sentences)
-        if batch.spans:
+        if batch.spans and not self._raw_spans:
             means = pool_spans(features["token_embeddings"], batch.spans)  # (S, D)
             # Once for each of several concatenated poolings, such as those of [CLS] and [SEP].
             pooled.append(means.repeat(1, self._num_pooled))
-        features = dict(features, sentence_embedding=torch.cat(pooled))
-        for module in modules[self._pooling_at + 1 :]:
-            features = module(features)
-        result: Tensor = features["sentence_embedding"]
-        return result
+        pieces: list[Tensor] = []
+        if pooled:
+            features = dict(features, sentence_embedding=torch.cat(pooled))
+            for module in modules[self._pooling_at + 1 :]:
+                features = module(features)
+            pieces.append(features["sentence_embedding"])
+        if batch.spans and self._raw_spans:
+            pieces.append(pool_spans(hidden, batch.spans))
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)

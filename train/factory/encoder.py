@@ -45,10 +45,12 @@ def build_encoder(
         pooling=None if saved else model.pooling,  # a saved model carries its pooling
         pool_prompts=None if saved else model.pool_prompts,
         bidirectional=None if saved else model.bidirectional,  # likewise
+        span=model.span,  # a saved model does not carry it
         query_prompt=model.query_prompt,
         document_prompt=model.document_prompt,
         instruction_prompt=model.instruction_prompt,
         trust_remote_code=model.trust_remote_code,
+        convert_weights=model.convert_weights and not saved,
         tokens_per_forward=model.tokens_per_forward or placement.tokens_per_forward,
         # The tokens may only be added below, so there may be nothing yet to replace expressions by.
         replace_expressions=model.replace_expressions if model.idiom_tokens is None else None,

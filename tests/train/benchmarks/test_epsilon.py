@@ -226,7 +226,8 @@ def test_options_and_portuguese() -> None:
         ((0.9, 0.01, 0.01), "human-aligned"),
         ((0.01, 0.01, 0.01), "anti-compositional"),
         ((1.0, 1.0, 0.85), "compositionally-inclined"),
-        ((0.9, 0.01, 0.9), "mixed"),
+        ((0.9, 0.01, 0.9), "human-aligned"),
+        ((0.1, 0.01, 0.01), "anti-compositional"),
     ],
 )
 def test_the_reading(p_values: tuple[float, float, float], expected: str) -> None:

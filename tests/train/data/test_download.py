@@ -33,6 +33,7 @@ from train.data.semeval2022 import FOLDER, TRAIN_FILE, read_groups, read_pairs
 from train.data.sources import DataFiles, GitHubData
 from train.errors import DataMissingError, UserError
 from train.io.files import fingerprint
+from train.io.paths import cache_folder
 
 CONTENT = b'name,text\r\none,"A sentence, with a comma."\r\ntwo,Another.\r\n' * 50
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -375,7 +376,7 @@ def test_unreachable_says_what_to_do(github: Path) -> None:
     assert not list(github.iterdir())
     with pytest.raises(UserError, match=r"could not be downloaded .*\n.*data\.pie="):
         pie_file(None)
-    assert not list(sources.cache_folder().rglob("*.csv"))
+    assert not list(cache_folder().rglob("*.csv"))
 
 
 def test_semeval_files_are_downloaded_one_by_one(github: Path, semeval_sample: DataFiles) -> None:

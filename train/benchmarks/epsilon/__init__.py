@@ -62,6 +62,7 @@ DECLARED = [
         is_compared=lambda _: False,
         is_curve=lambda key: key.count("/") == 2 and key.endswith("/rank_biserial"),
         layout=_layout,
+        published="train.benchmarks.epsilon.published:PUBLISHED",
         hub_dataset="ncimp",
     )
 ]
