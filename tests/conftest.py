@@ -11,8 +11,8 @@ import torch
 from tests import warm
 from tests.tiny_models import tiny_sentence_transformer
 from tests.tiny_runs import DRAWN, KEY
-from train.data.semeval2022 import FOLDER, SemEvalFiles
-from train.data.sources import SAMPLE_ROOT
+from train.data.semeval2022 import FILES, FOLDER
+from train.data.sources import SAMPLE_ROOT, DataFiles
 from train.encoder.encoder import Encoder
 from train.factory import resolve_model_path
 
@@ -92,13 +92,13 @@ def options(tiny_path: Path) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def semeval_sample() -> SemEvalFiles:
-    return SemEvalFiles(SAMPLE_ROOT / FOLDER, Path("no_cache"))
+def semeval_sample() -> DataFiles:
+    return DataFiles(FILES, SAMPLE_ROOT / FOLDER)
 
 
 @pytest.fixture(scope="session")
-def semeval_real(real_data: Path) -> SemEvalFiles:
-    return SemEvalFiles(real_data / FOLDER, Path("no_cache"))
+def semeval_real(real_data: Path) -> DataFiles:
+    return DataFiles(FILES, real_data / FOLDER)
 
 
 # The adaptive triplet loss on the encoder alone, all usable groups an epoch.

@@ -17,7 +17,14 @@ def configs() -> dict[str, dict[str, Any]]:
     folder = ROOT / "conf" / "model"
     read = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in folder.glob("*.yaml")}
     defaults = read.pop("pretrained")
-    return {name: {**defaults, **values} for name, values in sorted(read.items())}
+
+    def resolved(name: str) -> dict[str, Any]:
+        (base,) = read[name]["defaults"]
+        below = defaults if base == "pretrained" else resolved(base)
+        about = {**(below["about"] or {}), **read[name]["about"]}
+        return {**below, **read[name], "about": about}
+
+    return {name: resolved(name) for name in sorted(read)}
 
 
 def rows() -> list[list[str]]:
@@ -43,7 +50,9 @@ def _prompts(config: dict[str, Any]) -> list[str]:
     """The options that say how texts are written and read, where they differ from the default."""
     asked = ("query_prompt", "document_prompt", "instruction_prompt", "pool_prompts", "bidirectional")
     return [
-        f"{key.removesuffix('_prompt')}: `{_quoted(config[key])}`" for key in asked if config[key] is not None
+        f"{key.removesuffix('_prompt')}: " + (f"`{_quoted(value)}`" if value != "" else "bare")
+        for key in asked
+        if (value := config[key]) is not None
     ]
 
 

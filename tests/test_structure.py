@@ -37,13 +37,14 @@ recipes integrations                             whole programs; other people's 
 factory hub                                      settings → objects; publishing
 training sweeps                                  the loop and what it keeps; runs of runs
 evaluation reports                               all benchmarks on one checkpoint; tables and pages of runs
-runs objectives benchmarks                       the run folder; a batch and its loss; scores from embeddings
+runs objectives                                  the run folder; a batch and its loss
+benchmarks                                       scores from embeddings
 experts                                          AdMIRe's heads and towers
 encoder data config                              text → embedding; data sets; conf/ → settings
 io                                               files, text, messages, network
 distributed                                      processes, devices, sharded weights
 declarations                                     what can be named in a configuration
-errors requests scores expressions idiomloss     the ground
+errors requests expressions idiomloss            the ground
 """
 FLOOR = {
     room: number
@@ -196,6 +197,12 @@ def test_every_option_is_explained_where_its_default_stands() -> None:
 
 
 def test_no_pickle_anywhere() -> None:
+    """But for the program that converts them where the user asks for it, which reads weights alone."""
     for path in SOURCES:
         text = path.read_text(encoding="utf-8")
+        if inside(path) == "encoder/weights_only.py":
+            loads = re.findall(r"torch\.load\((.*)\)", text)
+            assert loads
+            assert all("weights_only=True" in load for load in loads)
+            text = text.replace("torch.load(", "")
         assert not re.search(r"torch\.(load|save)\(|import pickle|pickle\.", text), path

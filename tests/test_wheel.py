@@ -24,7 +24,8 @@ def test_installed_wheel_works_elsewhere(tmp_path: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     for expected in (
         *("train/py.typed", "idiomloss/py.typed", "conf/config.yaml", "conf/experiment/idiolink_ft.yaml"),
-        *("train/templates/report.html.j2", "train/data/sample/idiolink/train/indexes.json"),
+        *("train/templates/report.html.j2", "train/templates/model_card.md.j2"),
+        "train/data/sample/idiolink/train/indexes.json",
         "train/data/sample/semeval2022_task2b/SubTaskB/EvaluationData/dev.gold.csv",
         *("train/encoder/glossaries/idiolink.tsv", "conf/learn.yaml"),
         "train/data/sample/ncimp/human_compositionality scores.xlsx",

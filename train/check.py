@@ -1,4 +1,4 @@
-"""`python -m train.check`: check a configuration and its data, without a model; the same options as for training."""
+"""`python -m train.check`: check a configuration and its data; the same options as for training."""
 
 from typing import Any
 

@@ -22,11 +22,14 @@ output=<folder>     where report.html and table.md, .csv, .tex go; by default th
 against=<folder>    compare every other group with this run's group, query by query; by default with the first
 group=seeds|none    none: each run by itself
 scores=main|all     all: print every score, not the papers' tables alone (files always have all)
-modes=<a>,<b>       instead of a report: two modes of AdMIRe's scores in the same runs, item by item, as
-                    modes=experts_text,caption; split=<name>: of this split (train_cv by default)
+published=<name>    instead of a report: the scores of the named runs on this benchmark (epsilon) beside those
+                    that its paper prints of the same models, and the commands of those that are missing
+modes=<a>,<b>       instead of a report: two modes of a benchmark's scores in the same runs, query by
+                    query, as modes=experts_text,caption (AdMIRe) or modes=sentence,span (IdioLink);
+                    split=<name>: of this split (train_cv by default)
 extensions=<module>[,<module>…]  modules of your own that bring benchmarks of these runs"""
 
-_OPTIONS = ("output", "against", "group", "scores", "modes", "split", "extensions")
+_OPTIONS = ("output", "against", "group", "scores", "modes", "split", "published", "extensions")
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class Arguments:
     all_scores: bool
     modes: tuple[str, str] | None
     split: str
+    published: str | None
     extensions: list[str]
 
 
@@ -62,7 +66,7 @@ def parse(arguments: Sequence[str]) -> Arguments:
     for key, allowed in (("group", ("seeds", "none")), ("scores", ("main", "all"))):
         if options[key] not in allowed:
             raise UserError(f"{key}={options[key]}: is to be {' or '.join(allowed)}")
-    if not folders:
+    if not folders and "published" not in options:
         raise UserError("name at least one run folder, or a folder of runs (--help says more)")
     output, against = (
         Path(options[k]).expanduser() if options.get(k) else None for k in ("output", "against")
@@ -80,6 +84,7 @@ def parse(arguments: Sequence[str]) -> Arguments:
         all_scores=all_scores,
         modes=(modes[0], modes[1]) if modes else None,
         split=options.get("split", "train_cv"),
+        published=options.get("published"),
         extensions=extensions,
     )
 
@@ -151,6 +156,31 @@ def report(arguments: Arguments) -> Path:
     return folder
 
 
+def show_published(benchmark: str, folders: Sequence[Path], output: Path | None) -> None:
+    """Print our scores beside the published ones; with `output` also into `published.md` there.
+
+    Raises:
+        UserError: if there are no published figures, a folder holds no run, or the file cannot be written.
+    """
+    from train.io.files import write_text
+    from train.reports.published import beside_published
+    from train.reports.runs import find_runs, read_runs
+    from train.reports.tables import markdown
+    from train.reports.terminal import print_notes, print_table
+
+    paths, missing = find_runs(folders)
+    tables, notes = beside_published(benchmark, [run for run in read_runs(paths) if run.is_scored])
+    for table in tables:
+        print_table(table)
+    print_notes([*missing, *notes])
+    if output is not None:
+        parts = [f"{table.title}\n\n{markdown(table)}" for table in tables]
+        try:
+            write_text(output / "published.md", "\n\n".join([*parts, *notes]) + "\n")
+        except OSError as error:
+            raise UserError(f"output={output}: cannot be written there ({error.strerror})") from None
+
+
 def _default_output(paths: Sequence[Path]) -> Path:
     """A single run's own folder; else `report` in the folder that all have in common."""
     folders = [path if path.is_dir() else path.parent for path in paths]
@@ -170,9 +200,14 @@ def main(arguments: Sequence[str]) -> int:
     try:
         parsed = parse(arguments)
         if parsed.modes is not None:
-            from train.reports.modes import mode_table, read_items
+            from train.reports.modes import mode_table, read_values
 
-            print(mode_table(read_items(parsed.folders), *parsed.modes, parsed.split))
+            print(mode_table(read_values(parsed.folders), *parsed.modes, parsed.split))
+        elif parsed.published is not None:
+            from train.declarations.registry import load_extensions
+
+            load_extensions(parsed.extensions)
+            show_published(parsed.published, parsed.folders, parsed.output)
         else:
             print(report(parsed))
     except UserError as error:

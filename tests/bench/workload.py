@@ -16,11 +16,11 @@ from transformers import get_linear_schedule_with_warmup
 from tests.tiny_runs import composed
 from train.config import TrainSettings, check
 from train.data.idiolink import Split, load_split
+from train.data.names import QueryMode
 from train.data.tuples import read_released, released_file
 from train.factory import build_objective
 from train.factory.data import idiolink_folder
 from train.objectives.options import IdioLinkObjectiveSettings
-from train.scores import QueryMode
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MODES: tuple[QueryMode, ...] = ("sentence", "span", "instruction_sentence", "instruction_span")

@@ -14,6 +14,7 @@ from train.data.semeval2022 import FOLDER, TRAIN_FILE
 from train.encoder.idiom_tokens import IdiomTokens, token_name
 from train.expressions import (
     ExpressionIndex,
+    contained,
     expression_pattern,
     find_expression,
     inflections,
@@ -263,3 +264,8 @@ def test_placeholders_in_the_real_sentences(real_data: Path) -> None:
         if is_used or number % 20 == 0:  # a saved tokenizer is slow to make
             assert by_rules(record.sentence, expression) == tokens.replaced(record.sentence)[0]
     assert (num_found, len(records)) == (80, 3840)
+
+
+def test_which_expressions_contain_others() -> None:
+    names = ["in the dark", "Kept in the Dark", "take someone for a ride", "taken for", "ride", "bride"]
+    assert contained(names) == {"Kept in the Dark": ["in the dark"], "take someone for a ride": ["ride"]}

@@ -20,21 +20,21 @@ from train.io.paths import expanded
 from train.runs.folder import START, RunFolder, remove_if_empty
 from train.runs.names import numbered, run_name
 
-_run_folder_of_process: str | None = None
+_chosen_run_folder: str | None = None
 
 
 def run_folder_path(*, _root_: DictConfig) -> str:
     """The run to resume, `run_dir=`, or `checkpoints/<experiment>/<date_time>_<short overrides>`."""
-    global _run_folder_of_process
+    global _chosen_run_folder
     named = _root_.get("resume") or _root_.get("run_dir")
     if named:
         return str(expanded(str(named), "run_dir"))
-    if _run_folder_of_process is None:
+    if _chosen_run_folder is None:
         choices = OmegaConf.select(_root_, "hydra.runtime.choices") or {}
         experiment = choices.get("experiment") or "default"
         name = run_name(OmegaConf.select(_root_, "hydra.overrides.task") or [])
-        _run_folder_of_process = f"checkpoints/{experiment}/{name}"
-    return _run_folder_of_process
+        _chosen_run_folder = f"checkpoints/{experiment}/{name}"
+    return _chosen_run_folder
 
 
 def run_folder(config: dict[str, Any]) -> RunFolder:
@@ -83,5 +83,5 @@ def remove_unused_folder() -> None:
     # For train.evaluate and resume= no folder is made: theirs is the user's.
     if folder.resolve() == Path.cwd() or rank_of_launch():
         return
-    if is_sweep or started.made_folder or str(folder).endswith(str(_run_folder_of_process)):
-        remove_if_empty(folder, with_parent=_run_folder_of_process is not None)
+    if is_sweep or started.made_folder or str(folder).endswith(str(_chosen_run_folder)):
+        remove_if_empty(folder, with_parent=_chosen_run_folder is not None)

@@ -56,18 +56,14 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
     os.environ[_TRACEBACKS] = "1"  # makes Hydra raise errors instead of printing a traceback
     logging.raiseExceptions = False  # a full disk is reported once, not again for each log line
     _register()
+    failures: list[UserError] = []  # of a run that is no job of a sweep: Hydra would add to the message
 
     def run(config: DictConfig) -> Any:
         _register()  # again, if a launcher runs the job in another process
         remember(config)  # a function, since a launcher may have sent a copy of `started`
         is_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
         try:
-            resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-            assert isinstance(resolved, dict)
-            plain = {str(key): value for key, value in resolved.items()}
-            refuse_values(plain)
-            refuse_values({"hydra": OmegaConf.to_container(HydraConfig.instance().cfg.hydra)})  # type: ignore[union-attr]
-            return task(plain)
+            return task(_plain(config))
         except Exception as error:
             if isinstance(error, UserError):
                 remove_unused_folder()
@@ -78,13 +74,10 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
             if not isinstance(error, UserError):
                 raise
             if is_sweep:
-                message = f"error: job {HydraConfig.get().job.num}: {error}"
-                print(printable(message), file=sys.stderr, flush=True)
+                _print(f"error: job {HydraConfig.get().job.num}: {error}")
                 raise
-            failures.append(error)  # raised below: Hydra would add to the message
+            failures.append(error)
             return None
-
-    failures: list[UserError] = []
 
     try:
         sys.argv[1:] = rewrite_arguments(
@@ -103,6 +96,20 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
         if wants_traceback:
             raise
         _end(error)
+
+
+def _plain(config: DictConfig) -> dict[str, Any]:
+    """The configuration as plain, resolved containers, without secrets.
+
+    Raises:
+        UserError: if there are any, also in Hydra's own options.
+    """
+    resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    assert isinstance(resolved, dict)
+    plain = {str(key): value for key, value in resolved.items()}
+    refuse_values(plain)
+    refuse_values({"hydra": OmegaConf.to_container(HydraConfig.instance().cfg.hydra)})  # type: ignore[union-attr]
+    return plain
 
 
 def _register() -> None:
@@ -180,7 +187,11 @@ def _exit(message: str, status: int) -> NoReturn:
         if "another process" in message or rank_of_launch():
             time.sleep(_AFTER_THE_FIRST)  # the launcher ends the others once one has ended
     label = "" if status == _INTERRUPTED else "error: "
-    print(printable(f"{label}{who}{message}"), file=sys.stderr, flush=True)
+    _print(f"{label}{who}{message}")
     if has_peers():
         os._exit(status)  # the others may be waiting for this process
     sys.exit(status)
+
+
+def _print(message: str) -> None:
+    print(printable(message), file=sys.stderr, flush=True)

@@ -45,18 +45,15 @@ def _sections(value: Any) -> Any:
 def located(error: ValidationError, *place: str) -> list[InitErrorDetails]:
     """The problems of a section, at their place in the configuration."""
     return [
-        InitErrorDetails(
-            type=e["type"] if e["type"] != "value_error" else PydanticCustomError("told", "{told}", _told(e)),
-            loc=(*place, *e["loc"]),
-            input=e["input"],
-            ctx=e.get("ctx", {}),
-        )
+        InitErrorDetails(type=_kind(e), loc=(*place, *e["loc"]), input=e["input"], ctx=e.get("ctx", {}))
         for e in error.errors()
     ]
 
 
-def _told(error: Any) -> dict[str, Any]:
-    return {"told": str(error["ctx"]["error"])}
+def _kind(problem: Any) -> str | PydanticCustomError:
+    if problem["type"] != "value_error":
+        return str(problem["type"])
+    return PydanticCustomError("told", "{told}", {"told": str(problem["ctx"]["error"])})
 
 
 class BenchmarkSettings(RootModel[Annotated[dict[str, BenchmarkOptions], BeforeValidator(_sections)]]):
@@ -77,11 +74,11 @@ class BenchmarkSettings(RootModel[Annotated[dict[str, BenchmarkOptions], BeforeV
         section = self.root.get(name)
         if section is None:
             return []
-        others = {s for other in self.root.values() if other is not section for s in other.own_splits}
+        others = {s for other in self.root.values() if other is not section for s in other.known_splits}
         found = [
             split
             for split in dict.fromkeys(wanted)
-            if split in section.own_splits or (section.has_others and split not in others)
+            if split in section.known_splits or (section.has_others and split not in others)
         ]
         return found or section.default_splits
 

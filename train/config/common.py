@@ -12,7 +12,6 @@ from train.config.data import DataSettings
 from train.config.model import ModelSettings
 from train.declarations.options import Names, Section, Text
 from train.declarations.registry import load_extensions
-from train.scores import ADMIRE_CV_SPLIT, CV_SPLIT
 
 ABOUT_FOLDS = (
     "cross-validation needs data.fold=<number>, split=cv and, in training, objective.split=cv together: "
@@ -57,8 +56,8 @@ class Common(Section):
     @property
     def scored_folds(self) -> list[str]:
         """The splits to score that belong to a fold."""
-        fold_splits = (("idiolink", CV_SPLIT), ("admire", ADMIRE_CV_SPLIT))
-        return [split for name, split in fold_splits if split in self.splits(name)]
+        sections = self.benchmark.sections.items()
+        return [options.fold_split for name, options in sections if options.fold_split in self.splits(name)]
 
     def check_named(self, option: str, benchmarks: Sequence[str] | None) -> None:
         """Raises ValueError for a name that `benchmark=[...]` leaves out."""

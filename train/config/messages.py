@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -23,34 +25,38 @@ def check(kind: type[Section], config: dict[str, Any], *, section: str = "") -> 
         return kind.model_validate(config)
     except ValidationError as error:
         found: dict[str, list[str]] = {}  # option → the messages of its type's branches
-        for e in error.errors():
-            path = _option(e["loc"], config)
-            option = ".".join([section, *path] if section else path)
-            if e["type"] == "missing":
-                text = "is missing"
-            elif e["type"] == "extra_forbidden":
-                text = "there is no such option"
-            elif e["type"] == "value_error":
-                text = str(e["ctx"]["error"])
-            elif e["type"] == "told":  # of a section that was checked by itself
-                text = e["msg"]
-            elif e["type"] == "literal_error":
-                text = f"must be one of {e['ctx']['expected']}, got {e['input']!r}"
-            else:
-                text = f"{e['msg'].replace('Input should', 'must')}, got {e['input']!r}"
+        for problem in error.errors():
+            option = ".".join([*([section] if section else []), *_option(problem["loc"], config)])
             texts = found.setdefault(option, [])
-            if text not in texts:
+            if (text := _message(problem)) not in texts:
                 texts.append(text)
         lines = [
             f"  {option}: {text}" if option else f"  {text}"
             for option, texts in found.items()
-            for text in _of_branches(texts)
+            for text in _merged(texts)
         ]
         plural = "s are" if len(lines) > 1 else " is"
         raise UserError(f"{len(lines)} setting{plural} wrong:\n" + "\n".join(lines)) from None
 
 
-def _of_branches(texts: list[str]) -> list[str]:
+def _message(problem: Any) -> str:
+    """What is wrong with a value, of pydantic's record of it."""
+    match problem["type"]:
+        case "missing":
+            return "is missing"
+        case "extra_forbidden":
+            return "there is no such option"
+        case "value_error":
+            return str(problem["ctx"]["error"])
+        case "told":  # of a section that was checked by itself
+            return str(problem["msg"])
+        case "literal_error":
+            return f"must be one of {problem['ctx']['expected']}, got {problem['input']!r}"
+        case _:
+            return f"{problem['msg'].replace('Input should', 'must')}, got {problem['input']!r}"
+
+
+def _merged(texts: list[str]) -> list[str]:
     """The messages of an option with several types, as one if they differ only in what it must be."""
     parts = [text.rpartition(", got ") for text in texts]
     if len({got for _, _, got in parts}) > 1 or not all(what.startswith("must be ") for what, _, _ in parts):
@@ -69,3 +75,12 @@ def _option(place: tuple[int | str, ...], config: dict[str, Any]) -> list[str]:
         names.append(part)
         value = value.get(part)
     return names
+
+
+def no_such_score(key: str, known: Sequence[str]) -> str:
+    """In words, that a run has no score of this name, and which it has that look like it."""
+    close = difflib.get_close_matches(key, known, n=3, cutoff=0.3)
+    return (
+        f"this run has no score {key!r}; the nearest it has: {', '.join(close) or 'none'} (keys are as the "
+        "table of scores shows them)"
+    )

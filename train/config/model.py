@@ -47,13 +47,16 @@ class ModelSettings(Section):
     pooling: Text | None
     pool_prompts: bool | None
     bidirectional: bool | None
+    span: Literal["raw"] | None
     max_length: Count | None
     query_prompt: str | None
     document_prompt: str | None
     instruction_prompt: InstructionPrompt | None
     trust_remote_code: bool
+    convert_weights: bool
     tokens_per_forward: Count | None
     idiom_tokens: str | list[str] | None
+    idiom_tokens_start: Literal["pieces", "random"]
     replace_expressions: bool | None
     glossary: Annotated[list[Text], BeforeValidator(as_list)] | None
     glossary_senses: Count | None

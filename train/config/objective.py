@@ -5,29 +5,23 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ValidationError
-from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from train.config.benchmarks import located
 from train.declarations.objective import ObjectiveOptions
 from train.declarations.registry import objective_types
 
 
-def _of_its_kind(value: Any) -> Any:
+def _declared_options(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     known = objective_types()
     name = value.get("name")
     if not isinstance(name, str) or name not in known:
-        expected = ", ".join(map(repr, known))
-        what = PydanticCustomError(
-            "told", "{told}", {"told": f"name must be one of {expected}, got {name!r}"}
-        )
-        problem = InitErrorDetails(type=what, loc=(), input=name)
-        raise ValidationError.from_exception_data("objective", [problem])
+        raise ValueError(f"name must be one of {', '.join(map(repr, known))}, got {name!r}")
     try:
         return known[name].options.model_validate(value)
     except ValidationError as error:
         raise ValidationError.from_exception_data("objective", located(error)) from None
 
 
-ObjectiveSettings = Annotated[ObjectiveOptions, BeforeValidator(_of_its_kind)]
+ObjectiveSettings = Annotated[ObjectiveOptions, BeforeValidator(_declared_options)]

@@ -3,88 +3,22 @@
 from __future__ import annotations
 
 import re
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, ValidationInfo, field_validator, model_validator
 
 from train.declarations.options import Section
 
 
-class _Target(Section):
-    """Visibility, licence, and what is allowed."""
-
-    private: bool
-    license: str | None
-    overwrite: bool
-    allow_sample: bool
-
-    @field_validator("license", mode="after")
-    @classmethod
-    def _an_identifier(cls, value: str | None) -> str | None:
-        if value is not None and not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", value):
-            raise ValueError(
-                f"must be an identifier of the Hub's, such as apache-2.0 or cc-by-nc-sa-4.0, got {value!r}"
-            )
-        return value
+def _is_identifier(value: str) -> str:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", value):
+        raise ValueError(
+            f"must be an identifier of the Hub's, such as apache-2.0 or cc-by-nc-sa-4.0, got {value!r}"
+        )
+    return value
 
 
-class HubSettings(_Target):
-    push: Literal["best", "every"] | None
-    repo_id: str | None
-
-    @field_validator("repo_id", mode="after")
-    @classmethod
-    def _a_name(cls, value: str | None) -> str | None:
-        return None if value is None else _checked_name(value)
-
-    @model_validator(mode="after")
-    def _where_to(self) -> Self:
-        if self.push is not None and self.repo_id is None:
-            raise ValueError(f"push={self.push} needs hub.repo_id=<user/name>")
-        return self
-
-
-class PushSettings(_Target):
-    checkpoint: str
-    repo_id: str
-    revision: str | None
-    examples: list[str] | None
-    dry_run: bool
-
-    @field_validator("checkpoint", "repo_id", mode="before")
-    @classmethod
-    def _is_given(cls, value: object, info: ValidationInfo) -> object:
-        if value is None:
-            example = "<user/name>" if info.field_name == "repo_id" else "<run folder>"
-            raise ValueError(f"is needed: {info.field_name}={example}")
-        return value
-
-    @field_validator("repo_id", mode="after")
-    @classmethod
-    def _a_name(cls, value: str) -> str:
-        return _checked_name(value)
-
-    @field_validator("revision", mode="after")
-    @classmethod
-    def _a_branch(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        if not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)*", value) or ".." in value:
-            raise ValueError(f"must be the name of a branch (letters, digits, . _ - /), got {value!r}")
-        if re.fullmatch(r"[0-9a-f]{40}", value):
-            raise ValueError("is a commit, and a push makes a new one: give the name of a branch")
-        return value
-
-    @field_validator("examples", mode="after")
-    @classmethod
-    def _one_and_others(cls, value: list[str] | None) -> list[str] | None:
-        if value is not None and len(value) < 2:
-            raise ValueError("the page compares a sentence with others: give two sentences or more")
-        return value
-
-
-def _checked_name(repo_id: str) -> str:
-    """Raises ValueError for a name that the Hub does not take."""
+def _is_repository(repo_id: str) -> str:
     from huggingface_hub.errors import HFValidationError  # takes half a second to start
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
@@ -95,3 +29,56 @@ def _checked_name(repo_id: str) -> str:
     except HFValidationError as error:
         raise ValueError(f"{error}") from None
     return repo_id
+
+
+def _is_branch(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)*", value) or ".." in value:
+        raise ValueError(f"must be the name of a branch (letters, digits, . _ - /), got {value!r}")
+    if re.fullmatch(r"[0-9a-f]{40}", value):
+        raise ValueError("is a commit, and a push makes a new one: give the name of a branch")
+    return value
+
+
+def _is_comparison(value: list[str]) -> list[str]:
+    if len(value) < 2:
+        raise ValueError("the page compares a sentence with others: give two sentences or more")
+    return value
+
+
+RepositoryName = Annotated[str, AfterValidator(_is_repository)]
+
+
+class _Target(Section):
+    """Visibility, licence, and what is allowed."""
+
+    private: bool
+    license: Annotated[str, AfterValidator(_is_identifier)] | None
+    overwrite: bool
+    allow_sample: bool
+
+
+class HubSettings(_Target):
+    push: Literal["best", "every"] | None
+    repo_id: RepositoryName | None
+
+    @model_validator(mode="after")
+    def _where_to(self) -> Self:
+        if self.push is not None and self.repo_id is None:
+            raise ValueError(f"push={self.push} needs hub.repo_id=<user/name>")
+        return self
+
+
+class PushSettings(_Target):
+    checkpoint: str
+    repo_id: RepositoryName
+    revision: Annotated[str, AfterValidator(_is_branch)] | None
+    examples: Annotated[list[str], AfterValidator(_is_comparison)] | None
+    dry_run: bool
+
+    @field_validator("checkpoint", "repo_id", mode="before")
+    @classmethod
+    def _is_given(cls, value: object, info: ValidationInfo) -> object:
+        if value is None:
+            example = "<user/name>" if info.field_name == "repo_id" else "<run folder>"
+            raise ValueError(f"is needed: {info.field_name}={example}")
+        return value

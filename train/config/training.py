@@ -8,13 +8,13 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from train.config.common import ABOUT_FOLDS, Common
+from train.config.messages import no_such_score
 from train.config.objective import ObjectiveSettings
 from train.config.push import HubSettings
 from train.config.tracking import TrackingSettings
 from train.config.trainer import EvalSettings, RetainSettings, TrainerSettings
 from train.declarations.options import Text
 from train.declarations.registry import smaller_is_better
-from train.scores import no_such_score
 
 
 class TrainSettings(Common):

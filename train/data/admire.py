@@ -9,28 +9,68 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-import numpy as np
+from pydantic import AfterValidator, BeforeValidator, Field, create_model
 
+from train.data.datasets import ADMIRE
+from train.data.fields import NOT_BLANK, Cell, FilledCell, TableRow
+from train.data.folds import held_out
+from train.data.names import AdmireSplit
 from train.errors import DataMissingError, UserError
 from train.expressions import find_expression, plain_expression
 from train.io.paths import is_file, is_plain_name, leads_out
-from train.io.records import describe, parse_list, read_table
-from train.scores import AdmireSplit
+from train.io.records import parse_list, raise_problems
+from train.io.tables import read_table
 
 log = logging.getLogger(__name__)
 
-FOLDER = "admire"
+FOLDER = ADMIRE.name
 WEBSITE = "https://semeval2025-task1.github.io"
 NUM_IMAGES = 5
 Sense = Literal["idiomatic", "literal"]
 
-_COLUMNS = (
-    *("compound", "sentence_type", "sentence", "expected_order"),
-    *(f"image{i}_{what}" for i in range(1, NUM_IMAGES + 1) for what in ("name", "caption")),
-)
 _MUST_HAVE_GOLD = ("train",)
+
+
+def _one_line(caption: str) -> str:
+    """Captions hold line breaks as a backslash and an n."""
+    return " ".join(caption.replace("\\n", " ").split())
+
+
+def _sense(value: str) -> str | None:
+    if (sense := value.strip()) not in ("idiomatic", "literal", ""):
+        raise ValueError(f"{value!r} is neither idiomatic nor literal")
+    return sense or None
+
+
+class _Sentence(TableRow):
+    compound: FilledCell
+    sentence: FilledCell
+    sense: Annotated[Sense | None, BeforeValidator(_sense)] = Field(alias="sentence_type")
+    expected_order: Cell
+
+    @property
+    def names(self) -> list[str]:
+        """Of the images."""
+        return [getattr(self, f"image{i}_name") for i in range(1, NUM_IMAGES + 1)]
+
+    @property
+    def captions(self) -> list[str]:
+        """Of the images."""
+        return [getattr(self, f"image{i}_caption") for i in range(1, NUM_IMAGES + 1)]
+
+
+_Caption = Annotated[str, AfterValidator(_one_line), NOT_BLANK]
+_IMAGES: dict[str, Any] = {
+    f"image{i}_{what}": (cell, ...)
+    for i in range(1, NUM_IMAGES + 1)
+    for what, cell in (
+        ("name", FilledCell),
+        ("caption", Annotated[str, AfterValidator(_one_line), NOT_BLANK]),
+    )
+}
+_Row = create_model("_Row", __base__=_Sentence, **_IMAGES)
 
 
 @dataclass(frozen=True)
@@ -117,63 +157,77 @@ def read_items(folder: Path, split: AdmireSplit, *, check_images: bool = False) 
     path = _table(folder, split)
     items: list[Item] = []
     problems: list[str] = []
-    row_of: dict[tuple[str, str], int] = {}
-    for number, row in read_table(path, _COLUMNS, delimiter="\t", named_by="compound"):
-        where = f"row {number} (compound {row['compound']})"
-        filled = [f for f in _COLUMNS if f not in ("sentence_type", "expected_order")]
-        empty = [f for f in filled if not _one_line(row[f])]
-        problems += [f"{where}, field {f!r}: is empty" for f in empty]
-        compound, sentence = row["compound"].strip(), row["sentence"].strip()
-        first = row_of.setdefault((compound, sentence), number)
-        if first != number:
+    first_row: dict[tuple[str, str], int] = {}
+    for number, row in read_table(path, _Row):
+        where = f"row {number} (compound {row.compound})"
+        if (first := first_row.setdefault((row.compound, row.sentence), number)) != number:
             problems.append(f"{where}: is the same item as row {first}")
-        names = [row[f"image{i}_name"].strip() for i in range(1, NUM_IMAGES + 1)]
-        if len(set(names)) < NUM_IMAGES:
-            problems.append(f"{where}, fields 'image1_name' to 'image5_name': an image is there twice")
-        wrong = _names_that_are_none(folder, split, compound, names)
-        problems += [f"{where}, {problem}" for problem in wrong]
         paths: Sequence[Path | None] = [None] * NUM_IMAGES
-        if check_images and not wrong:
-            paths = [find_image(folder, split, compound, name) for name in names]
-            problems += [
-                f"{where}, field 'image{i}_name': there is no image {name} in "
-                f"{folder / 'images' / split / _folder_name(compound)} or as published"
-                for i, (name, found) in enumerate(zip(names, paths, strict=True), 1)
-                if found is None and name
-            ]
-        sense: Sense | None = None
-        if (given := row["sentence_type"].strip()) in ("idiomatic", "literal"):
-            sense = "idiomatic" if given == "idiomatic" else "literal"
-        elif given or split in _MUST_HAVE_GOLD:
-            problems.append(f"{where}, field 'sentence_type': {given!r} is neither idiomatic nor literal")
-        ranks: tuple[int, ...] | None = None
-        if (order := row["expected_order"].strip()) or split in _MUST_HAVE_GOLD:
-            try:
-                ranks = _gold_ranks(order, names)
-            except ValueError as error:
-                problems.append(f"{where}, field 'expected_order': {error}")
-        candidates = tuple(
-            Candidate(name, _one_line(row[f"image{i}_caption"]), found)
-            for i, (name, found) in enumerate(zip(names, paths, strict=True), 1)
-        )
-        span: tuple[int, int] | None = None
-        if compound:
-            try:
-                span = find_expression(sentence, compound)
-            except ValueError as error:
-                problems.append(f"{where}, field 'compound': {error}")
-        items.append(Item(f"{split}_{number}", compound, sentence, span, sense, candidates, ranks))
+        found = _name_problems(folder, split, row)
+        if check_images and not found:
+            paths, found = _image_paths(folder, split, row)
+        problems += [f"{where}, {problem}" for problem in found]
+        try:
+            items.append(_item(f"{split}_{number}", row, paths, has_gold=split in _MUST_HAVE_GOLD))
+        except ValueError as error:
+            problems.append(f"{where}, {error}")
     if not problems and len({item.gold_ranks is None for item in items}) > 1:
         problems.append("field 'expected_order': is empty in some rows and not in others")
-    if problems or not items:
-        raise describe(problems or ["there is no row"], str(path))
+    raise_problems(problems, path)
     without = [item for item in items if item.span is None]
     if without:
         log.warning(
             "%s: the compound was not found in %d of %d sentences (the first: %r in %r)",
-            *(path, len(without), len(items), without[0].compound, without[0].sentence),
+            path,
+            len(without),
+            len(items),
+            without[0].compound,
+            without[0].sentence,
         )
     return ItemSplit(split, tuple(items), (path,), len(without))
+
+
+def _name_problems(folder: Path, split: str, row: _Sentence) -> list[str]:
+    """What is wrong with the names of a row."""
+    if not is_plain_name(row.compound):
+        return [f"field 'compound': {row.compound!r} is no name of a folder, which its images lie in"]
+    problems = []
+    if len(set(row.names)) < NUM_IMAGES:
+        problems.append("fields 'image1_name' to 'image5_name': an image is there twice")
+    for i, name in enumerate(row.names, 1):
+        if not is_plain_name(name):
+            problems.append(f"field 'image{i}_name': {name!r} is no name of a file")
+        elif (path := _place(folder, split, row.compound, name)) is not None and leads_out(path, folder):
+            problems.append(f"field 'image{i}_name': {path} is a link to outside of {folder}")
+    return problems
+
+
+def _image_paths(folder: Path, split: str, row: _Sentence) -> tuple[list[Path | None], list[str]]:
+    """The files of a row's images, and what is said of those that are missing."""
+    paths = [find_image(folder, split, row.compound, name) for name in row.names]
+    expected = folder / "images" / split / _folder_name(row.compound)
+    return paths, [
+        f"field 'image{i}_name': there is no image {name} in {expected} or as published"
+        for i, (name, path) in enumerate(zip(row.names, paths, strict=True), 1)
+        if path is None
+    ]
+
+
+def _item(id_: str, row: _Sentence, paths: Sequence[Path | None], *, has_gold: bool) -> Item:
+    """The item of a row.
+
+    Raises:
+        ValueError: naming the field that is wrong.
+    """
+    if row.sense is None and has_gold:
+        raise ValueError("field 'sentence_type': '' is neither idiomatic nor literal")
+    try:
+        span = find_expression(row.sentence, row.compound)
+    except ValueError as error:
+        raise ValueError(f"field 'compound': {error}") from None
+    ranks = _gold_ranks(row.expected_order, row.names) if row.expected_order or has_gold else None
+    candidates = map(Candidate, row.names, row.captions, paths)
+    return Item(id_, row.compound, row.sentence, span, row.sense, tuple(candidates), ranks)
 
 
 def fold_items(split: ItemSplit, fold: int, folds: int) -> tuple[ItemSplit, ItemSplit]:
@@ -188,17 +242,11 @@ def fold_items(split: ItemSplit, fold: int, folds: int) -> tuple[ItemSplit, Item
     Raises:
         UserError: if there is no such fold.
     """
-    compounds = sorted({plain_expression(item.compound) for item in split.items})
-    if not 0 <= fold < folds <= len(compounds):
-        raise UserError(
-            f"data.fold={fold} of data.folds={folds}: AdMIRe's {split.name} has {len(compounds)} compounds; "
-            "folds go from 0, and there are at most as many as compounds"
-        )
-    order = np.random.default_rng(0).permutation(len(compounds)).tolist()
-    held_out = {compounds[i] for i in order[fold::folds]}
+    names = [plain_expression(item.compound) for item in split.items]
+    scored = held_out(names, fold, folds, f"compounds in AdMIRe's {split.name}")
 
     def part(*, is_scored: bool) -> ItemSplit:
-        items = tuple(i for i in split.items if (plain_expression(i.compound) in held_out) == is_scored)
+        items = tuple(i for i in split.items if (plain_expression(i.compound) in scored) == is_scored)
         return replace(split, items=items, num_without_span=sum(item.span is None for item in items))
 
     return part(is_scored=False), replace(part(is_scored=True), name="train_cv")
@@ -241,26 +289,8 @@ def _place(folder: Path, split: str, compound: str, name: str) -> Path | None:
     return None
 
 
-def _names_that_are_none(folder: Path, split: str, compound: str, names: Sequence[str]) -> list[str]:
-    """What is wrong with an item's names as names of a folder and of files in it (empty ones aside)."""
-    if compound and not is_plain_name(compound):
-        return [f"field 'compound': {compound!r} is no name of a folder, which its images lie in"]
-    problems = []
-    for i, name in enumerate(names, 1):
-        if name and not is_plain_name(name):
-            problems.append(f"field 'image{i}_name': {name!r} is no name of a file")
-        elif (path := _place(folder, split, compound, name)) is not None and leads_out(path, folder):
-            problems.append(f"field 'image{i}_name': {path} is a link to outside of {folder}")
-    return problems
-
-
 def _folder_name(compound: str) -> str:
     return compound.replace("'", "_").replace("’", "_")
-
-
-def _one_line(caption: str) -> str:
-    """Captions hold line breaks as a backslash and an n."""
-    return " ".join(caption.replace("\\n", " ").split())
 
 
 def _gold_ranks(order: str, names: Sequence[str]) -> tuple[int, ...]:
@@ -271,7 +301,9 @@ def _gold_ranks(order: str, names: Sequence[str]) -> tuple[int, ...]:
     """
     listed = parse_list(order)
     if listed is None or not all(isinstance(name, str) for name in listed):
-        raise ValueError(f"{order!r} is no list of image names")
+        raise ValueError(f"field 'expected_order': {order!r} is no list of image names")
     if sorted(listed) != sorted(names):
-        raise ValueError(f"{order} is not an order of the item's images {', '.join(names)}")
+        raise ValueError(
+            f"field 'expected_order': {order} is not an order of the item's images {', '.join(names)}"
+        )
     return tuple(listed.index(name) for name in names)

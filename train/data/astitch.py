@@ -10,27 +10,51 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Annotated, Any, Literal
 
-from train.data.download import github_file
-from train.data.published import ASTITCH
-from train.errors import UserError
+from pydantic import BeforeValidator, Field
+
+from train.data.datasets import ASTITCH
+from train.data.download import PublishedFile, published_files
+from train.data.fields import Cell, FilledCell, TableRow, WordedCell
+from train.data.sources import DataFiles, GitHubData
 from train.expressions import find_expression, plain_expression
-from train.io.records import describe, read_table
+from train.io.records import raise_problems
+from train.io.tables import read_table
 
 log = logging.getLogger(__name__)
 
-FOLDER = "astitch"
+FOLDER = ASTITCH.name
 SENSES_FILE = "EN_Extended_Noun_Compound_Senses_Dataset.csv"
 UsageFile = Literal["train_zero_shot", "train_one_shot", "train_few_shot", "dev", "test"]
 
-_LABELS = {"0": True, "1": False}  # is it idiomatic?
 _NO_MEANING = ("", "None")
-_MEANINGS = ("Non-Literal Meaning 1", "Non-Literal Meaning 2", "Non-Literal Meaning 3")
-_PUBLISHED = {
-    **{f"EN/{f}.csv": "Dataset/Task1/SubTaskA/EN/ContextExcluded_IdiomIncluded" for f in get_args(UsageFile)},
-    SENSES_FILE: "Dataset/Extended_Noun_Compound_Senses_Dataset",
-}
+_USAGES_FOLDER = "Dataset/Task1/SubTaskA/EN/ContextExcluded_IdiomIncluded"
+_SENSES_FOLDER = "Dataset/Extended_Noun_Compound_Senses_Dataset"
+FILES = GitHubData(
+    ASTITCH,
+    "H-TayyarMadabushi/AStitchInLanguageModels",
+    "EN/ and the senses table",
+    {
+        **published_files(
+            "41a640d9525f4fd02157af6d79a01d9adc206d73",
+            {
+                "EN/train_zero_shot.csv": "c00ba8005775a1741f04f5ac8865154b39c7187172037e6d8e650e4c115c4cb4",
+                "EN/train_one_shot.csv": "1cd65cd2a88db5165145e3897929e277b4410c2605be0c311216c017e336d00c",
+                "EN/train_few_shot.csv": "6188b26ff94179e111aedeb46acab8835859460e3c216e12b82f3df218db2056",
+                "EN/dev.csv": "be12f778d0cad2ba33217319eda8f66ca1c21360672473c094fd1becb3a64af0",
+                "EN/test.csv": "9682af47aa9844a4fff960b93c56d91e5802291e25315781a288329c6d57bbd4",
+            },
+            path=lambda name: f"{_USAGES_FOLDER}/{Path(name).name}",
+        ),
+        SENSES_FILE: PublishedFile(
+            # Its name at that commit.
+            f"{_SENSES_FOLDER}/EN_Extended_Noun_Compound_Paraphrase_Dataset.csv",
+            "b269f245e96df756c80ea19aec1e7a97b2b3b862",
+            "bb02e669a83b7b8a9b8a1f970d65d7029de7bb54f35a7d715a9abfc4382808e8",
+        ),
+    },
+)
 
 
 @dataclass(frozen=True)
@@ -79,48 +103,32 @@ class Meanings:
     non_literal: tuple[str, ...]
 
 
-class AStitchFiles:
-    """The dataset's files in a local folder, or downloaded one by one.
-
-    Args:
-        folder: with `EN/` and the senses table in it, or a copy of the repository; None = download.
-        cache: where downloads go.
-    """
-
-    def __init__(self, folder: Path | None, cache: Path) -> None:
-        self.folder = folder
-        self.cache = cache
-
-    def usages(self, name: UsageFile) -> Path:
-        """A file of labelled sentences. Raises as :meth:`senses`."""
-        return self._find(f"EN/{name}.csv")
-
-    def senses(self) -> Path:
-        """The table of meanings.
-
-        Raises:
-            UserError: if the folder has no such file, or it cannot be downloaded.
-        """
-        return self._find(SENSES_FILE)
-
-    def _find(self, inside: str) -> Path:
-        published = f"{_PUBLISHED[inside]}/{Path(inside).name}"
-        if self.folder is None:
-            return github_file(
-                *(ASTITCH, published, self.cache / FOLDER / Path(inside).parent),
-                otherwise="a local copy: data.astitch=<folder with EN/ and the senses table>, or "
-                f"IDIOM_DATA=<folder with {FOLDER}/>",
-            )
-        for path in (self.folder / inside, self.folder / published):
-            if path.is_file():
-                return path
-        raise UserError(
-            f"{self.folder / inside}: there is no such file; {self.folder} is to be the folder of "
-            "AStitchInLanguageModels (data.astitch=)"
-        )
+def usages_file(name: UsageFile) -> str:
+    """Where a file of labelled sentences lies in the data set's folder."""
+    return f"EN/{name}.csv"
 
 
-def read_usages(files: AStitchFiles, names: Sequence[UsageFile]) -> UsageCorpus:
+def _is_idiomatic(label: Any) -> bool:
+    if label.strip() not in ("0", "1"):
+        raise ValueError(f"{label!r} is neither 0 (idiomatic) nor 1 (literal)")
+    return bool(label.strip() == "0")
+
+
+class _UsageRow(TableRow):
+    phrase: FilledCell = Field(alias="sentence2")
+    sentence: FilledCell = Field(alias="sentence1")
+    is_idiomatic: Annotated[bool, BeforeValidator(_is_idiomatic)] = Field(alias="label")
+
+
+class _SensesRow(TableRow):
+    compound: WordedCell = Field(alias="Multiword Expression")
+    literal: Cell = Field(alias="Literal Meaning")
+    non_literal_1: Cell = Field(alias="Non-Literal Meaning 1")
+    non_literal_2: Cell = Field(alias="Non-Literal Meaning 2")
+    non_literal_3: Cell = Field(alias="Non-Literal Meaning 3")
+
+
+def read_usages(files: DataFiles, names: Sequence[UsageFile]) -> UsageCorpus:
     """Labelled sentences (0 = idiomatic, 1 = literal), in the order of the files.
 
     Raises:
@@ -130,39 +138,30 @@ def read_usages(files: AStitchFiles, names: Sequence[UsageFile]) -> UsageCorpus:
     usages: dict[tuple[str, str], Usage] = {}
     num_rows, paths = 0, []
     for name in names:
+        path = files(usages_file(name))
+        paths.append(path)
         problems = []
-        paths.append(files.usages(name))
-        rows = read_table(paths[-1], ("label", "sentence1", "sentence2"), named_by="sentence2")
-        if not rows:
-            problems.append("there is no row")
-        for number, row in rows:
-            where = f"row {number} (sentence2 {row['sentence2']})"
-            sentence, phrase = row["sentence1"].strip(), row["sentence2"].strip()
-            empty = [f for f, value in (("sentence1", sentence), ("sentence2", phrase)) if not value]
-            problems += [f"{where}, field {f!r}: is empty" for f in empty]
-            if (label := row["label"].strip()) not in _LABELS:
-                problems.append(f"{where}, field 'label': {label!r} is neither 0 (idiomatic) nor 1 (literal)")
-            if empty or label not in _LABELS:
-                continue
+        for number, row in read_table(path, _UsageRow):
+            where = f"row {number} (sentence2 {row.phrase})"
             num_rows += 1
             try:
-                span = find_expression(sentence, phrase)
+                span = find_expression(row.sentence, row.phrase)
             except ValueError as error:
                 problems.append(f"{where}, field 'sentence2': {error}")
                 continue
-            usage = Usage(f"{name}_{number}", phrase, sentence, span, _LABELS[label])
-            earlier = usages.setdefault((plain_expression(phrase), sentence), usage)
+            usage = Usage(f"{name}_{number}", row.phrase, row.sentence, span, row.is_idiomatic)
+            earlier = usages.setdefault((plain_expression(row.phrase), row.sentence), usage)
             if earlier.is_idiomatic != usage.is_idiomatic:
                 problems.append(f"{where}, field 'label': the sentence has the other one too ({earlier.id})")
-        if problems:
-            raise describe(problems, str(paths[-1]))
-    if not usages:
-        raise describe(["there is no row"], ", ".join(map(str, paths)))
+        raise_problems(problems, path)
     without = [usage for usage in usages.values() if usage.span is None]
     if without:
         log.info(
             "AStitchInLanguageModels: the compound was not found in %d of %d sentences (the first: %r in %r)",
-            *(len(without), len(usages), without[0].phrase, without[0].sentence),
+            len(without),
+            len(usages),
+            without[0].phrase,
+            without[0].sentence,
         )
     return UsageCorpus(tuple(usages.values()), tuple(paths), len(without), num_rows - len(usages))
 
@@ -175,19 +174,14 @@ def read_senses(path: Path) -> dict[str, Meanings]:
     """
     meanings: dict[str, Meanings] = {}
     problems = []
-    columns = ("Multiword Expression", "Literal Meaning", *_MEANINGS)
-    for number, row in read_table(path, columns, named_by=columns[0]):
-        where = f"row {number} (Multiword Expression {row[columns[0]]})"
-        compound, literal = row[columns[0]].strip(), row[columns[1]].strip()
-        if not any(c.isalnum() for c in compound):
-            problems.append(f"{where}, field {columns[0]!r}: is empty")
-        if literal in _NO_MEANING:
-            problems.append(f"{where}, field {columns[1]!r}: is empty")
-        if plain_expression(compound) in meanings:
-            problems.append(f"{where}, field {columns[0]!r}: the compound is there twice")
-        given = [row[column].strip() for column in _MEANINGS]
-        non_literal = tuple(dict.fromkeys(m for m in given if m not in _NO_MEANING))
-        meanings[plain_expression(compound)] = Meanings(compound, literal, non_literal)
-    if problems or not meanings:
-        raise describe(problems or ["there is no row"], str(path))
+    for number, row in read_table(path, _SensesRow):
+        where, name = f"row {number} (Multiword Expression {row.compound})", plain_expression(row.compound)
+        if row.literal in _NO_MEANING:
+            problems.append(f"{where}, field 'Literal Meaning': is empty")
+        if name in meanings:
+            problems.append(f"{where}, field 'Multiword Expression': the compound is there twice")
+        given = (row.non_literal_1, row.non_literal_2, row.non_literal_3)
+        non_literal = tuple(dict.fromkeys(meaning for meaning in given if meaning not in _NO_MEANING))
+        meanings[name] = Meanings(row.compound, row.literal, non_literal)
+    raise_problems(problems, path)
     return meanings

@@ -1,4 +1,4 @@
-"""The data sets that the project knows. Where each is published: :mod:`train.data.published`."""
+"""The data sets that the project knows. Where each is published stands in its module."""
 
 from train.declarations.dataset import DatasetType
 
@@ -8,6 +8,7 @@ IDIOLINK = DatasetType(
     title="IdioLink",
     licence="cc-by-nc-sa-4.0",  # of its repository, the stricter of two
     hub="Intellexus/IdioLink",
+    allows_custom=True,
     in_sample=True,
 )
 SEMEVAL2022 = DatasetType(

@@ -14,17 +14,16 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from train.data.published import GitHubData, PublishedFile
 from train.errors import DataMissingError, UserError
 from train.io.files import fingerprint, sync, write_text
 from train.io.paths import is_file
-from train.io.records import read_table
+from train.io.tables import read_rows
 from train.io.text import one_line
 
 log = logging.getLogger(__name__)
@@ -55,24 +54,55 @@ class DownloadError(Exception):
     """Why a download was given up, or not kept: a part of a message."""
 
 
-def github_file(data: GitHubData, path: str, folder: Path, *, otherwise: str) -> Path:
-    """A file of a data set on GitHub, in `folder`: downloaded once, and checked at each use.
+@dataclass(frozen=True)
+class PublishedFile:
+    """A file of a public repository.
+
+    It is fetched from a commit rather than from a branch, so that it is the same file for everybody and every
+    day. Where its sum is known, nothing else is accepted under its name; where it is not, what comes must at
+    least be a table with its columns, and the sum of the first download counts from then on.
+
+    Attributes:
+        path: in the repository, at that commit.
+        revision: the commit; `HEAD` where none is known to hold it.
+        sha256: of its content, in hexadecimal, as it was when this project's results were measured; None
+            where it is not known.
+        columns: of a table whose sum is not known: those that it must have.
+    """
+
+    path: str
+    revision: str
+    sha256: str | None = None
+    columns: tuple[str, ...] = ()
+
+
+def published_files(
+    revision: str, sha256: Mapping[str, str], *, path: Callable[[str], str] = str
+) -> dict[str, PublishedFile]:
+    """Files of one commit by their local paths.
+
+    Args:
+        sha256: of each, by its local path.
+        path: local path → path in the repository.
+    """
+    return {name: PublishedFile(path(name), revision, known) for name, known in sha256.items()}
+
+
+def github_file(repo: str, file: PublishedFile, target: Path, *, otherwise: str) -> Path:
+    """A file of a repository on GitHub, as `target`: downloaded once, and checked at each use.
 
     The sum of what was downloaded is kept beside it, in `<name>.sha256`.
 
     Args:
-        path: of the file in the repository; one of `data.files`.
         otherwise: what the user can do where the repository cannot be reached.
 
     Raises:
         DataMissingError: if it cannot be downloaded, or what came is not this file.
         UserError: if the copy in the cache is damaged.
     """
-    file = data.files[path]
-    target = folder / Path(path).name
     if _serves(target, file):
         return target
-    url = f"{GITHUB_FILES}/{data.repo}/{file.revision}/{urllib.parse.quote(file.path or path)}"
+    url = f"{GITHUB_FILES}/{repo}/{file.revision}/{urllib.parse.quote(file.path)}"
     log.info("downloading %s to %s", url, target)
     try:
         content = fetch(url, limits=LIMITS)
@@ -86,7 +116,7 @@ def github_file(data: GitHubData, path: str, folder: Path, *, otherwise: str) ->
         write_text(recorded, hashlib.sha256(content).hexdigest() + "\n")
     except (OSError, DownloadError) as error:
         raise DataMissingError(
-            f"{url} could not be downloaded to {folder}: {error}\n  - {otherwise}"
+            f"{url} could not be downloaded to {target.parent}: {error}\n  - {otherwise}"
         ) from None
     return target
 
@@ -266,12 +296,7 @@ def _refused(path: Path, file: PublishedFile) -> str | None:
     """Why a file on disk is not the published one, or None."""
     if file.sha256 is not None:
         return differs(path, file.sha256)
-    return refused_by(lambda: _check_table(path, file), path)
-
-
-def _check_table(path: Path, file: PublishedFile) -> None:
-    if not read_table(path, file.columns, named_by=file.columns[0]):
-        raise UserError(f"{path}: there is no row")
+    return refused_by(lambda: list(read_rows(path, columns=file.columns, kind=Path(file.path).suffix)), path)
 
 
 def differs(path: Path, sha256: str) -> str | None:

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self, cast
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, StringConstraints, field_validator, model_validator
 
+from train.data.folds import held_out
+from train.data.names import QueryMode, TrainDocumentMode, TrainQueryMode
 from train.errors import UserError
 from train.expressions import plain_expression
 from train.io.paths import is_folder
-from train.io.records import describe, name_record, read_records
+from train.io.records import name_record, raise_problems, read_records
 from train.requests import Pooling, Request, Role, find_span
-from train.scores import QueryMode, TrainDocumentMode, TrainQueryMode
 
 Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 Meaning = Literal["literal", "idiomatic"]
@@ -175,21 +175,14 @@ def fold_splits(root: Path, fold: int, folds: int) -> tuple[Split, Split]:
     documents = tuple(d for part in parts for d in part.documents)
     queries = tuple(q for part in parts for q in part.queries)
     files = tuple(path for part in parts for path in part.files)
-    idioms = sorted({d.idiom for d in documents})
-    if not 0 <= fold < folds <= len(idioms):
-        raise UserError(
-            f"data.fold={fold} of data.folds={folds}: there are {len(idioms)} idioms in train and val; "
-            "folds go from 0, and there are at most as many as idioms"
-        )
-    order = np.random.default_rng(0).permutation(len(idioms)).tolist()
-    held_out = {idioms[i] for i in order[fold::folds]}
+    scored_idioms = held_out((d.idiom for d in documents), fold, folds, "idioms in train and val")
     training = Split(
         "cv",
-        tuple(d for d in documents if d.idiom not in held_out),
-        tuple(q for q in queries if q.idiom not in held_out),
+        tuple(d for d in documents if d.idiom not in scored_idioms),
+        tuple(q for q in queries if q.idiom not in scored_idioms),
         files,
     )
-    scored = Split("cv", documents, tuple(q for q in queries if q.idiom in held_out), files)
+    scored = Split("cv", documents, tuple(q for q in queries if q.idiom in scored_idioms), files)
     _check_relevance(scored)
     return training, scored
 
@@ -213,8 +206,7 @@ def check_disjoint(splits: Sequence[Split]) -> None:
             other = owner.setdefault(record.id, split.name)
             if other != split.name:
                 problems.append(f"id {record.id} is in the splits {other} and {split.name}")
-    if problems:
-        raise describe(problems, "splits overlap (field 'idiom' or 'id')")
+    raise_problems(problems, "splits overlap (field 'idiom' or 'id')")
 
 
 def available_splits(root: Path) -> list[str]:
@@ -241,9 +233,8 @@ def _read_split(root: Path, name: str) -> Split:
             raise UserError(f"{path}: the split is empty (no records)")
         _check_unique(path, records)
     uses = Counter(r.id for r in (*documents, *queries))
-    shared = [id_ for id_, count in uses.items() if count > 1]
-    if shared:
-        raise describe([f"field 'id': {id_} is also in {files[0].name}" for id_ in shared], str(files[1]))
+    shared = [f"field 'id': {id_} is also in {files[0].name}" for id_, count in uses.items() if count > 1]
+    raise_problems(shared, files[1])
     return Split(name, tuple(documents), tuple(queries), files)
 
 
@@ -255,8 +246,7 @@ def _check_unique(path: Path, records: Iterable[Document]) -> None:
         if earlier != position:
             where = name_record(position, {"id": record.id})
             problems.append(f"{where}, field 'id': already used by record {earlier + 1}")
-    if problems:
-        raise describe(problems, str(path))
+    raise_problems(problems, path)
 
 
 def _check_relevance(split: Split) -> None:
@@ -267,5 +257,4 @@ def _check_relevance(split: Split) -> None:
         for i, q in enumerate(split.queries)
         if (q.idiom, q.meaning) not in meanings
     ]
-    if problems:
-        raise describe(problems, str(split.files[1]))
+    raise_problems(problems, split.files[1])

@@ -19,21 +19,60 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from train.data.download import github_file
-from train.data.published import NCIMP
+from train.data.datasets import NCIMP
+from train.data.download import PublishedFile, published_files
+from train.data.names import EPSILON_CLASSES, EpsilonLanguage
+from train.data.sources import DataFiles, GitHubData
 from train.errors import UserError
-from train.io.records import describe, parse_list, read_table
-from train.scores import EPSILON_CLASSES, EpsilonLanguage
+from train.io.records import parse_list, raise_problems
+from train.io.tables import read_rows
 
-FOLDER = "ncimp"
+FOLDER = NCIMP.name
 NUM_SENTENCES = 3
 SCORES_FILE = "human_compositionality scores.xlsx"
 _SCORE_COLUMNS = ("language", "compound", "ClassType", "ClassToken")
 _SYNONYMS = ("synonym", *(f"synonym alt{i}" for i in range(1, 5)))
 _SENTENCE = "original sentence"
+_SENTENCE_COLUMNS = ("compound", _SENTENCE, f"{_SENTENCE}_tag")
+_SENTENCES = [f"naturalistics_examplesent{i}.csv" for i in range(1, NUM_SENTENCES + 1)]
 
 Word = Literal["modifier", "head"]
 WORDS: tuple[Word, ...] = ("modifier", "head")
+_OTHER: dict[Word, Word] = {"modifier": "head", "head": "modifier"}
+_NEUTRAL_COLUMNS = [  # that every language has; further synonyms are read where there are any
+    "compound",
+    "compound noun modifier",
+    "compound noun head",
+    *(f"{word} synonym{tag}" for word in WORDS for tag in ("", "_tag")),
+]
+
+FILES = GitHubData(
+    NCIMP,
+    "risehnhew/Finding-Idiomaticity-in-Word-Representations",
+    "EN/ (PT/) and the human scores",
+    {
+        **published_files(
+            "425c397338e803c98cf27aa143a2194f21c1d721",
+            {SCORES_FILE: "09589faf25fcdf7f55b018efcac1e8059ae19f0afe3a8d9588973f5eddb19838"},
+            path="dataset/{}".format,
+        ),
+        **published_files(
+            "00e34dda54912e048adb08c7a6ecb49c5b79f7f6",
+            {
+                "EN/neutral.csv": "4e93142734aee84d18b91eb5c4c934ce44be163cad5a69b630ab2ec6313570d4",
+                "PT/neutral.csv": "11e18b9d5920abcb6cd73e38435dba5ae6751d7697fac994ee860538bd23662f",
+                f"PT/{_SENTENCES[0]}": "cd61ce72c5c713cfaa8218038771a72d0e7753578722eafc63ca4ed6d55920f6",
+                f"PT/{_SENTENCES[1]}": "2a28a938daa0950d7e75f0a5a14065ccec57bab463d0d14c91663dd4a1748152",
+                f"PT/{_SENTENCES[2]}": "760d958c09734d56d64b27200baf993fce2048b96545acd1c61349940cc48413",
+            },
+            path="dataset/{}".format,
+        ),
+        **{
+            f"EN/{name}": PublishedFile(f"dataset/EN/{name}", "HEAD", columns=_SENTENCE_COLUMNS)
+            for name in _SENTENCES
+        },
+    },
+)
 
 
 @dataclass(frozen=True)
@@ -104,42 +143,7 @@ _NOT_SINGULAR = "not in the singular in each sentence"
 _MAX_NAMES_SHOWN = 6
 
 
-class NcimpFiles:
-    """The data set's files in a local folder, or downloaded one by one.
-
-    Args:
-        folder: with `EN/`, or the repository's with `dataset/EN/`; None = download.
-        cache: where downloads go.
-    """
-
-    def __init__(self, folder: Path | None, cache: Path) -> None:
-        inner = folder and folder / "dataset"
-        self.folder = inner if inner and inner.is_dir() else folder
-        self.cache = cache
-
-    def __call__(self, path: str) -> Path:
-        """A file of the data set.
-
-        Raises:
-            DataMissingError: if it cannot be downloaded.
-            UserError: if the folder has no such file.
-        """
-        if self.folder is None:
-            return github_file(
-                *(NCIMP, f"dataset/{path}", self.cache / FOLDER / Path(path).parent),
-                otherwise="a local copy: data.ncimp=<folder with EN/ and the human scores>, or "
-                f"IDIOM_DATA=<folder with {FOLDER}/>",
-            )
-        for name in (path, path.replace(" ", "_")):
-            if (found := self.folder / name).is_file():
-                return found
-        raise UserError(
-            f"{self.folder / path}: there is no such file; {self.folder} is to hold EN/ (PT/) and the human "
-            "scores of NCIMP"
-        )
-
-
-def read_ncimp(files: NcimpFiles, language: EpsilonLanguage) -> Ncimp:
+def read_ncimp(files: DataFiles, language: EpsilonLanguage) -> Ncimp:
     """The compounds of a language, in the order of `neutral.csv`.
 
     Left out, and counted, are compounds without a human score and those that are not in each of their
@@ -149,44 +153,36 @@ def read_ncimp(files: NcimpFiles, language: EpsilonLanguage) -> Ncimp:
     Raises:
         UserError: naming file, row and field of what is wrong.
     """
-    read = Ncimp(language)
     folder = language.upper()
-    scores = files(SCORES_FILE)
+    scores, neutral = files(SCORES_FILE), files(f"{folder}/neutral.csv")
     classes = read_classes(scores, language)
-    neutral = files(f"{folder}/neutral.csv")
-    rows = _compounds(neutral, _neutral_columns())
-    if not rows:
-        raise describe(["there is no row"], str(neutral))
-    sentences = []
-    for i in range(1, NUM_SENTENCES + 1):
-        path = files(f"{folder}/naturalistics_examplesent{i}.csv")
-        sentences.append(_contexts(path, list(rows)))
-        read.files.append(path)
-    read.files += [neutral, scores]
+    rows = _compounds(neutral, _NEUTRAL_COLUMNS)
+    sentence_files = [files(f"{folder}/{name}") for name in _SENTENCES]
+    sentences = [_sentences(path, list(rows)) for path in sentence_files]
 
+    read = Ncimp(language, files=[*sentence_files, neutral, scores])
     problems: list[str] = []
     for name, (number, row) in rows.items():
-        where = f"row {number} (compound {name})"
-        words = _words(row, name, language, where, problems)
-        versions: dict[Word, tuple[Version, ...]] = {
-            word: tuple(_versions(row, words, word, name, language, where, problems, read.counts))
-            for word in WORDS
-        }
+        words: dict[Word, str] = {word: row[f"compound noun {word}"].strip() for word in WORDS}
+        synonyms = {word: _read_synonyms(row, words, word, language) for word in WORDS}
+        found = _word_problems(name, words, language) + [p for s in synonyms.values() for p in s.problems]
+        problems += [f"row {number} (compound {name}), {problem}" for problem in found]
+        for cells in synonyms.values():
+            read.counts.update(cells.counts)
         if name.lower() not in classes:
             read.unscored.append(name)
             continue
-        own = [of_file[name] for of_file in sentences]
-        read.num_scored_sentences += len(own)
-        read.num_inflected += sum(s.compound.lower() != name.lower() for s in own)
-        if not all(name.lower() in s.text.lower() for s in own):
+        in_sentences = [by_compound[name] for by_compound in sentences]
+        read.num_scored_sentences += len(in_sentences)
+        read.num_inflected += sum(s.compound.lower() != name.lower() for s in in_sentences)
+        if not all(name.lower() in s.text.lower() for s in in_sentences):
             read.inflected.append(name)
             continue
-        contexts = tuple(dict.fromkeys((s.before, s.after) for s in own))
-        read.counts["sentences left out because the compound has them twice"] += len(own) - len(contexts)
-        class_type, class_token = classes[name.lower()]
-        read.compounds.append(Compound(name, class_type, class_token, words, versions, contexts))
-    if problems:
-        raise describe(problems, str(neutral))
+        contexts = tuple(dict.fromkeys((s.before, s.after) for s in in_sentences))
+        read.counts["sentences left out because the compound has them twice"] += NUM_SENTENCES - len(contexts)
+        versions = {word: synonyms[word].versions for word in WORDS}
+        read.compounds.append(Compound(name, *classes[name.lower()], words, versions, contexts))
+    raise_problems(problems, neutral)
     if not read.compounds:
         raise UserError(f"{neutral}: no compound can be scored. {read.describe()}")
     read.counts = +read.counts  # those that are not zero
@@ -225,8 +221,7 @@ def read_classes(path: Path, language: EpsilonLanguage) -> dict[str, tuple[str, 
             problems.append(
                 f"{where}, fields 'ClassType', 'ClassToken': another row of the compound has other classes"
             )
-    if problems:
-        raise describe(problems, str(path))
+    raise_problems(problems, path)
     return classes
 
 
@@ -250,17 +245,11 @@ def _sheet(path: Path) -> list[tuple[Any, ...]]:
     return rows or [()]
 
 
-def _neutral_columns() -> list[str]:
-    """Those that every language has; further synonyms are read where there are any."""
-    own = ["compound", "compound noun modifier", "compound noun head"]
-    return own + [f"{word} synonym{tag}" for word in WORDS for tag in ("", "_tag")]
-
-
 def _compounds(path: Path, columns: Sequence[str]) -> dict[str, tuple[int, dict[str, str]]]:
     """Compound → number and row."""
     rows: dict[str, tuple[int, dict[str, str]]] = {}
     problems = []
-    for number, row in read_table(path, columns, named_by="compound"):
+    for number, row in read_rows(path, columns=columns):
         name = row["compound"].strip()
         if not name:
             problems.append(f"row {number}, field 'compound': is empty")
@@ -269,120 +258,137 @@ def _compounds(path: Path, columns: Sequence[str]) -> dict[str, tuple[int, dict[
                 f"row {number} (compound {name}), field 'compound': row {rows[name][0]} has it too"
             )
         rows.setdefault(name, (number, row))
-    if problems:
-        raise describe(problems, str(path))
+    raise_problems(problems, path)
     return rows
 
 
-def _tagged(row: dict[str, str], column: str, where: str, problems: list[str]) -> tuple[int, int] | None:
-    """The tokens of the compound, as a range, in the sentence of a column; None and a problem if unclear."""
-    tokens = row[column].split()
-    named = f"{where}, field {column + '_tag'!r}"
-    tags = parse_list(row[f"{column}_tag"])
+def _marked(row: dict[str, str], column: str) -> tuple[list[str], list[str], list[str]]:
+    """The tokens before, of and after the compound, in the sentence of a column.
+
+    Raises:
+        ValueError: naming the field, if its marks are missing or unclear.
+    """
+    tag_column = f"{column}_tag"
+    if tag_column not in row:
+        raise ValueError(f"field {column!r}: there is no column {tag_column!r} to it")
+    tokens, tags = row[column].split(), parse_list(row[tag_column])
     if tags is None or not all(isinstance(tag, bool) for tag in tags):
-        problems.append(f"{named}: {row[f'{column}_tag']!r} is not a list of True and False")
-    elif len(tags) != len(tokens):
-        problems.append(f"{named}: has {len(tags)} marks for the {len(tokens)} tokens of {row[column]!r}")
-    else:
-        marked = [i for i, tag in enumerate(tags) if tag]
-        if marked and marked == list(range(marked[0], marked[-1] + 1)):
-            return marked[0], marked[-1] + 1
-        problems.append(f"{named}: does not mark one run of tokens in {row[column]!r}")
-    return None
+        raise ValueError(f"field {tag_column!r}: {row[tag_column]!r} is not a list of True and False")
+    if len(tags) != len(tokens):
+        raise ValueError(
+            f"field {tag_column!r}: has {len(tags)} marks for the {len(tokens)} tokens of {row[column]!r}"
+        )
+    marked = [i for i, tag in enumerate(tags) if tag]
+    if not marked or marked != list(range(marked[0], marked[-1] + 1)):
+        raise ValueError(f"field {tag_column!r}: does not mark one run of tokens in {row[column]!r}")
+    start, end = marked[0], marked[-1] + 1
+    return tokens[:start], tokens[start:end], tokens[end:]
 
 
 @dataclass(frozen=True)
 class _Sentence:
-    text: str
     before: str
     compound: str  # as it stands there
     after: str
 
+    @property
+    def text(self) -> str:
+        return " ".join(part for part in (self.before, self.compound, self.after) if part)
 
-def _contexts(path: Path, names: Sequence[str]) -> dict[str, _Sentence]:
+
+def _sentences(path: Path, names: Sequence[str]) -> dict[str, _Sentence]:
     """Compound → its sentence, for each of `names`."""
     problems: list[str] = []
     sentences: dict[str, _Sentence] = {}
-    rows = _compounds(path, ("compound", _SENTENCE, f"{_SENTENCE}_tag"))
+    rows = _compounds(path, _SENTENCE_COLUMNS)
     for name, (number, row) in rows.items():
-        run = _tagged(row, _SENTENCE, f"row {number} (compound {name})", problems)
-        if run is not None:
-            tokens = row[_SENTENCE].split()
-            before, inside, after = tokens[: run[0]], tokens[slice(*run)], tokens[run[1] :]
-            sentences[name] = _Sentence(*(" ".join(part) for part in (tokens, before, inside, after)))
+        where = f"row {number} (compound {name})"
+        if name not in names:
+            problems.append(f"{where}, field 'compound': is not in neutral.csv")
+        try:
+            before, compound, after = map(" ".join, _marked(row, _SENTENCE))
+        except ValueError as error:
+            problems.append(f"{where}, {error}")
+        else:
+            sentences[name] = _Sentence(before, compound, after)
     problems += [f"the compound {name} of neutral.csv has no row" for name in names if name not in rows]
-    problems += [
-        f"row {number} (compound {name}), field 'compound': is not in neutral.csv"
-        for name, (number, _) in rows.items()
-        if name not in names
-    ]
-    if problems:
-        raise describe(problems, str(path))
+    raise_problems(problems, path)
     return sentences
 
 
-def _words(
-    row: dict[str, str], name: str, language: EpsilonLanguage, where: str, problems: list[str]
-) -> dict[Word, str]:
-    words: dict[Word, str] = {word: row[f"compound noun {word}"].strip() for word in WORDS}
-    for word in WORDS:
-        if not words[word]:
-            problems.append(f"{where}, field 'compound noun {word}': is empty")
-    if language == "en" and f"{words['modifier']} {words['head']}" != name:
+def _word_problems(name: str, words: dict[Word, str], language: EpsilonLanguage) -> list[str]:
+    problems = [f"field 'compound noun {word}': is empty" for word in WORDS if not words[word]]
+    both = f"{words['modifier']} {words['head']}"
+    if language == "en" and both != name:
         problems.append(
-            f"{where}, field 'compound': is not 'compound noun modifier' and 'compound noun head' "
-            f"({words['modifier']} {words['head']})"
+            f"field 'compound': is not 'compound noun modifier' and 'compound noun head' ({both})"
         )
-    return words
+    return problems
 
 
-def _versions(
-    row: dict[str, str],
-    words: dict[Word, str],
-    word: Word,
-    name: str,
-    language: EpsilonLanguage,
-    where: str,
-    problems: list[str],
-    counts: Counter[str],
-) -> list[Version]:
-    """The compound with each distinct synonym of a word, in the order of the columns."""
+@dataclass(frozen=True)
+class _Synonyms:
+    """What the cells with synonyms of a word hold.
+
+    Attributes:
+        versions: the compound with each distinct synonym, in the order of the columns.
+        counts: what was left out or is worth knowing.
+        problems: what is wrong, by field.
+    """
+
+    versions: tuple[Version, ...]
+    counts: Counter[str]
+    problems: list[str]
+
+
+def _read_synonyms(
+    row: dict[str, str], words: dict[Word, str], word: Word, language: EpsilonLanguage
+) -> _Synonyms:
     versions: dict[str, Version] = {}
+    counts: Counter[str] = Counter()
+    problems: list[str] = []
     for column in (f"{word} {synonym}" for synonym in _SYNONYMS):
         if not row.get(column, "").strip():
             continue
-        if f"{column}_tag" not in row:
-            problems.append(f"{where}, field {column!r}: there is no column {column + '_tag'!r} to it")
+        try:
+            before, compound, _ = _marked(row, column)
+        except ValueError as error:
+            problems.append(str(error))
             continue
-        run = _tagged(row, column, where, problems)
-        if run is None:
+        version = _version(compound, words, word, language)
+        if version is None:
+            problems.append(
+                f"field {column!r}: {' '.join(compound)!r} is not a synonym of {words[word]!r} with the "
+                f"{_OTHER[word]} {words[_OTHER[word]]!r}"
+            )
             continue
-        tokens = row[column].split()[slice(*run)]
-        if language == "pt":  # words agree in gender, and either may come first
-            version = Version(None, " ".join(tokens).lower())
-            same = version.phrase == name.lower()
-        else:
-            other: Word = "head" if word == "modifier" else "modifier"
-            kept, rest = (tokens[-1], tokens[:-1]) if word == "modifier" else (tokens[0], tokens[1:])
-            if not rest or kept.lower() != words[other].lower():
-                problems.append(
-                    f"{where}, field {column!r}: {' '.join(tokens)!r} is not a synonym of "
-                    f"{words[word]!r} with the {other} {words[other]!r}"
-                )
-                continue
-            synonym = " ".join(rest).lower()
-            if synonym == "nan":
-                counts["cells whose synonym is missing (nan)"] += 1
-                continue
-            counts["synonyms of two words"] += len(rest) > 1
-            counts["cells with 'nan' for an article"] += "nan" in row[column].split()[: run[0]]
-            parts = {**words, word: synonym}
-            version = Version(synonym, f"{parts['modifier']} {parts['head']}")
-            same = synonym == words[word].lower()
-        if same:
+        if version.synonym == "nan":
+            counts["cells whose synonym is missing (nan)"] += 1
+            continue
+        if version.synonym is not None:
+            counts["synonyms of two words"] += " " in version.synonym
+            counts["cells with 'nan' for an article"] += "nan" in before
+        phrase = version.phrase.lower()
+        if phrase == row["compound"].strip().lower():
             counts["synonyms left out that are the word itself"] += 1
-        elif version.phrase.lower() in versions:
+        elif phrase in versions:
             counts["synonyms left out that repeat one of their compound"] += 1
         else:
-            versions[version.phrase.lower()] = version
-    return list(versions.values())
+            versions[phrase] = version
+    return _Synonyms(tuple(versions.values()), counts, problems)
+
+
+def _version(
+    compound: list[str], words: dict[Word, str], word: Word, language: EpsilonLanguage
+) -> Version | None:
+    """The version whose tokens in a sentence are `compound`, with a synonym of `word`.
+
+    None if that is not the other word with something in place of `word`.
+    """
+    if language == "pt":  # words agree in gender, and either may come first
+        return Version(None, " ".join(compound).lower())
+    kept, synonym = (compound[-1], compound[:-1]) if word == "modifier" else (compound[0], compound[1:])
+    if not synonym or kept.lower() != words[_OTHER[word]].lower():
+        return None
+    parts = {**words, word: " ".join(synonym).lower()}
+    return Version(parts[word], f"{parts['modifier']} {parts['head']}")

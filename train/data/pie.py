@@ -10,16 +10,52 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Self
 
+from pydantic import AfterValidator, Field, model_validator
+
+from train.data.datasets import PIE
+from train.data.download import PublishedFile
+from train.data.fields import WORDED, Cell, TableRow, Worded, WordedCell
 from train.data.idiolink import Document
+from train.data.sources import DataFiles, GitHubData, dataset_folder
 from train.errors import UserError
-from train.io.records import describe, read_table
+from train.io.paths import expanded, is_file, is_folder
+from train.io.tables import read_table
 
+_FILE = "data_cleaned.csv"
 _LABELS = ("O", "B", "I")
 _COLUMNS = ("Idiom", "Sense", "Idiomatic_Sent", "Literal_Sent", "Idiomatic_Label", "Literal_Label")
+FILES = GitHubData(
+    PIE,
+    "zhjjn/MWE_PIE",
+    _FILE,
+    {_FILE: PublishedFile(_FILE, "6c985dc3e9d195e5164384773f6c16674822dd3a", columns=_COLUMNS)},
+)
 _NO_SPACE_BEFORE = re.compile(r"[.,!?;:%)\]…]+|n['’]t|['’](s|re|ve|ll|d|m)?", re.IGNORECASE)
 _MAX_NAMED = 10
 _IGNORED_WORDS = frozenset({"a", "an", "the", "to", "be", "one", "ones", "your", "someone", "somebody", "s"})
+
+
+class _Row(TableRow):
+    idiom: WordedCell = Field(alias="Idiom")
+    sense: Annotated[Cell, AfterValidator(lambda sense: sense.strip(" ,")), WORDED] = Field(alias="Sense")
+    idiomatic: Worded = Field(alias="Idiomatic_Sent")
+    literal: Worded = Field(alias="Literal_Sent")
+    idiomatic_labels: str = Field(alias="Idiomatic_Label")
+    literal_labels: str = Field(alias="Literal_Label")
+
+    @model_validator(mode="after")
+    def _a_label_a_token(self) -> Self:
+        for column, text, labels in (
+            ("Idiomatic_Label", self.idiomatic, self.idiomatic_labels.split()),
+            ("Literal_Label", self.literal, self.literal_labels.split()),
+        ):
+            if len(labels) != len(text.split()):
+                raise ValueError(f"field {column!r}: {len(labels)} labels for {len(text.split())} tokens")
+            if unknown := [label for label in labels if label not in _LABELS]:
+                raise ValueError(f"field {column!r}: {unknown[0]!r} is not O, B or I")
+        return self
 
 
 @dataclass(frozen=True)
@@ -57,6 +93,21 @@ def _named(idioms: tuple[str, ...]) -> str:
     return f"{len(idioms)} idioms ({names})" if idioms else "no idiom"
 
 
+def pie_file(named: str | None) -> Path:
+    """The corpus: `data.pie` (the file, or a folder that holds it), `$IDIOM_DATA/pie`, the download.
+
+    Raises:
+        UserError: if `data.pie` names none, or the download fails.
+    """
+    if named is not None:
+        path = expanded(named, PIE.setting)
+        if is_file(path):
+            return path
+        if not is_folder(path):
+            raise UserError(f"{PIE.setting}={named}: there is no such file or folder")
+    return DataFiles(FILES, dataset_folder(PIE, named, None, sample=False))(_FILE)
+
+
 def read_pie(path: Path, *, unseen: Iterable[str] = (), trained: Iterable[str] = ()) -> PieCorpus:
     """Read and check the corpus.
 
@@ -71,48 +122,33 @@ def read_pie(path: Path, *, unseen: Iterable[str] = (), trained: Iterable[str] =
     """
     unseen_words, trained_words = ([_words(idiom) for idiom in idioms] for idioms in (unseen, trained))
     documents: list[Document] = []
-    problems: list[str] = []
     senses: dict[str, dict[str, int]] = {}
     left_out: dict[str, None] = {}
     shared: dict[str, None] = {}
     num_without_span = 0
-    for number, row in ((n - 1, row) for n, row in read_table(path, _COLUMNS, named_by="Idiom")):
-        idiom, sense = row["Idiom"].strip(), row["Sense"].strip().strip(" ,")
-        texts = {"Idiom": idiom, "Sense": sense, **{f: row[f] for f in ("Idiomatic_Sent", "Literal_Sent")}}
-        if empty := [field for field, text in texts.items() if not any(c.isalnum() for c in text)]:
-            problems += [f"record {number}, field {field!r}: is empty" for field in empty]
+    for row_number, row in read_table(path, _Row, kind=".csv"):
+        number = row_number - 1  # without the header
+        if _same(row.idiom, unseen_words):
+            left_out[row.idiom] = None
             continue
-        if _same(idiom, unseen_words):
-            left_out[idiom] = None
+        if _same(row.idiom, trained_words):
+            shared[row.idiom] = None
             continue
-        if _same(idiom, trained_words):
-            shared[idiom] = None
-            continue
-        known = senses.setdefault(idiom, {})
-        new_sense = sense not in known
-        which = known.setdefault(sense, len(known) + 1)
-        label = f"{idiom} (PIE {which})"
-        parts = [("Idiomatic", "idiomatic"), ("Literal", "simplification")]
-        for column, usage in parts:
-            tokens, tags = row[f"{column}_Sent"].split(), row[f"{column}_Label"].split()
-            if len(tokens) != len(tags):
-                problems.append(
-                    f"record {number}, field '{column}_Label': {len(tags)} labels for {len(tokens)} tokens"
-                )
-                continue
-            if unknown := [tag for tag in tags if tag not in _LABELS]:
-                problems.append(f"record {number}, field '{column}_Label': {unknown[0]!r} is not O, B or I")
-                continue
-            marked = [i for i, tag in enumerate(tags) if tag in ("B", "I")]
+        numbers = senses.setdefault(row.idiom, {})
+        is_new = row.sense not in numbers
+        idiom = f"{row.idiom} (PIE {numbers.setdefault(row.sense, len(numbers) + 1)})"
+        for text, labels, usage in (
+            (row.idiomatic, row.idiomatic_labels, "idiomatic"),
+            (row.literal, row.literal_labels, "simplification"),
+        ):
+            marked = [i for i, label in enumerate(labels.split()) if label in ("B", "I")]
             if not marked:
                 num_without_span += 1
                 continue
-            text, (start, end) = detokenise(tokens, marked[0], marked[-1])
-            documents.append(_document(f"pie_{number}_{usage}", text, label, text[start:end], usage))
-        if new_sense:
-            documents.append(_document(f"pie_{number}_sense", sense, label, sense, "sense"))
-    if problems:
-        raise describe(problems, str(path))
+            sentence, (start, end) = detokenise(text.split(), marked[0], marked[-1])
+            documents.append(_document(f"pie_{number}_{usage}", sentence, idiom, sentence[start:end], usage))
+        if is_new:
+            documents.append(_document(f"pie_{number}_sense", row.sense, idiom, row.sense, "sense"))
     if not documents:
         raise UserError(f"{path}: holds no sentence that could be used")
     num_idioms = len({d.idiom for d in documents})
@@ -153,5 +189,5 @@ def _words(idiom: str) -> frozenset[str]:
 
 
 def _same(idiom: str, others: list[frozenset[str]]) -> bool:
-    own = _words(idiom)
-    return bool(own) and any(other and (own <= other or other <= own) for other in others)
+    words = _words(idiom)
+    return bool(words) and any(other and (words <= other or other <= words) for other in others)

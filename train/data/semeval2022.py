@@ -5,27 +5,29 @@ Tayyar Madabushi et al. 2022, arXiv 2204.10050; GitHub `H-TayyarMadabushi/SemEva
 
 from __future__ import annotations
 
-import contextlib
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any, Literal, Self
 
-import numpy as np
+from pydantic import BeforeValidator, Field, model_validator
 
-from train.data.download import github_file
-from train.data.published import SEMEVAL2022
-from train.errors import UserError
+from train.data.datasets import SEMEVAL2022
+from train.data.download import published_files
+from train.data.fields import Filled, TableRow
+from train.data.folds import shuffled_part
+from train.data.names import SemEvalSplit
+from train.data.sources import DataFiles, GitHubData
 from train.expressions import find_expression
-from train.io.records import describe, read_table
-from train.scores import SemEvalSplit
+from train.io.records import raise_problems
+from train.io.tables import read_table
 
-FOLDER = "semeval2022_task2b"
+FOLDER = SEMEVAL2022.name
 TRAIN_FILE = "SubTaskB/TrainData/train_data.csv"
 ONE_SHOT_FILE = "SubTaskB/TestData/train_one_shot.csv"
-_LANGUAGES = ("EN", "PT", "GL")
-_NO_EXPRESSION = ("", "None")
 _PAIRS = {
     "dev": "SubTaskB/EvaluationData/dev.csv",
     "eval": "SubTaskB/EvaluationData/eval.csv",
@@ -42,7 +44,37 @@ _FORMS = {
     "test": "SubTaskB/TestData/test_submission_format.csv",
 }
 _PUBLIC_GOLD = ("dev",)
-_SETTINGS = ("pre_train", "fine_tune")
+_NO_EXPRESSION = ("", "None")
+
+FILES = GitHubData(
+    SEMEVAL2022,
+    "H-TayyarMadabushi/SemEval_2022_Task2-idiomaticity",
+    "SubTaskB/",
+    {
+        **published_files(
+            "bef04f0c95e1652d2d8d15bf41ca1b04adbc871f",
+            {
+                TRAIN_FILE: "484463ceb7170451876922f2051e7b0d56614520b56886b9b3cd884823c303bb",
+                _PAIRS["dev"]: "f7a36a4077e3c979b45d3be97732ebd591268ed15c6a7996c806e43ca4b6c4da",
+                _GOLD["dev"]: "69c724ea45a82e0fd6dc76a18332be5a2fc6ee08af246470b7f2c6e59ddfd511",
+                _FORMS["dev"]: "50fef75276ac48cb35db46a219a962a7b506c96ca1b7d3791672427cb5141380",
+                _PAIRS["eval"]: "488827fb64815e3eaf6eed38357b4bc4b961644a2e4889b241f85e5a39dbf530",
+                _FORMS["eval"]: "9d1c668bd81c6cb463a5b1222f26f40a54da053f74c3038cea2cb7f1350b7125",
+            },
+        ),
+        **published_files(
+            "460ef20f62eba560bb4d7c5b87434ddf29095dee",
+            {
+                _PAIRS["test"]: "4bc8379419f748f62a3e978b05b20a3bf344b6357781807935a3717151fe8d56",
+                ONE_SHOT_FILE: "c3a19617d4b3153008000e46028964a9a48cac5507bf86d236e09c452390c984",
+            },
+        ),
+        **published_files(
+            "1771a637e96722289194ae37e3effacf23ce8d19",
+            {_FORMS["test"]: "ae6cc6c7cbff05d26822de953bffff3a6a1d356a857f3dbf5198a83241341efd"},
+        ),
+    },
+)
 
 
 @dataclass(frozen=True)
@@ -111,40 +143,61 @@ class PairSplit:
     files: tuple[Path, ...]
 
 
-class SemEvalFiles:
-    """The task's files in a local folder, or downloaded one by one.
+def _similarity(value: Any) -> float | None:
+    """A similarity from 0 to 1; None for an empty cell."""
+    if value == "":
+        return None
+    try:
+        similarity = float(value)
+    except ValueError:
+        similarity = math.nan
+    if not 0 <= similarity <= 1:
+        raise ValueError(f"{value!r} is no number from 0 to 1")
+    return similarity
 
-    Args:
-        folder: with `SubTaskB/` in it; None = download.
-        cache: where downloads go.
-    """
 
-    def __init__(self, folder: Path | None, cache: Path) -> None:
-        self.folder = folder
-        self.cache = cache
+Language = Literal["EN", "PT", "GL"]
 
-    def __call__(self, path: str) -> Path:
-        """A file that the task publishes.
 
-        Raises:
-            UserError: if the folder has no such file, or it cannot be downloaded.
-        """
-        if self.folder is None:
-            where = self.cache / FOLDER / Path(path).parent
-            return github_file(
-                *(SEMEVAL2022, path, where),
-                otherwise="a local copy: data.semeval2022=<folder with SubTaskB/>, or "
-                f"IDIOM_DATA=<folder with {FOLDER}/>",
-            )
-        found = self.folder / path
-        if not found.is_file():
-            raise UserError(f"{found}: there is no such file; {self.folder} is to be the task's folder")
-        return found
+class _TrainRow(TableRow):
+    id: Filled = Field(alias="ID")
+    expression: Filled = Field(alias="MWE1")
+    language: Language = Field(alias="Language")
+    sentence: Filled = Field(alias="sentence_1")
+    paraphrase: Filled = Field(alias="sentence_2")
+    sim: Literal["1", "None"]
 
-    def optional(self, path: str) -> Path | None:
-        """A file that the task does not publish, where the user has it."""
-        found = (self.folder or self.cache / FOLDER) / path
-        return found if found.is_file() else None
+    @model_validator(mode="after")
+    def _expression_in_sentence(self) -> Self:
+        try:
+            found = find_expression(self.sentence, self.expression)
+        except ValueError as error:
+            raise ValueError(f"field 'MWE1': {error}") from None
+        if found is None:
+            raise ValueError(f"field 'MWE1': {self.expression!r} is not in {self.sentence!r}")
+        return self
+
+
+class _PairRow(TableRow):
+    id: Filled = Field(alias="ID")
+    language: Language = Field(alias="Language")
+    expression: str = Field(alias="MWE1")
+    sentence1: Filled
+    sentence2: Filled
+
+
+class _FormRow(TableRow):
+    id: str = Field(alias="ID")
+    language: str = Field(alias="Language")
+    setting: Literal["pre_train", "fine_tune"] = Field(alias="Setting")
+    sim: str = Field(alias="Sim")
+
+
+class _GoldRow(TableRow):
+    id: str = Field(alias="ID")
+    data_id: Filled = Field(alias="DataID")
+    similarity: Annotated[float | None, BeforeValidator(_similarity)] = Field(alias="sim")
+    other: str = Field(alias="otherID")
 
 
 def read_groups(path: Path) -> list[Group]:
@@ -156,51 +209,39 @@ def read_groups(path: Path) -> list[Group]:
         UserError: naming file, row and field of what is wrong: missing columns, an empty sentence, an unknown
             language, another `sim`, an expression that is not in its sentence.
     """
-    columns = ("ID", "MWE1", "Language", "sentence_1", "sentence_2", "sim")
-    rows = read_table(path, columns, named_by="ID")
     problems: list[str] = []
-    row_of: dict[str, int] = {}
-    by_sentence: dict[str, list[dict[str, str]]] = {}
-    for number, row in rows:
-        where = f"row {number} (ID {row['ID']})"
-        problems += [f"{where}, field {f!r}: is empty" for f in columns[:5] if not row[f].strip()]
-        if row["Language"] not in _LANGUAGES:
-            problems.append(f"{where}, field 'Language': {row['Language']!r} is not one of EN, PT, GL")
-        if row["sim"] not in ("1", "None"):
-            problems.append(f"{where}, field 'sim': {row['sim']!r} is neither 1 nor None")
-        first = row_of.setdefault(row["ID"], number)
-        if first != number:
-            problems.append(f"{where}, field 'ID': row {first} has it too")
-        if row["MWE1"].strip() and row["sentence_1"].strip():
-            try:
-                if find_expression(row["sentence_1"], row["MWE1"]) is None:
-                    problems.append(f"{where}, field 'MWE1': {row['MWE1']!r} is not in {row['sentence_1']!r}")
-            except ValueError as error:
-                problems.append(f"{where}, field 'MWE1': {error}")
-        group = by_sentence.setdefault(row["sentence_1"], [])
-        if group and (group[0]["MWE1"], group[0]["Language"]) != (row["MWE1"], row["Language"]):
-            problems.append(f"{where}: the row with ID {group[0]['ID']} has its sentence, but another MWE1")
-        group.append(row)
-    if problems:
-        raise describe(problems, str(path))
-    groups = [
-        Group(
-            *(first["ID"], first["MWE1"], first["Language"], sentence),
-            correct=tuple(dict.fromkeys(r["sentence_2"] for r in of_it if r["sim"] == "1")),
-            incorrect=tuple(dict.fromkeys(r["sentence_2"] for r in of_it if r["sim"] == "None")),
-        )
-        for sentence, of_it in by_sentence.items()
-        for first in of_it[:1]
-    ]
-    for made in groups:
-        if shared := set(made.correct) & set(made.incorrect):
-            problems.append(f"the group of ID {made.id}: {shared.pop()!r} is both correct and incorrect")
-    if problems or not groups:
-        raise describe(problems or ["there is no row"], str(path))
+    row_of_id: dict[str, int] = {}
+    by_sentence: dict[str, list[_TrainRow]] = {}
+    for number, row in read_table(path, _TrainRow):
+        where = f"row {number} (ID {row.id})"
+        first_row = row_of_id.setdefault(row.id, number)
+        if first_row != number:
+            problems.append(f"{where}, field 'ID': row {first_row} has it too")
+        rows = by_sentence.setdefault(row.sentence, [])
+        if rows and (rows[0].expression, rows[0].language) != (row.expression, row.language):
+            problems.append(f"{where}: the row with ID {rows[0].id} has its sentence, but another MWE1")
+        rows.append(row)
+    groups = [_group(rows) for rows in by_sentence.values()]
+    for group in groups:
+        if both := set(group.correct) & set(group.incorrect):
+            problems.append(f"the group of ID {group.id}: {both.pop()!r} is both correct and incorrect")
+    raise_problems(problems, path)
     return groups
 
 
-def read_pairs(files: SemEvalFiles, split: SemEvalSplit) -> PairSplit:
+def _group(rows: Sequence[_TrainRow]) -> Group:
+    first = rows[0]
+    return Group(
+        first.id,
+        first.expression,
+        first.language,
+        first.sentence,
+        correct=tuple(dict.fromkeys(row.paraphrase for row in rows if row.sim == "1")),
+        incorrect=tuple(dict.fromkeys(row.paraphrase for row in rows if row.sim == "None")),
+    )
+
+
+def read_pairs(files: DataFiles, split: SemEvalSplit) -> PairSplit:
     """A split's pairs and, where there is one, its gold.
 
     `dev_a` and `dev_b` are the expressions of dev in two halves, and its STS pairs likewise, drawn once.
@@ -209,111 +250,86 @@ def read_pairs(files: SemEvalFiles, split: SemEvalSplit) -> PairSplit:
         UserError: naming file, row and field of what is wrong.
     """
     whole = split.partition("_")[0]
-    path, form = files(_PAIRS[whole]), files(_FORMS[whole])
+    path, form_path = files(_PAIRS[whole]), files(_FORMS[whole])
     gold_path = files(_GOLD[whole]) if whole in _PUBLIC_GOLD else files.optional(_GOLD[whole])
-    pairs, problems = [], []
-    for number, row in read_table(path, ("ID", "Language", "MWE1", "sentence1", "sentence2"), named_by="ID"):
-        where = f"row {number} (ID {row['ID']})"
-        problems += [
-            f"{where}, field {f!r}: is empty" for f in ("ID", "sentence1", "sentence2") if not row[f].strip()
-        ]
-        if row["Language"] not in _LANGUAGES:
-            problems.append(f"{where}, field 'Language': {row['Language']!r} is not one of EN, PT, GL")
-        expression = None if row["MWE1"] in _NO_EXPRESSION else row["MWE1"]
-        pairs.append(Pair(row["ID"], row["Language"], expression, row["sentence1"], row["sentence2"]))
-    of_id = {pair.id: pair for pair in pairs}
-    if len(of_id) < len(pairs):
-        twice = next(id_ for id_, count in Counter(pair.id for pair in pairs).items() if count > 1)
-        problems.append(f"field 'ID': the ID {twice} occurs twice")
-    if problems or not pairs:
-        raise describe(problems or ["there is no row"], str(path))
-    gold = _read_gold(gold_path, of_id) if gold_path is not None else None
-    asked = _read_form(form, of_id, path.name)
+    pairs = [
+        Pair(
+            row.id,
+            row.language,
+            None if row.expression in _NO_EXPRESSION else row.expression,
+            row.sentence1,
+            row.sentence2,
+        )
+        for _, row in read_table(path, _PairRow)
+    ]
+    uses = Counter(pair.id for pair in pairs)
+    raise_problems([f"field 'ID': the ID {id_} occurs twice" for id_, n in uses.items() if n > 1], path)
+    by_id = {pair.id: pair for pair in pairs}
+    gold = _read_gold(gold_path, by_id) if gold_path is not None else None
+    form = _read_form(form_path, by_id, path.name)
     if split != whole:
         assert gold is not None
-        gold = _half(pairs, gold, split)
-    read = [path, form] + ([gold_path] if gold_path is not None else [])
-    return PairSplit(split, tuple(pairs), gold, asked, tuple(read))
+        gold = _half(by_id, gold, split)
+    read = [path, form_path] + ([gold_path] if gold_path is not None else [])
+    return PairSplit(split, tuple(pairs), gold, form, tuple(read))
 
 
 def _read_form(path: Path, pairs: Mapping[str, Pair], pairs_name: str) -> tuple[tuple[str, str, str], ...]:
-    asked, problems = [], []
-    seen: set[tuple[str, str]] = set()
-    for number, row in read_table(path, ("ID", "Language", "Setting", "Sim"), named_by="ID"):
-        where = f"row {number} (ID {row['ID']})"
-        pair = pairs.get(row["ID"])
+    """The (ID, Language, Setting) of each row of a submission."""
+    form: dict[tuple[str, str], tuple[str, str, str]] = {}
+    problems = []
+    for number, row in read_table(path, _FormRow):
+        where = f"row {number} (ID {row.id})"
+        pair = pairs.get(row.id)
         if pair is None:
-            problems.append(f"{where}, field 'ID': {row['ID']} is not in {pairs_name}")
-        elif row["Language"] != pair.language:
-            problems.append(
-                f"{where}, field 'Language': {row['Language']!r}, but the pair's is {pair.language}"
-            )
-        if row["Setting"] not in _SETTINGS:
-            problems.append(
-                f"{where}, field 'Setting': {row['Setting']!r} is not one of {', '.join(_SETTINGS)}"
-            )
-        if (row["ID"], row["Setting"]) in seen:
+            problems.append(f"{where}, field 'ID': {row.id} is not in {pairs_name}")
+        elif row.language != pair.language:
+            problems.append(f"{where}, field 'Language': {row.language!r}, but the pair's is {pair.language}")
+        if (row.id, row.setting) in form:
             problems.append(f"{where}, field 'ID': it occurs twice in its setting")
-        seen.add((row["ID"], row["Setting"]))
-        asked.append((row["ID"], row["Language"], row["Setting"]))
-    if problems or not asked:
-        raise describe(problems or ["there is no row"], str(path))
-    return tuple(asked)
+        form[row.id, row.setting] = row.id, row.language, row.setting
+    raise_problems(problems, path)
+    return tuple(form.values())
 
 
 def _read_gold(path: Path, pairs: Mapping[str, Pair]) -> tuple[Gold, ...]:
-    gold, problems = [], []
-    seen: set[str] = set()
-    for number, row in read_table(path, ("ID", "DataID", "sim", "otherID"), named_by="ID"):
-        where = f"row {number} (ID {row['ID']})"
-        similarity: float | None = None
-        if row["sim"]:
-            with contextlib.suppress(ValueError):
-                similarity = float(row["sim"])
-            if similarity is None or not 0 <= similarity <= 1:
-                problems.append(f"{where}, field 'sim': {row['sim']!r} is no number from 0 to 1")
-        elif row["otherID"] not in pairs:
-            problems.append(
-                f"{where}, field 'otherID': {row['otherID']!r} is no ID of a pair, and sim is empty"
-            )
-        elif row["otherID"] == row["ID"]:
+    gold: dict[str, Gold] = {}
+    problems = []
+    for number, row in read_table(path, _GoldRow):
+        where = f"row {number} (ID {row.id})"
+        if row.similarity is None and row.other not in pairs:
+            problems.append(f"{where}, field 'otherID': {row.other!r} is no ID of a pair, and sim is empty")
+        elif row.similarity is None and row.other == row.id:
             problems.append(f"{where}, field 'otherID': is the pair itself")
-        is_sts, pair = ".sts." in row["DataID"], pairs.get(row["ID"])
+        is_sts, pair = ".sts." in row.data_id, pairs.get(row.id)
         if pair is None:
             problems.append(f"{where}, field 'ID': there is no such pair")
-        elif not row["DataID"].strip():
-            problems.append(f"{where}, field 'DataID': is empty")
         elif is_sts != (pair.expression is None):
             problems.append(
-                f"{where}, field 'DataID': {row['DataID']!r} is {'an' if is_sts else 'no'} STS pair, but in "
+                f"{where}, field 'DataID': {row.data_id!r} is {'an' if is_sts else 'no'} STS pair, but in "
                 f"the pairs' file its MWE1 is {pair.expression or 'None'}"
             )
-        if row["ID"] in seen:
+        if row.id in gold:
             problems.append(f"{where}, field 'ID': it occurs twice")
-        seen.add(row["ID"])
-        gold.append(Gold(row["ID"], is_sts, similarity, row["otherID"] or None))
-    if problems or not gold:
-        raise describe(problems or ["there is no row"], str(path))
-    return tuple(gold)
+        gold[row.id] = Gold(row.id, is_sts, row.similarity, row.other or None)
+    raise_problems(problems, path)
+    return tuple(gold.values())
 
 
-def _half(pairs: Sequence[Pair], gold: Sequence[Gold], split: SemEvalSplit) -> tuple[Gold, ...]:
-    """Expressions, and STS pairs, sorted, shuffled with a fixed seed and dealt out, language by language."""
-    of_pair = {pair.id: pair for pair in pairs}
-
-    def unit(item: Gold) -> tuple[str, str]:
-        pair = of_pair[item.id]
-        return pair.language, f"sts {item.id}" if item.is_sts else _plain(pair.expression or item.id)
-
-    units = sorted({unit(item) for item in gold})
-    chosen = set()
-    for language in _LANGUAGES:
-        for sts in (False, True):
-            some = [u for u in units if u[0] == language and u[1].startswith("sts ") == sts]
-            order = np.random.default_rng(0).permutation(len(some)).tolist()
-            chosen |= {some[i] for i in order[("dev_a", "dev_b").index(split) :: 2]}
-    return tuple(item for item in gold if unit(item) in chosen)
+def _half(pairs: Mapping[str, Pair], gold: Sequence[Gold], split: SemEvalSplit) -> tuple[Gold, ...]:
+    """Half of the expressions, and of the STS pairs, language by language."""
+    names: dict[tuple[str, bool], set[str]] = {}
+    for item in gold:
+        names.setdefault((pairs[item.id].language, item.is_sts), set()).add(_half_name(pairs, item))
+    part = ("dev_a", "dev_b").index(split)
+    halves = {group: shuffled_part(members, part, 2) for group, members in names.items()}
+    return tuple(
+        item for item in gold if _half_name(pairs, item) in halves[pairs[item.id].language, item.is_sts]
+    )
 
 
-def _plain(expression: str) -> str:
-    return " ".join(re.split(r"[\s\-]+", expression.lower()))
+def _half_name(pairs: Mapping[str, Pair], item: Gold) -> str:
+    """What goes to a half as a whole: an expression in any spelling, or a single STS pair."""
+    if item.is_sts:
+        return item.id
+    return " ".join(re.split(r"[\s\-]+", (pairs[item.id].expression or item.id).lower()))

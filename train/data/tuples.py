@@ -4,14 +4,17 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
+from train.data.fields import TableRow
 from train.data.idiolink import Document, Split
 from train.errors import UserError
-from train.io.records import describe, parse_json, read_text
+from train.io.records import raise_problems
+from train.io.tables import read_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,12 @@ class TrainingTuple:
     positives: tuple[str, ...]
     hard: tuple[str, ...]
     soft: tuple[str, ...]
+
+
+class _Row(TableRow):
+    query: str
+    positive: str
+    negatives: Annotated[list[str], Field(min_length=1)]
 
 
 def released_file(root: Path, split: str) -> Path:
@@ -55,18 +64,8 @@ def read_released(path: Path, split: Split) -> list[TrainingTuple]:
             ambiguous.add(record.sentence)
     tuples: list[TrainingTuple] = []
     problems: list[str] = []
-    for number, line in enumerate(read_text(path).split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            row = parse_json(line)
-        except ValueError as error:
-            problems.append(f"line {number}: not valid JSON: {getattr(error, 'msg', error)}")
-            continue
-        if wrong := _wrong_fields(row):
-            problems += [f"line {number}{w}" for w in wrong]
-            continue
-        texts = [row["query"], row["positive"], *row["negatives"]]
+    for number, row in read_table(path, _Row):
+        texts = [row.query, row.positive, *row.negatives]
         unknown = [t for t in texts if t not in by_text]
         doubled = [t for t in texts if t in ambiguous]
         if unknown or doubled:
@@ -74,21 +73,8 @@ def read_released(path: Path, split: Split) -> list[TrainingTuple]:
             problems.append(f"line {number}: {(unknown or doubled)[0]!r} {what} split {split.name}")
             continue
         query, positive, *negatives = (by_text[text] for text in texts)
-        if positive.id == query.id:
-            problems.append(f"line {number}: field 'positive': {positive.id} is the query itself")
-            continue
-        if (positive.idiom, positive.meaning) != (query.idiom, query.meaning):
-            problems.append(
-                f"line {number}: field 'positive': {positive.id} differs from its query {query.id} "
-                "in idiom or meaning"
-            )
-            continue
-        false = [n for n in negatives if (n.idiom, n.meaning) == (query.idiom, query.meaning)]
-        if false:
-            problems.append(
-                f"line {number}: field 'negatives': {false[0].id} has the idiom and meaning of its query "
-                f"{query.id}"
-            )
+        if problem := _wrong_class(query, positive, negatives):
+            problems.append(f"line {number}: {problem}")
             continue
         tuples.append(
             TrainingTuple(
@@ -98,27 +84,20 @@ def read_released(path: Path, split: Split) -> list[TrainingTuple]:
                 tuple(n.id for n in negatives if n.idiom != query.idiom),
             )
         )
-    if not tuples and not problems:
-        problems.append("the file holds no tuples")
-    if problems:
-        raise describe(problems, str(path))
+    raise_problems(problems, path)
     return tuples
 
 
-def _wrong_fields(row: Any) -> list[str]:
-    if not isinstance(row, dict):
-        return [f": expected an object, found {type(row).__name__}"]
-    wrong = []
-    for name in ("query", "positive", "negatives"):
-        if name not in row:
-            wrong.append(f", field {name!r}: is missing")
-        elif name != "negatives" and not isinstance(row[name], str):
-            wrong.append(f", field {name!r}: should be a text, found {row[name]!r}")
-        elif name == "negatives" and not (
-            isinstance(row[name], list) and row[name] and all(isinstance(t, str) for t in row[name])
-        ):
-            wrong.append(f", field {name!r}: should be a list of texts, found {row[name]!r}")
-    return wrong
+def _wrong_class(query: Document, positive: Document, negatives: Sequence[Document]) -> str:
+    """The record that is no positive, or no negative, of the query; "" where all are."""
+    if positive.id == query.id:
+        return f"field 'positive': {positive.id} is the query itself"
+    if (positive.idiom, positive.meaning) != (query.idiom, query.meaning):
+        return f"field 'positive': {positive.id} differs from its query {query.id} in idiom or meaning"
+    for negative in negatives:
+        if (negative.idiom, negative.meaning) == (query.idiom, query.meaning):
+            return f"field 'negatives': {negative.id} has the idiom and meaning of its query {query.id}"
+    return ""
 
 
 def draw_tuples(
@@ -149,7 +128,7 @@ def draw_tuples(
         by_class[document.idiom, document.meaning].append(i)
         by_idiom[document.idiom].append(i)
     everything = np.arange(len(documents))
-    others = {idiom: np.delete(everything, own) for idiom, own in by_idiom.items()}
+    others = {idiom: np.delete(everything, numbers) for idiom, numbers in by_idiom.items()}
 
     def draw(pool: Sequence[int] | NDArray[np.int64], count: int) -> tuple[str, ...]:
         if not len(pool):
@@ -160,8 +139,8 @@ def draw_tuples(
     opposite = {"literal": "idiomatic", "idiomatic": "literal"}
     tuples = []
     for anchor in anchors:
-        own = by_class.get((anchor.idiom, anchor.meaning), [])
-        positives = [i for i in own if documents[i].id != anchor.id]
+        same_class = by_class.get((anchor.idiom, anchor.meaning), [])
+        positives = [i for i in same_class if documents[i].id != anchor.id]
         tuples.append(
             TrainingTuple(
                 anchor.id,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from train.declarations.examples import Examples, QueryRecords
 from train.declarations.options import Names, Section
 
 
@@ -14,12 +15,14 @@ class BenchmarkOptions(Section, ABC):
     """The options of a benchmark, in `conf/benchmark/<name>.yaml`; `name` is among them.
 
     Attributes:
-        own_splits: those that it has; none where it has no splits at all.
+        known_splits: those that it has; none where it has no splits at all.
+        fold_split: the one that is a fold of cross-validation, if it has such.
         has_others: it may also have splits that no other benchmark knows (in a user's own data).
         places: options that say where its data lies.
     """
 
-    own_splits: ClassVar[tuple[str, ...]] = ()
+    known_splits: ClassVar[tuple[str, ...]] = ()
+    fold_split: ClassVar[str] = ""
     has_others: ClassVar[bool] = False
     places: ClassVar[tuple[str, ...]] = ()
 
@@ -100,6 +103,42 @@ def plain_layout(name: str, split: str, keys: Sequence[str]) -> Layout:
 
 
 @dataclass(frozen=True)
+class PublishedRow:
+    """A model's figures in a paper, and what gives ours.
+
+    Attributes:
+        name: the model as the paper has it, with what tells its rows apart.
+        overrides: of `python -m train.evaluate`.
+        checkpoints: names of the model; a folder with the last part of one counts as well.
+        options: dotted option → the values that it may have where a scorecard is compared with this row.
+        scores: key → figure.
+    """
+
+    name: str
+    overrides: Sequence[str]
+    checkpoints: Sequence[str]
+    options: Mapping[str, Sequence[Any]]
+    scores: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Published:
+    """A paper's table of models.
+
+    Attributes:
+        source: where it is printed.
+        layouts: the tables, each with one row of keys.
+        rows: a model each.
+        kind: scores → what the paper calls such a model; "" where the scores do not tell.
+    """
+
+    source: str
+    layouts: Sequence[Layout]
+    rows: Sequence[PublishedRow]
+    kind: Callable[[Mapping[str, float]], str]
+
+
+@dataclass(frozen=True)
 class BenchmarkType:
     """A benchmark: its options, how it is built, and how its scores are read.
 
@@ -115,9 +154,12 @@ class BenchmarkType:
         is_headline: whether a score (by its key) stands in the model card.
         is_compared: whether models are compared by it: no slice or fact, nothing that training cannot change.
         is_curve: whether it is drawn over the steps of a run.
+        is_constant: whether it is the same whatever is trained, as that of another model beside it.
         layout: (split, all keys there are) → its table; None for one column a score.
         read_record: a record of its per-query file → what comparisons need; None where there is nothing to
             compare query by query. KeyError, TypeError or ValueError for one that is damaged.
+        examples: what a run left of it → single queries for the page; a function, or "module:function".
+        published: "module:name" of a :class:`Published`, if a paper prints a table of models.
         hub_dataset, hub_task: its data set and kind of task in the Hub's lists.
     """
 
@@ -131,8 +173,11 @@ class BenchmarkType:
     is_headline: Callable[[str], bool] = lambda _: True
     is_compared: Callable[[str], bool] = lambda _: True
     is_curve: Callable[[str], bool] = lambda _: True
+    is_constant: Callable[[str], bool] = lambda _: False
     layout: Callable[[str, Sequence[str]], Layout] | None = None
     read_record: Callable[[Mapping[str, Any]], Iterable[QueryResult]] | None = None
+    examples: Callable[[QueryRecords], Examples | None] | str | None = None
+    published: str = ""
     hub_dataset: str = ""
     hub_task: str = "feature-extraction"
 

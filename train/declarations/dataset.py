@@ -15,6 +15,7 @@ class DatasetType:
         title: for people.
         licence: an identifier of the Hub's list (SPDX in lower case); None where none is known.
         hub: its name on the Hugging Face Hub, where it has one.
+        allows_custom: its option may name anybody's data in this form, of which no licence is known.
         in_sample: `data=sample` has a small one of it.
     """
 
@@ -23,6 +24,7 @@ class DatasetType:
     title: str = ""
     licence: str | None = None
     hub: str | None = None
+    allows_custom: bool = False
     in_sample: bool = False
 
     @property

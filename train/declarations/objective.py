@@ -58,9 +58,11 @@ class ObjectiveType:
             "module:function" where the module is heavy.
         datasets: a run's section `objective` → names of the data sets that it trains on, for the licence and
             the card. None: nothing is known of them, and no licence is concluded.
+        card: what the model card says of what is trained beside the encoder.
     """
 
     name: str
     options: type[ObjectiveOptions]
     build: Callable[[Any, Any], Any] | str
     datasets: Callable[[Mapping[str, Any]], Sequence[str]] | None = None
+    card: str = ""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from itertools import chain
+from typing import Any, Literal
 
 from train.declarations.benchmark import BenchmarkOptions, BenchmarkType
 from train.declarations.dataset import DatasetType
@@ -13,6 +14,7 @@ from train.declarations.objective import ObjectiveType
 from train.errors import UserError
 
 Declaration = BenchmarkType | ObjectiveType | DatasetType
+Verdict = Literal["better", "worse", ""]
 
 # Modules with a list DECLARED each. They import nothing heavy.
 _OURS = (
@@ -33,7 +35,7 @@ def _ours() -> list[Declaration]:
 
 
 def _all() -> list[Declaration]:
-    return [*_ours(), *(one for of_module in _added.values() for one in of_module)]
+    return [*_ours(), *chain.from_iterable(_added.values())]
 
 
 def benchmark_types() -> dict[str, BenchmarkType]:
@@ -76,6 +78,13 @@ def split_of(key: str) -> str:
 def smaller_is_better(key: str) -> bool:
     """Whether a score counts errors or ranks; of all others the greater is the better."""
     return not benchmark_of(key).smaller_is_better.isdisjoint(key.split("/"))
+
+
+def judge(key: str, change: float) -> Verdict:
+    """Whether a change of a score is for the better; nothing of a fact, or where nothing changed."""
+    if not change or benchmark_of(key).is_fact(key):
+        return ""
+    return "worse" if (change > 0) == smaller_is_better(key) else "better"
 
 
 def is_place(option: str) -> bool:
@@ -122,13 +131,12 @@ def load_extensions(modules: Sequence[str]) -> None:
         _added[module] = list(declared)
 
 
-def resolve(build: Callable[[Any, Any], Any] | str) -> Callable[[Any, Any], Any]:
-    """A declaration's builder."""
-    if not isinstance(build, str):
-        return build
-    module, _, name = build.partition(":")
-    builder: Callable[[Any, Any], Any] = getattr(importlib.import_module(module), name)
-    return builder
+def resolve(declared: Any) -> Any:
+    """What a declaration has, or names as "module:name", such as a function."""
+    if not isinstance(declared, str):
+        return declared
+    module, _, name = declared.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def _unknown(_settings: Any, options: Any) -> Any:

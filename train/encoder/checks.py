@@ -92,12 +92,14 @@ def check_report(path: str, model: PreTrainedModel, report: Report) -> None:
     # Weights outside the encoder, such as `lm_head`, are a head's; those inside are a part of it.
     parts = {name for name, _ in model.named_children()}
     prefix = f"{model.base_model_prefix}."
+    computed = {name for name, _ in model.named_buffers()}  # older versions saved some, as GPT-Neo's masks
     more = [
         name
         for name in report["unexpected_keys"]
         if name.removeprefix(prefix).split(".")[0] in parts
         and not _is_of_pooler(name)
         and not name.endswith(_BUFFERS)
+        and name.removeprefix(prefix) not in computed
     ]
     if more:
         raise UserError(
@@ -208,12 +210,12 @@ def check_length(path: str, model: SentenceTransformer, max_length: int | None) 
     )
 
 
-def check_special_token(tokenizer: Any, text: str, kind: str) -> None:
+def check_special_token(tokenizer: Any, text: str, option: str) -> None:
     """Check that a model has a text that an objective puts among words as a special token.
 
     Args:
         text: a token in brackets, or plain words, which are always accepted.
-        kind: what the text stands for, which is also the name of the objective's option.
+        option: the objective's option that names it; its last part is what it stands for, as in `mask`.
 
     Raises:
         UserError: if it looks like the special token of another model.
@@ -221,9 +223,10 @@ def check_special_token(tokenizer: Any, text: str, kind: str) -> None:
     in_brackets = text[0] + text[-1] in ("[]", "<>")
     if not in_brackets or text in tokenizer.all_special_tokens:
         return
-    token, words = (tokenizer.mask_token, "something") if kind == "mask" else (tokenizer.sep_token, ":")
-    advice = f"its own is objective.{kind}='{token}'" if token else f"it has none; use words, as '{words}'"
-    raise UserError(f"objective.{kind}={text!r} is no token of this model: {advice}")
+    is_mask = option.rpartition(".")[2] == "mask"
+    token, words = (tokenizer.mask_token, "something") if is_mask else (tokenizer.sep_token, ":")
+    advice = f"its own is objective.{option}='{token}'" if token else f"it has none; use words, as '{words}'"
+    raise UserError(f"objective.{option}={text!r} is no token of this model: {advice}")
 
 
 def check_widths(path: str, modules: Sequence[nn.Module]) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -14,18 +13,18 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling as PoolingModule
 from torch import Tensor, nn
 
-from train.encoder.files import fetch_file
+from train.encoder.activations import checkpoint_activations
+from train.encoder.conversion import converted
+from train.encoder.expression_files import load_expressions, save_expressions
 from train.encoder.forward import (
     ForwardBatch,
     PooledSentence,
     PooledSpan,
     Tokenizer,
-    Tokens,
     cut,
     in_request_order,
 )
-from train.encoder.idiom_tokens import FILE as IDIOM_TOKENS_FILE
-from train.encoder.idiom_tokens import IdiomTokens, add_idiom_tokens, load_idiom_tokens
+from train.encoder.idiom_tokens import IdiomTokens, TokenStart, add_idiom_tokens
 from train.encoder.loading import (
     keep_attention,
     limit_length,
@@ -33,14 +32,13 @@ from train.encoder.loading import (
     locate_checkpoint,
     silence_libraries,
 )
-from train.encoder.meanings import FILE as GLOSSARY_FILE
-from train.encoder.meanings import Meanings, read_meanings
+from train.encoder.meanings import Meanings
 from train.encoder.pooling import pool_sentences
 from train.encoder.prompts import Prompts, prompts_of
-from train.encoder.spans import cut_spans_note, is_cut_off, pool_spans, tokens_of_span
-from train.encoder.tokenizer_rules import remove_rules, write_rules
+from train.encoder.reading import Reader, requests_for
+from train.encoder.spans import cut_spans_note, find_cut_spans, pool_spans, tokens_of_span
 from train.errors import UserError
-from train.requests import Request, Role, find_span
+from train.requests import Request, Role
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +48,8 @@ class Encoder(nn.Module):
 
     A span's embedding is the mean of the last layer's token embeddings whose character offsets
     overlap the span (late chunking), passed through whatever modules of the checkpoint follow its
-    pooling (a dense layer, normalisation), so that it lies in the documents' space.
+    pooling (a dense layer, normalisation), so that it lies in the documents' space. With `raw_spans` it is
+    the mean of the transformer's last hidden states, past all other modules.
 
     Args:
         model: transformer → (token-level modules) → pooling → (embedding-level modules).
@@ -59,13 +58,15 @@ class Encoder(nn.Module):
             padding included. This bounds padding and, when scoring, memory; it never changes an embedding.
         idiom_tokens: of the model, if it has any; they replace expressions in texts.
         meanings: what the model reads beside the expressions of a glossary, if it was given one.
+        raw_spans: embed spans by the transformer's last hidden states alone.
 
     Attributes:
         cut_spans: requests so far whose span continues beyond the maximum length; only the part before it
             is pooled.
 
     Raises:
-        UserError: if the model has no transformer, no pooling, or no tokenizer with offsets.
+        UserError: if the model has no transformer, no pooling, or no tokenizer with offsets; if raw spans
+            would have another width than its embeddings.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Encoder(nn.Module):
         tokens_per_forward: int = 8192,
         idiom_tokens: IdiomTokens | None = None,
         meanings: Meanings | None = None,
+        raw_spans: bool = False,
     ) -> None:
         super().__init__()
         modules = list(model)
@@ -94,6 +96,13 @@ class Encoder(nn.Module):
         pooling: Any = modules[poolings[0]]
         self._num_pooled = pooling.pooling_output_dimension // pooling.embedding_dimension
         self._pools_prompts: bool = pooling.include_prompt
+        self._raw_spans = raw_spans
+        hidden = modules[0].get_embedding_dimension()
+        if raw_spans and hidden != self.dimension:
+            raise UserError(
+                f"model.span=raw: the model's hidden states have {hidden} dimensions and its embeddings "
+                f"{self.dimension}, so they cannot be compared: leave model.span unset"
+            )
         self._tokenizer = Tokenizer(model)
         self.cut_spans: set[Request] = set()
         self.eval()
@@ -111,10 +120,12 @@ class Encoder(nn.Module):
         pooling: str | None = None,
         pool_prompts: bool | None = None,
         bidirectional: bool | None = None,
+        span: Literal["raw"] | None = None,
         query_prompt: str | None = None,
         document_prompt: str | None = None,
         instruction_prompt: str | None = None,
         trust_remote_code: bool = False,
+        convert_weights: bool = False,
         tokens_per_forward: int = 8192,
         replace_expressions: bool | None = None,
     ) -> Encoder:
@@ -129,9 +140,12 @@ class Encoder(nn.Module):
             pool_prompts: whether a prompt's tokens are pooled; by default as in the checkpoint.
             bidirectional: whether a decoder's tokens also attend to later ones; by default as in the
                 checkpoint.
+            span: `raw` = spans are embedded by the transformer's last hidden states, past the modules after
+                the pooling; by default through these.
             query_prompt, document_prompt: replace the checkpoint's prompts.
             instruction_prompt: template of queries with an instruction, see :class:`Prompts`.
             trust_remote_code: run Python code that comes with the checkpoint.
+            convert_weights: make a copy with safetensors of a checkpoint that has pickled weights alone.
             tokens_per_forward: see the class.
             replace_expressions: whether expressions that have an idiom token are replaced by it; by default
                 as in the checkpoint.
@@ -141,6 +155,8 @@ class Encoder(nn.Module):
                 expressions should be replaced, but the model has no idiom tokens.
         """
         found, offline = locate_checkpoint(str(path), revision)
+        if convert_weights and (folder := converted(found, revision, local_files_only=offline)) != found:
+            found, revision, offline = folder, None, False
         model = load_model(
             found,
             revision=revision,
@@ -156,10 +172,7 @@ class Encoder(nn.Module):
             prompts = prompts_of(model, query_prompt, document_prompt, instruction_prompt)
         except ValueError as error:
             raise UserError(f"model {path}: {error}") from None
-        idioms = load_idiom_tokens(found, model, revision=revision, local_files_only=offline)
-        glossary = fetch_file(found, GLOSSARY_FILE, revision, local_files_only=offline)
-        if idioms is not None or glossary is not None:
-            remove_rules(model.tokenizer, idioms.expressions if idioms is not None else ())
+        idioms, meanings = load_expressions(found, model, revision=revision, local_files_only=offline)
         if idioms is not None and replace_expressions is not None:
             idioms.replace = replace_expressions
         elif replace_expressions:
@@ -171,7 +184,8 @@ class Encoder(nn.Module):
             prompts,
             tokens_per_forward=tokens_per_forward,
             idiom_tokens=idioms,
-            meanings=read_meanings(glossary) if glossary is not None else None,
+            meanings=meanings,
+            raw_spans=span == "raw",
         )
 
     @classmethod
@@ -189,13 +203,17 @@ class Encoder(nn.Module):
         except ValueError as error:
             raise UserError(str(error)) from None
 
-    def add_idiom_tokens(self, expressions: Iterable[str]) -> None:
-        """Add a token for each expression to the model, see :mod:`train.encoder.idiom_tokens`.
+    def add_idiom_tokens(
+        self, expressions: Iterable[str], *, start: TokenStart = "pieces", seed: int = 0
+    ) -> None:
+        """Add a token for each expression, see :func:`train.encoder.idiom_tokens.add_idiom_tokens`.
 
         Raises:
             UserError: if one is not a valid expression, or the tokenizer does not support such tokens.
         """
-        self.idiom_tokens = add_idiom_tokens(self.model, self.idiom_tokens, expressions)
+        self.idiom_tokens = add_idiom_tokens(
+            self.model, self.idiom_tokens, expressions, start=start, seed=seed
+        )
         self._tokenizer.forget()
 
     def drop_idiom_tokens(self, expressions: Iterable[str]) -> None:
@@ -215,14 +233,7 @@ class Encoder(nn.Module):
         with silence_libraries():
             self.model.save_pretrained(str(folder), create_model_card=False, safe_serialization=True)
         keep_attention(self.model, Path(folder))
-        for name in (IDIOM_TOKENS_FILE, GLOSSARY_FILE):
-            (Path(folder) / name).unlink(missing_ok=True)
-        if self.meanings is not None:
-            self.meanings.save(folder)
-        if self.idiom_tokens is not None:
-            self.idiom_tokens.save(folder)
-        if self.meanings is not None or self.idiom_tokens is not None:
-            write_rules(Path(folder), self.model.tokenizer, self.idiom_tokens, self.meanings)
+        save_expressions(Path(folder), self.model.tokenizer, self.idiom_tokens, self.meanings)
 
     # ---------------------------------------------------------------- for users
 
@@ -250,29 +261,7 @@ class Encoder(nn.Module):
         Raises:
             UserError: if a span is not in its text, or beyond the model's maximum length.
         """
-        if isinstance(texts, str):
-            raise TypeError("texts: expected a list of texts, got one text")
-        if isinstance(spans, str):
-            raise TypeError("spans: expected a list, one span a text, got one text")
-        if spans is not None and len(spans) != len(texts):
-            raise ValueError(f"{len(texts)} texts but {len(spans)} spans")
-        requests = []
-        for i, text in enumerate(texts):
-            span = spans[i] if spans is not None else None
-            if isinstance(span, str):
-                found = find_span(text, span)
-                if found is None:
-                    raise UserError(f"span {span!r} is not in text {i}: {text!r}")
-                span = found
-            requests.append(
-                Request(
-                    text,
-                    span,
-                    role="query" if instruction is not None else role,
-                    instruction=instruction,
-                    pooling="sentence" if span is None else "span",
-                )
-            )
+        requests = requests_for(texts, spans, role, instruction)
         was_training = self.training
         self.eval()
         try:
@@ -296,18 +285,7 @@ class Encoder(nn.Module):
         Raises:
             UserError: if the architecture does not support it.
         """
-        transformer: Any = self.transformer
-        try:
-            # Renamed in transformers 5.x; the old name is to be removed in 6.
-            old_name = "gradient_checkpointing_enable"
-            enable = getattr(transformer, "activation_checkpointing_enable", None)
-            enable = enable or getattr(transformer, old_name)
-            # The reentrant form needs inputs that have a gradient, which token ids do not.
-            enable({"use_reentrant": False})
-        except (AttributeError, ValueError) as error:
-            raise UserError(
-                f"trainer.activation_checkpointing=true: {type(transformer).__name__} cannot ({error})"
-            ) from None
+        checkpoint_activations(self.transformer)
 
     @property
     def transformer(self) -> nn.Module:
@@ -354,14 +332,21 @@ class Encoder(nn.Module):
         Raises:
             UserError: if a span is missing, outside its text, or beyond the maximum length.
         """
-        rendered = self._rendered(requests)
+        limit = self.model.max_seq_length
+        reader = Reader(
+            self._tokenizer, limit, self.prompts, self._pools_prompts, self.idiom_tokens, self.meanings
+        )
+        rendered = reader.render(requests)
         texts = list(dict.fromkeys(text for text, _ in rendered))
         tokens = dict(zip(texts, self._tokenizer(texts), strict=True))
         requests_of: dict[str, list[int]] = {text: [] for text in texts}
         for i, (text, _) in enumerate(rendered):
             requests_of[text].append(i)
 
-        self._note_cut_spans(requests, rendered, tokens)
+        found, num_spans = find_cut_spans(requests, rendered, tokens, limit)
+        if found and not self.cut_spans:  # only the first call that finds some tells of it
+            log.warning("%s", cut_spans_note(len(found), num_spans, limit))
+        self.cut_spans |= found
         batches = []
         for chunk in cut(texts, tokens, self.tokens_per_forward, min_batches):
             sentences: list[PooledSentence] = []
@@ -369,7 +354,7 @@ class Encoder(nn.Module):
             for row, text in enumerate(chunk):
                 for i in requests_of[text]:
                     if requests[i].pooling == "sentence":
-                        num_skipped = self._num_prompt_tokens(text, tokens[text], requests[i])
+                        num_skipped = reader.num_skipped(text, tokens[text], requests[i])
                         sentences.append(PooledSentence(row, i, num_skipped))
                     else:
                         _, span = rendered[i]
@@ -378,94 +363,26 @@ class Encoder(nn.Module):
             batches.append(ForwardBatch([tokens[text].input_ids for text in chunk], sentences, spans))
         return batches
 
-    def _rendered(self, requests: Sequence[Request]) -> list[tuple[str, tuple[int, int] | None]]:
-        """Each request's text as the model reads it, and its span's place there."""
-        bare = [self.prompts.render(request) for request in requests]
-        meanings = self.meanings
-        if meanings is None:
-            return [self._with_tokens(text, span) for text, span in bare]
-        rendered = [
-            self._with_tokens(*(meanings.added(text, span) if request.with_meanings else (text, span)))
-            for request, (text, span) in zip(requests, bare, strict=True)
-        ]
-        # Near the maximum length a text loses its meanings before it loses words of its own.
-        texts = list(dict.fromkeys(text for text, _ in rendered))
-        limit = self.model.max_seq_length
-        full = {
-            text
-            for text, tokens in zip(texts, self._tokenizer(texts), strict=True)
-            if limit is not None and len(tokens.input_ids) >= limit
-        }
-        return [
-            self._with_tokens(*short) if long[0] in full else long
-            for long, short in zip(rendered, bare, strict=True)
-        ]
-
-    def _with_tokens(self, text: str, span: tuple[int, int] | None) -> tuple[str, tuple[int, int] | None]:
-        return (text, span) if self.idiom_tokens is None else self.idiom_tokens.replaced(text, span)
-
-    def _note_cut_spans(
-        self,
-        requests: Sequence[Request],
-        rendered: Sequence[tuple[str, tuple[int, int] | None]],
-        tokens: Mapping[str, Tokens],
-    ) -> None:
-        """Remember requests whose span is truncated. Only the first call that finds some logs a warning."""
-        limit = self.model.max_seq_length
-        spans = [
-            (request, text, span)
-            for request, (text, span) in zip(requests, rendered, strict=True)
-            if request.pooling == "span" and span is not None
-        ]
-        found = {request for request, text, span in spans if is_cut_off(tokens[text], text, span, limit)}
-        if found and not self.cut_spans:
-            log.warning("%s", cut_spans_note(len(found), len({request for request, _, _ in spans}), limit))
-        self.cut_spans |= found
-
     def embed(self, batch: ForwardBatch) -> Tensor:
         """(n, D), row i for the i-th of the batch's `requests`: first its sentences, then its spans."""
         features = self._tokenizer.pad(batch.texts, self.device)  # (B, T) each
         modules = list(self.model)
-        for module in modules[: self._pooling_at]:
+        features = modules[0](features)
+        hidden = features["token_embeddings"]  # (B, T, D), of the last layer
+        for module in modules[1 : self._pooling_at]:
             features = module(features)
         # token_embeddings (B, T, D)
         pooled = pool_sentences(modules[self._pooling_at], features, batch.sentences)
-        if batch.spans:
+        if batch.spans and not self._raw_spans:
             means = pool_spans(features["token_embeddings"], batch.spans)  # (S, D)
             # Once for each of several concatenated poolings, such as those of [CLS] and [SEP].
             pooled.append(means.repeat(1, self._num_pooled))
-        features = dict(features, sentence_embedding=torch.cat(pooled))
-        for module in modules[self._pooling_at + 1 :]:
-            features = module(features)
-        result: Tensor = features["sentence_embedding"]
-        return result
-
-    def _num_prompt_tokens(self, text: str, tokens: Tokens, request: Request) -> int:
-        """How many prompt tokens a request's pooling leaves out, for models that do not pool prompts.
-
-        Counted on the prompt alone, as sentence-transformers does.
-
-        Args:
-            text: as the model reads it: near the maximum length without meanings.
-        """
-        if self._pools_prompts:
-            return 0
-        rendered, start = self.prompts.render(replace(request, span=(0, 0)))
-        assert start is not None
-        prompt = rendered[: start[0]]
-        if not prompt:
-            return 0
-        read = self._with_tokens(prompt, None)[0]
-        if self.meanings is not None:
-            with_meanings = self._with_tokens(self.meanings.added(prompt)[0], None)[0]
-            read = with_meanings if text.startswith(with_meanings) else read
-        prompt = read
-        ids = self._tokenizer([prompt])[0].input_ids
-        special = self._tokenizer.wrapped.all_special_ids
-        num_tokens = len(ids) - (ids[-1] in special)
-        if request.text and num_tokens >= len(tokens.input_ids) - (tokens.input_ids[-1] in special):
-            raise UserError(
-                f"the prompt before {request.text[:80]!r} leaves no room within the model's maximum length "
-                f"({len(tokens.input_ids)} tokens): raise model.max_length, or shorten the instruction"
-            )
-        return num_tokens
+        pieces: list[Tensor] = []
+        if pooled:
+            features = dict(features, sentence_embedding=torch.cat(pooled))
+            for module in modules[self._pooling_at + 1 :]:
+                features = module(features)
+            pieces.append(features["sentence_embedding"])
+        if batch.spans and self._raw_spans:
+            pieces.append(pool_spans(hidden, batch.spans))
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)

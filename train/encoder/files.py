@@ -30,6 +30,7 @@ _LOAD_ERRORS = (
 )
 
 _TOKENIZER = "tokenizer.json"
+_SENTENCEPIECE = ("spm.model", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
 _MODULES = "modules.json"
 _DIMENSIONS = ("embedding_dimension", "word_embedding_dimension")  # of a pooling, since version 6 and before
 # Numbers that every transformer's configuration has.
@@ -107,6 +108,12 @@ def damaged_data(path: str, revision: str | None = None) -> str | None:
     return None
 
 
+def has_sentencepiece_alone(path: str, revision: str | None = None) -> bool:
+    """Whether a checkpoint's tokenizer is a SentencePiece model without a tokenizer.json."""
+    find = _finder(path, revision)
+    return find(_TOKENIZER) is None and any(find(name) is not None for name in _SENTENCEPIECE)
+
+
 def _finder(path: str, revision: str | None) -> Callable[[str], Path | None]:
     """Name of a file → its path; None if it is not there, or was not downloaded."""
     folder = Path(path)
@@ -133,6 +140,11 @@ def _modules(modules: Path | None) -> Iterator[tuple[str, str]]:
     for entry in content if isinstance(content, list) else []:
         if isinstance(entry, dict) and isinstance(folder := entry.get("path"), str) and folder:
             yield folder, str(entry.get("type"))
+
+
+def module_folders(folder: Path) -> list[str]:
+    """The sub-folders of a local checkpoint that its modules.json names."""
+    return [name for name, _ in _modules(_finder(str(folder), None)(_MODULES))]
 
 
 def _weights(path: str, find: Callable[[str], Path | None]) -> Iterator[Path]:

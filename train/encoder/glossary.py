@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +11,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator
 
 from train.encoder.meanings import Meanings
-from train.expressions import ExpressionIndex, plain_expression
+from train.expressions import contained, plain_expression
+from train.io.files import fingerprints
 from train.io.tables import read_rows, validated
 from train.io.text import printable
 
@@ -82,17 +83,31 @@ class Glossary:
     files: tuple[Path, ...]
     notes: tuple[str, ...]
 
+    @property
+    def never_literal(self) -> set[str]:
+        """Expressions that are not used literally: a row says so, and none says otherwise."""
+        said: dict[str, list[bool | str]] = {}
+        for entry in self.entries:
+            if entry.literal is not None:
+                said.setdefault(plain_expression(entry.expression), []).append(entry.literal)
+        never = {plain for plain, values in said.items() if not any(values)}
+        return {name for name in self.senses if plain_expression(name) in never}
+
     def describe(self) -> dict[str, Any]:
-        """For records, cards and tables: files by name, counts, sources and licences."""
+        """For records, cards and tables: files by name with their SHA-256, counts, sources, licences and
+        how many rows state none."""
         named = {
             f"{field}s": sorted({value for e in self.entries if (value := getattr(e, field))})
             for field in ("source", "licence")
         }
+        without_licence = sum(not entry.licence for entry in self.entries)
         return {
             "files": [path.name for path in self.files],
+            "sums": {Path(path).name: sum_ for path, sum_ in fingerprints(self.files).items()},
             "expressions": len(self.senses),
             "meanings": len(self.entries),
             **{name: values for name, values in named.items() if values},
+            **({"without_licence": without_licence} if without_licence else {}),
         }
 
 
@@ -144,18 +159,14 @@ def _notes(senses: dict[str, list[str]], places: dict[str, str]) -> list[str]:
         shown = ", ".join(f"{name!r} ({places[name]}): {len(senses[name])}" for name in several[:_MAX_NAMED])
         more = f", … ({len(several)} expressions)" if len(several) > _MAX_NAMED else ""
         notes.append(f"several meanings: {shown}{more}; the first counts for most, as in a dictionary")
-    for name in senses:
-        for _, _, inner in ExpressionIndex(_shorter(senses, name)).find(name):
-            notes.append(
-                f"{places[inner]}: {inner!r} stands inside {name!r} ({places[name]}): "
-                "where the longer one stands, that one counts"
-            )
+    for name, others in contained(senses).items():
+        notes += [
+            f"{places[inner]}: {inner!r} stands inside {name!r} ({places[name]}): "
+            "where the longer one stands, that one counts"
+            for inner in others
+            if len(inner) < len(name)
+        ]
     return notes
-
-
-def _shorter(senses: Iterable[str], name: str) -> list[str]:
-    words = set(plain_expression(name).split())
-    return [o for o in senses if len(o) < len(name) and words & set(plain_expression(o).split())]
 
 
 def _rows(path: Path) -> Iterator[tuple[int, Entry]]:

@@ -6,7 +6,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -17,14 +17,15 @@ from train.errors import UserError
 from train.expressions import ExpressionIndex, plain_expression
 from train.io.files import write_json
 from train.io.records import read_json, read_text
-from train.io.text import text_lines
+from train.io.text import first_of, text_lines
 
 FILE = "idiom_tokens.json"
 _FORMAT = 1
 _MAX_CACHED_TEXTS = 200_000
-_MAX_NAMED = 10
+_INITIALIZER_RANGE = 0.02  # where a checkpoint's configuration has none
 
 Span = tuple[int, int]
+TokenStart = Literal["pieces", "random"]
 
 
 class _Edit(NamedTuple):
@@ -118,14 +119,14 @@ class IdiomTokens:
             f"idiom tokens: {len(self._token_of)} expressions have {len(self.expressions)} tokens; of "
             f"{num_known} training sentences with one of them it was not found in {missing.total()}"
             + (
-                ": " + _named([f"{name} ({count})" for name, count in missing.most_common()])
+                ": " + first_of([f"{name} ({count})" for name, count in missing.most_common()])
                 if missing
                 else ""
             )
         ]
         if unseen:
             names = [self.expressions[token][0] for token in unseen]
-            lines.append(f"idiom tokens: in no training sentence, so not trained: {_named(names)}")
+            lines.append(f"idiom tokens: in no training sentence, so not trained: {first_of(names)}")
         return lines
 
     def save(self, folder: str | Path) -> None:
@@ -175,24 +176,32 @@ def load_idiom_tokens(
         known = model.tokenizer.get_vocab()
         missing = [token for token in content["expressions"] if token not in known]
         if missing:
-            problem = f"field 'expressions': the tokenizer beside it has no token {_named(missing)}"
+            problem = f"field 'expressions': the tokenizer beside it has no token {first_of(missing)}"
     if problem is not None:
         raise UserError(f"{file}: {problem}. Restore the file that was saved with the model")
     return IdiomTokens(content["expressions"], replace=content["replace"])
 
 
 def add_idiom_tokens(
-    model: SentenceTransformer, known: IdiomTokens | None, expressions: Iterable[str]
+    model: SentenceTransformer,
+    known: IdiomTokens | None,
+    expressions: Iterable[str],
+    *,
+    start: TokenStart = "pieces",
+    seed: int = 0,
 ) -> IdiomTokens:
     """Give each expression a token, in the tokenizer and in the embedding matrix.
 
-    A new embedding is the mean of those of the expression's word pieces. Expressions that differ only in
-    case, spaces, hyphens and other punctuation (or in accents that the tokenizer drops) share a token.
+    Expressions that differ only in case, spaces, hyphens and other punctuation (or in accents that the
+    tokenizer drops) share a token.
 
     Args:
         model: gets the new tokens; those that it has stay as they are.
         known: the idiom tokens that it has.
         expressions: as a dictionary lists them.
+        start: a new embedding is the mean of those of the expression's word pieces (`pieces`), or drawn
+            from a normal distribution with mean 0 and the checkpoint's `initializer_range` (`random`).
+        seed: of what is drawn.
 
     Returns:
         All its idiom tokens.
@@ -238,9 +247,14 @@ def add_idiom_tokens(
     if (needed := max(ids.values(), default=-1) + 1) > rows:
         transformer.resize_token_embeddings(needed, mean_resizing=False)
     weight = transformer.get_input_embeddings().weight
+    spread = getattr(transformer.config, "initializer_range", _INITIALIZER_RANGE)
+    generator = torch.Generator().manual_seed(seed)  # on the CPU, so that every device has the same
     with torch.no_grad():
         for token, id_ in ids.items():
-            weight[id_] = weight[torch.tensor(pieces[token], device=weight.device)].mean(0)
+            if start == "random":
+                weight[id_] = spread * torch.randn(weight.shape[1], generator=generator).to(weight)
+            else:
+                weight[id_] = weight[torch.tensor(pieces[token], device=weight.device)].mean(0)
     return IdiomTokens(groups, replace=known.replace if known else True)
 
 
@@ -334,9 +348,3 @@ def _problem(content: Any) -> str | None:
                 return f"field 'expressions': {name!r} has two tokens"
             seen.add(name)
     return None
-
-
-def _named(names: Sequence[str]) -> str:
-    """The first of them, and how many there are."""
-    shown = ", ".join(names[:_MAX_NAMED])
-    return shown + (f", … ({len(names)} in all)" if len(names) > _MAX_NAMED else "")

@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from train.encoder.checks import (
     check_widths,
     loading_reports,
 )
-from train.encoder.files import damaged_data, damaged_setting, is_load_error
+from train.encoder.files import damaged_data, damaged_setting, has_sentencepiece_alone, is_load_error
 from train.encoder.pooling_modules import is_sum, pooling_modules
 from train.errors import UserError
 from train.io.hub import first_line, is_cached, is_network_error, why_unavailable
@@ -180,7 +181,18 @@ def why_not_loaded(path: str, revision: str | None, error: Exception) -> str | N
         problem = damaged_data(path, revision)
     if problem is not None:
         return f"{problem}: get the file again, or correct it"
-    return _advice(error) if is_load_error(error) else None
+    if not is_load_error(error):
+        return None
+    if (
+        "safetensors" not in str(error)
+        and find_spec("sentencepiece") is None
+        and has_sentencepiece_alone(path, revision)
+    ):
+        return (
+            "its tokenizer is a SentencePiece model without a tokenizer.json, which needs the package "
+            "sentencepiece: pip install 'idiomtune[sentencepiece]', or save a tokenizer.json beside the model"
+        )
+    return _advice(error)
 
 
 def num_positions(transformer: Transformer) -> int | None:
@@ -283,11 +295,12 @@ def _advice(error: Exception) -> str:
             "it cannot be loaded without the Python code that comes with it: read the code, then "
             "model.trust_remote_code=true runs it"
         )
-    if "safetensors" in text and "does not appear to have a file" in text:
+    if "safetensors" in text and ("does not appear to have a file" in text or "no file named" in text):
         return (
-            "it has no safetensors file at this revision, and other files may run code when opened. Leave "
-            "model.revision unset (the Hub then converts the main branch), or name a converted one, such as "
-            "model.revision=refs/pr/1"
+            "it has no safetensors file at this revision, and other files may run code when opened. "
+            "model.convert_weights=true converts a pytorch_model.bin, by a process that reads nothing but "
+            "weights. Or leave model.revision unset (the Hub then converts the main branch), or name a "
+            "converted one, such as model.revision=refs/pr/1"
         )
     if "Unrecognized processing class" in text or "Missing [UNK] token" in text:
         return (

@@ -48,9 +48,13 @@ class Meanings:
         self._index = ExpressionIndex(self.senses)
         self._cache: dict[str, tuple[str, list[tuple[int, int]]]] = {}
 
+    def meaning(self, expression: str) -> str:
+        """What an expression means, by as many senses as are read of it."""
+        return "; ".join(self.senses[expression][: self.num_senses])
+
     def gloss(self, expression: str) -> str:
         """What is written after an expression: ` (made people relax)`."""
-        return f" ({'; '.join(self.senses[expression][: self.num_senses])})"
+        return f" ({self.meaning(expression)})"
 
     def added(self, text: str, span: Span | None = None) -> tuple[str, Span | None]:
         """The text with its meanings, and the span's place in it.

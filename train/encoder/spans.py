@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -33,13 +33,30 @@ def pool_spans(token_embeddings: Tensor, spans: Sequence[PooledSpan]) -> Tensor:
     return torch.cat([(token_embeddings[r] * w[:, :, None]).sum(1) for r, w in chunks])
 
 
-def is_cut_off(tokens: Tokens, text: str, span: tuple[int, int], limit: int | None) -> bool:
-    """Whether a span continues beyond the point where its text was truncated.
+def find_cut_spans(
+    requests: Sequence[Request],
+    rendered: Sequence[tuple[str, tuple[int, int] | None]],
+    tokens: Mapping[str, Tokens],
+    limit: int | None,
+) -> tuple[set[Request], int]:
+    """The requests whose span is truncated, and how many different ones ask for a span.
 
     Args:
-        text: as the model reads it.
+        rendered: each request's text as the model reads it, and its span's place there.
+        tokens: of these texts.
         limit: the maximum length, in tokens.
     """
+    spans = [
+        (request, text, span)
+        for request, (text, span) in zip(requests, rendered, strict=True)
+        if request.pooling == "span" and span is not None
+    ]
+    found = {request for request, text, span in spans if _is_cut_off(tokens[text], text, span, limit)}
+    return found, len({request for request, _, _ in spans})
+
+
+def _is_cut_off(tokens: Tokens, text: str, span: tuple[int, int], limit: int | None) -> bool:
+    """Whether a span continues beyond the point where its text was truncated."""
     if limit is None or len(tokens.input_ids) < limit:
         return False
     end_of_read = max((end for _, end in tokens.offsets), default=0)
@@ -48,7 +65,7 @@ def is_cut_off(tokens: Tokens, text: str, span: tuple[int, int], limit: int | No
 
 
 def cut_spans_note(num_cut: int, num_spans: int, limit: int | None) -> str:
-    """The note on spans that :func:`is_cut_off` has found."""
+    """The note on spans that :func:`find_cut_spans` has found."""
     return (
         f"{num_cut} of {num_spans} spans continue beyond the model's maximum length ({limit} tokens) and are "
         "embedded by their words within it: raise model.max_length, if the model can read longer texts"

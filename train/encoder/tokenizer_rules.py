@@ -22,7 +22,8 @@ from train.encoder.idiom_tokens import IdiomTokens
 from train.encoder.meanings import Meanings
 from train.expressions import (
     KEEP,
-    ExpressionIndex,
+    contained,
+    expression_pattern,
     insertion_pattern,
     replacements,
     word_end_patterns,
@@ -31,7 +32,7 @@ from train.expressions import (
 log = logging.getLogger(__name__)
 
 _FILE, _CONFIG = "tokenizer.json", "tokenizer_config.json"
-_MAX_PROBES = 20  # expressions that are tried
+_MAX_PROBES = 20  # expressions that are tried, beside all that contain others
 # Stands behind words in which no expression is to be found, and is removed at the end. It joins a word as an
 # accent does, is written nowhere, and has no width (combining grapheme joiner).
 _MARK = "\u034f"
@@ -122,16 +123,20 @@ def _is_of(step: Mapping[str, Any], tokens: Collection[str]) -> bool:
 def _meaning_rules(
     meanings: Meanings | None, normalize: Callable[[str], str], flags: str
 ) -> list[dict[str, Any]]:
-    """Longer expressions first, marked so that those within them, and those in meanings, are passed over."""
+    """Longer expressions first, marked so that those within them, and those in meanings, are passed over.
+
+    Those with a placeholder, which any expression may fill, come before all others.
+    """
     if meanings is None:
         return []
-    names = sorted(meanings.senses, key=lambda name: -len(name))
+    has_placeholder = {name: expression_pattern(name).groups > 0 for name in meanings.senses}
+    outer = contained(meanings.senses).keys()
     steps = []
-    for place, name in enumerate(names):
-        gloss = " ".join(word + _MARK for word in normalize(meanings.gloss(name)).split())
-        steps.append((insertion_pattern(name, normalize), f" {gloss}"))
-        if ExpressionIndex(other for other in names[place + 1 :] if other in name).find(name):
-            steps += [(pattern, _MARK) for pattern in word_end_patterns(name, normalize)]
+    for name in sorted(meanings.senses, key=lambda name: (not has_placeholder[name], -len(name))):
+        gloss = " " + " ".join(word + _MARK for word in normalize(meanings.gloss(name)).split())
+        steps.append((insertion_pattern(name, normalize), gloss))
+        if has_placeholder[name] or name in outer:
+            steps += [(pattern, _MARK) for pattern in word_end_patterns(name, gloss, normalize)]
     rules: list[dict[str, Any]] = [
         {"type": "Replace", "pattern": {"Regex": flags + pattern}, "content": content}
         for pattern, content in steps
@@ -171,10 +176,11 @@ def _reads_alike(folder: Path, tokenizer: Any, idioms: IdiomTokens, meanings: Me
         saved: Any = AutoTokenizer.from_pretrained(folder)
     except (OSError, ValueError, KeyError):  # a family that is not known, or that comes with code of its own
         return False
-    names = [name for name, *_ in idioms.expressions.values()][:_MAX_PROBES]
+    listed = [name for names in idioms.expressions.values() for name in names]
+    probed = [*listed[:_MAX_PROBES], *contained(listed)]
     if meanings is not None:
-        names += list(meanings.senses)[:_MAX_PROBES]
-    for name in names:
+        probed += [*list(meanings.senses)[:_MAX_PROBES], *contained(meanings.senses)]
+    for name in dict.fromkeys(probed):
         text = f"{name} and a {name}, ({name})."
         read = text if meanings is None else meanings.added(text)[0]
         read, _ = idioms.replaced(read)

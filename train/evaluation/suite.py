@@ -32,7 +32,7 @@ class Scorecard:
     """Scores of one checkpoint on all benchmarks.
 
     Attributes:
-        scores: flat key → finite number, see :mod:`train.scores`.
+        scores: flat key → finite number; each benchmark names its own (`train/benchmarks/<name>/keys.py`).
         per_query: benchmark → one record a query and mode, as JSON can hold it.
         predictions: file name → text, in the form in which a task takes them.
         plots: name → what to draw.
@@ -120,46 +120,31 @@ class Suite:
                 "broken, or the precision is too low for it (precision=fp32 is the safe one)"
             )
 
-        scores: dict[str, float] = {}
+        card = Scorecard({}, notes=list(remarks), encoder_seconds=embedded - start, num_texts=num_texts)
         given_by: dict[str, str] = {}
-        per_query: dict[str, list[dict[str, Any]]] = {}
-        predictions: dict[str, str] = {}
-        plots: dict[str, Distributions] = {}
-        notes: list[str] = list(remarks)
-        at = 0
         lengths = [sum(map(len, {request.text for request in b.requests})) for b in chosen]
-        times = []
+        first, times = 0, []
         for benchmark, length in zip(chosen, lengths, strict=True):
             began = time.perf_counter()
-            result = benchmark.score(embeddings[at : at + len(benchmark.requests)])
-            at += len(benchmark.requests)
+            result = benchmark.score(embeddings[first : first + len(benchmark.requests)])
+            first += len(benchmark.requests)
             # One pass embeds the texts of all: its time is shared out by their length.
             seconds = time.perf_counter() - began + (embedded - start) * length / max(sum(lengths), 1)
             times.append(f"{benchmark.name} {seconds:.1f} s")
-            of_benchmark = _checked_scores(benchmark.name, result, given_by)
-            given_by |= dict.fromkeys(of_benchmark, benchmark.name)
-            scores |= of_benchmark
+            checked = _checked_scores(benchmark.name, result, given_by)
+            given_by |= dict.fromkeys(checked, benchmark.name)
             records = [_as_json(benchmark.name, record) for record in result.per_query]
-            per_query.setdefault(benchmark.name, []).extend(records)
-            predictions |= result.predictions
-            plots |= result.plots
-            notes += result.notes
+            card.per_query.setdefault(benchmark.name, []).extend(records)
+            card.predictions.update(result.predictions)
+            card.plots.update(result.plots)
+            card.notes.extend(result.notes)
+            for key, value in checked.items():
+                (card.scores if math.isfinite(value) else card.undefined)[key] = value
         log.info("scored %d texts: %s", num_texts, ", ".join(times))
-        undefined = {key: value for key, value in scores.items() if not math.isfinite(value)}
-        for key, value in undefined.items():
+        for key, value in card.undefined.items():
             log.warning("benchmark %s: %s is %s, which is no score: left out", given_by[key], key, value)
-            notes.append(f"{key} is {value}, which is no score: left out.")
-        return Scorecard(
-            {key: value for key, value in scores.items() if key not in undefined},
-            per_query,
-            predictions,
-            plots,
-            notes,
-            seconds=time.perf_counter() - start,
-            encoder_seconds=embedded - start,
-            num_texts=num_texts,
-            undefined=undefined,
-        )
+            card.notes.append(f"{key} is {value}, which is no score: left out.")
+        return replace(card, seconds=time.perf_counter() - start)
 
 
 def _checked_scores(name: str, result: BenchmarkResult, given_by: Mapping[str, str]) -> dict[str, float]:
@@ -201,9 +186,9 @@ def _as_json(name: str, value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): _as_json(name, of_key) for key, of_key in value.items()}
+        return {str(key): _as_json(name, part) for key, part in value.items()}
     if isinstance(value, Sequence):
-        return [_as_json(name, item) for item in value]
+        return [_as_json(name, part) for part in value]
     raise UserError(
         f"benchmark {name}: a per-query record holds {value!r}, a {type(value).__name__}, which JSON cannot: "
         "give numbers, strings, lists and dicts"

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from train.data.admire import NUM_IMAGES, Item, first_words
+from train.data.names import ADMIRE_SENSES, ExpertsMode
 from train.errors import UserError
 from train.io.files import write_json
 from train.io.hub import first_line
 from train.io.records import read_json
 from train.requests import Request
-from train.scores import ADMIRE_SENSES, ExpertsMode
 
 FOLDER = "experts"  # in a checkpoint and in best/
 _WEIGHTS, _OPTIONS = "experts.safetensors", "experts.json"

@@ -10,12 +10,13 @@ from train.expressions.patterns import (
     replacements,
     word_end_patterns,
 )
-from train.expressions.search import ExpressionIndex, find_expression
+from train.expressions.search import ExpressionIndex, contained, find_expression
 
 __all__ = [
     "KEEP",
     "ExpressionIndex",
     "Replacement",
+    "contained",
     "expression_pattern",
     "find_expression",
     "inflections",

@@ -12,6 +12,7 @@ from train.expressions.inflections import BEFORE_NOUNS, inflections
 
 _HYPHENS = r"\-\u2010\u2011\u2013"  # in a character class
 _APOSTROPHES = "'\u2019\u2018\u02bc"
+_ACCENT = r"[\u0300-\u036f]"
 IN_A_WORD = r"[\w\u0300-\u036f]"  # accents may be characters of their own
 # Spaces, or one hyphen. A dash between spaces divides a sentence, not an expression.
 _GAP = rf"(?:\s+|[{_HYPHENS}])"
@@ -138,19 +139,35 @@ def insertion_pattern(expression: str, normalize: Callable[[str], str]) -> str:
     return _bounded("".join(_parts(_normalized(expression, normalize)))) + KEEP
 
 
-def word_end_patterns(expression: str, normalize: Callable[[str], str]) -> list[str]:
-    """The empty place behind each of an expression's words, last to first; none where it has a placeholder.
+def word_end_patterns(expression: str, inserted: str, normalize: Callable[[str], str]) -> list[str]:
+    """The empty place behind each of an expression's words, and of those that fill its placeholders.
 
-    A mark that is put there keeps shorter expressions from being found within it.
+    A mark that is put there, an accent, keeps other expressions from being found within it. The last place
+    comes first, as marks may follow the place that a pattern looks for, and not precede it.
+
+    Args:
+        inserted: what stands behind the expression where it was found.
     """
     words = _normalized(expression, normalize)
-    if any(word.stands_for is not None for word in words):
-        return []
-    forms = [_any_of(word.forms) for word in words]
-    return [
-        f"{_START}{_GAP.join(forms[:n])}{KEEP}(?={''.join(_GAP + form for form in forms[n:])}{_END})"
-        for n in range(len(forms), 0, -1)
-    ]
+    filler = f"(?:{_filler(_parts(words)[0])})"
+    # The words after the first, each with its placeholder's number or None.
+    pieces: list[tuple[str, int | None]] = []
+    for number, word in enumerate(words[1:]):
+        if word.stands_for is None:
+            pieces.append((_GAP + _any_of(word.forms), None))
+        else:
+            pieces += [(filler, number)] * _MAX_FILLERS
+    patterns = []
+    for place in range(len(pieces), -1, -1):
+        here = pieces[place - 1][1] if place else None
+        # Of a phrase all words up to the place are there, of other phrases as many as there are.
+        before = [p if n is None or n == here else f"{p}??" for p, n in pieces[:place]]
+        after = [f"{p}{_ACCENT}?" if n is None else f"{p}??" for p, n in pieces[place:]]
+        patterns.append(
+            f"{_START}{_any_of(words[0].forms)}{''.join(before)}{KEEP}"
+            f"(?={''.join(after)}{re.escape(inserted)})"
+        )
+    return patterns
 
 
 def _normalized(expression: str, normalize: Callable[[str], str]) -> list[Word]:
@@ -198,12 +215,17 @@ def _gap(placeholders: Sequence[Word], first: str) -> str:
     kind = placeholders[-1].stands_for
     if kind == "reflexive" and count == 1:
         return f"{_GAP}{_any_of(_REFLEXIVES)}{_GAP}"
-    filler = f"{_SPACES}(?!(?:{_any_of(_CLAUSE)}|{first}){_END}){_FILLER}"
+    filler = _filler(first)
     if kind != "owner":
         return f"(?:{filler}){{{count},{_MAX_FILLERS * count}}}?{_GAP}"
     before = f"(?:{filler}){{{count - 1},{_MAX_FILLERS * (count - 1)}}}?" if count > 1 else ""
     phrase = f"(?:{filler}){{0,{_MAX_FILLERS - 1}}}?{_SPACES}{_GENITIVE}"
     return f"{before}(?:{_SPACES}{_any_of(_POSSESSIVES)}(?:{_SPACES}own)?|{phrase}){_GAP}"
+
+
+def _filler(first: str) -> str:
+    """A word of a phrase, with the space before it."""
+    return f"{_SPACES}(?!(?:{_any_of(_CLAUSE)}|{first}){_END}){_FILLER}"
 
 
 class Word(NamedTuple):

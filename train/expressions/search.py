@@ -69,7 +69,19 @@ class ExpressionIndex:
                 found += self._runs(text, before, after)
         return found
 
-    def _matches(self, text: str, start: int, end: int) -> Iterator[tuple[re.Match[str], str]]:
+    def inside(self, expression: str) -> list[str]:
+        """The other expressions found in one of them as it is listed."""
+        matches = self._matches(expression, 0, len(expression), apart=expression)
+        return list(dict.fromkeys(other for _, other in matches))
+
+    def _matches(
+        self, text: str, start: int, end: int, *, apart: str | None = None
+    ) -> Iterator[tuple[re.Match[str], str]]:
+        """The longest match at each place that no match before it covers.
+
+        Args:
+            apart: an expression that is not looked for.
+        """
         after = start
         plain = str.lower if text.isascii() else lower_case
         for word in _RUN.finditer(text, start, end):
@@ -77,11 +89,17 @@ class ExpressionIndex:
             if candidates is None or word.start() < after:
                 continue
             matches = ((pattern.match(text, word.start(), end), name) for pattern, name in candidates)
-            ends = [(match, name) for match, name in matches if match]
+            ends = [(match, name) for match, name in matches if match and name != apart]
             if ends:
                 longest = max(ends, key=lambda found: found[0].end())
                 after = longest[0].end()
                 yield longest
+
+
+def contained(expressions: Iterable[str]) -> dict[str, list[str]]:
+    """Expression → the others found in it as it is listed, for those in which any is."""
+    index = ExpressionIndex(names := list(expressions))
+    return {name: others for name in names if (others := index.inside(name))}
 
 
 def _first_run(form: str) -> str:

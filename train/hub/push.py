@@ -7,13 +7,13 @@ import logging
 import shlex
 import tempfile
 import traceback
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import (
-    CommitInfo,
     CommitOperationAdd,
     CommitOperationDelete,
     HfApi,
@@ -25,9 +25,10 @@ from huggingface_hub.errors import RepositoryNotFoundError
 
 from train.config import HubSettings, PushSettings
 from train.errors import UserError
-from train.hub.licences import ask_for_licence, base_model, common_licence, training_data
+from train.hub.failures import ADVICE_ON_CREATION, explain, explained, http_status, reason_for
+from train.hub.licences import ask_for_licence, common_licence, sources_of
 from train.hub.upload import MANIFEST, Upload, collect
-from train.io.hub import CLIENT_ERRORS, NETWORK_ERRORS, first_line, without_secrets
+from train.io.hub import CLIENT_ERRORS, without_secrets
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ log = logging.getLogger(__name__)
 _QUESTION_TIMEOUT = 15.0
 _UPLOAD_TIMEOUT = 120.0
 _MAIN = "main"
+_ASKING_WHO = "asking whose the token is"
 
 
 def push_checkpoint(settings: PushSettings) -> str | None:
@@ -56,35 +58,31 @@ def push_checkpoint(settings: PushSettings) -> str | None:
     return url
 
 
-def _collected(settings: PushSettings) -> Upload:
-    try:
-        return collect(settings)
-    except OSError as error:  # it asks no network
-        raise UserError(
-            f"checkpoint={settings.checkpoint}: {error.filename} cannot be read: {error.strerror}"
-        ) from error
-
-
-def check_can_push(hub: HubSettings, config: dict[str, Any]) -> None:
+def check_can_push(
+    hub: HubSettings, config: dict[str, Any], glossary: Mapping[str, Any] | None = None
+) -> None:
     """At the start of a training that is to push: what would fail at its end for certain.
+
+    Args:
+        glossary: what is known of the one that `model.glossary` names.
 
     Raises:
         UserError: if the licence is unknown, there is no token, or the Hub rejects it.
     """
     if hub.push is None:
         return
-    sources = [base_model(config), *training_data(config)]
+    sources = sources_of(config, glossary)
     if hub.license is None and common_licence(sources) is None:
         raise UserError(f"hub.push={hub.push}: {ask_for_licence(sources, 'hub.license')}")
     _check_token(f"hub.push={hub.push}")
     try:
-        with _limited(_QUESTION_TIMEOUT):
+        with _time_limit(_QUESTION_TIMEOUT):
             name = HfApi().whoami()["name"]
     except CLIENT_ERRORS as error:
-        if _status(error) in (401, 403):
-            raise _explained(error, "asking whose the token is", hub.repo_id or "", None) from error
+        if http_status(error) in (401, 403):
+            raise explain(error, _ASKING_WHO, hub.repo_id or "") from error
         log.warning(
-            "the Hub does not answer (%s): what is trained is pushed if it does later", _reason(error)
+            "the Hub does not answer (%s): what is trained is pushed if it does later", reason_for(error)
         )
         return
     log.info("pushing %s to %s as %s", hub.push, hub.repo_id, name)
@@ -92,15 +90,10 @@ def check_can_push(hub: HubSettings, config: dict[str, Any]) -> None:
 
 def push_or_warn(hub: HubSettings, checkpoint: Path, revision: str | None = None) -> None:
     """Push from a training run. A failure neither ends nor harms it: it is said, and how to complete it."""
-    assert hub.repo_id is not None
     settings = PushSettings(
+        **hub.model_dump(exclude={"push"}),
         checkpoint=str(checkpoint),
-        repo_id=hub.repo_id,
         revision=revision,
-        private=hub.private,
-        license=hub.license,
-        overwrite=hub.overwrite,
-        allow_sample=hub.allow_sample,
         examples=None,
         dry_run=False,
     )
@@ -115,19 +108,35 @@ def push_or_warn(hub: HubSettings, checkpoint: Path, revision: str | None = None
         return
     log.warning(
         "%s was NOT pushed to %s: %s\nThe run is not touched by that. To push it: %s",
-        *(checkpoint, hub.repo_id, reason, push_command(settings)),
+        checkpoint,
+        hub.repo_id,
+        reason,
+        push_command(settings),
     )
 
 
 def push_command(settings: PushSettings) -> str:
     """The command line of a push."""
-    options = {"checkpoint": settings.checkpoint, "repo_id": settings.repo_id}
-    options |= {"revision": settings.revision} if settings.revision else {}
-    options |= {"private": "false"} if not settings.private else {}
-    options |= {"license": settings.license} if settings.license else {}
-    options |= {"overwrite": "true"} if settings.overwrite else {}
-    options |= {"allow_sample": "true"} if settings.allow_sample else {}
-    return " ".join(["python -m train.push", *(shlex.quote(f"{k}={v}") for k, v in options.items())])
+    options = {
+        "checkpoint": settings.checkpoint,
+        "repo_id": settings.repo_id,
+        "revision": settings.revision,
+        "private": None if settings.private else "false",
+        "license": settings.license,
+        "overwrite": "true" if settings.overwrite else None,
+        "allow_sample": "true" if settings.allow_sample else None,
+    }
+    given = [shlex.quote(f"{name}={value}") for name, value in options.items() if value]
+    return " ".join(["python -m train.push", *given])
+
+
+def _collected(settings: PushSettings) -> Upload:
+    try:
+        return collect(settings)
+    except OSError as error:  # it asks no network
+        raise UserError(
+            f"checkpoint={settings.checkpoint}: {error.filename} cannot be read: {error.strerror}"
+        ) from error
 
 
 def _show(upload: Upload, settings: PushSettings) -> None:
@@ -147,60 +156,41 @@ def _show(upload: Upload, settings: PushSettings) -> None:
 
 
 def _push(upload: Upload, settings: PushSettings) -> str:
+    """Push, and give the commit's address."""
     if upload.problems:
         raise UserError("this cannot be pushed as it is:\n" + "\n".join(f"  - {p}" for p in upload.problems))
     _check_token("a push")
     api, repo_id, branch = HfApi(), settings.repo_id, settings.revision or _MAIN
-    user, doing = None, "asking whose the token is"
-    try:
-        with _limited(_QUESTION_TIMEOUT):
+    with _time_limit(_QUESTION_TIMEOUT):
+        with explained(_ASKING_WHO, repo_id):
             user = str(api.whoami()["name"])
-            doing = f"looking for the repository {repo_id}"
-            found = _check_existing(api, settings)
-            if not found:
-                doing = f"making the repository {repo_id}"
+        step = partial(explained, repo_id=repo_id, user=user)
+        with step(f"looking for the repository {repo_id}"):
+            exists = _check_existing(api, settings)
+        if not exists:
+            with step(f"making the repository {repo_id}", advice=ADVICE_ON_CREATION):
                 api.create_repo(repo_id, private=settings.private)
-            if branch != _MAIN:
-                doing = f"making the branch {branch}"
+        if branch != _MAIN:
+            with step(f"making the branch {branch}"):
                 api.create_branch(repo_id, branch=branch, exist_ok=True)
-            doing = f"listing what {repo_id} has on {branch}"
+        with step(f"listing what {repo_id} has on {branch}"):
             stale = _pushed_before(api, repo_id, branch) - upload.files.keys()
-        with _limited(_UPLOAD_TIMEOUT):
-            doing = "uploading"
-            if upload.left_out:
-                log.warning("left out, for no model has such files: %s", ", ".join(upload.left_out))
-            log.info("uploading %s to %s, %s", _megabytes(upload), repo_id, branch)
-            done = _committed(api, settings, upload, stale)
-    except _PUSH_ERRORS as error:
-        raise _explained(error, doing, repo_id, user) from error
-    return str(done.commit_url)
-
-
-class _UploadError(Exception):
-    """An upload that failed in the client's own words."""
-
-
-_PUSH_ERRORS: tuple[type[Exception], ...] = (*CLIENT_ERRORS, _UploadError)
-
-
-def _committed(api: HfApi, settings: PushSettings, upload: Upload, stale: Collection[str]) -> CommitInfo:
-    try:
-        return api.create_commit(
-            settings.repo_id,
-            [
-                *(CommitOperationAdd(name, content) for name, content in upload.files.items()),
-                *(CommitOperationDelete(name) for name in sorted(stale)),
-            ],
-            commit_message=upload.message,
-            revision=settings.revision or _MAIN,
+    if upload.left_out:
+        log.warning("left out, for no model has such files: %s", ", ".join(upload.left_out))
+    # In a commit alone the client wraps what it meets in these, and its Rust part raises them.
+    with (
+        _time_limit(_UPLOAD_TIMEOUT),
+        step("uploading", errors=(*CLIENT_ERRORS, RuntimeError, ValueError)),
+    ):
+        size, number = sum(upload.sizes.values()) / 1e6, len(upload.files)
+        log.info("uploading %.1f MB in %d files to %s, %s", size, number, repo_id, branch)
+        # Not `upload_folder`, which makes several commits of a large folder.
+        additions = [CommitOperationAdd(name, content) for name, content in upload.files.items()]
+        deletions = [CommitOperationDelete(name) for name in sorted(stale)]
+        done = api.create_commit(
+            repo_id, [*additions, *deletions], commit_message=upload.message, revision=branch
         )
-    # Here alone the client wraps what it meets in these, and its Rust part raises them.
-    except (RuntimeError, ValueError) as error:
-        raise _UploadError(str(error)) from error
-
-
-def _megabytes(upload: Upload) -> str:
-    return f"{sum(upload.sizes.values()) / 1e6:.1f} MB in {len(upload.files)} files"
+    return str(done.commit_url)
 
 
 def _check_existing(api: HfApi, settings: PushSettings) -> bool:
@@ -255,7 +245,7 @@ def _check_token(what: str) -> None:
     try:
         token = get_token()
     except CLIENT_ERRORS as error:  # a token that had to be fetched
-        raise UserError(f"{what} needs a token, and it could not be had: {_reason(error)}") from error
+        raise UserError(f"{what} needs a token, and it could not be had: {reason_for(error)}") from error
     if token is None:
         raise UserError(
             f"{what} needs a token with write access: put it into the environment variable HF_TOKEN, or log "
@@ -264,7 +254,7 @@ def _check_token(what: str) -> None:
 
 
 @contextmanager
-def _limited(seconds: float) -> Iterator[None]:
+def _time_limit(seconds: float) -> Iterator[None]:
     """In here the client gives up on a server that says nothing for so long."""
     session = get_session()
     before = session.timeout
@@ -273,82 +263,3 @@ def _limited(seconds: float) -> Iterator[None]:
         yield
     finally:
         session.timeout = before
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and what it came of: the client wraps some."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or error.__context__
-
-
-def _status(error: BaseException) -> int | None:
-    """The HTTP status that an error came of."""
-    for one in _chain(error):
-        status = getattr(getattr(one, "response", None), "status_code", None)
-        if isinstance(status, int):
-            return status
-    return None
-
-
-def _reason(error: BaseException) -> str:
-    """The error at the bottom in one line, without anything secret that a library may have put there."""
-    chain = list(_chain(error))
-    answered = [one for one in chain if getattr(one, "response", None) is not None]
-    one = (answered or chain[-1:])[0]
-    said = getattr(one, "server_message", None)
-    text = first_line(one)
-    return without_secrets(f"{text} {str(said).splitlines()[0]}") if said and str(said) not in text else text
-
-
-def _of_a_file(error: BaseException) -> OSError | None:
-    """The file error that an error came of, where no network error is in between."""
-    chain = list(_chain(error))
-    if any(isinstance(one, NETWORK_ERRORS) for one in chain):
-        return None
-    return next((one for one in chain if isinstance(one, OSError) and one.filename is not None), None)
-
-
-def _explained(error: Exception, doing: str, repo_id: str, user: str | None) -> UserError:
-    """What happened and what to do."""
-    of_file = _of_a_file(error)
-    if of_file is not None:
-        return UserError(
-            f"{doing} failed: {of_file.filename} cannot be read: {of_file.strerror}\n"
-            "  Nobody sees a push until it is complete: run the command again once the file is there"
-        )
-    status = _status(error)
-    owner = repo_id.partition("/")[0]
-    who = f"the token of {user}" if user else "the token"
-    if status == 401:
-        advice = (
-            "the Hub rejected the token (HF_TOKEN goes before what `hf auth login` saved): make a new one, "
-            "with write access, in the settings of your account"
-        )
-    elif status == 403:
-        advice = (
-            f"{who} has no right to that: it needs write access, and {owner} has to be you or an "
-            "organisation of yours"
-        )
-    elif status == 404:
-        advice = f"{who} sees no such repository: is {repo_id} spelt right, and may it be seen?"
-    elif status == 409:
-        advice = (
-            f"the name {repo_id} is taken by something that {who} does not see: choose another"
-            if doing.startswith("making the repository")
-            else "something else was written there at the same time: run the command again"
-        )
-    elif status in (402, 413):
-        advice = "the account's storage or plan does not allow it: see its settings"
-    elif status == 429:
-        advice = "the Hub asks to wait: run the command again in some minutes"
-    elif status is None or status >= 500:
-        advice = (
-            "the Hub did not answer, or the connection broke: run the command again. Files that were "
-            "uploaded whole are not uploaded twice, and nobody sees a push until it is complete"
-        )
-    else:
-        advice = "the Hub did not take it"
-    return UserError(f"{doing} failed: {_reason(error)}\n  {advice}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,21 +15,20 @@ from safetensors import SafetensorError, safe_open
 import train
 from train.config import PushSettings
 from train.errors import UserError
-from train.hub.card import model_card, shortened_paths
-from train.hub.licences import ask_for_licence, base_model, common_licence, training_data
+from train.hub.card import model_card
+from train.hub.licences import ask_for_licence, common_licence, sources_of
+from train.hub.paths import shortened_paths
 from train.io.files import fingerprint
 from train.runs.resume import read_config, read_run
 
 MANIFEST = "idiomtune.json"  # in a repository: what of it was pushed, so that only that is ever replaced
 
-_PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
-# What the files of a model end in; those that the run itself saved go with it whatever their name.
-_OF_A_MODEL = (
-    *(".safetensors", ".json", ".txt", ".model", ".spm", ".vocab", ".bpe", ".tiktoken", ".jinja", ".py"),
-    *(".onnx", ".onnx_data"),
+_PICKLE = re.compile(r".+\.(bin|pt|pth|pkl|pickle|ckpt)")
+# Names of a model's files; those that the run itself saved go with it whatever their name.
+_MODEL_FILE = re.compile(
+    r".+\.(safetensors|json|txt|model|spm|vocab|bpe|tiktoken|jinja|py|onnx|onnx_data)|LICEN[CS]E|NOTICE"
 )
-_ALSO_OF_A_MODEL = ("LICENSE", "LICENCE", "NOTICE")
-_GREATEST_FILE = 50 * 10**9  # bytes; the Hub advises against more
+_MAX_FILE_SIZE = 50 * 10**9  # bytes; the Hub advises against more
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Upload:
         card: README.md, which is among the files.
         licence: of the model, or None where it is not known.
         problems: why this cannot be pushed as it is, each with what to do.
-        left_out: files that lie there, and are no model's: logs, data.
         message: of the commit.
+        left_out: files that lie there, and are no model's: logs, data.
     """
 
     folder: Path
@@ -69,10 +69,11 @@ def collect(settings: PushSettings) -> Upload:
     run, folder = _find(settings.checkpoint)
     record = read_run(run)
     scores = _scores(run, folder, record)
-    models, left_out = _model_files(run, folder, record)
-    _check_whole(run, folder, record)
+    checkpoint = run / f"step_{record.get('best_step')}" if folder.name == "best" else folder
+    models, left_out = _model_files(run, folder, checkpoint)
+    _check_whole(run, folder, checkpoint)
     config = read_config(run)
-    sources = [base_model(config), *training_data(config)]
+    sources = sources_of(config, record.get("glossary"))
     licence = settings.license or common_licence(sources)
     problems = []
     if licence is None:
@@ -82,32 +83,26 @@ def collect(settings: PushSettings) -> Upload:
             "it was trained on the project's small sample data, to see that everything works: nobody should "
             "rely on such a model. If you mean to publish it, add allow_sample=true; its card says so"
         )
-    revision = settings.revision
     card = model_card(
         run,
         scores=scores,
         model=settings.repo_id,
-        revision=revision,
+        revision=settings.revision,
         licence=licence,
         idiom_tokens=(folder / "idiom_tokens.json").is_file(),
         examples=settings.examples or (),
     )
-    files: dict[str, Path | bytes] = dict(models)
-    files["README.md"] = card.encode()
-    files["scores.json"] = _json(shortened_paths(scores))
     public = yaml.safe_dump(shortened_paths(config), sort_keys=False, allow_unicode=True)
-    files["config.yaml"] = public.encode()
+    files: dict[str, Path | bytes] = {
+        **models,
+        "README.md": card.encode(),
+        "scores.json": _json(shortened_paths(scores)),
+        "config.yaml": public.encode(),
+    }
     sums = {name: fingerprint(path) for name, path in models.items()}
     files[MANIFEST] = _json({"version": train.__version__, "files": sorted(files), "sha256": sums})
-    return Upload(
-        folder,
-        files,
-        card,
-        licence,
-        problems,
-        f"{folder.name} of {record['experiment']}, seed {record['seed']}",
-        left_out,
-    )
+    message = f"{folder.name} of {record['experiment']}, seed {record['seed']}"
+    return Upload(folder, files, card, licence, problems, message, left_out)
 
 
 def _json(content: Any) -> bytes:
@@ -136,13 +131,13 @@ def _find(checkpoint: str) -> tuple[Path, Path]:
 
 
 def _scores(run: Path, folder: Path, record: dict[str, Any]) -> dict[str, Any]:
+    """The scores that the model is published with: `scores`, `baseline` and `meta`."""
     if folder.name != "best":
         content = _read_scores(
             folder / "scores.json", "the checkpoint was saved at an interrupt; push another"
         )
-        baseline = run / "baseline.json"
-        known = _read_baseline(baseline)
-        return {**content, "baseline": known, "meta": {**content["meta"], "checkpoint": folder.name}}
+        baseline = _finite(_read_json(run / "baseline.json"))
+        return {**content, "baseline": baseline, "meta": {**content["meta"], "checkpoint": folder.name}}
     if record.get("status") != "finished":
         raise UserError(
             f"the run in {run} has not ended ({record.get('status')}), so that its best model is not chosen "
@@ -152,33 +147,33 @@ def _scores(run: Path, folder: Path, record: dict[str, Any]) -> dict[str, Any]:
     return _read_scores(run / "scores.json", f"score it again with python -m train resume={run}")
 
 
-def _read_baseline(path: Path) -> dict[str, float]:
-    """The untrained model's scores, or none: the model's own are what it is published with."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
-    except (FileNotFoundError, ValueError):
-        return {}
-    return {k: v for k, v in content.items() if v is not None} if isinstance(content, dict) else {}
-
-
 def _read_scores(path: Path, advice: str) -> dict[str, Any]:
-    try:
-        # Older runs may have kept scores that are not finite, which JSON cannot.
-        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
-    except FileNotFoundError:
-        raise UserError(f"there is no {path}, and a model is published with its scores: {advice}") from None
-    except ValueError:
-        content = None
+    if not path.exists():
+        raise UserError(f"there is no {path}, and a model is published with its scores: {advice}")
+    content = _read_json(path)
     if not isinstance(content, dict) or not {"scores", "baseline", "meta"} <= content.keys():
         raise UserError(f"{path} is damaged: {advice}")
-    return content | {
-        part: {key: value for key, value in content[part].items() if value is not None}
-        for part in ("scores", "baseline")
-    }
+    return content | {part: _finite(content[part]) for part in ("scores", "baseline")}
 
 
-def _model_files(run: Path, folder: Path, record: dict[str, Any]) -> tuple[dict[str, Path], list[str]]:
+def _read_json(path: Path) -> Any:
+    """The content of a file; None if it is missing or damaged, and for numbers that are not finite."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _finite(scores: Any) -> dict[str, float]:
+    """Scores without those that are not finite, which older runs may have kept, and JSON cannot."""
+    return {k: v for k, v in scores.items() if v is not None} if isinstance(scores, dict) else {}
+
+
+def _model_files(run: Path, folder: Path, checkpoint: Path) -> tuple[dict[str, Path], list[str]]:
     """The files of the plain sentence-transformers folder, by their path in it, and what is left out.
+
+    Args:
+        checkpoint: that the folder was made of; what the run saved there has a checksum.
 
     Raises:
         UserError: if one must not be published, or the model is not whole.
@@ -187,29 +182,19 @@ def _model_files(run: Path, folder: Path, record: dict[str, Any]) -> tuple[dict[
 
     files: dict[str, Path] = {}
     left_out: list[str] = []
-    saved = _saved_files(_checkpoint_of(run, folder, record))
+    saved = _read_json(checkpoint / "checksums.json") or ()  # pruned or damaged: see `_check_whole`
     for path in sorted(folder.rglob("*")):
-        _check_no_way_out(path, run)
-        if not path.is_file():
-            continue
+        _check_link(path, run)
         name = path.relative_to(folder).as_posix()
-        if name in (*NOT_OF_THE_MODEL, "README.md") or any(part.startswith(".") for part in name.split("/")):
+        is_hidden = any(part.startswith(".") for part in name.split("/"))
+        if is_hidden or name in (*NOT_OF_THE_MODEL, "README.md") or not path.is_file():
             continue
-        if path.suffix in _PICKLES:
-            raise UserError(
-                f"{path} may hold a pickle, which can run anything on the machine that loads it: only "
-                "safetensors are pushed. Remove it if it is not the model's"
-            )
-        if name not in saved and path.suffix not in _OF_A_MODEL and path.name not in _ALSO_OF_A_MODEL:
+        _check_no_pickle(path)
+        if name in saved or _MODEL_FILE.fullmatch(path.name):
+            _check_size(path)
+            files[name] = path
+        else:
             left_out.append(name)
-            continue
-        size = path.stat().st_size
-        if size > _GREATEST_FILE:
-            raise UserError(
-                f"{path} has {size / 1e9:.1f} GB, and the Hub takes {_GREATEST_FILE / 1e9:.0f} GB a file at "
-                "most: save the model in shards, model.save_pretrained(folder, max_shard_size='5GB')"
-            )
-        files[name] = path
     for needed in ("modules.json", "config.json"):
         if needed not in files:
             raise UserError(f"{folder} is no whole model: {needed} is missing")
@@ -218,7 +203,7 @@ def _model_files(run: Path, folder: Path, record: dict[str, Any]) -> tuple[dict[
     return files, left_out
 
 
-def _check_no_way_out(path: Path, run: Path) -> None:
+def _check_link(path: Path, run: Path) -> None:
     """A link to a folder is not followed by every tool, and one out of the run may show anything."""
     if path.is_symlink() and (path.is_dir() or not path.resolve().is_relative_to(run.resolve())):
         raise UserError(
@@ -227,25 +212,29 @@ def _check_no_way_out(path: Path, run: Path) -> None:
         )
 
 
-def _checkpoint_of(run: Path, folder: Path, record: dict[str, Any]) -> Path:
-    """The checkpoint that a model's folder was made of."""
-    return run / f"step_{record.get('best_step')}" if folder.name == "best" else folder
+def _check_no_pickle(path: Path) -> None:
+    if _PICKLE.fullmatch(path.name):
+        raise UserError(
+            f"{path} may hold a pickle, which can run anything on the machine that loads it: only "
+            "safetensors are pushed. Remove it if it is not the model's"
+        )
 
 
-def _saved_files(checkpoint: Path) -> set[str]:
-    """What the run saved in a checkpoint, by its list of checksums."""
-    try:
-        sums = json.loads((checkpoint / "checksums.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # pruned or damaged, of which `_check_whole` tells
-        return set()
-    return set(sums) if isinstance(sums, dict) else set()
+def _check_size(path: Path) -> None:
+    size = path.stat().st_size
+    if size > _MAX_FILE_SIZE:
+        raise UserError(
+            f"{path} has {size / 1e9:.1f} GB, and the Hub takes {_MAX_FILE_SIZE / 1e9:.0f} GB a file at "
+            "most: save the model in shards, model.save_pretrained(folder, max_shard_size='5GB')"
+        )
 
 
-def _check_whole(run: Path, folder: Path, record: dict[str, Any]) -> None:
+def _check_whole(run: Path, folder: Path, checkpoint: Path) -> None:
+    """Check the files against the checksums that they were saved with, where those are still there."""
     from train.training.checkpoint import verify  # torch takes seconds to start
 
-    step = _checkpoint_of(run, folder, record)
-    problem = verify(step, model_in=folder) if (step / "checksums.json").is_file() else None
+    has_sums = (checkpoint / "checksums.json").is_file()
+    problem = verify(checkpoint, model_in=folder) if has_sums else None
     for path in folder.rglob("*.safetensors"):
         try:
             with safe_open(path, "numpy"):  # checks the header against the file's length

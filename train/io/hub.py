@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from huggingface_hub import HfApi, errors, get_token, try_to_load_from_cache
@@ -59,14 +60,16 @@ def why_unavailable(
 
 def is_network_error(error: BaseException) -> bool:
     """Whether the network caused an error: libraries wrap the client's errors in their own."""
+    return any(isinstance(e, NETWORK_ERRORS) and not isinstance(e, _NO_NETWORK_ERRORS) for e in causes(error))
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, what it came of, and so on."""
     seen: set[int] = set()
-    current: BaseException | None = error
-    while current is not None and id(current) not in seen:
-        if isinstance(current, NETWORK_ERRORS) and not isinstance(current, _NO_NETWORK_ERRORS):
-            return True
-        seen.add(id(current))
-        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
-    return False
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 class HubError(Exception):

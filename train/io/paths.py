@@ -1,5 +1,6 @@
 """Paths that users give."""
 
+import os
 from pathlib import Path, PureWindowsPath
 
 from train.errors import UserError
@@ -18,6 +19,14 @@ def expanded(named: str, by: str) -> Path:
         return Path(named).expanduser()
     except RuntimeError:
         raise UserError(f"{by}={named}: there is no home folder for {Path(named).parts[0]}") from None
+
+
+def cache_folder() -> Path:
+    """Where downloads are kept: `$IDIOM_CACHE`, else `idiomtune` in the user's cache."""
+    named = os.environ.get("IDIOM_CACHE")
+    if named:
+        return expanded(named, "IDIOM_CACHE")
+    return expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "XDG_CACHE_HOME") / "idiomtune"
 
 
 def is_folder(path: Path) -> bool:

@@ -1,8 +1,6 @@
-"""Checked records from JSON files and tables, with messages that name file, record and field."""
+"""Checked records from JSON files, with messages that name file, record and field."""
 
 import ast
-import csv
-import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,6 +26,12 @@ def describe(problems: Sequence[str], what: str, *, count: int | None = None) ->
     shown = "\n".join(f"  - {problem}" for problem in problems[:MAX_PROBLEMS_SHOWN])
     more = f"\n  … and {count - MAX_PROBLEMS_SHOWN} more" if count > MAX_PROBLEMS_SHOWN else ""
     return UserError(printable(f"{what}: {count} problem{'s' if count > 1 else ''}\n{shown}{more}"))
+
+
+def raise_problems(problems: Sequence[str], what: Path | str) -> None:
+    """Raise the error for all problems found, if there are any, see :func:`describe`."""
+    if problems:
+        raise describe(problems, str(what))
 
 
 def read_json(path: Path) -> Any:
@@ -96,45 +100,6 @@ def read_text(path: Path) -> str:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
-def read_table(
-    path: Path, columns: Sequence[str], *, delimiter: str = ",", named_by: str
-) -> list[tuple[int, dict[str, str]]]:
-    """Rows of a CSV file with their numbers (the header is row 1).
-
-    Args:
-        columns: required columns; there may be others.
-        named_by: the column that identifies rows in messages.
-
-    Raises:
-        UserError: if a column is missing or repeated, a quotation mark is not closed, or a row has too few or
-            too many fields.
-    """
-    reader = csv.DictReader(io.StringIO(read_text(path), newline=""), delimiter=delimiter, strict=True)
-    try:
-        header = list(reader.fieldnames or ())
-        content = list(reader)
-    except csv.Error as error:  # strict: an open quotation mark would swallow the rows after it
-        raise UserError(
-            f"{path}: line {reader.reader.line_num}: cannot be read as a table: {error}"
-        ) from None
-    missing = [c for c in columns if c not in header]
-    if missing:
-        found = ", ".join(header or ["none"])
-        raise UserError(printable(f"{path}: the columns {', '.join(missing)} are missing (found: {found})"))
-    if twice := [c for c in dict.fromkeys(header) if header.count(c) > 1]:
-        raise UserError(f"{path}: the columns {', '.join(map(repr, twice))} are there twice")
-    rows, problems = [], []
-    for number, row in enumerate(content, 2):
-        if None in row or None in row.values():
-            named = f"row {number} ({named_by} {row.get(named_by)})"
-            problems.append(f"{named}: has another number of fields than the header")
-        else:
-            rows.append((number, row))
-    if problems:
-        raise describe(problems, str(path))
-    return rows
-
-
 def read_records(path: Path, kind: type[R]) -> list[R]:
     """A JSON list of objects as records.
 
@@ -153,8 +118,7 @@ def read_records(path: Path, kind: type[R]) -> list[R]:
             problems += [f"{name_record(position, entry)}, {p}" for p in field_problems(error)]
         else:
             problems += [f"{name_record(position, entry)}, {p}" for p in _half_characters(entry)]
-    if problems:
-        raise describe(problems, str(path))
+    raise_problems(problems, path)
     return records
 
 

@@ -99,6 +99,20 @@ def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = Non
         raise UserError(f"{path}: there is no row")
 
 
+def read_table(path: Path, model: type[R], *, kind: str | None = None) -> Iterator[tuple[int, R]]:
+    """The rows of a table as records of a pydantic model, each with its number.
+
+    Its fields are columns, by their aliases where they have one. Those without a default must be there; the
+    first names rows in messages. Raises as :func:`read_rows` and :func:`validated`.
+    """
+    fields = model.model_fields.items()
+    columns = [field.alias or name for name, field in fields if field.is_required()]
+    # JSON lines are counted by editors, and their first field may be long.
+    named_by = "" if (kind or _suffix(path)) in _JSON_LINES or not columns else columns[0]
+    rows = read_rows(path, columns=columns, kind=kind)
+    return validated(rows, model, path, named_by=named_by)
+
+
 def validated(
     rows: Iterable[tuple[int, Mapping[str, Any]]], model: type[R], path: Path, *, named_by: str
 ) -> Iterator[tuple[int, R]]:
@@ -117,17 +131,18 @@ def validated(
         try:
             record = model.model_validate(values)
         except ValidationError as error:
-            where = name_row(number, values, named_by)
+            unit = "line" if _suffix(path) in _JSON_LINES else "row"
+            where = name_row(number, values, named_by, unit=unit)
             problems.add(*(f"{where}, {problem}" for problem in field_problems(error)))
         else:
             yield number, record
     problems.raise_if_any()
 
 
-def name_row(number: int, values: Mapping[str, Any], named_by: str) -> str:
+def name_row(number: int, values: Mapping[str, Any], named_by: str, *, unit: str = "row") -> str:
     """`row 12 (expression break the ice)`."""
     name = values.get(named_by)
-    return f"row {number}" + (f" ({named_by} {name})" if isinstance(name, str) and name else "")
+    return f"{unit} {number}" + (f" ({named_by} {name})" if isinstance(name, str) and name else "")
 
 
 def is_table(path: Path) -> bool:
@@ -204,8 +219,8 @@ def _json_lines(path: Path, problems: _Problems) -> Iterator[Row]:
 
 def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Row]:
     try:
-        from pyarrow import ArrowException  # type: ignore[import-untyped]
-        from pyarrow.parquet import ParquetFile  # type: ignore[import-untyped]
+        from pyarrow import ArrowException
+        from pyarrow.parquet import ParquetFile
     except ImportError:
         raise UserError(f"{path}: Parquet needs the package pyarrow: pip install pyarrow") from None
     number = 0

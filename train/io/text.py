@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 
 # C0 and C1 controls, formats (bidirectional overrides, zero-width characters), lone surrogates, characters of
 # private use, the separators of lines and paragraphs.
@@ -18,6 +19,12 @@ def text_lines(text: str) -> list[str]:
     """
     lines = text.split("\n")
     return lines if lines[-1] else lines[:-1]
+
+
+def first_of(names: Sequence[str], num_shown: int = 10) -> str:
+    """The first names of a list and, if there are more, how many there are."""
+    shown = ", ".join(names[:num_shown])
+    return shown + (f", … ({len(names)} in all)" if len(names) > num_shown else "")
 
 
 def printable(text: str) -> str:

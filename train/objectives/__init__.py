@@ -6,14 +6,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from train.requests import Request
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-
-SpecialToken = Literal["mask", "separator"]
 
 
 @dataclass(frozen=True)
@@ -107,8 +105,11 @@ class UsesSpecialTokens(Protocol):
     """An objective that puts special tokens of the model into the texts that it embeds."""
 
     @property
-    def special_tokens(self) -> Mapping[SpecialToken, str]:
-        """These tokens, or plain words in their place, by what they stand for."""
+    def special_tokens(self) -> Mapping[str, str]:
+        """These tokens, or plain words in their place, by the objective's option that names them.
+
+        The option's last part is what they stand for: `mask` or `separator`.
+        """
         ...
 
 

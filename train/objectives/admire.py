@@ -17,7 +17,7 @@ from train.data.astitch import Meanings, Usage
 from train.errors import UserError
 from train.experts.heads import Experts
 from train.expressions import plain_expression
-from train.objectives import Batch, Mean, ObjectiveLoss, SpecialToken
+from train.objectives import Batch, Mean, ObjectiveLoss
 from train.objectives.steps import shuffled_steps
 from train.requests import Request
 
@@ -107,17 +107,17 @@ class AdmireObjective:
         self.idiom_sentences += [(usage.phrase, usage.sentence) for usage in usages]
         self.plain_requests: list[Request] = [r for item in items for r in experts.item_requests(item)[2:]]
         self._orders: dict[int, list[int]] = {}
-        self.num_without_meanings = sum(not self._meanings_of(item.compound) for item in items)
+        self.num_without_meanings = sum(not self._find_meanings(item.compound) for item in items)
 
     @property
-    def special_tokens(self) -> Mapping[SpecialToken, str]:
+    def special_tokens(self) -> Mapping[str, str]:
         """The separator of phrase and sentence."""
         return {"separator": self._experts.options.separator}
 
     def describe(self) -> str:
         """One line for the log."""
         compounds = len({plain_expression(item.compound) for item in self._items})
-        without = sum(not self._meanings_of(usage.phrase) for usage in self._usages)
+        without = sum(not self._find_meanings(usage.phrase) for usage in self._usages)
         return (
             f"{len(self._items)} items of {compounds} compounds, {len(self._usages)} sentences of "
             f"{len({plain_expression(usage.phrase) for usage in self._usages})} compounds for the sense; "
@@ -145,7 +145,7 @@ class AdmireObjective:
         sentences = [(item.compound, item.sense == "idiomatic") for item in items]
         sentences += [(usage.phrase, usage.is_idiomatic) for usage in usages]
         for phrase, is_idiomatic in sentences:
-            meanings = self._meanings_of(phrase)
+            meanings = self._find_meanings(phrase)
             idiomatic = [texts.setdefault(m, len(texts)) for m in (meanings.non_literal if meanings else ())]
             literal = [texts.setdefault(m, len(texts)) for m in ([meanings.literal] if meanings else ())]
             right.append(idiomatic if is_idiomatic else literal)
@@ -174,7 +174,7 @@ class AdmireObjective:
             chosen.append(self._usages[self._orders[round_][place]])
         return chosen
 
-    def _meanings_of(self, compound: str) -> Meanings | None:
+    def _find_meanings(self, compound: str) -> Meanings | None:
         """The compound's meanings, if it has some of both senses."""
         meanings = self._meanings.get(plain_expression(compound))
         return meanings if meanings is not None and meanings.non_literal else None

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from idiomloss import CandidateMasks, InfoNCELoss, candidate_masks
 from idiomloss.candidates import FalseNegatives, InBatch
+from train.data.names import TrainDocumentMode, TrainQueryMode
 from train.errors import UserError
-from train.objectives import Batch, ObjectiveLoss, SpecialToken
+from train.objectives import Batch, ObjectiveLoss
 from train.objectives.steps import balanced_steps, shuffled_steps
 from train.requests import Request, Role
-from train.scores import TrainDocumentMode, TrainQueryMode
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -216,7 +216,7 @@ class ContrastiveObjective:
         return self.data.idiom_sentences
 
     @property
-    def special_tokens(self) -> Mapping[SpecialToken, str]:
+    def special_tokens(self) -> Mapping[str, str]:
         """The mask, if a mode hides spans by it."""
         modes = (*self.options.query_modes, *self.options.document_modes)
         return {"mask": self.options.mask} if any(mode.startswith("masked_") for mode in modes) else {}

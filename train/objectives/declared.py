@@ -44,6 +44,8 @@ DECLARED = [
         AdmireObjectiveSettings,
         "train.factory.experts:admire_objective",
         lambda _: _TRAINED_ON["admire"],
+        card="`experts/` holds what was trained beside the encoder for AdMIRe; `train.evaluate` scores it "
+        "too.",
     ),
     ObjectiveType("own", OwnSettings, "train.factory.own:own_objective"),
     ObjectiveType("joint", JointSettings, f"{_BUILDERS}:joint_objective", _datasets_of_parts),

@@ -10,10 +10,10 @@ import torch
 
 from idiomloss import InfoNCELoss
 from train.data.idiolink import Document, Split, document_request, training_request
+from train.data.names import TrainDocumentMode, TrainQueryMode
 from train.data.tuples import TrainingTuple
 from train.objectives.contrastive import ContrastiveObjective, ContrastiveOptions
 from train.requests import Request, Role
-from train.scores import TrainDocumentMode, TrainQueryMode
 
 
 class IdioLinkData:

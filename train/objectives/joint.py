@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor, nn
 
-from train.objectives import Batch, Objective, ObjectiveLoss, SpecialToken, UsesSpecialTokens
+from train.objectives import Batch, Objective, ObjectiveLoss, UsesSpecialTokens
 from train.requests import Request
 
 
@@ -39,10 +39,14 @@ class JointObjective:
         self._shards = 0
 
     @property
-    def special_tokens(self) -> Mapping[SpecialToken, str]:
+    def special_tokens(self) -> Mapping[str, str]:
         """Those of all parts."""
-        parts = [part for part in self.parts.values() if isinstance(part, UsesSpecialTokens)]
-        return {kind: text for part in parts for kind, text in part.special_tokens.items()}
+        return {
+            f"{name}.{option}": text
+            for name, part in self.parts.items()
+            if isinstance(part, UsesSpecialTokens)
+            for option, text in part.special_tokens.items()
+        }
 
     def describe(self) -> str:
         """One line for the log."""

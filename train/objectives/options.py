@@ -7,6 +7,15 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from train.benchmarks.admire.keys import experts_keys
+from train.data.names import (
+    ADMIRE_CV_SPLIT,
+    CV_SPLIT,
+    AStitchSplit,
+    ExpertsMode,
+    TrainDocumentMode,
+    TrainQueryMode,
+)
 from train.declarations.objective import ObjectiveOptions
 from train.declarations.options import (
     Count,
@@ -17,15 +26,6 @@ from train.declarations.options import (
     Text,
     Weight,
     as_list,
-)
-from train.scores import (
-    ADMIRE_CV_SPLIT,
-    CV_SPLIT,
-    AStitchSplit,
-    ExpertsMode,
-    TrainDocumentMode,
-    TrainQueryMode,
-    experts_keys,
 )
 
 
@@ -170,6 +170,7 @@ def _about_extra(extra: str) -> str:
 class AdaptiveTripletSettings(ObjectiveOptions):
     name: Literal["adaptive_triplet"]
     order: Literal["file", "shuffled"]
+    whole_groups: bool
     groups: Literal["all", "usable"]
     groups_per_expression: Count | None
     one_shot: bool
@@ -178,6 +179,12 @@ class AdaptiveTripletSettings(ObjectiveOptions):
     def check_with(self, settings: Any, section: str = "objective") -> None:
         if section == "objective" and settings.data.extra:
             raise ValueError(_about_extra(settings.data.extra))
+
+    @model_validator(mode="after")
+    def _groups_are_cut_in_the_files_order(self) -> Self:
+        if self.order == "shuffled" and not self.whole_groups:
+            raise ValueError("whole_groups=false cuts the file's order into batches, which needs order=file")
+        return self
 
     @model_validator(mode="after")
     def _drawn_groups_have_no_order(self) -> Self:
@@ -218,9 +225,10 @@ class ClipSettings(Section):
 
 
 class ExpertsLossSettings(Section):
-    rank: Literal["pairwise", "listwise", "top1"]
+    rank: Literal["pairwise", "listwise", "top1", "pairwise_printed", "top1_printed"]
     margin: Weight
     bounded: bool
+    sum_weight: Weight
     gold_temperature: Temperature
     rank_weight: Weight
     sense_weight: Weight

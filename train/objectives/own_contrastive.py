@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from train.data.names import TrainDocumentMode, TrainQueryMode
 from train.data.own.store import Examples
 from train.requests import Request, Role
-from train.scores import TrainDocumentMode, TrainQueryMode
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -61,8 +61,7 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
         _check_something_is_scored(settings, benchmarks)
     with accelerator.local_main_process_first():
         modules = saved_modules(resolve_model_path(settings.model.path), placement, settings.model.revision)
-    if modules is not None and any(benchmark.name == "admire" for benchmark in benchmarks):
-        benchmarks = [*benchmarks, *module_benchmarks(settings, modules)]
+    benchmarks += module_benchmarks(settings, modules, benchmarks)
     suite = Suite(benchmarks, processes)
     expressions, naming = idiom_expressions(settings.model)
     with accelerator.local_main_process_first():

@@ -21,6 +21,7 @@ from train.factory import (
     build_retention,
     idiom_expressions,
     module_benchmarks,
+    named_glossary,
     saved_modules,
 )
 from train.hub.card import model_card
@@ -85,7 +86,8 @@ def fine_tune(
             resume = settings.resume is not None
             held.enter_context(run.claimed(resume=resume, record_start=record_start))
             log.info(placement.reason)
-            check_can_push(settings.hub, config)
+            glossary = named_glossary(settings.model) if settings.hub.push is not None else None
+            check_can_push(settings.hub, config, None if glossary is None else glossary.describe())
             checkpoint = start_or_resume(settings, config, experiment, run, placement)
             return run.path, checkpoint, run.recorded() or {}
 
@@ -118,7 +120,7 @@ def _run(
         check_remedies(settings.retain, objective)
         benchmarks, not_scored = build_benchmarks(settings)
     check_monitor(settings.trainer, not_scored)
-    suite = Suite([*benchmarks, *module_benchmarks(settings, objective.modules)], processes)
+    suite = Suite([*benchmarks, *module_benchmarks(settings, objective.modules, benchmarks)], processes)
     expressions, named_in = idiom_expressions(settings.model, objective)
     named_in += glossary_files(settings.model)
     data = fingerprints([*objective.files, *named_in, *(path for b in suite.benchmarks for path in b.files)])
@@ -190,15 +192,15 @@ def _check_tokens(objective: Objective, retention: Retention) -> None:
         for line in encoder.idiom_tokens.describe(objective.idiom_sentences):
             log.info(line)
     if isinstance(objective, UsesSpecialTokens):
-        for kind, text in objective.special_tokens.items():
-            check_special_token(encoder.model.tokenizer, text, kind)
+        for option, text in objective.special_tokens.items():
+            check_special_token(encoder.model.tokenizer, text, option)
 
 
 def _score_best(context: RunContext, benchmarks: list[Benchmark]) -> Scorecard:
     """Score the saved model, loaded as a user loads it: what is reported is what was saved."""
     saved = context.run.path / "best"
     modules = saved_modules(str(saved), context.placement)
-    suite = Suite([*benchmarks, *module_benchmarks(context.settings, modules)], context.processes)
+    suite = Suite([*benchmarks, *module_benchmarks(context.settings, modules, benchmarks)], context.processes)
     return suite.run(build_encoder(context.settings.model, context.placement, saved))
 
 

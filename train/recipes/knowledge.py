@@ -10,13 +10,10 @@ from typing import Any
 from train.benchmarks import Benchmark
 from train.config import ModelSettings
 from train.encoder.encoder import Encoder
-from train.encoder.glossary import Glossary
 from train.factory import named_glossary
-from train.io.files import fingerprints
+from train.io.text import first_of
 
 log = logging.getLogger(__name__)
-
-_MAX_NAMED = 8
 
 
 def glossary_files(model: ModelSettings) -> list[Path]:
@@ -43,10 +40,8 @@ def describe_glossary(
     glossary = named_glossary(model)
     facts: dict[str, Any] = {**meanings.about, "senses_read": meanings.num_senses}
     facts["dropout"] = meanings.dropout
-    if glossary is not None:
-        facts["sums"] = {path.name: sum_ for path, sum_ in _sums(glossary)}
-        for note in glossary.notes:
-            log.info("glossary: %s", note)
+    for note in glossary.notes if glossary is not None else ():
+        log.info("glossary: %s", note)
     seen: set[str] = set()
     for name, some in texts.items():
         counts, num_texts = meanings.coverage(some)
@@ -58,7 +53,7 @@ def describe_glossary(
             *(len(found), len(counts), num_texts, name),
         )
     if never := [name for name in meanings.senses if name not in seen]:
-        log.info("glossary: in none of these texts: %s", _named(never))
+        log.info("glossary: in none of these texts: %s", first_of(never))
     return facts
 
 
@@ -70,12 +65,3 @@ def benchmark_texts(benchmarks: Sequence[Benchmark]) -> dict[str, Iterable[str]]
 def glossary_note(facts: dict[str, Any] | None) -> list[str]:
     """What every table of a model's scores says where it reads a glossary."""
     return [] if facts is None else [f"with a glossary ({', '.join(facts.get('files', ['its own']))})"]
-
-
-def _sums(glossary: Glossary) -> list[tuple[Path, str]]:
-    return [(Path(path), sum_) for path, sum_ in fingerprints(glossary.files).items()]
-
-
-def _named(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_MAX_NAMED])
-    return shown + (f", … ({len(names)} in all)" if len(names) > _MAX_NAMED else "")

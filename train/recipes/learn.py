@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +18,25 @@ from train.config import LearnSettings
 from train.distributed.device import place
 from train.encoder.encoder import Encoder
 from train.encoder.glossary import Glossary, meanings_of, read_glossary
-from train.errors import UserError
+from train.errors import Interrupted, UserError
 from train.expressions import ExpressionIndex, find_expression
 from train.factory import build_encoder, glossary_path, resolve_model_path
+from train.hub.learnt_card import learnt_card
 from train.io.files import fingerprint, fingerprints, seal, sync, write_json, write_text
 from train.io.paths import expanded
 from train.io.progress import progress_bar
 from train.io.records import read_text
-from train.io.text import text_lines
+from train.io.text import first_of, text_lines
 from train.runs.folder import code_version
+from train.training.run_end import what_failed
+from train.training.signals import stopped_by_sigterm
 from train.training.token_distillation import Carrier, Teaching, distil, targets
 
 log = logging.getLogger(__name__)
 
 RECORD = "learnt.json"
 _STATE, _VECTORS = ".learning.json", ".learning.safetensors"
+_KEPT_MEANWHILE = {_STATE, _VECTORS, f"{_VECTORS}.partial", f".{_STATE}.partial"}
 _LITERAL = 0.3  # of a model that does not tell literal uses from others by itself
 _CHUNK = 8  # expressions that are learnt together
 # Sentences that say nothing of an expression, for where the corpus has too few; its form is the glossary's.
@@ -65,8 +70,33 @@ def learn(settings: LearnSettings) -> Path:
 
     Raises:
         UserError: for everything that the user can mend.
+        KeyboardInterrupt: at SIGINT or SIGTERM.
     """
     output = _output(settings)
+    with _resumable(output):
+        _learn(settings, output)
+    return output
+
+
+@contextmanager
+def _resumable(output: Path) -> Iterator[None]:
+    """Whatever ends it early says how to resume it: what was learnt by then is in the folder."""
+    hint = f"repeat the command to resume it (output={output})"
+    try:
+        with stopped_by_sigterm():
+            yield
+    except KeyboardInterrupt as error:
+        raise Interrupted(f"{error or 'stopped'}; {hint}") from None
+    except SafetensorError as error:  # its own exception for a full disk
+        raise UserError(f"a file could not be written: {error}; {hint}") from error
+    except OSError as error:
+        what = what_failed(error)
+        if what is None:
+            raise
+        raise UserError(f"{what}; {hint}") from error
+
+
+def _learn(settings: LearnSettings, output: Path) -> None:
     source = resolve_model_path(settings.model.path)
     glossary = read_glossary([glossary_path(named, "glossary") for named in settings.glossary])
     corpus = _corpus(settings)
@@ -74,7 +104,7 @@ def learn(settings: LearnSettings) -> Path:
         "model": settings.model.path,
         "options": settings.model.model_dump(exclude={"path", "about", "tokens_per_forward"}),
         "weights": fingerprints(sorted(Path(source).rglob("*.safetensors"))) if Path(source).is_dir() else {},
-        "glossary": {**glossary.describe(), "sums": _sums(glossary.files)},
+        "glossary": glossary.describe(),
         "corpus": None if settings.corpus is None else fingerprint(expanded(settings.corpus, "corpus")),
         **{
             name: getattr(settings, name)
@@ -90,8 +120,12 @@ def learn(settings: LearnSettings) -> Path:
     encoder.requires_grad_(False)
     in_place = encoder.meanings is None
     literal = settings.literal if settings.literal is not None else _LITERAL * in_place
-    teaching = Teaching(settings.steps, settings.learning_rate, literal, in_place)
-    meanings = meanings_of(glossary, num_senses=encoder.meanings.num_senses if encoder.meanings else None)
+    never = glossary.never_literal
+    teaching = Teaching(settings.steps, settings.learning_rate, literal, in_place, never)
+    if literal and never:
+        log.info("never used literally by the glossary, so literal=0: %s", first_of(sorted(never)))
+    num_senses = encoder.meanings.num_senses if encoder.meanings else settings.model.glossary_senses
+    meanings = meanings_of(glossary, num_senses=num_senses)
     encoder.meanings = None
     encoder.drop_idiom_tokens([*settings.remove, *glossary.senses])
     unlearnt = encoder.idiom_tokens
@@ -132,7 +166,6 @@ def learn(settings: LearnSettings) -> Path:
     _save(
         encoder, output, facts | {"reached": reached, "sentences_found": _found(carriers)}, glossary, settings
     )
-    return output
 
 
 def _output(settings: LearnSettings) -> Path:
@@ -193,6 +226,8 @@ def _open(output: Path, source: str, facts: dict[str, Any]) -> dict[str, Any]:
         state = json.loads((output / _STATE).read_text(encoding="utf-8"))
         vectors = load_file(output / _VECTORS)
     except (OSError, ValueError, SafetensorError):
+        if {path.name for path in output.iterdir()} <= _KEPT_MEANWHILE:  # cut off before the first was kept
+            return new
         state, vectors = None, {}
     if not isinstance(state, dict) or state.get("facts") != json.loads(json.dumps(facts)):
         if (output / RECORD).is_file():
@@ -245,52 +280,7 @@ def _save(
 ) -> None:
     encoder.save(output)
     write_json(output / RECORD, record | {"code": code_version()})
-    write_text(output / "README.md", _card(record, glossary, settings))
+    write_text(output / "README.md", learnt_card(settings.model.model_dump(), glossary))
     seal(output)
-    for name in (_STATE, _VECTORS):
+    for name in _KEPT_MEANWHILE:
         (output / name).unlink(missing_ok=True)
-
-
-def _sums(files: Sequence[Path]) -> dict[str, str]:
-    return {Path(path).name: sum_ for path, sum_ in fingerprints(files).items()}
-
-
-_CARD = """---
-library_name: sentence-transformers
-pipeline_tag: sentence-similarity
----
-
-# {model}, with a glossary
-
-The model `{model}`, which was taught {number} expressions by a glossary ({about}). Its scores are scores
-*with a glossary*.
-
-Each expression is one token, taught so that a sentence with it embeds as with its meaning. Every sentence
-without one of them embeds exactly as before.
-
-```python
-from sentence_transformers import SentenceTransformer
-
-model = SentenceTransformer("path/to/this/folder")
-```
-
-| expression | meaning |
-|---|---|
-"""
-
-
-def _card(record: Mapping[str, Any], glossary: Glossary, settings: LearnSettings) -> str:
-    """The README of the new model."""
-    facts = record["glossary"]
-    named = [name for name in ("files", "sources", "licences") if facts.get(name)]
-    head = _CARD.format(
-        model=settings.model.path,
-        number=facts["expressions"],
-        about="; ".join(f"{name}: {', '.join(facts[name])}" for name in named),
-    )
-    rows = (f"| {_cell(name)} | {_cell('; '.join(senses))} |\n" for name, senses in glossary.senses.items())
-    return head + "".join(rows)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from train.config import TrainSettings
+from train.declarations.registry import benchmark_of
 from train.evaluation.suite import Scorecard
 from train.io.files import write_json, write_jsonl, write_text
 from train.recipes.knowledge import glossary_note
@@ -90,7 +91,7 @@ def _draw_plots(
     learning_curve(
         run.metrics(),
         baseline,
-        [k for k in best.scores if k.endswith(("/ndcg@10", "/spearman")) and "/bm25" not in k],
+        [key for key in best.scores if benchmark_of(key).is_curve(key)],
         state.best_step,
         f"{experiment}, seed {context.settings.seed}",
         run.path / "plots" / "learning_curve.png",

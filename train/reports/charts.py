@@ -11,7 +11,7 @@ from markupsafe import Markup
 WIDTH, HEIGHT = 480, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 10, 10, 40
 NUM_COLOURS = 8  # in the page's style; then the dashes change
-_MOST_POINTS = 200
+_MAX_POINTS = 200
 _DASHES = ("", "6 3", "2 3")
 
 
@@ -114,6 +114,6 @@ def ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
 
 def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """At most a few hundred points: means over neighbours."""
-    size = math.ceil(len(points) / _MOST_POINTS)
+    size = math.ceil(len(points) / _MAX_POINTS)
     blocks = [points[at : at + size] for at in range(0, len(points), size)]
     return [(sum(x for x, _ in b) / len(b), sum(y for _, y in b) / len(b)) for b in blocks]

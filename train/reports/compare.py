@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -112,7 +113,7 @@ def paired_notes(compared: Sequence[Paired]) -> list[str]:
     notes = []
     for problem, found in places.items():
         runs, benchmarks = (list(dict.fromkeys(place[i] for place in found)) for i in (0, 1))
-        named = [*runs[:_NAMED], *([f"{len(runs) - _NAMED} more"] if len(runs) > _NAMED else [])]
+        named = runs[:_NAMED] + ([f"{len(runs) - _NAMED} more"] if len(runs) > _NAMED else [])
         notes.append(f"{problem} ({', '.join(benchmarks)}; run {', '.join(named)})")
     return [*notes, *dict.fromkeys(note for paired in compared for note in paired.notes)]
 
@@ -176,27 +177,27 @@ class _Side:
 
 def _compare(ours: str, theirs: str, a: _Side, b: _Side, keys: Sequence[str]) -> Paired:
     differences, notes = [], []
-    of_run: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    places: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for key in keys:
         first, second = a.score(key), b.score(key)
         if first is None or second is None:
             continue
         problems = a.problems(key) + b.problems(key)
         for run, problem in problems:
-            of_run[problem].append((run, key.partition("/")[0]))
+            places[problem].append((run, key.partition("/")[0]))
         if problems:
             found = Difference(key, first, second, why_not="by seeds alone")
         elif a.is_of_pairs(key):
-            found = _of_pairs(key, a, b, first, second)
+            found = _compare_correlations(key, a, b, first, second)
         else:
-            found = _of_means(key, a, b, first, second)
+            found = _compare_means(key, a, b, first, second)
         differences.append(found)
         if not problems and found.by_query is None and found.why_not:
             notes.append(f"{key}: {found.why_not}")
-    return Paired(ours, theirs, differences, list(dict.fromkeys(notes)), of_run)
+    return Paired(ours, theirs, differences, list(dict.fromkeys(notes)), places)
 
 
-def _of_means(key: str, a: _Side, b: _Side, first: float, second: float) -> Difference:
+def _compare_means(key: str, a: _Side, b: _Side, first: float, second: float) -> Difference:
     sides: list[dict[str, float]] = []
     cluster: dict[str, str] = {}
     for side in (a, b):
@@ -205,7 +206,7 @@ def _of_means(key: str, a: _Side, b: _Side, first: float, second: float) -> Diff
             cluster |= results.cluster
             for query, value in results.values[key].items():
                 values[query].append(value)
-        sides.append({query: math.fsum(of) / len(of) for query, of in values.items()})
+        sides.append({query: math.fsum(found) / len(found) for query, found in values.items()})
     ours, theirs = sides
     common = [query for query in ours if query in theirs]
     if len(common) < len(ours.keys() | theirs.keys()):
@@ -215,53 +216,76 @@ def _of_means(key: str, a: _Side, b: _Side, first: float, second: float) -> Diff
     clusters = [cluster[query] for query in common]
     first, second = (math.fsum(side[query] for query in common) / len(common) for side in sides)
     return Difference(
-        *(key, first, second, len(common), len(set(clusters))),
-        *(mean_interval(change), mean_interval(change, clusters)),
-        *(permutation_p(change), permutation_p(change, clusters)),
-        clusters=_means_of_clusters(change, clusters),
+        key,
+        ours=first,
+        theirs=second,
+        num_queries=len(common),
+        num_clusters=len(set(clusters)),
+        by_query=mean_interval(change),
+        by_cluster=mean_interval(change, clusters),
+        p_query=permutation_p(change),
+        p_cluster=permutation_p(change, clusters),
+        clusters=_cluster_means(change, clusters),
     )
 
 
-def _means_of_clusters(change: Array, clusters: Sequence[str]) -> dict[str, float]:
+def _cluster_means(change: Array, clusters: Sequence[str]) -> dict[str, float]:
     """Cluster → mean change, the greatest gain first."""
-    of_cluster: dict[str, list[float]] = defaultdict(list)
+    changes: dict[str, list[float]] = defaultdict(list)
     for value, name in zip(change.tolist(), clusters, strict=True):
-        of_cluster[name].append(value)
-    means = {name: math.fsum(values) / len(values) for name, values in of_cluster.items()}
+        changes[name].append(value)
+    means = {name: math.fsum(values) / len(values) for name, values in changes.items()}
     return dict(sorted(means.items(), key=lambda item: -item[1]))
 
 
-def _of_pairs(key: str, a: _Side, b: _Side, first: float, second: float) -> Difference:
+def _compare_correlations(key: str, a: _Side, b: _Side, first: float, second: float) -> Difference:
     """Intervals alone: swapping two models' predictions would mix scales that differ between them."""
-    reason = "no p: this score is no mean over pairs"
-    samples: list[list[tuple[tuple[str, ...], tuple[float, ...], tuple[float, ...]]]] = []
     cluster: dict[str, str] = {}
+    sides: list[list[_Predictions]] = []
     statistic = ""
     for side in (a, b):
-        of_runs = []
-        for _, results in side.files(key):
+        files = [results for _, results in side.files(key)]
+        sides.append([_predictions(results.pairs[key]) for results in files])
+        for results in files:
             cluster |= results.cluster
             statistic = results.statistics[key]
-            ids = tuple(sorted(results.pairs[key]))
-            predicted, gold = zip(*(results.pairs[key][id_] for id_ in ids), strict=True)
-            of_runs.append((ids, predicted, gold))
-        samples.append(of_runs)
-    ids = samples[0][0][0]
-    if any(of_run[0] != ids for of_runs in samples for of_run in of_runs):
+    ids = sides[0][0].ids
+    if any(run.ids != ids for runs in sides for run in runs):
         return Difference(key, first, second, why_not="not the same pairs")
-    names = tuple(cluster[id_] for id_ in ids)
-    intervals = []
-    for clusters in (None, names):
+    clusters = tuple(cluster[id_] for id_ in ids)
+
+    def difference_interval(together: tuple[str, ...] | None) -> tuple[float, float] | None:
         drawn = [
-            np.mean([_sample(statistic, predicted, gold, clusters) for _, predicted, gold in of_runs], axis=0)
-            for of_runs in samples
+            np.mean([_sample(statistic, run.predicted, run.gold, together) for run in runs], axis=0)
+            for runs in sides
         ]
-        intervals.append(interval(drawn[0] - drawn[1]))
-    if intervals[0] is None:
-        reason = "too few pairs for an interval"
+        return interval(drawn[0] - drawn[1])
+
+    by_query = difference_interval(None)
     return Difference(
-        key, first, second, len(ids), len(set(names)), intervals[0], intervals[1], why_not=reason
+        key,
+        ours=first,
+        theirs=second,
+        num_queries=len(ids),
+        num_clusters=len(set(clusters)),
+        by_query=by_query,
+        by_cluster=difference_interval(clusters),
+        why_not="no p: this score is no mean over pairs" if by_query else "too few pairs for an interval",
     )
+
+
+class _Predictions(NamedTuple):
+    """A run's pairs, by their ids."""
+
+    ids: tuple[str, ...]
+    predicted: tuple[float, ...]
+    gold: tuple[float, ...]
+
+
+def _predictions(pairs: Mapping[str, tuple[float, float]]) -> _Predictions:
+    ids = tuple(sorted(pairs))
+    predicted, gold = zip(*(pairs[id_] for id_ in ids), strict=True)
+    return _Predictions(ids, predicted, gold)
 
 
 @lru_cache(maxsize=256)

@@ -15,12 +15,13 @@ from train.declarations.registry import is_place
 from train.reports.runs import Run
 
 # Where a run ran, where its data lay and what it wrote make it no other run; nor does its seed or fold.
-_NO_DIFFERENCE = (
-    *("seed", "data.fold", "run_dir", "resume", "device", "trainer.log_every", "trainer.keep_checkpoints"),
-    *("eval.per_query", "eval.predictions", "output", "per_query", "predictions", "plots"),
-)
-_NO_SECTION = ("tracking.",)
-_IN_NAME = 3  # differences named
+_REPETITION = ("seed", "data.fold")
+_PLACE = ("run_dir", "resume", "device")
+_WRITTEN = ("eval.per_query", "eval.predictions", "output", "per_query", "predictions", "plots")
+_KEPT = ("trainer.log_every", "trainer.keep_checkpoints")
+_NO_DIFFERENCE = {*_REPETITION, *_PLACE, *_WRITTEN, *_KEPT}
+_NO_SECTION = "tracking."
+_NAMED_DIFFERENCES = 3
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,8 @@ class Group:
             scores = run.baseline if untrained else run.scores
             if key in scores:
                 by_seed[number if run.seed is None else run.seed][run.fold] = scores[key]
-        folds = {fold for of_seed in by_seed.values() for fold in of_seed}
-        whole = [list(v.values()) for v in by_seed.values() if v.keys() == folds]
+        folds = {fold for by_fold in by_seed.values() for fold in by_fold}
+        whole = [list(by_fold.values()) for by_fold in by_seed.values() if by_fold.keys() == folds]
         if not whole:
             return None
         means = [math.fsum(values) / len(values) for values in whole]
@@ -118,11 +119,11 @@ def group_runs(runs: Iterable[Run], *, by_seed: bool = True) -> list[Group]:
         alone = not by_seed or not run.config or run.status == "scored"
         same[json.dumps([_identity(run), number if alone else None], sort_keys=True, default=str)].append(run)
     members = list(same.values())
-    differing = differences([of_group[0] for of_group in members], every=not by_seed)
-    names = _names([of_group[0] for of_group in members], differing)
+    first = [group[0] for group in members]
+    differing = differences(first, every=not by_seed)
     return [
-        Group(name, of_group, {key: show(_get(of_group[0], key)) for key in differing})
-        for name, of_group in zip(names, members, strict=True)
+        Group(name, group, {key: show(_get(group[0], key)) for key in differing})
+        for name, group in zip(_names(first, differing), members, strict=True)
     ]
 
 
@@ -147,14 +148,15 @@ def differences(runs: Sequence[Run], *, every: bool = False) -> list[str]:
     Args:
         every: also seeds and folds.
     """
-    apart = ("seed", "data.fold") if every else ()
+    apart = _REPETITION if every else ()
     keys = dict.fromkeys(["experiment", *(key for run in runs for key in run.config)])
     return [
-        key
-        for key in keys
-        if (not _makes_no_difference(key) or key in apart)
-        and len({json.dumps(_get(run, key), default=str) for run in runs}) > 1
+        key for key in keys if (not _makes_no_difference(key) or key in apart) and _num_values(runs, key) > 1
     ]
+
+
+def _num_values(runs: Sequence[Run], key: str) -> int:
+    return len({json.dumps(_get(run, key), default=str) for run in runs})
 
 
 def _names(runs: Sequence[Run], differing: Sequence[str]) -> list[str]:
@@ -163,14 +165,10 @@ def _names(runs: Sequence[Run], differing: Sequence[str]) -> list[str]:
     names = []
     for run in runs:
         alike = [other for other in runs if not by_experiment or other.experiment == run.experiment]
-        own = [
-            key
-            for key in differing
-            if key != "experiment" and len({json.dumps(_get(o, key), default=str) for o in alike}) > 1
-        ]
-        parts = [f"{short_key(key, own)}={show(_get(run, key))}" for key in own[:_IN_NAME]]
-        if len(own) > _IN_NAME:
-            parts.append(f"… ({len(own) - _IN_NAME} more)")
+        keys = [key for key in differing if key != "experiment" and _num_values(alike, key) > 1]
+        parts = [f"{short_key(key, keys)}={show(_get(run, key))}" for key in keys[:_NAMED_DIFFERENCES]]
+        if len(keys) > _NAMED_DIFFERENCES:
+            parts.append(f"… ({len(keys) - _NAMED_DIFFERENCES} more)")
         if by_experiment or not parts:
             parts.insert(0, run.experiment)
         names.append(", ".join(parts))

@@ -1,4 +1,4 @@
-"""Two modes of AdMIRe's scores on the same items, compared item by item: `train.report modes=`."""
+"""Two modes of a benchmark's scores on the same queries, compared one by one: `train.report modes=`."""
 
 from __future__ import annotations
 
@@ -6,87 +6,87 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from train.declarations.registry import benchmark_type
 from train.errors import UserError
 from train.io.records import read_text
 from train.io.text import text_lines
 from train.reports.statistics import compare
-from train.scores import ADMIRE_METRICS
+
+Values = Mapping[str, Mapping[str, float]]  # score key → query → value
 
 
-def by_item(
-    runs: Sequence[Sequence[Mapping[str, Any]]], mode: str, metric: str, split: str
-) -> dict[str, float]:
-    """Item → its metric in this mode, as the mean over the runs that scored it (over seeds, for example).
-
-    Args:
-        runs: for each run, the records of its `per_query/admire.jsonl`.
-    """
-    values: dict[str, list[float]] = defaultdict(list)
-    for records in runs:
-        for record in records:
-            if record["mode"] == mode and record["split"] == split and metric in record:
-                values[record["id"]].append(record[metric])
-    return {item: sum(scores) / len(scores) for item, scores in values.items()}
-
-
-def read_items(folders: Sequence[Path]) -> list[list[dict[str, Any]]]:
-    """The records of each run: of the folders themselves, or of a sweep's runs in them.
+def read_values(folders: Sequence[Path]) -> list[Values]:
+    """What each run's per-query files hold: of the folders themselves, or of a sweep's runs in them.
 
     Raises:
-        UserError: if a folder has no records, or a line is damaged.
+        UserError: if a folder has no such files, or a line is damaged.
     """
-    runs = []
+    runs: list[Values] = []
     for folder in folders:
-        files = sorted(
-            path for above in (folder, *folder.glob("*")) for path in above.glob("per_query/admire.jsonl")
-        )
-        if not files:
-            raise UserError(f"{folder}: no run with per_query/admire.jsonl (eval.per_query=true writes it)")
-        runs += [_records(path) for path in files]
+        written = sorted(path for above in (folder, *folder.glob("*")) for path in above.glob("per_query"))
+        if not written:
+            raise UserError(f"{folder}: no run with per_query/*.jsonl (eval.per_query=true writes them)")
+        runs += [_values(run) for run in written]
     return runs
 
 
-def _records(path: Path) -> list[dict[str, Any]]:
-    records = []
-    for number, line in enumerate(text_lines(read_text(path)), 1):
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            record = None
-        if not isinstance(record, dict) or not {"mode", "split", "id"} <= record.keys():
-            raise UserError(
-                f"{path}, line {number}: is no record of an AdMIRe item: the file was damaged after the run; "
-                "python -m train.evaluate scores the model again"
-            )
-        records.append(record)
-    return records
+def _values(folder: Path) -> Values:
+    values: dict[str, dict[str, float]] = defaultdict(dict)
+    for path in sorted(folder.glob("*.jsonl")):
+        read_record = benchmark_type(path.stem).read_record
+        if read_record is None:
+            continue
+        for number, line in enumerate(text_lines(read_text(path)), 1):
+            try:
+                for result in read_record(json.loads(line)):
+                    if result.value is not None:
+                        values[result.key][result.query] = result.value
+            except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+                raise UserError(
+                    f"{path}, line {number}: is no record of {path.stem}: the file was damaged after the "
+                    "run; python -m train.evaluate scores the model again"
+                ) from None
+    return values
 
 
-def mode_table(runs: Sequence[Sequence[Mapping[str, Any]]], ours: str, theirs: str, split: str) -> str:
-    """One line for each metric: means over items, ± over runs, difference with interval, and the test.
+def means_by_query(runs: Sequence[Values], key: str) -> dict[str, float]:
+    """Query → its value in this score, as the mean over the runs that scored it (over seeds, for example)."""
+    values: dict[str, list[float]] = defaultdict(list)
+    for run in runs:
+        for query, value in run.get(key, {}).items():
+            values[query].append(value)
+    return {query: sum(found) / len(found) for query, found in values.items()}
+
+
+def mode_table(runs: Sequence[Values], ours: str, theirs: str, split: str) -> str:
+    """One line for each metric: means over queries, ± over runs, difference with interval, and the test.
 
     Raises:
-        UserError: if no item was scored in both modes.
+        UserError: if no query was scored in both modes, or not the same ones.
     """
+    nothing_common = f"no items of the split {split} with scores by both {ours} and {theirs}"
     lines = []
-    for metric in ADMIRE_METRICS:
-        a, b = (by_item(runs, mode, metric, split) for mode in (ours, theirs))
-        if not a or a.keys() != b.keys():
-            raise UserError(f"no items of the split {split} with scores by both {ours} and {theirs}")
-        items = list(a)
-        result = compare([a[i] for i in items], [b[i] for i in items])
-        spread = [
-            float(np.std([np.mean(list(by_item([run], mode, metric, split).values())) for run in runs]))
-            for mode in (ours, theirs)
+    for key in dict.fromkeys(key for run in runs for key in run):
+        benchmark, *place, metric = key.split("/")
+        if place != [split, ours]:
+            continue
+        keys = [key, f"{benchmark}/{split}/{theirs}/{metric}"]
+        a, b = (means_by_query(runs, one) for one in keys)
+        if a.keys() != b.keys():
+            raise UserError(nothing_common)
+        result = compare(list(a.values()), [b[query] for query in a])
+        stds = [
+            float(np.std([np.mean(list(run[one].values())) for run in runs if one in run])) for one in keys
         ]
         lines.append(
-            f"{metric}: {ours} {result.ours:.4f} ± {spread[0]:.4f}, {theirs} {result.theirs:.4f} ± "
-            f"{spread[1]:.4f} (std over {len(runs)} runs); difference {result.ours - result.theirs:+.4f} "
+            f"{metric}: {ours} {result.ours:.4f} ± {stds[0]:.4f}, {theirs} {result.theirs:.4f} ± "
+            f"{stds[1]:.4f} (std over {len(runs)} runs); difference {result.ours - result.theirs:+.4f} "
             f"[{result.low:+.4f}, {result.high:+.4f}], greater in {result.greater}, equal in {result.equal}, "
             f"smaller in {result.smaller} of {result.num_items} items, Wilcoxon p = {result.p_value:.2g}"
         )
+    if not lines:
+        raise UserError(nothing_common)
     return "\n".join(lines)

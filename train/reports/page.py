@@ -14,13 +14,15 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from train.declarations.registry import benchmark_of, smaller_is_better
+from train.declarations.examples import Examples
+from train.declarations.registry import benchmark_of
 from train.io.files import write_text
 from train.reports.charts import Line, css, line_chart
 from train.reports.compare import Difference, Paired, compare_to_untrained, paired_notes
-from train.reports.examples import PictureItem, Retrieval, damaged_records, data_uri, pictures, retrieval
+from train.reports.examples import data_uri, examples_of, thumbnail
 from train.reports.groups import Group, data_files, group_runs, show
 from train.reports.runs import Run, read_lines, read_run, sample_note
+from train.reports.scorecard import ScoreRow, score_rows
 from train.reports.tables import PAIRED_HEADS, idiom_table, paired_cells, paper_tables, verdict
 
 log = logging.getLogger(__name__)
@@ -47,9 +49,8 @@ class RunView:
     options: list[tuple[str, str]]
     data: list[tuple[str, str]]
     charts: list[Chart]
-    scorecard: list[tuple[str, str, str, str, str]]
-    retrieval: Retrieval | None
-    pictures: tuple[str, dict[str, list[PictureItem]], list[str]] | None
+    scorecard: list[ScoreRow]
+    examples: list[Examples]
     plots: list[tuple[str, str]]
     notes: list[str]
 
@@ -83,11 +84,12 @@ def page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["thumbnail"] = thumbnail
     one = len(runs) == 1
-    examples = {group.runs[0].path for group in groups}
-    views = [view(run, with_examples=run.path in examples) for run in runs if run.is_scored]
+    first = {group.runs[0].path for group in groups}
+    views = [view(run, with_examples=run.path in first) for run in runs if run.is_scored]
     rest = [run for run in runs if not run.is_scored]
-    said = list(dict.fromkeys([*sample_note(runs), *notes, *paired_notes(compared)]))
+    notes = list(dict.fromkeys([*sample_note(runs), *notes, *paired_notes(compared)]))
     return environment.get_template("report.html.j2").render(
         title=runs[0].experiment if one else f"{len(runs)} runs compared",
         subtitle=str(runs[0].name) if one else ", ".join(dict.fromkeys(run.experiment for run in runs)),
@@ -105,7 +107,7 @@ def page(
         charts=[] if one else comparison_charts(groups),
         views=views,
         rest=rest,
-        notes=list(dict.fromkeys(said)),
+        notes=notes,
     )
 
 
@@ -132,20 +134,22 @@ def view(run: Run, *, with_examples: bool) -> RunView:
         notes.append(f"metrics.jsonl: {damaged} lines are damaged")
     if run.path.is_dir() and not metrics:
         notes.append("metrics.jsonl is missing or empty: no learning curves")
-    found = retrieval(run) if with_examples else None
-    images = pictures(run) if with_examples else None
-    notes += damaged_records(run) if with_examples else []
+    examples, damaged_records = examples_of(run) if with_examples else ([], [])
+    notes += damaged_records
     missing = run.meta.get("not_scored")
     if isinstance(missing, dict):
         reasons = {name: str(why).partition("\n")[0] for name, why in missing.items()}
         notes += [f"{name} was not scored: {why}" for name, why in reasons.items()]
     return RunView(
-        *(run, _facts(run), _options(run.config)),
-        [(_home(path), sum_) for path, sum_ in data_files(run).items()],
-        *(_charts(run, metrics), _scorecard(run)),
-        *(found, images),
-        _plots(run) if with_examples else [],
-        notes,
+        run=run,
+        facts=_facts(run),
+        options=_options(run.config),
+        data=[(_home(path), checksum) for path, checksum in data_files(run).items()],
+        charts=_charts(run, metrics),
+        scorecard=score_rows(run.scores, run.baseline),
+        examples=examples,
+        plots=_plots(run) if with_examples else [],
+        notes=notes,
     )
 
 
@@ -191,21 +195,6 @@ def _home(text: str) -> str:
     return text.replace(home, "~") if len(home) > 1 else text
 
 
-def _scorecard(run: Run) -> list[tuple[str, str, str, str, str]]:
-    rows = []
-    for key, value in run.scores.items():
-        before = run.baseline.get(key)
-        if before is None:
-            rows.append((key, "", f"{value:.4f}", "", ""))
-            continue
-        gain = (value - before) * (-1 if smaller_is_better(key) else 1)
-        # Counts, distances and p are facts, not achievements.
-        judged = not benchmark_of(key).is_fact(key) and gain
-        word = ("better" if gain > 0 else "worse") if judged else ""
-        rows.append((key, f"{before:.4f}", f"{value:.4f}", f"{value - before:+.4f}", word))
-    return rows
-
-
 def _plots(run: Run) -> list[tuple[str, str]]:
     """The benchmarks' own plots; the learning curve is drawn anew."""
     plots = []
@@ -245,9 +234,10 @@ def _loss(metrics: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
 
 def _scored(run: Run, metrics: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[tuple[float, float]]:
     """The mean over scores at each checkpoint that has them all, from the untrained model on."""
-    cards = [(0, run.baseline), *((m.get("step"), m.get("scores")) for m in metrics if "scores" in m)]
+    evaluations: list[tuple[Any, Any]] = [(0, run.baseline)]
+    evaluations += [(m.get("step"), m.get("scores")) for m in metrics if "scores" in m]
     points = []
-    for step, scores in cards:
+    for step, scores in evaluations:
         x = _finite(step)
         values = [_finite(scores.get(key)) for key in keys] if isinstance(scores, Mapping) else []
         known = [value for value in values if value is not None]

@@ -66,7 +66,7 @@ def violins(distributions: Distributions, path: Path) -> None:
         if not filled:
             continue
         places, values = [place for place, _ in filled], [value for _, value in filled]
-        everything += [v for of_one in values for v in of_one]
+        everything += [value for group in values for value in group]
         colour = f"C{number}"
         if all(len(set(v)) > 1 for v in values):  # a violin needs a spread
             drawn: dict[str, Any] = axes.violinplot(values, places, widths=width, showextrema=False)

@@ -220,8 +220,8 @@ def _resampled_ranks(values: Sequence[float] | Array, weights: Array) -> Array:
     _, kind = np.unique(np.asarray(values, dtype=float), return_inverse=True)
     order = np.argsort(kind, kind="stable")
     starts = np.flatnonzero(np.diff(kind[order], prepend=-1))
-    of_kind = np.add.reduceat(weights[:, order], starts, axis=1)
-    ranks: Array = of_kind.cumsum(1) - (of_kind - 1) / 2
+    ties = np.add.reduceat(weights[:, order], starts, axis=1)  # (R, kinds): how often each value was drawn
+    ranks: Array = ties.cumsum(1) - (ties - 1) / 2
     return ranks[:, kind]
 
 

@@ -5,21 +5,22 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from train.declarations.benchmark import Layout
 from train.declarations.registry import (
+    Verdict,
     benchmark_of,
     benchmark_type,
     benchmark_types,
-    smaller_is_better,
+    judge,
     split_of,
 )
 from train.reports.compare import Difference, Paired
 from train.reports.groups import Group, Value
+from train.reports.scorecard import UNTRAINED, decimals, group_rows
 
-UNTRAINED = "untrained"
 _NARROW = 4  # columns of scores that fit into one of two columns of a paper
 
 Row = tuple[Sequence[str], Sequence[Value | None]]  # labels, scores
@@ -80,8 +81,8 @@ def _filled(layout: Layout, groups: Sequence[Group]) -> Table:
     for label, keys in layout.constant:
         values = [_constant(groups, key) for key in keys]
         if any(value is not None for value in values):
-            rows.append(([label, *("" for _ in layout.labels)], values))
-    rows += _rows(groups, [keys for _, keys in layout.rows], [labels for labels, _ in layout.rows])
+            rows.append(([label] + [""] * len(layout.labels), values))
+    rows += _rows(groups, layout)
     labels = ["model", *layout.labels]
     return Table(layout.name, layout.title, labels, layout.columns, rows, layout.factor, layout.digits)
 
@@ -92,18 +93,16 @@ def _constant(groups: Sequence[Group], key: str) -> Value | None:
     return Value(values[0].mean, None, 1) if values else None
 
 
-def _rows(
-    groups: Sequence[Group], keys: Sequence[Sequence[str]], labels: Sequence[Sequence[str]]
-) -> list[Row]:
-    """The untrained models, then the groups; for each as many rows as there are lists of keys."""
+def _rows(groups: Sequence[Group], layout: Layout) -> list[Row]:
+    """The untrained models, then the groups; for each as many rows as the layout has."""
     rows: list[Row] = []
-    for name, group, untrained in (*_baselines(groups), *((g.name, g, False) for g in groups)):
-        for of_row, label in zip(keys, labels, strict=True):
-            values = [group.value(key, untrained=untrained) for key in of_row]
+    for name, group, untrained in _baselines(groups) + [(group.name, group, False) for group in groups]:
+        for labels, keys in layout.rows:
+            values = [group.value(key, untrained=untrained) for key in keys]
             if untrained:  # it has no seed
                 values = [None if v is None else Value(v.mean, None, v.num_seeds) for v in values]
             if any(value is not None for value in values):
-                rows.append(([name, *label], values))
+                rows.append(([name, *labels], values))
     return rows
 
 
@@ -122,11 +121,16 @@ def _baselines(groups: Sequence[Group]) -> list[tuple[str, Group, bool]]:
 
 def markdown(table: Table) -> str:
     """A table as Markdown."""
-    heads = [f"{above} {name}".strip() for above, name in table.columns]
-    lines = [[*table.labels, *heads]]
-    lines.append(["---"] * len(table.labels) + ["---:"] * len(heads))
-    lines += [[*labels, *(table.text(value) for value in values)] for labels, values in table.rows]
-    return "\n".join("| " + " | ".join(cell(c) for c in line) + " |" for line in lines)
+    figures = [f"{above} {name}".strip() for above, name in table.columns]
+    return markdown_table(
+        table.labels, figures, [[*labels, *map(table.text, values)] for labels, values in table.rows]
+    )
+
+
+def markdown_table(labels: Sequence[str], figures: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Labels to the left, figures to the right."""
+    rule = ["---"] * len(labels) + ["---:"] * len(figures)
+    return "\n".join("| " + " | ".join(map(cell, row)) + " |" for row in ([*labels, *figures], rule, *rows))
 
 
 def cell(text: str) -> str:
@@ -135,21 +139,16 @@ def cell(text: str) -> str:
 
 def markdown_paired(paired: Paired) -> str:
     """A comparison as Markdown."""
-    lines = [["score", paired.ours, paired.theirs, *PAIRED_HEADS], ["---", *["---:"] * 7]]
-    lines += [paired_cells(difference) for difference in paired.differences]
-    return "\n".join("| " + " | ".join(cell(c) for c in line) + " |" for line in lines)
+    figures = [paired.ours, paired.theirs, *PAIRED_HEADS]
+    return markdown_table(["score"], figures, map(paired_cells, paired.differences))
 
 
 def idiom_table(paired: Paired) -> tuple[list[str], list[list[str]]]:
     """Heads and rows: each idiom's mean difference in the headline scores, the greatest gain first."""
     differences = [d for d in paired.differences if d.clusters and benchmark_of(d.key).is_headline(d.key)]
     names = dict.fromkeys(name for d in differences for name in d.clusters)
-    rows = [[name, *(_signed(d.clusters.get(name)) for d in differences)] for name in names]
+    rows = [[name, *(decimals(d.clusters.get(name), "+") for d in differences)] for name in names]
     return ["idiom", *(d.key for d in differences)], rows
-
-
-def _signed(value: float | None) -> str:
-    return "" if value is None else f"{value:+.4f}"
 
 
 PAIRED_HEADS = ("difference", "95% by query", "p by query", "95% by idiom", "p by idiom")
@@ -157,10 +156,9 @@ PAIRED_HEADS = ("difference", "95% by query", "p by query", "95% by idiom", "p b
 
 def paired_cells(d: Difference) -> list[str]:
     """A line of a comparison."""
-    return [
-        *(d.key, f"{d.ours:.4f}", f"{d.theirs:.4f}", f"{d.difference:+.4f}"),
-        *(show_interval(d.by_query), show_p(d.p_query), show_interval(d.by_cluster), show_p(d.p_cluster)),
-    ]
+    values = [decimals(d.ours), decimals(d.theirs), decimals(d.difference, "+")]
+    by_query = [show_interval(d.by_query), show_p(d.p_query)]
+    return [d.key, *values, *by_query, show_interval(d.by_cluster), show_p(d.p_cluster)]
 
 
 def show_interval(ends: tuple[float, float] | None) -> str:
@@ -173,11 +171,11 @@ def show_p(p: float | None) -> str:
     return "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def verdict(d: Difference) -> str:
+def verdict(d: Difference) -> Verdict:
     """`better`, `worse`, or `` where the interval over queries holds 0 or there is none."""
     if d.by_query is None or d.by_query[0] <= 0 <= d.by_query[1]:
         return ""
-    return "worse" if (d.difference > 0) == smaller_is_better(d.key) else "better"
+    return judge(d.key, d.difference)
 
 
 _STARTS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -191,31 +189,30 @@ def spreadsheet_text(text: str) -> str:
     return f"'{text}" if text.lstrip(" ").startswith(_STARTS_A_FORMULA) else text
 
 
+_CSV_FIELDS = ("group", "runs", "score", "mean", "std", "seeds", "untrained", "difference")
+_CSV_TESTS = ("low", "high", "p_by_query", "low_by_idiom", "high_by_idiom", "p_by_idiom")
+
+
 def as_csv(groups: Sequence[Group], compared: Sequence[Paired] = ()) -> str:
     """Every score of every group, a line each, as fractions under its flat key."""
     file = io.StringIO(newline="")
     writer = csv.writer(file, lineterminator="\n")
-    fields = ("low", "high", "p_by_query", "low_by_idiom", "high_by_idiom", "p_by_idiom")
-    writer.writerow(*[["group", "runs", "score", "mean", "std", "seeds", "untrained", "difference", *fields]])
-    found = {(p.ours, d.key): d for p in compared if p.theirs == UNTRAINED for d in p.differences}
+    writer.writerow([*_CSV_FIELDS, *_CSV_TESTS])
     for group in groups:
         name = spreadsheet_text(group.name)
         runs = spreadsheet_text(" ".join(run.name for run in group.runs))
-        for key in group.keys:
-            value, before = group.value(key), group.value(key, untrained=True)
-            if value is None:
-                continue
-            d = found.get((group.name, key))
-            ends = [*(d.by_query or ("", "")), d.p_query] if d else ["", "", ""]
-            ends += [*(d.by_cluster or ("", "")), d.p_cluster] if d else ["", "", ""]
-            writer.writerow(
-                [
-                    *(name, runs, spreadsheet_text(key), value.mean, value.std, value.num_seeds),
-                    *(before.mean if before else "", value.mean - before.mean if before else ""),
-                    *("" if end is None else end for end in ends),
-                ]
-            )
+        for row in group_rows(group, compared):
+            line = [name, runs, spreadsheet_text(row.key), row.value, row.std, row.num_seeds]
+            line += [row.baseline, row.difference, *_csv_tests(row.paired)]
+            writer.writerow(line)
     return file.getvalue()
+
+
+def _csv_tests(d: Difference | None) -> list[float | None]:
+    if d is None:
+        return [None] * len(_CSV_TESTS)
+    none = (None, None)
+    return [*(d.by_query or none), d.p_query, *(d.by_cluster or none), d.p_cluster]
 
 
 def latex(table: Table) -> str:

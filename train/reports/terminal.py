@@ -5,71 +5,47 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.table import Table as RichTable
 from rich.text import Text
 
-from train.declarations.registry import smaller_is_better
+from train.reports import console
 from train.reports.compare import Paired
 from train.reports.groups import Group
+from train.reports.scorecard import decimals, group_rows
 from train.reports.tables import PAIRED_HEADS, Table, paired_cells, verdict
 
-_COLOURS = {"better": "green", "worse": "red", "": ""}
+_WIDTH = 160
 
 
 def print_table(table: Table) -> None:
     """Scores of groups beside the untrained model's."""
-    drawn = RichTable(title=Text(table.title), title_justify="left")
-    for label in table.labels:
-        drawn.add_column(label, overflow="fold")
-    for above, name in table.columns:
-        drawn.add_column(Text(f"{above}\n{name}".strip()), justify="right")
-    for labels, values in table.rows:
-        drawn.add_row(*(Text(label) for label in labels), *(table.text(value) for value in values))
-    _print(drawn)
+    figures = [f"{above}\n{name}".strip() for above, name in table.columns]
+    rows = [[*labels, *map(table.text, values)] for labels, values in table.rows]
+    console.print_table(table.title, table.labels, figures, rows, width=_WIDTH)
 
 
 def print_scores(group: Group) -> None:
     """Every score of a group, a line each."""
-    drawn = RichTable(title=Text(f"{group.name}: {group.summary}"), title_justify="left")
-    drawn.add_column("score", overflow="fold")
-    for column in ("untrained", "mean", "± std", "seeds", "difference"):
-        drawn.add_column(column, justify="right")
-    for key in group.keys:
-        value, before = group.value(key), group.value(key, untrained=True)
-        if value is None:
-            continue
-        cells = ["" if before is None else f"{before.mean:.4f}", f"{value.mean:.4f}"]
-        cells += ["" if value.std is None else f"{value.std:.4f}", str(value.num_seeds)]
-        change = Text("")
-        if before is not None:
-            gain = (value.mean - before.mean) * (-1 if smaller_is_better(key) else 1)
-            colour = "green" if gain > 0 else "red" if gain < 0 else ""
-            change = Text(f"{value.mean - before.mean:+.4f}", style=colour)
-        drawn.add_row(key, *cells, change)
-    _print(drawn)
+    rows = []
+    for row in group_rows(group):
+        untrained, mean, difference = row.cells
+        change = console.coloured(difference, row.verdict)
+        rows.append([row.key, untrained, mean, decimals(row.std), row.num_seeds, change])
+    figures = ["untrained", "mean", "± std", "seeds", "difference"]
+    console.print_table(f"{group.name}: {group.summary}", ["score"], figures, rows, width=_WIDTH)
 
 
 def print_paired(paired: Paired) -> None:
     """A comparison, a line a score."""
-    drawn = RichTable(title=Text(f"{paired.ours} − {paired.theirs}"), title_justify="left")
-    drawn.add_column("score", overflow="fold")
-    for column in ("ours", "theirs", *PAIRED_HEADS):
-        drawn.add_column(column, justify="right")
+    rows = []
     for difference in paired.differences:
-        cells = paired_cells(difference)
-        change = Text(cells[3], style=_COLOURS[verdict(difference)])
-        drawn.add_row(*cells[:3], change, *cells[4:])
-    _print(drawn)
+        key, ours, theirs, change, *tests = paired_cells(difference)
+        rows.append([key, ours, theirs, console.coloured(change, verdict(difference)), *tests])
+    title = f"{paired.ours} − {paired.theirs}"
+    console.print_table(title, ["score"], ["ours", "theirs", *PAIRED_HEADS], rows, width=_WIDTH)
 
 
 def print_notes(notes: Sequence[str]) -> None:
     """A line each."""
-    console = Console(soft_wrap=True)
+    terminal = Console(soft_wrap=True)
     for note in notes:
-        console.print(Text(f"note: {note}", style="yellow"))
-
-
-def _print(drawn: RichTable) -> None:
-    # Names and figures must stay whole where the output is a pipe or a narrow log.
-    console = Console()
-    (console if console.is_terminal else Console(width=160)).print(drawn)
+        terminal.print(Text(f"note: {note}", style="yellow"))

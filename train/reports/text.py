@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from train.reports.compare import Paired, paired_notes
 from train.reports.groups import Group
-from train.reports.tables import Table, cell, idiom_table, markdown, markdown_paired
+from train.reports.scorecard import decimals, group_rows
+from train.reports.tables import Table, cell, idiom_table, markdown, markdown_paired, markdown_table
 
 READING = (
     "Means over seeds ± sample standard deviation (n − 1). Comparisons are query by query, each query's "
@@ -31,20 +32,13 @@ def as_markdown(
         lines += ["", f"## {cell(paired.ours)} − {cell(paired.theirs)}", "", markdown_paired(paired)]
         heads, rows = idiom_table(paired)
         if rows:
-            lines += ["", "Idiom by idiom, mean difference:", "", "| " + " | ".join(heads) + " |"]
-            lines += ["| --- |" + " ---: |" * (len(heads) - 1)]
-            lines += ["| " + " | ".join(cell(text) for text in row) + " |" for row in rows]
+            lines += ["", "Idiom by idiom, mean difference:", ""]
+            lines.append(markdown_table(heads[:1], heads[1:], rows))
     for group in groups:
-        lines += ["", f"## Every score: {cell(group.name)}", "", *_scores(group)]
+        lines += ["", f"## Every score: {cell(group.name)}", "", _scores(group)]
     return "\n".join(lines) + "\n"
 
 
-def _scores(group: Group) -> list[str]:
-    lines = ["| score | untrained | mean | ± std | seeds |", "| --- | ---: | ---: | ---: | ---: |"]
-    for key in group.keys:
-        value, before = group.value(key), group.value(key, untrained=True)
-        if value is not None:
-            untrained = "" if before is None else f"{before.mean:.4f}"
-            std = "" if value.std is None else f"{value.std:.4f}"
-            lines.append(f"| {key} | {untrained} | {value.mean:.4f} | {std} | {value.num_seeds} |")
-    return lines
+def _scores(group: Group) -> str:
+    rows = [[row.key, *row.cells[:2], decimals(row.std), str(row.num_seeds)] for row in group_rows(group)]
+    return markdown_table(["score"], ["untrained", "mean", "± std", "seeds"], rows)

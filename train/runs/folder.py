@@ -103,12 +103,12 @@ class RunFolder:
                     yield
             finally:
                 if not resume and not (self.path / "run.json").exists():
-                    self._leave_nothing(but=before)
+                    self._remove_leftovers(keep=before)
 
-    def _leave_nothing(self, *, but: Collection[str]) -> None:
-        if START not in but:
+    def _remove_leftovers(self, *, keep: Collection[str]) -> None:
+        if START not in keep:
             shutil.rmtree(self.path / START, ignore_errors=True)
-        for name in {LOG, LOCK}.difference(but):
+        for name in {LOG, LOCK}.difference(keep):
             with suppress(OSError):
                 (self.path / name).unlink(missing_ok=True)
         if self._made:
@@ -121,18 +121,21 @@ class RunFolder:
             for path in numbered(self.path):
                 self.path = path
                 try:
-                    with ExitStack() as trying:
-                        trying.enter_context(self.locked())
-                        if not resume and holds_a_run(path):
-                            raise FolderTakenError(
-                                f"the run folder {path} already holds a run: resume it with resume={path}, "
-                                "or name another with run_dir= (in a sweep, hydra.sweep.dir=)"
-                            )
-                        held.push(trying.pop_all())
-                        break
+                    held.enter_context(self._locked_free(resume=resume))
+                    break
                 except FolderTakenError:
                     if not self._chosen:
                         raise
+            yield
+
+    @contextmanager
+    def _locked_free(self, *, resume: bool) -> Iterator[None]:
+        with self.locked():
+            if not resume and holds_a_run(self.path):
+                raise FolderTakenError(
+                    f"the run folder {self.path} already holds a run: resume it with resume={self.path}, "
+                    "or name another with run_dir= (in a sweep, hydra.sweep.dir=)"
+                )
             yield
 
     @contextmanager
@@ -182,7 +185,7 @@ class RunFolder:
         }
         self._write_run()
 
-    def go_on(self, config: dict[str, Any], step: int, kept: Mapping[str, Any] | None, **facts: Any) -> None:
+    def resume(self, config: dict[str, Any], step: int, kept: Mapping[str, Any] | None, **facts: Any) -> None:
         """Resume a run from its checkpoint at `step`: what was logged after that is dropped.
 
         Damaged files are kept under another name, and restored from the checkpoint.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,15 @@ log = logging.getLogger(__name__)
 RECORD = "record.json"  # in a checkpoint: the run's `config.yaml` and `run.json` as of then
 
 # The run's length, device, data folders (the files' checksums must be the same) and logging may change;
-# any other change would make it another run.
+# any other change would make it another run. A glossary may lie in another folder likewise.
 _MAY_CHANGE = (
     "device",
     "trainer.max_epochs",
     "trainer.max_steps",
     "trainer.max_empty_steps",
     "trainer.log_every",
-    *(f"hub.{name}" for name in ("push", "repo_id", "private", "license", "overwrite", "allow_sample")),
 )
+_GLOSSARY = "model.glossary"
 _GROUPS = ("model", "data", "objective", "trainer", "benchmark")
 
 
@@ -62,7 +62,7 @@ def find_run(arguments: Sequence[str]) -> str | None:
         return None
     named = str(expanded(named, "resume"))
     if named != "auto":
-        if not _can_go_on(Path(named)):
+        if not _is_resumable(Path(named)):
             above = Path(named).resolve().parent
             hint = f"; the run is {above}" if is_file(above / "run.json") else ""
             raise UserError(
@@ -71,9 +71,9 @@ def find_run(arguments: Sequence[str]) -> str | None:
         return named
     if "run_dir" in given:
         folder = expanded(given["run_dir"], "run_dir")
-        return str(folder) if _can_go_on(folder) else None
+        return str(folder) if _is_resumable(folder) else None
     folder = Path("checkpoints") / given.get("experiment", "default")
-    unfinished = [run for run in folder.glob("*") if _can_go_on(run) and _is_unfinished(run)]
+    unfinished = [run for run in folder.glob("*") if _is_resumable(run) and _is_unfinished(run)]
     newest = max(unfinished, key=_last_written, default=None)
     return None if newest is None else str(newest)
 
@@ -110,8 +110,9 @@ def saved_config(
     differences = []
     if experiment not in ("default", recorded):
         differences.append(f"experiment: {experiment}, but the run has {recorded}")
+    named = {_key(override) for override in overrides}
     for override in overrides:
-        differences += _differences(override, folder, composed, saved, overrides)
+        differences += _differences(override, named, folder, composed, saved)
     if differences:
         lines = "\n".join(f"  {difference}" for difference in differences)
         raise UserError(
@@ -122,7 +123,7 @@ def saved_config(
     for key in map(_key, overrides):
         if key.partition(".")[0] == "tracking":
             saved["tracking"] = composed.get("tracking", {})
-        elif may_change(key):
+        elif key == _GLOSSARY or may_change(key):
             _set(saved, key, _get(composed, key))
     return saved | {"resume": str(folder)}
 
@@ -132,13 +133,12 @@ def _key(override: str) -> str:
 
 
 def _differences(
-    override: str,
-    folder: Path,
-    composed: dict[str, Any],
-    saved: dict[str, Any],
-    overrides: Sequence[str],
+    override: str, named: Collection[str], folder: Path, composed: dict[str, Any], saved: dict[str, Any]
 ) -> list[str]:
-    """What an override says otherwise than `saved`, the configuration of the run in `folder`."""
+    """What an override says otherwise than `saved`, the configuration of the run in `folder`.
+
+    Of a group (`model=…`), the options in `named` have overrides of their own.
+    """
     key = _key(override)
     if key in ("experiment", "resume") or key.startswith("hydra.") or may_change(key):
         return []
@@ -149,24 +149,25 @@ def _differences(
         is_same = other.resolve() == folder.resolve()
         return [] if is_same else [f"run_dir: {other}, but the run is in {folder}"]
     now, then = _get(composed, key), _get(saved, key)
-    if key in _GROUPS:
-        return _group_differences(key, now, then, overrides)
-    return [] if now == then else [f"{key}: {now}, but the run has {then}"]
-
-
-def _group_differences(group: str, now: Any, then: Any, overrides: Sequence[str]) -> list[str]:
-    """The same for a chosen group (`model=…`), but for its options that have overrides of their own."""
-    overridden = {override.partition("=")[0] for override in overrides}
+    if key not in _GROUPS:
+        return [] if _is_same(key, now, then) else [f"{key}: {now}, but the run has {then}"]
     return [
-        f"{group}.{name}: {value}, but the run has {then.get(name)}"
+        f"{key}.{name}: {value}, but the run has {then.get(name)}"
         for name, value in now.items()
-        if value != then.get(name) and f"{group}.{name}" not in overridden
+        if value != then.get(name) and f"{key}.{name}" not in named
     ]
+
+
+def _is_same(key: str, now: Any, then: Any) -> bool:
+    """Whether two values of an option are the same; of a glossary, whether its files have the same names."""
+    if key == _GLOSSARY and now and then:
+        now, then = ([Path(p).name for p in ([v] if isinstance(v, str) else v)] for v in (now, then))
+    return bool(now == then)
 
 
 def may_change(key: str) -> bool:
     """Whether an option may have another value when a run or a search is resumed."""
-    return key in _MAY_CHANGE or is_place(key) or key.partition(".")[0] == "tracking"
+    return key in _MAY_CHANGE or is_place(key) or key.partition(".")[0] in ("tracking", "hub")
 
 
 def check_same_data(recorded: Mapping[str, str], now: Mapping[str, str]) -> None:
@@ -223,7 +224,7 @@ def check_same_base(recorded: str | None, now: str) -> None:
         )
 
 
-def _can_go_on(folder: Path) -> bool:
+def _is_resumable(folder: Path) -> bool:
     return all(is_file(folder / name) for name in ("config.yaml", "run.json")) or any(
         is_file(checkpoint / RECORD) for checkpoint in checkpoint_folders(folder)
     )
@@ -252,7 +253,7 @@ def damage(folder: Path, name: str) -> list[str]:
 
     The copy has a checksum, these files have none.
     """
-    content, kept = parsed(folder / name), _kept(folder, name)
+    content, kept = _parsed(folder / name), _kept(folder, name)
     if content is None:
         return [""]
     if kept is None:
@@ -262,7 +263,9 @@ def damage(folder: Path, name: str) -> list[str]:
         return [field for field in changed if field != "data" or _sums(content) != _sums(kept)]
     ours, theirs = _leaves(content), _leaves(kept)
     return [
-        key for key in sorted({*ours, *theirs}) if not may_change(key) and ours.get(key) != theirs.get(key)
+        key
+        for key in sorted({*ours, *theirs})
+        if not (may_change(key) or _is_same(key, ours.get(key), theirs.get(key)))
     ]
 
 
@@ -277,29 +280,30 @@ _NEVER_CHANGES = ("experiment", "seed", "started", "data", "sample", "base_weigh
 
 
 def _read_or_restored(folder: Path, name: str) -> dict[str, Any]:
-    content, kept, wrong = parsed(folder / name), _kept(folder, name), damage(folder, name)
-    if content is None and kept is None:
-        raise UserError(
-            f"{folder / name} is damaged, and no checkpoint keeps what was in it, so the run cannot be "
-            "resumed. Its checkpoints, step_*, can be evaluated: python -m train.evaluate model=<checkpoint>"
-        )
-    if wrong:
-        assert kept is not None
-        where = f" ({', '.join(wrong[:5])})" if content is not None else ""
+    content, kept = _parsed(folder / name), _kept(folder, name)
+    if kept is None:
+        if content is None:
+            raise UserError(
+                f"{folder / name} is damaged, and no checkpoint keeps what was in it, so the run cannot be "
+                "resumed. Its checkpoints, step_*, can be evaluated: python -m train.evaluate "
+                "model=<checkpoint>"
+            )
+        return content
+    damaged = damage(folder, name)
+    if damaged:
+        where = f" ({', '.join(damaged[:5])})" if content is not None else ""
         log.warning("%s is damaged%s: using the newest checkpoint's copy", folder / name, where)
     if content is None:
-        assert kept is not None
         return kept
-    for key in wrong:
-        assert kept is not None
-        _set(content, key, kept[key] if name == "run.json" else _get(kept, key))
+    for key in damaged:
+        _set(content, key, _get(kept, key))
     return content
 
 
 def _kept(folder: Path, name: str) -> dict[str, Any] | None:
     """The copy of a file in the newest checkpoint that can be read."""
     for checkpoint in reversed(checkpoint_folders(folder)):
-        kept = (parsed(checkpoint / RECORD) or {}).get("run" if name == "run.json" else "config")
+        kept = read_mapping(checkpoint / RECORD).get("run" if name == "run.json" else "config")
         if isinstance(kept, dict) and kept:
             return kept
     return None
@@ -314,32 +318,28 @@ def _leaves(config: Any, key: str = "") -> dict[str, Any]:
     }
 
 
-def parsed(path: Path) -> dict[str, Any] | None:
-    """The content of a `config.yaml`, `run.json` or :data:`RECORD`; None if it is damaged."""
+def _parsed(path: Path) -> dict[str, Any] | None:
+    """The content of a `config.yaml` or `run.json`; None if it is damaged, or another program's."""
+    content = read_mapping(path)
+    if path.name == "run.json":
+        is_whole = all(isinstance(content.get(fact), str) for fact in ("status", "experiment"))
+    else:
+        is_whole = all(isinstance(content.get(s), dict) for s in ("model", "data", "objective", "trainer"))
+    return content if is_whole else None
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """A JSON or YAML file; {} if it is missing or damaged."""
     try:
         text = path.read_text(encoding="utf-8")
         content = yaml.safe_load(text) if path.suffix == ".yaml" else json.loads(text)
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
-        return None
-    if not isinstance(content, dict):
-        return None
-    needed = _NEEDED.get(path.name, ())
-    return content if all(isinstance(content.get(key), kind) for key, kind in needed) else None
-
-
-# What each file must contain; otherwise it is damaged, or another program's.
-_NEEDED: dict[str, tuple[tuple[str, type], ...]] = {
-    "config.yaml": tuple((section, dict) for section in ("model", "data", "objective", "trainer")),
-    "run.json": (("status", str), ("experiment", str)),
-}
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def _status(path: Path) -> str | None:
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    status = record.get("status") if isinstance(record, dict) else None
+    status = read_mapping(path).get("status")
     return status if isinstance(status, str) else None
 
 

@@ -5,12 +5,12 @@ A tracker never ends a run: its failure is a warning, and it is switched off.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from train.errors import Pruned
 from train.io.files import write_json
 from train.io.hub import without_secrets
 from train.runs.folder import RunFolder
+from train.runs.resume import read_mapping
 
 log = logging.getLogger(__name__)
 
@@ -27,19 +28,16 @@ _FINISH_SECONDS = 120.0  # for uploading at the end of a run; `wandb sync` uploa
 
 
 class Tracker(Protocol):
-    """Where a run's metrics are sent."""
+    """Where a run's metrics are sent.
 
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Values of one step; a step may be logged in several parts, and again after a resume."""
-        ...
+    A step may be logged in several parts, and again after a resume. `summarise` gets the final scorecard.
+    """
 
-    def summarise(self, scores: Mapping[str, float]) -> None:
-        """The final scorecard."""
-        ...
+    def log(self, step: int, values: Mapping[str, float]) -> None: ...
 
-    def close(self, *, succeeded: bool) -> None:
-        """The run has ended."""
-        ...
+    def summarise(self, scores: Mapping[str, float]) -> None: ...
+
+    def close(self, *, succeeded: bool) -> None: ...
 
 
 @contextmanager
@@ -59,8 +57,8 @@ def tracked(
             makers["wandb"] = lambda: WandbTracker(run.path, wandb, config, experiment)
         if tracking.tensorboard is not None:
             makers["tensorboard"] = lambda: TensorBoardTracker(run.path / "tensorboard", step)
-    trackers = [_Guarded(name, make) for name, make in makers.items()]
-    run.trackers = trackers
+    trackers = _Trackers(makers)
+    run.trackers = [trackers]
     succeeded = False
     try:
         yield
@@ -70,8 +68,7 @@ def tracked(
         raise
     finally:
         run.trackers = ()
-        for tracker in trackers:
-            tracker.close(succeeded=succeeded)
+        trackers.close(succeeded=succeeded)
 
 
 def flat_values(record: Mapping[str, Any]) -> dict[str, float]:
@@ -80,34 +77,38 @@ def flat_values(record: Mapping[str, Any]) -> dict[str, float]:
     return values | dict(record.get("scores", {}))
 
 
-class _Guarded:
-    """A tracker that is switched off, with a warning, at its first failure."""
+class _Trackers:
+    """All trackers of a run. One that fails is switched off, with a warning."""
 
-    def __init__(self, name: str, make: Callable[[], Tracker]) -> None:
-        self._name = name
-        self._tracker: Tracker | None = None
-        self._attempt(lambda: setattr(self, "_tracker", make()))
+    def __init__(self, makers: Mapping[str, Callable[[], Tracker]]) -> None:
+        self._trackers: dict[str, Tracker] = {}
+        for name, make in makers.items():
+            with self._switched_off_by_failure(name):
+                self._trackers[name] = make()
 
     def log(self, record: Mapping[str, Any]) -> None:
-        if (tracker := self._tracker) is not None:
-            self._attempt(lambda: tracker.log(record["step"], flat_values(record)))
+        self._each(lambda tracker: tracker.log(record["step"], flat_values(record)))
 
     def summarise(self, scores: Mapping[str, float]) -> None:
-        if (tracker := self._tracker) is not None:
-            self._attempt(lambda: tracker.summarise(scores))
+        self._each(lambda tracker: tracker.summarise(scores))
 
     def close(self, *, succeeded: bool) -> None:
-        if (tracker := self._tracker) is not None:
-            self._attempt(lambda: tracker.close(succeeded=succeeded))
+        self._each(lambda tracker: tracker.close(succeeded=succeeded))
 
-    def _attempt(self, action: Callable[[], None]) -> None:
+    def _each(self, action: Callable[[Tracker], None]) -> None:
+        for name, tracker in list(self._trackers.items()):
+            with self._switched_off_by_failure(name):
+                action(tracker)
+
+    @contextmanager
+    def _switched_off_by_failure(self, name: str) -> Iterator[None]:
         try:
-            action()
+            yield
         except (Exception, SystemExit) as error:
-            self._tracker = None
+            self._trackers.pop(name, None)
             log.warning(
                 "tracking by %s is switched off for the rest of this run, which continues: %s: %s",
-                self._name,
+                name,
                 type(error).__name__,
                 without_secrets(str(error)),
             )
@@ -148,17 +149,18 @@ class WandbTracker:
         self, folder: Path, settings: WandbSettings, config: Mapping[str, Any], experiment: str
     ) -> None:
         self._path = folder / _WANDB_RECORD
-        known = _read(self._path)
+        known = read_mapping(self._path)
+        start = partial(_wandb_run, folder, settings, {**config, "experiment": experiment}, known.get("id"))
         mode = settings.mode if settings.mode != "auto" else "online" if has_key() else "offline"
         try:
-            self._run = self._start(mode, folder, settings, config, experiment, known.get("id"))
+            self._run = start(mode)
         except Exception as error:
             if mode == "offline":
                 raise
             reason = without_secrets(str(error))  # WANDB_BASE_URL may hold a password
             log.warning("wandb cannot be reached, tracking offline: %s: %s", type(error).__name__, reason)
             mode = "offline"
-            self._run = self._start(mode, folder, settings, config, experiment, known.get("id"))
+            self._run = start(mode)
         # In an agent's sweep wandb chooses the id: the steps recorded here are then another run's.
         self._last_step = known.get("last_step", 0) if known.get("id") == self._run.id else 0
         self._known_step = self._last_step
@@ -166,38 +168,6 @@ class WandbTracker:
         later = f"offline; upload it by: wandb sync {folder}/wandb/offline-run-*"
         where = later if mode == "offline" else without_secrets(str(self._run.url))
         log.info("tracking: wandb run %s, %s", self._run.id, where)
-
-    def _start(
-        self,
-        mode: str,
-        folder: Path,
-        settings: WandbSettings,
-        config: Mapping[str, Any],
-        experiment: str,
-        run_id: str | None,
-    ) -> Any:
-        import wandb
-
-        # No capture of the terminal, no git remote (its address may hold a password), no code.
-        options: dict[str, Any] = {"console": "off", "disable_git": True, "save_code": False, "silent": True}
-        if "finish_timeout" in wandb.Settings.model_fields:
-            options["finish_timeout"] = _FINISH_SECONDS
-        return wandb.init(
-            dir=str(folder),
-            project=settings.project,
-            entity=settings.entity,
-            group=settings.group,
-            tags=settings.tags or None,
-            job_type=experiment,
-            # Jobs of a sweep have numbers.
-            name=f"{folder.parent.name}/{folder.name}" if folder.name.isdigit() else folder.name,
-            id=run_id,
-            resume="allow" if run_id else None,
-            mode="offline" if mode == "offline" else None,  # None: WANDB_MODE may still say otherwise
-            config=dict(config) | {"experiment": experiment},
-            reinit="create_new",  # a sweep makes several runs in one process
-            settings=wandb.Settings(**options),
-        )
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         if step <= self._known_step:
@@ -215,6 +185,34 @@ class WandbTracker:
 
     def _write(self) -> None:
         write_json(self._path, {"id": self._run.id, "last_step": self._last_step})
+
+
+def _wandb_run(
+    folder: Path, settings: WandbSettings, config: dict[str, Any], run_id: str | None, mode: str
+) -> Any:
+    """Start a wandb run, or resume the one with this id."""
+    import wandb
+
+    # No capture of the terminal, no git remote (its address may hold a password), no code.
+    options: dict[str, Any] = {"console": "off", "disable_git": True, "save_code": False, "silent": True}
+    if "finish_timeout" in wandb.Settings.model_fields:
+        options["finish_timeout"] = _FINISH_SECONDS
+    return wandb.init(
+        dir=str(folder),
+        project=settings.project,
+        entity=settings.entity,
+        group=settings.group,
+        tags=settings.tags or None,
+        job_type=config["experiment"],
+        # Jobs of a sweep have numbers.
+        name=f"{folder.parent.name}/{folder.name}" if folder.name.isdigit() else folder.name,
+        id=run_id,
+        resume="allow" if run_id else None,
+        mode="offline" if mode == "offline" else None,  # None: WANDB_MODE may still say otherwise
+        config=config,
+        reinit="create_new",  # a sweep makes several runs in one process
+        settings=wandb.Settings(**options),
+    )
 
 
 def has_key() -> bool:
@@ -235,11 +233,3 @@ def has_key() -> bool:
         except (OSError, netrc.NetrcParseError):
             continue
     return False
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return record if isinstance(record, dict) else {}

@@ -58,7 +58,7 @@ def show(study: optuna.Study, settings: SearchSettings) -> None:
         [str(trial.number), *(f"{value:.4f}" for value in trial.values), describe(trial.params)]
         for trial in best
     ]
-    print_table(title, ["trial", *names, "with"], rows)
+    print_table(title, ["trial", *names, "with"], [], rows)
     for trial in best:
         print(f"trial {trial.number}: {shlex.join(as_overrides(trial.params))}")
 

@@ -52,8 +52,8 @@ def as_overrides(params: Mapping[str, Any]) -> list[str]:
 def first_values(space: Mapping[str, BaseDistribution]) -> dict[str, Any]:
     """Some value of each parameter, to check a configuration with."""
     return {
-        key: of.choices[0] if isinstance(of, CategoricalDistribution) else of.low  # type: ignore[attr-defined]
-        for key, of in space.items()
+        key: one.choices[0] if isinstance(one, CategoricalDistribution) else one.low  # type: ignore[attr-defined]
+        for key, one in space.items()
     }
 
 

@@ -112,12 +112,26 @@ def open_study(
         raise _unreadable(settings.storage, sweep_dir, error) from error
     # The sampler's seed moves on with the study: one that goes on must not draw the same trials again.
     study.sampler = _sampler(settings, num_trials)
-    question = {
+    question: dict[str, Any] = {
         "objectives": settings.objectives or ["trainer.monitor"],
         "directions": settings.known_directions,
         "overrides": sorted(fixed),
-        "space": {key: json.loads(distribution_to_json(of)) for key, of in sorted(space.items())},
+        "space": {
+            key: json.loads(distribution_to_json(distribution)) for key, distribution in sorted(space.items())
+        },
     }
+    _check_question(study, settings, question, num_trials)
+    return study
+
+
+def _check_question(
+    study: optuna.Study, settings: SearchSettings, question: Mapping[str, Any], num_trials: int
+) -> None:
+    """Record what a new study searches; one to go on with must search the same.
+
+    Raises:
+        UserError: if it does not.
+    """
     known = study.user_attrs.get(_QUESTION)
     directions = [direction.name.lower() for direction in study.directions]
     if known is None and (num_trials or directions != settings.known_directions):
@@ -138,7 +152,6 @@ def open_study(
             f"the study {settings.study!r} was started with other settings:\n" + "\n".join(lines) + "\n"
             "Go on with it by the same command, or name a new one: hydra.sweeper.study=<name>"
         )
-    return study
 
 
 def _sampler(settings: SearchSettings, num_trials: int) -> optuna.samplers.BaseSampler:

@@ -27,11 +27,11 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from train.config import TrainSettings, check
+from train.config.messages import no_such_score
 from train.config.search import SearchSettings
 from train.distributed.processes import has_peers
 from train.errors import UserError
 from train.runs.resume import may_change
-from train.scores import no_such_score
 
 if TYPE_CHECKING:
     import optuna
@@ -100,9 +100,9 @@ class OptunaSweeper(Sweeper):
         from train.sweeps.space import as_overrides, first_values, split_overrides
         from train.sweeps.study import num_finished, open_study, settle
 
-        of_file = [f"{key}={value}" for key, value in settings.params.items()]
+        params = [f"{key}={value}" for key, value in settings.params.items()]
         parser = OverridesParser.create(config_loader=self._loader)
-        fixed, space = split_overrides(parser.parse_overrides([*of_file, *arguments]))
+        fixed, space = split_overrides(parser.parse_overrides([*params, *arguments]))
         self._check_scores(settings, [*fixed, *as_overrides(first_values(space))])
         folder = Path(str(self._config.hydra.sweep.dir))
         with RunFolder(folder).locked():
@@ -110,12 +110,10 @@ class OptunaSweeper(Sweeper):
             kept = [override for override in fixed if not may_change(override.partition("=")[0].lstrip("+~"))]
             study = open_study(settings, folder, kept, space)
             settle(study, folder, settings.objectives, shared=settings.storage is not None)
-            budget = settings.n_trials - num_finished(study)
-            log.info(
-                "study %s: %d trials finished, %d to go, in %s",
-                *(settings.study, settings.n_trials - budget, max(budget, 0), folder),
-            )
             before = num_finished(study)
+            budget = settings.n_trials - before
+            to_go = max(budget, 0)
+            log.info("study %s: %d trials finished, %d to go, in %s", settings.study, before, to_go, folder)
             failures: list[str] = []
             try:
                 for done in range(0, budget, settings.n_jobs):
@@ -206,8 +204,8 @@ class OptunaSweeper(Sweeper):
 
     def _check_scores(self, settings: SearchSettings, overrides: Sequence[str]) -> None:
         """Before anything is trained: runs have the scores that are searched for."""
-        of_run: TrainSettings = check(TrainSettings, self._composed(overrides))
-        known, at_each = of_run.score_keys(None), of_run.score_keys(of_run.eval.benchmarks)
+        run: TrainSettings = check(TrainSettings, self._composed(overrides))
+        known, at_each = run.score_keys(None), run.score_keys(run.eval.benchmarks)
         for key in settings.objectives or []:
             if key not in known:
                 raise UserError(f"hydra.sweeper.objectives: {no_such_score(key, known)}")
@@ -216,7 +214,7 @@ class OptunaSweeper(Sweeper):
                     f"hydra.sweeper.pruner={settings.pruner} goes by {key!r} at each evaluation, but "
                     "eval.benchmarks leaves it out there: add it, or use hydra.sweeper.pruner=none"
                 )
-        if settings.pruner != "none" and of_run.eval.every == "end":
+        if settings.pruner != "none" and run.eval.every == "end":
             log.warning("eval.every=end leaves nothing to prune trials by before their end")
 
     def _composed(self, overrides: Sequence[str]) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import errno
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 from train.distributed.processes import Processes, is_lost_peer
 from train.errors import Interrupted, Pruned, UserError
@@ -45,10 +44,12 @@ def system_errors_explained(run: RunFolder, processes: Processes) -> Iterator[No
     try:
         yield
     except OSError as error:
-        explained = _as_user_error(error, run.path)
-        if explained is None:
+        what = what_failed(error)
+        if what is None:
             raise
-        raise explained from error
+        last = latest_checkpoint(run.path)
+        saved = f"The last complete checkpoint: {last}" if last else "No checkpoint is saved yet"
+        raise UserError(f"{what}. {saved}") from error
     except RuntimeError as error:
         if processes.count == 1 or not is_lost_peer(error):
             raise
@@ -60,18 +61,13 @@ def system_errors_explained(run: RunFolder, processes: Processes) -> Iterator[No
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)  # also raised without a file name
 
 
-def _as_user_error(error: OSError, folder: Path) -> UserError | None:
-    """A system error as one that the user can act on; None if there is nothing to do."""
+def what_failed(error: OSError) -> str | None:
+    """What a failure of disk or network is in words; None for another error."""
     if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list):
         _, target, reason = error.args[0][0]  # from copying a folder
-        what = f"a file could not be written: {target}: {reason}"
-    elif error.filename is not None or error.errno in _DISK_ERRORS:
-        what = f"a file could not be read or written: {error}"
-    elif is_network_error(error):
-        what = f"the network failed: {without_secrets(str(error))}"
-    else:
-        return None
-    last = latest_checkpoint(folder)
-    return UserError(
-        f"{what}. " + (f"The last complete checkpoint: {last}" if last else "No checkpoint is saved yet")
-    )
+        return f"a file could not be written: {target}: {reason}"
+    if error.filename is not None or error.errno in _DISK_ERRORS:
+        return f"a file could not be read or written: {error}"
+    if is_network_error(error):
+        return f"the network failed: {without_secrets(str(error))}"
+    return None

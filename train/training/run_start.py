@@ -10,7 +10,7 @@ from train.config import TrainerSettings, TrainSettings
 from train.distributed.device import Placement
 from train.errors import UserError
 from train.runs.folder import RunFolder
-from train.runs.resume import RECORD, parsed, read_config
+from train.runs.resume import RECORD, read_config, read_mapping
 from train.training.checkpoint import (
     TrainerState,
     checkpoints,
@@ -45,7 +45,7 @@ def start_or_resume(
         state = read_state(checkpoint)
         _check_length(settings.trainer, state)
         _warn_of_new_length(read_config(run.path)["trainer"], settings.trainer, state)
-        run.go_on(config, state.step, parsed(checkpoint / RECORD), **facts)
+        run.resume(config, state.step, read_mapping(checkpoint / RECORD), **facts)
         log.info("resuming from %s", checkpoint)
         return checkpoint
     if recorded:

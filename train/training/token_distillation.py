@@ -5,7 +5,7 @@ The encoder is frozen, so every text without such an expression keeps its embedd
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -44,6 +44,8 @@ class Teaching:
         learning_rate: of Adam.
         literal: share of the sentence as it is in what a token learns; the rest is the meaning's. Without it
             a token takes on its meaning where it is used literally too.
+        never_literal: expressions that are not used literally: there is no such use to keep, and the share
+            is 0.
         in_place: the meaning replaces the expression in what a token learns; else it stands beside it, for
             encoders that were trained to read it there.
     """
@@ -52,6 +54,7 @@ class Teaching:
     learning_rate: float
     literal: float
     in_place: bool
+    never_literal: Collection[str] = ()
 
 
 def targets(encoder: Encoder, carriers: Sequence[Carrier], meanings: Meanings, teaching: Teaching) -> Tensor:
@@ -60,16 +63,18 @@ def targets(encoder: Encoder, carriers: Sequence[Carrier], meanings: Meanings, t
     plain += [Request(c.text, c.span, pooling="span") for c in carriers]
     taught = plain
     if teaching.in_place:
-        replaced = [_in_place(c, meanings.senses[c.expression][0]) for c in carriers]
+        replaced = [_in_place(c, meanings.meaning(c.expression)) for c in carriers]
         taught = [Request(text) for text, _ in replaced]
         taught += [Request(text, span, pooling="span") for text, span in replaced]
     with torch.no_grad(), _reading(encoder, meanings=None if teaching.in_place else meanings):
         told = nn.functional.normalize(encoder(taught).float(), dim=1)
-    if not teaching.literal:
+    shares = [0.0 if c.expression in teaching.never_literal else teaching.literal for c in carriers]
+    if not any(shares):
         return told
     with torch.no_grad(), _reading(encoder, meanings=None):
         bare = nn.functional.normalize(encoder(plain).float(), dim=1)
-    return nn.functional.normalize(torch.lerp(told, bare, teaching.literal), dim=1)
+    weights = torch.tensor([*shares, *shares], device=told.device)[:, None]  # (2C, 1)
+    return nn.functional.normalize(torch.lerp(told, bare, weights), dim=1)
 
 
 def distil(encoder: Encoder, carriers: Sequence[Carrier], goal: Tensor, teaching: Teaching) -> Tensor:

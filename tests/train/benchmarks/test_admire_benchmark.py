@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tests.tiny_runs import composed
+from train.benchmarks.admire.keys import admire_keys
 from train.benchmarks.admire.scoring import AdmireBenchmark
 from train.config import EvaluateSettings, check
 from train.data.admire import Candidate, Item, ItemSplit, read_items
@@ -20,7 +21,6 @@ from train.encoder.encoder import Encoder
 from train.errors import UserError
 from train.evaluation.suite import Suite
 from train.factory import build_benchmarks
-from train.scores import admire_keys
 
 
 def item(number: int, sense: str | None, gold: tuple[int, ...] | None) -> Item:

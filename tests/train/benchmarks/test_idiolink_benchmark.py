@@ -9,11 +9,11 @@ from unittest.mock import patch
 import pytest
 import torch
 
+from train.benchmarks.idiolink.keys import idiolink_keys
 from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from train.data.idiolink import Document, Query, Split, load_split
 from train.encoder.encoder import Encoder
 from train.evaluation.suite import Suite
-from train.scores import idiolink_keys
 
 
 def make(id_: str, idiom: str, usage: str, gold: bool = False) -> Document:

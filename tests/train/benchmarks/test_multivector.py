@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from train.benchmarks.idiolink import multivector
+from train.benchmarks.idiolink.keys import idiolink_keys
 from train.benchmarks.idiolink.multivector import mean_of_best, windows, words_within
 from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from train.data.idiolink import load_split
 from train.encoder.encoder import Encoder
 from train.evaluation.suite import Suite
-from train.scores import idiolink_keys
 
 
 def test_windows_of_words() -> None:

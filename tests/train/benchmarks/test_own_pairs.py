@@ -18,7 +18,8 @@ from train.benchmarks.own.pair_files import PairFile, read_labelled_pairs, read_
 from train.benchmarks.own.pair_scoring import OwnPairBenchmark
 from train.benchmarks.own.pairs import separation
 from train.benchmarks.own.sts import correlations
-from train.data.semeval2022 import SemEvalFiles, read_pairs
+from train.data.semeval2022 import read_pairs
+from train.data.sources import DataFiles
 from train.encoder.encoder import Encoder
 from train.errors import UserError
 from train.evaluation.suite import Suite
@@ -129,7 +130,7 @@ def test_spans_are_a_mode_of_their_own(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_semevals_pairs_as_a_csv_have_its_score(
-    tmp_path: Path, semeval_real: SemEvalFiles, minilm: Encoder
+    tmp_path: Path, semeval_real: DataFiles, minilm: Encoder
 ) -> None:
     """The English STS pairs of dev: .8552, as the benchmark itself gives."""
     split = read_pairs(semeval_real, "dev")

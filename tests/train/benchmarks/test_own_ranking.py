@@ -102,9 +102,9 @@ def test_equal_to_others() -> None:
     theirs = pytrec_eval.RelevanceEvaluator(qrel, measures).evaluate(run)
     for record, query in zip(result.per_query, queries, strict=True):
         expected = theirs[record["id"]]
-        names = {"mrr": "recip_rank", "map": "map", "r_precision": "Rprec"}
-        names |= {f"ndcg@{k}": f"ndcg_cut_{k}" for k in (1, 5, 10)}
-        for ours, name in names.items():
+        metrics = {"mrr": "recip_rank", "map": "map", "r_precision": "Rprec"}
+        metrics |= {f"ndcg@{k}": f"ndcg_cut_{k}" for k in (1, 5, 10)}
+        for ours, name in metrics.items():
             assert record[ours] == pytest.approx(expected[name], abs=1e-9), name
         if len(set(query.grades)) > 1:
             correlation = spearmanr(list(run[query.id].values()), query.grades).statistic

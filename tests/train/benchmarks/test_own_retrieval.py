@@ -12,7 +12,7 @@ import pytrec_eval
 import torch
 
 from tests.own_data import write, write_collection, write_lines
-from train.benchmarks import retrieval
+from train.benchmarks import Benchmark, retrieval
 from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from train.benchmarks.own import RETRIEVAL_METRICS
 from train.benchmarks.own.collections import Collection, OwnQuery, read_collection
@@ -205,7 +205,10 @@ def beir(folder: Path, split: Split) -> Path:
 
 def idiolink_and_beir(folder: Path, split: Split, encoder: Encoder) -> dict[str, float]:
     collection = read_collection("mine", beir(folder, split))
-    benchmarks = [IdioLinkBenchmark([split], ["sentence", "span"]), OwnRetrievalBenchmark([collection])]
+    benchmarks: list[Benchmark] = [
+        IdioLinkBenchmark([split], ["sentence", "span"]),
+        OwnRetrievalBenchmark([collection]),
+    ]
     scores = Suite(benchmarks).run(encoder).scores
     for mode, between in (("sentence", ""), ("span", "span/")):
         ours = scores[f"own_retrieval/mine/{between}ndcg@10"]

@@ -11,7 +11,8 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from train.benchmarks.semeval2022.scoring import SemEvalBenchmark
-from train.data.semeval2022 import Gold, Pair, PairSplit, SemEvalFiles, read_pairs
+from train.data.semeval2022 import Gold, Pair, PairSplit, read_pairs
+from train.data.sources import DataFiles
 from train.encoder.encoder import Encoder
 from train.evaluation.suite import Suite
 
@@ -121,7 +122,7 @@ def test_which_rows_are_filled(setting: str, filled: set[str]) -> None:
         ("test", "SubTaskB/TestData/test_submission_format.csv"),
     ],
 )
-def test_a_submission_is_the_tasks_own_form_filled(semeval_real: SemEvalFiles, name: str, form: str) -> None:
+def test_a_submission_is_the_tasks_own_form_filled(semeval_real: DataFiles, name: str, form: str) -> None:
     """Byte for byte, but for the numbers."""
     benchmark = SemEvalBenchmark([read_pairs(semeval_real, name)])  # type: ignore[arg-type]
     rows = torch.randn(len(benchmark.requests), 4, generator=torch.Generator().manual_seed(0))
@@ -136,7 +137,7 @@ def test_a_submission_is_the_tasks_own_form_filled(semeval_real: SemEvalFiles, n
             assert line == as_given
 
 
-def test_halves_share_their_embeddings(semeval_sample: SemEvalFiles) -> None:
+def test_halves_share_their_embeddings(semeval_sample: DataFiles) -> None:
     splits = [read_pairs(semeval_sample, name) for name in ("dev", "dev_a", "dev_b")]
     assert len(SemEvalBenchmark(splits).requests) == 2 * len(splits[0].pairs)
 
@@ -148,7 +149,7 @@ LAST2 = {"en": (0.763, 0.005, 0.851), "pt": (0.686, 0.274, 0.629), "all": (0.712
 @pytest.mark.slow
 @pytest.mark.parametrize(("pooling", "max_length", "published"), [(None, None, OWN), ("last2", 128, LAST2)])
 def test_the_untrained_model_has_its_known_scores(
-    semeval_real: SemEvalFiles,
+    semeval_real: DataFiles,
     minilm_path: str,
     pooling: str | None,
     max_length: int | None,

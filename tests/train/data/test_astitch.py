@@ -8,11 +8,11 @@ from typing import get_args
 
 import pytest
 
-from train.data import astitch
+from train.data import sources
 from train.data.admire import read_items
-from train.data.astitch import AStitchFiles, UsageFile, read_senses, read_usages
-from train.data.published import GitHubData
-from train.data.sources import SAMPLE_ROOT
+from train.data.astitch import FILES, SENSES_FILE, UsageFile, read_senses, read_usages, usages_file
+from train.data.download import PublishedFile
+from train.data.sources import SAMPLE_ROOT, DataFiles
 from train.errors import UserError
 from train.expressions import plain_expression
 
@@ -32,9 +32,9 @@ def write(path: Path, *rows: list[str]) -> Path:
     return path
 
 
-def usages(folder: Path, *rows: list[str], name: str = "train_zero_shot") -> AStitchFiles:
+def usages(folder: Path, *rows: list[str], name: str = "train_zero_shot") -> DataFiles:
     write(folder / "EN" / f"{name}.csv", ["label", "sentence1", "sentence2"], *rows)
-    return AStitchFiles(folder, folder / "cache")
+    return DataFiles(FILES, folder)
 
 
 def test_labels_spans_and_repeated_rows(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_what_is_wrong_with_meanings_is_named(tmp_path: Path) -> None:
 def test_a_copy_of_the_repository_serves(tmp_path: Path) -> None:
     above = tmp_path / "Dataset" / "Task1" / "SubTaskA" / "EN" / "ContextExcluded_IdiomIncluded"
     path = write(above / "dev.csv", ["label", "sentence1", "sentence2"], ["0", "Cold feet!", "cold feet"])
-    assert AStitchFiles(tmp_path, tmp_path).usages("dev") == path
+    assert DataFiles(FILES, tmp_path)(usages_file("dev")) == path
 
 
 def test_downloads_are_asked_for_by_their_published_names(
@@ -105,35 +105,36 @@ def test_downloads_are_asked_for_by_their_published_names(
 ) -> None:
     asked = []
 
-    def download(data: GitHubData, path: str, folder: Path, *, otherwise: str) -> Path:
-        asked.append((data.repo, path, folder))
+    def download(repo: str, file: PublishedFile, target: Path, *, otherwise: str) -> Path:
+        asked.append((repo, file.path))
         assert "data.astitch=" in otherwise
-        return folder / Path(path).name
+        return target
 
-    monkeypatch.setattr(astitch, "github_file", download)
-    files = AStitchFiles(None, tmp_path)
-    assert files.usages("test") == tmp_path / "astitch" / "EN" / "test.csv"
-    assert files.senses() == tmp_path / "astitch" / "EN_Extended_Noun_Compound_Senses_Dataset.csv"
-    assert [repo for repo, _, _ in asked] == ["H-TayyarMadabushi/AStitchInLanguageModels"] * 2
-    assert [path for _, path, _ in asked] == [
+    monkeypatch.setattr(sources, "github_file", download)
+    monkeypatch.setenv("IDIOM_CACHE", str(tmp_path))
+    files = DataFiles(FILES, None)
+    assert files(usages_file("test")) == tmp_path / "astitch" / "EN" / "test.csv"
+    assert files(SENSES_FILE) == tmp_path / "astitch" / "EN_Extended_Noun_Compound_Senses_Dataset.csv"
+    assert [repo for repo, _ in asked] == ["H-TayyarMadabushi/AStitchInLanguageModels"] * 2
+    assert [path for _, path in asked] == [
         "Dataset/Task1/SubTaskA/EN/ContextExcluded_IdiomIncluded/test.csv",
-        "Dataset/Extended_Noun_Compound_Senses_Dataset/EN_Extended_Noun_Compound_Senses_Dataset.csv",
+        "Dataset/Extended_Noun_Compound_Senses_Dataset/EN_Extended_Noun_Compound_Paraphrase_Dataset.csv",
     ]
 
 
 def test_the_sample_is_whole() -> None:
-    files = AStitchFiles(SAMPLE_ROOT / "astitch", Path("unused"))
+    files = DataFiles(FILES, SAMPLE_ROOT / "astitch")
     corpus = read_usages(files, get_args(UsageFile))
     assert (len(corpus.usages), corpus.num_without_span) == (31, 1)
     assert {u.is_idiomatic for u in corpus.usages} == {True, False}
     items = read_items(SAMPLE_ROOT / "admire", "train").items
-    meanings = read_senses(files.senses())
+    meanings = read_senses(files(SENSES_FILE))
     with_meanings = [item for item in items if plain_expression(item.compound) in meanings]
     assert 0 < len(with_meanings) < len(items)  # both kinds, as in the real data
 
 
 def test_real_files(real_data: Path) -> None:
-    files = AStitchFiles(real_data / "astitch", Path("unused"))
+    files = DataFiles(FILES, real_data / "astitch")
     corpus = read_usages(files, TRAIN)
     assert (len(corpus.usages), corpus.num_without_span, corpus.num_repeated) == (
         3327,
@@ -143,7 +144,7 @@ def test_real_files(real_data: Path) -> None:
     assert sum(u.is_idiomatic for u in corpus.usages) == 1762
     everything = read_usages(files, get_args(UsageFile))
     assert everything.num_repeated == 87  # the one-shot rows are among the few-shot ones
-    meanings = read_senses(files.senses())
+    meanings = read_senses(files(SENSES_FILE))
     assert len(meanings) == 223
     assert sum(not m.non_literal for m in meanings.values()) == 80
     compounds = {plain_expression(item.compound) for item in read_items(real_data / "admire", "train").items}

@@ -23,18 +23,22 @@ import huggingface_hub.constants
 import pytest
 
 from tests.fake_hub import serve
-from train.data import astitch, download, ncimp, published, semeval2022, sources
-from train.data.download import Limits, github_file
-from train.data.ncimp import SCORES_FILE, NcimpFiles, read_ncimp
-from train.data.published import GitHubData, HubData, PublishedFile
-from train.data.semeval2022 import FOLDER, TRAIN_FILE, SemEvalFiles, read_groups, read_pairs
+from train.data import astitch, download, idiolink_source, ncimp, pie, semeval2022, sources
+from train.data.datasets import SEMEVAL2022
+from train.data.download import Limits, PublishedFile, github_file
+from train.data.idiolink_source import idiolink_root
+from train.data.ncimp import SCORES_FILE, read_ncimp
+from train.data.pie import pie_file
+from train.data.semeval2022 import FOLDER, TRAIN_FILE, read_groups, read_pairs
+from train.data.sources import DataFiles, GitHubData
 from train.errors import DataMissingError, UserError
 from train.io.files import fingerprint
+from train.io.paths import cache_folder
 
 CONTENT = b'name,text\r\none,"A sentence, with a comma."\r\ntwo,Another.\r\n' * 50
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
-PINNED = PublishedFile("c0ffee", SHA256)
-UNPINNED = PublishedFile("HEAD", columns=("name", "text"))
+PINNED = PublishedFile("in/x.csv", "c0ffee", SHA256)
+UNPINNED = PublishedFile("in/x.csv", "HEAD", columns=("name", "text"))
 PAGE = b"<!DOCTYPE html><html><body>Please log in.</body></html>"
 
 
@@ -73,12 +77,12 @@ def publish(data: GitHubData, copy: Path, served: Path) -> GitHubData:
     for path, file in data.files.items():
         local = copy / path
         if local.is_file():
-            target = served / data.repo / file.revision / (file.path or path)
+            target = served / data.repo / file.revision / file.path
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(local, target)
             file = replace(file, sha256=file.sha256 and fingerprint(local))
         files[path] = file
-    return GitHubData(data.repo, files)
+    return replace(data, files=files)
 
 
 Misbehaviour = Callable[[BaseHTTPRequestHandler], None]
@@ -193,7 +197,7 @@ def flawed(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Misbeh
 
 
 def get(file: PublishedFile, cache: Path) -> Path:
-    return github_file(GitHubData("a/b", {"in/x.csv": file}), "in/x.csv", cache, otherwise="a local copy")
+    return github_file("a/b", file, cache / "x.csv", otherwise="a local copy")
 
 
 @pytest.mark.parametrize("file", [PINNED, UNPINNED], ids=["known sum", "unknown sum"])
@@ -310,88 +314,75 @@ def test_a_token_stays_with_its_host(flawed: list[Misbehaviour]) -> None:
 
 
 def test_every_file_that_is_asked_for_is_declared(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[PublishedFile] = []
+    asked: list[tuple[str, str]] = []
 
-    def note(data: GitHubData, path: str, folder: Path, *, otherwise: str) -> Path:
+    def note(repo: str, file: PublishedFile, target: Path, *, otherwise: str) -> Path:
         del otherwise
-        asked.append(data.files[path])
-        return folder / Path(path).name
+        assert target.is_relative_to(cache)
+        asked.append((repo, file.path))
+        return target
 
-    for module in (semeval2022, ncimp, astitch, sources):
-        monkeypatch.setattr(module, "github_file", note)
-    semeval = SemEvalFiles(None, cache)
+    monkeypatch.setattr(sources, "github_file", note)
     names = [TRAIN_FILE, semeval2022.ONE_SHOT_FILE, semeval2022._GOLD["dev"]]
     for name in (*names, *semeval2022._PAIRS.values(), *semeval2022._FORMS.values()):
-        semeval(name)
+        DataFiles(semeval2022.FILES, None)(name)
     tables = [
         f"{lang}/{t}"
         for lang in ("EN", "PT")
         for t in ("neutral", *(f"naturalistics_examplesent{i}" for i in (1, 2, 3)))
     ]
     for name in (SCORES_FILE, *(f"{table}.csv" for table in tables)):
-        NcimpFiles(None, cache)(name)
+        DataFiles(ncimp.FILES, None)(name)
     for usage in get_args(astitch.UsageFile):
-        astitch.AStitchFiles(None, cache).usages(usage)
-    astitch.AStitchFiles(None, cache).senses()
-    sources.pie_file(None)
-    everything = [f for data in GITHUB for f in data.files.values()]
-    assert {id(file) for file in asked} == {id(file) for file in everything}
-    assert all(file.sha256 is not None or file.columns for file in everything)
+        DataFiles(astitch.FILES, None)(astitch.usages_file(usage))
+    DataFiles(astitch.FILES, None)(astitch.SENSES_FILE)
+    pie_file(None)
+    everything = [(data.repo, file) for data in GITHUB for file in data.files.values()]
+    assert set(asked) == {(repo, file.path) for repo, file in everything}
+    assert all(file.sha256 is not None or file.columns for _, file in everything)
 
 
-GITHUB = (published.SEMEVAL2022, published.NCIMP, published.ASTITCH, published.PIE)
+GITHUB = (semeval2022.FILES, ncimp.FILES, astitch.FILES, pie.FILES)
 
 
 def test_the_sums_are_those_of_the_real_files(real_data: Path) -> None:
     num_known = 0
-    for data, folder, above in (
-        (published.SEMEVAL2022, FOLDER, ""),
-        (published.NCIMP, "ncimp", "dataset/"),
-        (published.ASTITCH, "astitch", ""),
-    ):
-        for path, file in data.files.items():
-            inside = path.removeprefix(above)
-            if data is published.ASTITCH:
-                inside = Path(path).name if "Senses" in path else f"EN/{Path(path).name}"
+    for data in GITHUB:
+        for name, file in data.files.items():
             if file.sha256 is not None:
-                assert fingerprint(real_data / folder / inside) == file.sha256, path
+                assert fingerprint(real_data / data.dataset.name / name) == file.sha256, name
                 num_known += 1
-    for path, sha256 in published.IDIOLINK.sha256.items():
+    for path, sha256 in idiolink_source.SHA256.items():
         assert fingerprint(real_data / "idiolink" / path.removeprefix("data/")) == sha256
     assert num_known == 21
 
 
 def test_a_file_is_downloaded_once_and_verified(github: Path) -> None:
-    (file,) = published.PIE.files.values()
-    origin = github / published.PIE.repo / file.revision / "data_cleaned.csv"
+    (file,) = pie.FILES.files.values()
+    origin = github / pie.FILES.repo / file.revision / "data_cleaned.csv"
     origin.parent.mkdir(parents=True)
     content = ",".join(file.columns) + "\n" + ",".join("x" * len(file.columns)) + "\n"
     origin.write_text(content, encoding="utf-8")
-    path = sources.pie_file(None)
+    path = pie_file(None)
     assert path.read_text(encoding="utf-8") == content
     origin.unlink()
-    assert sources.pie_file(None) == path, "the copy serves"
+    assert pie_file(None) == path, "the copy serves"
     path.write_text("damaged", encoding="utf-8")
     with pytest.raises(UserError, match="differs from what was downloaded"):
-        sources.pie_file(None)
+        pie_file(None)
 
 
 def test_unreachable_says_what_to_do(github: Path) -> None:
     assert not list(github.iterdir())
     with pytest.raises(UserError, match=r"could not be downloaded .*\n.*data\.pie="):
-        sources.pie_file(None)
-    assert not list(sources.cache_folder().rglob("*.csv"))
+        pie_file(None)
+    assert not list(cache_folder().rglob("*.csv"))
 
 
-def test_semeval_files_are_downloaded_one_by_one(
-    github: Path, semeval_sample: SemEvalFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_semeval_files_are_downloaded_one_by_one(github: Path, semeval_sample: DataFiles) -> None:
     assert semeval_sample.folder is not None
-    data = publish(published.SEMEVAL2022, semeval_sample.folder, github)
-    monkeypatch.setattr(semeval2022, "SEMEVAL2022", data)
-    folder = sources.dataset_folder(FOLDER, None, "data.semeval2022", None, sample=False)
-    assert folder is None
-    files = SemEvalFiles(folder, sources.cache_folder())
+    assert sources.dataset_folder(SEMEVAL2022, None, None, sample=False) is None
+    files = DataFiles(publish(semeval2022.FILES, semeval_sample.folder, github), None)
     assert read_pairs(files, "dev").gold == read_pairs(semeval_sample, "dev").gold
     assert read_pairs(files, "eval").gold is None
     assert read_groups(files(TRAIN_FILE)) == read_groups(semeval_sample(TRAIN_FILE))
@@ -408,7 +399,7 @@ def test_where_semeval_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("IDIOM_DATA", str(tmp_path / "environment"))
 
     def found(named: str | None, root: str | None) -> Path | None:
-        return sources.dataset_folder(FOLDER, named, "data.semeval2022", root, sample=False)
+        return sources.dataset_folder(SEMEVAL2022, named, root, sample=False)
 
     assert found(str(tmp_path / "mine"), str(tmp_path / "root")) == tmp_path / "mine" / FOLDER
     assert found(str(tmp_path / "mine" / FOLDER), None) == tmp_path / "mine" / FOLDER
@@ -423,25 +414,25 @@ def test_local_copies_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     file.parent.mkdir()
     file.touch()
     monkeypatch.setenv("IDIOM_DATA", str(tmp_path))
-    assert sources.pie_file(None) == file
+    assert pie_file(None) == file
     named = tmp_path / "mine.csv"
     named.touch()
-    assert sources.pie_file(str(named)) == named
-    assert sources.pie_file(str(file.parent)) == file
-    with pytest.raises(UserError, match=r"data\.pie: there is no file"):
-        sources.pie_file(str(tmp_path))
+    assert pie_file(str(named)) == named
+    assert pie_file(str(file.parent)) == file
+    assert pie_file(str(tmp_path)) == file
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"data_cleaned\.csv: there is no such file.*data\.pie="):
+        pie_file(str(tmp_path / "empty"))
+    with pytest.raises(UserError, match=r"data\.pie=.*none\.csv"):
+        pie_file(str(tmp_path / "none.csv"))
 
 
-def test_ncimp_comes_file_by_file_names_with_spaces_too(
-    github: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = NcimpFiles(None, sources.cache_folder())
+def test_ncimp_comes_file_by_file_names_with_spaces_too(github: Path, tmp_path: Path) -> None:
     with pytest.raises(DataMissingError, match=r"could not be downloaded .*\n.*data\.ncimp="):
-        files(SCORES_FILE)
-    shutil.copytree(sources.SAMPLE_ROOT / "ncimp", tmp_path / "copy" / "dataset")
-    monkeypatch.setattr(ncimp, "NCIMP", publish(published.NCIMP, tmp_path / "copy", github))
+        DataFiles(ncimp.FILES, None)(SCORES_FILE)
+    files = DataFiles(publish(ncimp.FILES, sources.SAMPLE_ROOT / "ncimp", github), None)
     assert len(read_ncimp(files, "en").compounds) == 12
-    shutil.rmtree(github / published.NCIMP.repo)
+    shutil.rmtree(github / ncimp.FILES.repo)
     assert len(read_ncimp(files, "en").compounds) == 12, "the copies serve"
     assert (tmp_path / "cache" / "ncimp" / SCORES_FILE).is_file()
 
@@ -456,8 +447,7 @@ def idiolink(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> It
     served = tmp_path / "hub"
     shutil.copytree(sources.SAMPLE_ROOT / "idiolink", served / "data")
     sums = {name: fingerprint(served / name) for name in IDIOLINK_FILES}
-    data = HubData("Intellexus/IdioLink", "main", "IDIOM_IDIOLINK_REVISION", sums)
-    monkeypatch.setattr(sources, "IDIOLINK", data)
+    monkeypatch.setattr(idiolink_source, "SHA256", sums)
     with serve({"datasets/Intellexus/IdioLink": served}) as hub:
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
         monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", hub.url)
@@ -476,11 +466,11 @@ def test_idiolink_is_kept_whole_or_not_at_all(
     good = (idiolink / name).read_bytes()
     (idiolink / name).write_bytes(good[: len(good) // 2] if content is None else content)
     with pytest.raises(DataMissingError, match=name) as caught:
-        sources.idiolink_root(None, sample=False)
+        idiolink_root(None, sample=False)
     assert "data.root=" in str(caught.value)
     assert not [path for path in cache.rglob("*") if path.is_file()]
     (idiolink / name).write_bytes(good)
-    root = sources.idiolink_root(None, sample=False)
+    root = idiolink_root(None, sample=False)
     assert {path.relative_to(root.parent) for path in root.rglob("*.json*")} == {
         path.relative_to(idiolink) for path in idiolink.rglob("*.json*")
     }
@@ -488,20 +478,20 @@ def test_idiolink_is_kept_whole_or_not_at_all(
 
 def test_idiolink_in_the_cache(idiolink: Path, cache: Path) -> None:
     """Damaged, with damaged sums, or whole but not what is published."""
-    recorded = sources.idiolink_root(None, sample=False).parent / "checksums.json"
+    recorded = idiolink_root(None, sample=False).parent / "checksums.json"
     sums = json.loads(recorded.read_text(encoding="utf-8"))
     for damage in ("", "[]", "{}", '{"data/val/queries.json": 3}', "\x00"):
         recorded.write_text(damage, encoding="utf-8")
         with pytest.raises(UserError, match=r"checksums\.json.*(\n.*)?[Dd]elete the folder"):
-            sources.idiolink_root(None, sample=False)
+            idiolink_root(None, sample=False)
     copy = cache / "idiolink" / IDIOLINK_FILES[1]
     copy.write_bytes(PAGE)
     recorded.write_text(json.dumps(sums), encoding="utf-8")
     with pytest.raises(UserError, match=rf"{IDIOLINK_FILES[1]} differs from what was downloaded: delete"):
-        sources.idiolink_root(None, sample=False)
+        idiolink_root(None, sample=False)
     sums[IDIOLINK_FILES[1]] = fingerprint(copy)  # as by a version that accepted it
     recorded.write_text(json.dumps(sums), encoding="utf-8")
-    sources.idiolink_root(None, sample=False)
+    idiolink_root(None, sample=False)
     assert copy.read_bytes() == (idiolink / IDIOLINK_FILES[1]).read_bytes()
 
 
@@ -511,14 +501,14 @@ def test_another_revision_of_idiolink(idiolink: Path, cache: Path, monkeypatch: 
     before = (idiolink / name).read_bytes()
     (idiolink / name).write_bytes(before + b"\n")
     monkeypatch.setenv("IDIOM_IDIOLINK_REVISION", "v2")
-    assert (sources.idiolink_root(None, sample=False).parent / name).read_bytes() == before + b"\n"
+    assert (idiolink_root(None, sample=False).parent / name).read_bytes() == before + b"\n"
     for wrong in ("../..", "a/b", "-x", " "):
         monkeypatch.setenv("IDIOM_IDIOLINK_REVISION", wrong)
         with pytest.raises(UserError, match="IDIOM_IDIOLINK_REVISION="):
-            sources.idiolink_root(None, sample=False)
+            idiolink_root(None, sample=False)
     monkeypatch.delenv("IDIOM_IDIOLINK_REVISION")
     with pytest.raises(DataMissingError, match=name):
-        sources.idiolink_root(None, sample=False)
+        idiolink_root(None, sample=False)
     assert (cache / "idiolink-v2" / "checksums.json").is_file()
     assert not (cache / "idiolink" / "checksums.json").exists()
 
@@ -539,5 +529,5 @@ def test_paths_that_leave_the_folder_are_not_fetched(
         return commit, [*names, "data/../../outside.json", "data/../indexes.json", "data//indexes.json"]
 
     monkeypatch.setattr(hub, "dataset_files", more)
-    root = sources.idiolink_root(None, sample=False)
+    root = idiolink_root(None, sample=False)
     assert sorted(path.name for path in root.iterdir()) == ["test", "train", "val"]

@@ -20,13 +20,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fuzzing import FUZZED, TEXTS, VALUES
+from train.data import astitch, semeval2022
+from train.data import ncimp as ncimp_data
 from train.data.admire import read_items
-from train.data.astitch import AStitchFiles, read_senses, read_usages
+from train.data.astitch import read_senses, read_usages
+from train.data.datasets import NCIMP
 from train.data.idiolink import load_split
-from train.data.ncimp import SCORES_FILE, NcimpFiles, read_ncimp
+from train.data.idiolink_source import idiolink_root
+from train.data.ncimp import SCORES_FILE, read_ncimp
 from train.data.pie import read_pie
-from train.data.semeval2022 import SemEvalFiles, read_groups, read_pairs
-from train.data.sources import SAMPLE_ROOT, dataset_folder, idiolink_root
+from train.data.semeval2022 import read_groups, read_pairs
+from train.data.sources import SAMPLE_ROOT, DataFiles, dataset_folder
 from train.data.tuples import read_released
 from train.errors import UserError
 from train.expressions import ExpressionIndex, find_expression
@@ -68,12 +72,12 @@ TASK = "semeval2022_task2b/SubTaskB"
 SENSES = "astitch/EN_Extended_Noun_Compound_Senses_Dataset.csv"
 
 
-def semeval(root: Path) -> SemEvalFiles:
-    return SemEvalFiles(root / "semeval2022_task2b", Path("no_cache"))
+def semeval(root: Path) -> DataFiles:
+    return DataFiles(semeval2022.FILES, root / "semeval2022_task2b")
 
 
 def ncimp(language: Any) -> Callable[[Path], Any]:
-    return lambda root: read_ncimp(NcimpFiles(root / "ncimp", Path("no_cache")), language)
+    return lambda root: read_ncimp(DataFiles(ncimp_data.FILES, root / "ncimp"), language)
 
 
 def idiolink(root: Path) -> Any:
@@ -86,7 +90,7 @@ def released(root: Path) -> Any:
 
 
 def usages(root: Path) -> Any:
-    return read_usages(AStitchFiles(root / "astitch", Path("no_cache")), ["train_zero_shot", "dev"]).usages
+    return read_usages(DataFiles(astitch.FILES, root / "astitch"), ["train_zero_shot", "dev"]).usages
 
 
 def items(split: Any) -> Callable[[Path], Any]:
@@ -311,12 +315,12 @@ def test_idioms_in_two_splits_in_whatever_spelling(root: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"query": 3}, "field 'query': should be a text"),
-        ({"positive": None}, "field 'positive': should be a text"),
-        ({"negatives": "a sentence"}, "field 'negatives': should be a list of texts"),
-        ({"negatives": []}, "field 'negatives': should be a list of texts"),
-        ({"negatives": [["a"]]}, "field 'negatives': should be a list of texts"),
-        ({"negatives": {"a": 1}}, "field 'negatives': should be a list of texts"),
+        ({"query": 3}, "field 'query'"),
+        ({"positive": None}, "field 'positive'"),
+        ({"negatives": "a sentence"}, "field 'negatives"),
+        ({"negatives": []}, "field 'negatives"),
+        ({"negatives": [["a"]]}, "field 'negatives"),
+        ({"negatives": {"a": 1}}, "field 'negatives"),
         ({"query": "Nobody wrote this."}, "'Nobody wrote this.' is not a sentence of"),
     ],
 )
@@ -343,10 +347,10 @@ def of_file(name: str) -> Reader:
         ("dev.gold.csv", "sim", "nan", "is no number from 0 to 1"),
         ("dev.gold.csv", "DataID", "dev.EN.sts.1", "is an STS pair, but"),
         ("dev.gold.csv", "ID", "nobody", "there is no such pair"),
-        ("submission_format.csv", "Setting", "zero_shot", "is not one of pre_train, fine_tune"),
+        ("submission_format.csv", "Setting", "zero_shot", "is not one of 'pre_train' or 'fine_tune'"),
         ("submission_format.csv", "Language", "GL", "but the pair's is"),
         ("train_data.csv", "MWE1", "---", "holds no letter or digit"),
-        ("train_data.csv", "sim", "0.5", "is neither 1 nor None"),
+        ("train_data.csv", "sim", "0.5", "is not one of '1' or 'None'"),
         ("data_cleaned.csv", "Idiomatic_Label", "O B X I O", "'X' is not O, B or I"),
         ("data_cleaned.csv", "Sense", "\n", "field 'Sense': is empty"),
         ("subtask_a_train.tsv", "expected_order", "[1, 2, 3, 4, 5]", "is no list of image names"),
@@ -448,7 +452,7 @@ def test_folders_that_cannot_be(name: str, root: Path, monkeypatch: pytest.Monke
     with pytest.raises(UserError, match=r"data\.root="):
         idiolink_root(name, sample=False)
     with pytest.raises(UserError, match=r"data\.ncimp="):
-        dataset_folder("ncimp", name, "data.ncimp", None, sample=False)
+        dataset_folder(NCIMP, name, None, sample=False)
     with pytest.raises(UserError, match="is not in"):
         load_split(root / "idiolink", name)
 

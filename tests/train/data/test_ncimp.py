@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from openpyxl import Workbook, load_workbook
 
-from train.data.ncimp import SCORES_FILE, Compound, Ncimp, NcimpFiles, Version, read_ncimp
-from train.data.sources import SAMPLE_ROOT
+from train.data.ncimp import FILES, SCORES_FILE, Compound, Ncimp, Version, read_ncimp
+from train.data.sources import SAMPLE_ROOT, DataFiles
 from train.errors import UserError
 
 Row = dict[str, str]
@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def english(folder: Path) -> Ncimp:
-    return read_ncimp(NcimpFiles(folder, folder / "cache"), "en")
+    return read_ncimp(DataFiles(FILES, folder), "en")
 
 
 def edit(path: Path, compound: str, change: Callable[[Row], None]) -> None:
@@ -65,7 +65,7 @@ def test_a_compound_with_its_versions_and_sentences(folder: Path) -> None:
 
 
 def test_portuguese_has_one_version_a_word(folder: Path) -> None:
-    read = read_ncimp(NcimpFiles(folder, folder), "pt")
+    read = read_ncimp(DataFiles(FILES, folder), "pt")
     door = read.compounds[0]
     assert door.versions == {
         "modifier": (Version(None, "porta destrancada"),),
@@ -203,7 +203,7 @@ def test_missing_files_columns_and_the_repositorys_own_layout(folder: Path, tmp_
 
 
 def test_the_real_data(real_data: Path) -> None:
-    files = NcimpFiles(real_data / "ncimp", real_data)
+    files = DataFiles(FILES, real_data / "ncimp")
     read = read_ncimp(files, "en")
     assert Counter(c.class_type for c in read.compounds) == {"C": 97, "PC": 89, "NC": 89}
     assert sum(len(c.contexts) for c in read.compounds) == 825

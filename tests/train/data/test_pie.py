@@ -61,9 +61,9 @@ def test_sentences_without_a_span_are_counted(tmp_path: Path) -> None:
 def test_what_is_wrong_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the columns Literal_Label are missing"):
         read_pie(write(tmp_path, ROW[:5], header=HEADER[:5]))
-    with pytest.raises(UserError, match="record 2, field 'Idiomatic_Label': 3 labels for 9 tokens"):
+    with pytest.raises(UserError, match=r"row 3 \(Idiom .*\), field 'Idiomatic_Label': 3 labels for 9"):
         read_pie(write(tmp_path, ROW, [*ROW[:4], "O B O", ROW[5]]))
-    with pytest.raises(UserError, match="record 1, field 'Idiom': is empty"):
+    with pytest.raises(UserError, match="row 2, field 'Idiom': is empty"):
         read_pie(write(tmp_path, ["", *ROW[1:]]))
 
 

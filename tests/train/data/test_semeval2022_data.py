@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from train.data.semeval2022 import ONE_SHOT_FILE, TRAIN_FILE, SemEvalFiles, read_groups, read_pairs
+from train.data.names import SemEvalSplit
+from train.data.semeval2022 import FILES, ONE_SHOT_FILE, TRAIN_FILE, read_groups, read_pairs
+from train.data.sources import DataFiles
 from train.errors import UserError
-from train.scores import SemEvalSplit
 
 HEADER = [
     "ID",
@@ -38,7 +39,7 @@ def table(folder: Path, rows: list[list[str]], header: list[str] = HEADER) -> Pa
     return path
 
 
-def test_the_real_training_data_is_read_as_published(semeval_real: SemEvalFiles) -> None:
+def test_the_real_training_data_is_read_as_published(semeval_real: DataFiles) -> None:
     """REFERENCE: 3,643 groups, 2,497 with an incorrect paraphrase, 6,572 labels, 5,858 triplets."""
     groups = read_groups(semeval_real(TRAIN_FILE))
     assert len(groups) == 3643
@@ -50,7 +51,7 @@ def test_the_real_training_data_is_read_as_published(semeval_real: SemEvalFiles)
     assert {group.language for group in one_shot} == {"EN", "PT", "GL"}
 
 
-def test_the_real_gold_is_read_as_published(semeval_real: SemEvalFiles) -> None:
+def test_the_real_gold_is_read_as_published(semeval_real: DataFiles) -> None:
     dev = read_pairs(semeval_real, "dev")
     assert dev.gold is not None
     assert sum(item.is_sts for item in dev.gold) == 800
@@ -86,9 +87,9 @@ def test_rows_become_groups(tmp_path: Path) -> None:
         ),
         (
             ["c", "cold feet", "None", "EN", "Cold feet.", "No.", "0.5", "", ""],
-            r"field 'sim': '0.5' is neither",
+            r"field 'sim': '0.5' is not one of '1' or 'None'",
         ),
-        (["c", "cold feet", "None", "EN", "Cold feet.", "No.", "", "", ""], r"field 'sim': '' is neither"),
+        (["c", "cold feet", "None", "EN", "Cold feet.", "No.", "", "", ""], r"field 'sim': '' is not one"),
         (
             ["c", "red tape", "None", "EN", "Cold feet.", "No.", "1", "", ""],
             r"field 'MWE1': 'red tape' is not in",
@@ -123,13 +124,13 @@ def test_an_empty_table_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def copy(tmp_path: Path, semeval_sample: SemEvalFiles) -> SemEvalFiles:
+def copy(tmp_path: Path, semeval_sample: DataFiles) -> DataFiles:
     assert semeval_sample.folder is not None
     shutil.copytree(semeval_sample.folder, tmp_path / "task")
-    return SemEvalFiles(tmp_path / "task", tmp_path / "cache")
+    return DataFiles(FILES, tmp_path / "task")
 
 
-def change_gold(files: SemEvalFiles, change: Callable[[list[dict[str, str]]], None]) -> None:
+def change_gold(files: DataFiles, change: Callable[[list[dict[str, str]]], None]) -> None:
     path = files("SubTaskB/EvaluationData/dev.gold.csv")
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -154,7 +155,7 @@ def change_gold(files: SemEvalFiles, change: Callable[[list[dict[str, str]]], No
         ("sim", "nan", "field 'sim': 'nan' is no number"),
     ],
 )
-def test_bad_gold_is_named(copy: SemEvalFiles, field: str, value: str, expected: str) -> None:
+def test_bad_gold_is_named(copy: DataFiles, field: str, value: str, expected: str) -> None:
     def change(rows: list[dict[str, str]]) -> None:
         assert not rows[1]["sim"]
         rows[1][field] = value
@@ -164,13 +165,13 @@ def test_bad_gold_is_named(copy: SemEvalFiles, field: str, value: str, expected:
         read_pairs(copy, "dev")
 
 
-def test_gold_that_is_given_twice_is_named(copy: SemEvalFiles) -> None:
+def test_gold_that_is_given_twice_is_named(copy: DataFiles) -> None:
     change_gold(copy, lambda rows: rows.append(rows[0]))
     with pytest.raises(UserError, match="field 'ID': it occurs twice"):
         read_pairs(copy, "dev")
 
 
-def test_gold_of_ones_own_is_used(copy: SemEvalFiles) -> None:
+def test_gold_of_ones_own_is_used(copy: DataFiles) -> None:
     """Who has the gold of a split that is not public puts it beside the pairs."""
     pairs = read_pairs(copy, "eval").pairs
     assert copy.folder is not None
@@ -181,7 +182,7 @@ def test_gold_of_ones_own_is_used(copy: SemEvalFiles) -> None:
     assert [(item.id, item.similarity) for item in gold] == [(pairs[0].id, 0.5)]
 
 
-def test_a_file_that_is_not_there_is_named(copy: SemEvalFiles) -> None:
+def test_a_file_that_is_not_there_is_named(copy: DataFiles) -> None:
     copy("SubTaskB/TestData/test.csv").unlink()
     with pytest.raises(UserError, match=r"test\.csv: there is no such file"):
         read_pairs(copy, "test")
@@ -191,7 +192,7 @@ def test_a_file_that_is_not_there_is_named(copy: SemEvalFiles) -> None:
 def test_the_halves_are_disjoint_by_expression_and_cover_dev(
     files: str, request: pytest.FixtureRequest
 ) -> None:
-    source: SemEvalFiles = request.getfixturevalue(files)
+    source: DataFiles = request.getfixturevalue(files)
     golds, expressions, kinds = {}, {}, {}
     splits: tuple[SemEvalSplit, ...] = ("dev", "dev_a", "dev_b")
     for name in splits:
@@ -208,7 +209,7 @@ def test_the_halves_are_disjoint_by_expression_and_cover_dev(
     assert kinds["dev_a"] == kinds["dev_b"] == {(lang, sts) for lang in ("EN", "PT") for sts in (True, False)}
 
 
-def test_the_sample_is_like_the_real_data(semeval_sample: SemEvalFiles) -> None:
+def test_the_sample_is_like_the_real_data(semeval_sample: DataFiles) -> None:
     """Some of dev's expressions are trained on, others not; no sentence is; groups with and without any."""
     groups = read_groups(semeval_sample(TRAIN_FILE))
     dev = read_pairs(semeval_sample, "dev")

@@ -10,7 +10,8 @@ import pytest
 
 from tests.fake_hub import serve
 from tests.programs import assert_explained, run
-from train.data.sources import SAMPLE_ROOT, idiolink_root
+from train.data.idiolink_source import idiolink_root
+from train.data.sources import SAMPLE_ROOT
 from train.errors import UserError
 from train.io.files import fingerprint
 

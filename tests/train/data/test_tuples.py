@@ -88,12 +88,12 @@ def test_real_released_tuples_map_to_ids(real_data: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("{", "line 1: not valid JSON"),
+        ("{", "line 1, column 1: not valid JSON"),
         ('{"query": "x"}', "line 1, field 'positive': is missing"),
         ("[]", "line 1"),
         ('{"query": "x", "positive": "y", "negatives": []}', "line 1, field 'negatives'"),
         ('{"query": "x", "positive": "y", "negatives": ["z"]}', "'x' is not a sentence of split train"),
-        ("", "the file holds no tuples"),
+        ("", "there is no row"),
     ],
 )
 def test_broken_released_files_are_explained(tmp_path: Path, split: Split, line: str, expected: str) -> None:

@@ -270,3 +270,5 @@ def test_a_mask_of_another_model_is_refused(tiny: Encoder) -> None:
     check_special_token(tiny.model.tokenizer, "something", "mask")
     with pytest.raises(UserError, match=r"its own is objective\.mask='\[MASK\]'"):
         check_special_token(tiny.model.tokenizer, "<mask>", "mask")
+    with pytest.raises(UserError, match=r"its own is objective\.idiolink\.mask='\[MASK\]'"):
+        check_special_token(tiny.model.tokenizer, "<mask>", "idiolink.mask")

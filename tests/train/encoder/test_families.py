@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor
-from transformers import AutoModel
+from transformers import AutoModel, AutoTokenizer
 
 from tests.tiny_families import CORPUS, FAMILIES, POSITIONS, WIDTH, tiny_checkpoint
 from tests.tiny_objectives import IDIOLINK_LOSS, idiolink_options
@@ -245,6 +246,84 @@ def test_instructor_leaves_the_prompt_out_of_the_mean(paths: Any, tmp_path: Path
         model.encode(t, prompt=f"Represent {'x' * i}: ", convert_to_tensor=True) for i, t in enumerate(TEXTS)
     ]
     torch.testing.assert_close(encoder(requests), torch.stack(one_by_one), atol=1e-6, rtol=0)
+
+
+# The readings of the ε-compositionality paper's models, whose tables are of these architectures.
+READINGS = [
+    *(
+        (name, pooling)
+        for name in ("bert", "modernbert", "deberta_v3")
+        for pooling in ("cls", "cls+sep", "last4")
+    ),
+    ("gpt_neo", "weightedmean"),
+    ("bert", "mean"),
+    ("xlm_roberta", "mean"),
+    ("qwen3", "mean"),
+    ("qwen3", "lasttoken"),
+]
+
+
+@pytest.mark.parametrize(("name", "pooling"), READINGS)
+def test_the_readings_of_epsilons_models(name: str, pooling: str, tmp_path: Path) -> None:
+    """Each against its definition, on each text alone, from hidden states of the library's own class."""
+    family = FAMILIES[name]
+    deep: dict[str, Any] = {"num_hidden_layers": 6}
+    if name == "gpt_neo":
+        deep |= {"num_layers": 6, "attention_types": [[["global", "local"], 3]]}
+    checkpoint = tiny_checkpoint(replace(family, config={**family.config, **deep}), tmp_path / "model")
+    tokenizer: Any = AutoTokenizer.from_pretrained(checkpoint)
+    model: Any = AutoModel.from_pretrained(checkpoint).eval()
+    expected = []
+    for text in TEXTS:
+        with torch.no_grad():
+            states = model(**tokenizer(text, return_tensors="pt"), output_hidden_states=True).hidden_states
+        assert len(states) == 7
+        if pooling == "last4":
+            expected.append(sum(states[layer][0] for layer in (3, 4, 5, 6)).mean(0) / 4)
+        else:
+            expected.append(pooled(pooling, states[-1][0], states[-2][0]))
+    encoder = Encoder.from_pretrained(checkpoint, device="cpu", pooling=pooling)
+    torch.testing.assert_close(encoder.encode(TEXTS), torch.stack(expected), atol=3e-5, rtol=0)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "last2"])
+def test_raw_spans_pass_the_dense_layer_by(paths: Any, pooling: str, tmp_path: Path) -> None:
+    """As IdioLink's code has it: the last hidden states, whatever follows the transformer."""
+    torch.manual_seed(0)
+    model = SentenceTransformer(
+        modules=[
+            *Encoder.from_pretrained(paths("t5"), device="cpu", pooling=pooling).model,
+            Dense(WIDTH, WIDTH, bias=False, activation_function=torch.nn.Tanh()),
+            Normalize(),
+        ],
+        device="cpu",
+    )
+    model.save_pretrained(str(tmp_path / "model"), create_model_card=False)
+    own = Encoder.from_pretrained(tmp_path / "model", device="cpu")
+    raw = Encoder.from_pretrained(tmp_path / "model", device="cpu", span="raw")
+    expected = []
+    for text, span in zip(TEXTS, SPANS, strict=True):
+        last, _, _, offsets = hidden(raw, text)
+        start = text.index(span)
+        inside = [i for i, (s, e) in enumerate(offsets) if s < start + len(span) and e > start and s < e]
+        expected.append(last[inside].mean(0))
+    spans = torch.stack(expected)
+    torch.testing.assert_close(raw.encode(TEXTS, SPANS), spans, atol=2e-5, rtol=0)
+    torch.testing.assert_close(raw.encode(TEXTS), own.encode(TEXTS))
+    assert not torch.allclose(unit(own.encode(TEXTS, SPANS)), unit(spans), atol=1e-2)
+    # A document and a span of the same text, in one forward pass.
+    both = raw([Request(TEXTS[0], (3, 16), pooling="span"), Request(TEXTS[0])])
+    torch.testing.assert_close(both[:1], spans[:1], atol=2e-5, rtol=0)
+    torch.testing.assert_close(both[1:], own.encode(TEXTS[:1]))
+
+
+def test_raw_spans_of_another_width_are_refused(paths: Any, tmp_path: Path) -> None:
+    model = SentenceTransformer(
+        modules=[Transformer(str(paths("t5"))), Pooling(WIDTH), Dense(WIDTH, 16)], device="cpu"
+    )
+    model.save_pretrained(str(tmp_path / "model"), create_model_card=False)
+    with pytest.raises(UserError, match=rf"model\.span=raw: .* {WIDTH} dimensions .* 16"):
+        Encoder.from_pretrained(tmp_path / "model", device="cpu", span="raw")
 
 
 def test_cls_sep_needs_both_tokens(paths: Any) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from train.encoder.glossary import meanings_of, read_glossary
 from train.errors import UserError
+from train.io.files import fingerprint
 
 ROWS: list[dict[str, Any]] = [
     {"expression": "break the ice", "meaning": "make people relax", "literal": "yes", "source": "mine"},
@@ -42,7 +43,8 @@ def written(folder: Path, kind: str) -> Path:
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
 def test_every_kind_of_file_says_the_same(tmp_path: Path, kind: str) -> None:
-    glossary = read_glossary([written(tmp_path, kind)])
+    path = written(tmp_path, kind)
+    glossary = read_glossary([path])
     assert glossary.senses == {
         "break the ice": ["make people relax"],
         "home run": ["a great success", "a hit in baseball"],
@@ -50,10 +52,12 @@ def test_every_kind_of_file_says_the_same(tmp_path: Path, kind: str) -> None:
     assert [entry.literal for entry in glossary.entries] == [True, "a hit in baseball", None]
     assert glossary.describe() == {
         "files": [f"mine.{kind}"],
+        "sums": {f"mine.{kind}": fingerprint(path)},
         "expressions": 2,
         "meanings": 3,
         "sources": ["mine"],
         "licences": ["CC0"],
+        "without_licence": 2,
     }
 
 
@@ -74,6 +78,13 @@ def test_rows_that_want_a_look_are_named(tmp_path: Path) -> None:
     assert "'Home-Run' (a.csv, row 4): 2" in said
 
 
+def test_what_is_never_literal_is_said_by_no_row_to_be(tmp_path: Path) -> None:
+    path = tmp_path / "g.csv"
+    rows = ["a b,x,no", "A-B,y,", "c d,x,no", "c d,y,a knot", "e f,x,yes", "g h,x,"]
+    path.write_text("\n".join(["expression,meaning,literal", *rows]), encoding="utf-8")
+    assert read_glossary([path]).never_literal == {"a b"}
+
+
 def test_what_occurs_and_what_does_not_is_counted(tmp_path: Path) -> None:
     meanings = meanings_of(read_glossary([written(tmp_path, "csv")]))
     counts, num_texts = meanings.coverage(["He broke the ice.", "He broke the ice.", "No.", "Break the ice!"])
@@ -91,8 +102,8 @@ def test_what_occurs_and_what_does_not_is_counted(tmp_path: Path) -> None:
         ("g.csv", "expression,meaning\n", ["there is no row"]),
         ("g.csv", "expression,meaning\na,b,c\n", ["row 2", "another number of fields"]),
         ("g.jsonl", '{"expression": "a", "meaning": "b"}\n{"expression"\n', ["line 2", "not valid JSON"]),
-        ("g.jsonl", '{"expression": "a"}\n', ["row 1", "meaning", "is missing"]),
-        ("g.jsonl", '{"expression": "a", "meaning": 3}\n', ["row 1", "meaning"]),
+        ("g.jsonl", '{"expression": "a"}\n', ["line 1", "meaning", "is missing"]),
+        ("g.jsonl", '{"expression": "a", "meaning": 3}\n', ["line 1", "meaning"]),
         ("g.jsonl", "[]\n", ["line 1"]),
         ("g.parquet", "no table", ["cannot be read as Parquet"]),
         ("g.txt", "a b", [".csv, .tsv, .jsonl and .parquet"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -111,6 +112,47 @@ def test_any_library_reads_a_saved_model_alike(
     assert torch.allclose(torch.tensor(plain.encode(texts)), expected, atol=1e-5)
     loaded.meanings = None
     assert not torch.allclose(loaded.encode(texts)[0], expected[0])
+
+
+def saved_tokenizer(encoder: Encoder, senses: dict[str, list[str]], folder: Path) -> Any:
+    encoder.meanings = Meanings(senses)
+    encoder.save(folder)
+    return SentenceTransformer(str(folder), device="cpu").tokenizer
+
+
+def test_within_a_longer_expression_none_is_found(tiny: Encoder, tmp_path: Path) -> None:
+    """Wherever it stands there, and in what fills a placeholder too."""
+    senses = {
+        "take someone for a ride": ["deceive someone"],
+        "ride": ["a trip"],
+        "in the dark": ["not informed"],
+        "in the dark about": ["no idea"],
+        "Keep in the Dark about": ["hide from"],
+        "president of the united states": ["a head of state"],
+    }
+    tokenizer = saved_tokenizer(tiny, senses, tmp_path / "saved")
+    plain = tiny.model.tokenizer
+    assert tiny.meanings is not None
+    for text in (
+        "We took him for a ride, and for a ride again",
+        "They take the president of the united states for a ride.",
+        "They took the ride for a ride. A ride!",
+        "kept in the dark about it, in the dark about it, in the dark",
+    ):
+        expected = plain(tiny.meanings.added(text)[0])["input_ids"]
+        assert tokenizer(text)["input_ids"] == expected, text
+
+
+def test_a_tokenizer_that_reads_one_of_many_otherwise_gets_no_rules(
+    tiny: Encoder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    senses = {f"word{number} of it": ["any"] for number in range(40)}
+    senses |= {"take him for a ride home": ["bring"], "take someone for a ride": ["deceive"]}
+    tokenizer = saved_tokenizer(tiny, senses, tmp_path / "saved")
+    assert "does not put meanings into texts by itself" in caplog.text
+    text = "word1 of it"
+    assert tokenizer(text)["input_ids"] == tiny.model.tokenizer(text)["input_ids"]
 
 
 @pytest.mark.parametrize(

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
+from sentence_transformers import SentenceTransformer
 
 from tests.model_table import TABLE, configs, table
+from tests.tiny_families import FAMILIES, tiny_checkpoint
 from tests.tiny_runs import composed
 from train.config import EvaluateSettings, check
 from train.config.compose import config_names, register_resolvers
+from train.encoder.encoder import Encoder
 from train.encoder.prompts import Prompts
 from train.errors import UserError
+from train.requests import Request
 
 NAMES = [name for name in config_names("model") if name != "pretrained"]
 NEEDS_CODE = ["nemotron_8b", "nomic_v2_moe", "stella_1_5b"]
@@ -45,10 +50,43 @@ def test_code_that_a_model_needs_is_asked_for(name: str) -> None:
         check(EvaluateSettings, composed("evaluate", f"model={name}"))
 
 
-def test_all_of_two_papers_models_are_there() -> None:
+def test_all_models_of_the_papers_are_there() -> None:
     papers = [paper for config in configs().values() for paper in config["about"]["papers"]]
     assert papers.count("IdioLink") == 24
     assert papers.count("adaptive triplet") == 3
+    assert papers.count("ε-compositionality") == 8
+
+
+def test_idiolinks_models_write_queries_without_an_instruction_as_its_code_does() -> None:
+    """All bare, whatever prompts their checkpoints publish; Nomic's as documents, GritLM's with its mark."""
+    others = {"nomic_v2_moe": "search_document: ", "gritlm_7b": "<|embed|>\n"}
+    for name, config in configs().items():
+        if "IdioLink" in config["about"]["papers"]:
+            prompts = [config["query_prompt"], config["document_prompt"]]
+            assert prompts == [others.get(name, "")] * 2, name
+
+
+def test_a_query_prompt_of_a_checkpoint_is_left_out(tmp_path: Path) -> None:
+    """Qwen3-Embedding publishes one; IdioLink's code writes it in no mode without an instruction."""
+    checkpoint = tiny_checkpoint(FAMILIES["qwen3"], tmp_path / "qwen3")
+    published = {"query": "Instruct: Given a web search query\nQuery:", "document": ""}
+    modules = Encoder.from_pretrained(checkpoint, device="cpu", pooling="lasttoken").model
+    model = SentenceTransformer(modules=list(modules), prompts=published, device="cpu")
+    model.save_pretrained(str(tmp_path / "model"), create_model_card=False)
+    config = configs()["qwen3_0_6b"]
+    for query_prompt, expected in ((None, published["query"] + "a"), (config["query_prompt"], "a")):
+        encoder = Encoder.from_pretrained(
+            tmp_path / "model",
+            device="cpu",
+            query_prompt=query_prompt,
+            document_prompt=config["document_prompt"],
+            instruction_prompt=config["instruction_prompt"],
+        )
+        assert encoder.prompts.render(Request("a", role="query")) == (expected, None)
+        assert encoder.prompts.render(Request("a", role="query", instruction="i")) == (
+            "Instruct: i\nQuery:a",
+            None,
+        )
 
 
 def test_the_help_lists_them_in_readable_lines() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,22 +12,23 @@ from idiomloss import PairwiseHingeLoss
 from tests.tiny_objectives import ADMIRE
 from tests.tiny_runs import composed
 from train.benchmarks.admire.experts import ExpertsBenchmark, sense_metrics
+from train.benchmarks.admire.keys import admire_keys, experts_keys
 from train.config import TrainSettings, check
+from train.data import astitch
 from train.data.admire import first_words, fold_items, read_items
-from train.data.astitch import AStitchFiles, Meanings, Usage, UsageCorpus, read_senses, read_usages
-from train.data.sources import SAMPLE_ROOT
+from train.data.astitch import SENSES_FILE, Meanings, Usage, UsageCorpus, read_senses, read_usages
+from train.data.sources import SAMPLE_ROOT, DataFiles
 from train.experts.heads import Experts, ExpertsOptions
 from train.expressions import plain_expression
 from train.factory import build_objective
 from train.factory.data import admire_split
 from train.objectives.admire import AdmireObjective, meaning_loss
 from train.requests import Request
-from train.scores import admire_keys, experts_keys
 
 SPLIT = read_items(SAMPLE_ROOT / "admire", "train")
-FILES = AStitchFiles(SAMPLE_ROOT / "astitch", Path("no_cache"))
+FILES = DataFiles(astitch.FILES, SAMPLE_ROOT / "astitch")
 USAGES = read_usages(FILES, ["train_zero_shot"]).usages
-MEANINGS = read_senses(FILES.senses())
+MEANINGS = read_senses(FILES(SENSES_FILE))
 WIDTH = 6
 
 

@@ -353,7 +353,7 @@ def test_a_checkpoint_that_is_not_whole_is_refused(finished: Path, monkeypatch: 
     refused(r"pytorch_model.bin may hold a pickle")
     (best / "pytorch_model.bin").unlink()
     with monkeypatch.context() as patched:
-        patched.setattr("train.hub.upload._GREATEST_FILE", 1000)
+        patched.setattr("train.hub.upload._MAX_FILE_SIZE", 1000)
         refused("save the model in shards")
     weights = (best / "model.safetensors").read_bytes()
     (best / "model.safetensors").unlink()
@@ -594,6 +594,32 @@ def test_the_data_of_an_objective_that_is_not_known_leaves_no_licence(finished: 
     assert not collect(asked(finished, license="cc-by-4.0")).problems
 
 
+@pytest.mark.parametrize(
+    ("glossary", "licence"),
+    [
+        ({"licences": ["CC0-1.0"]}, "cc-by-nc-sa-4.0"),
+        ({"licences": ["CC-BY-SA-3.0"]}, None),
+        ({"licences": ["CC0-1.0"], "without_licence": 1}, None),
+        ({}, None),
+    ],
+)
+def test_the_licence_is_that_of_the_glossary_too(
+    finished: Path, glossary: dict[str, Any], licence: str | None
+) -> None:
+    as_if_real(finished)
+    config = yaml.safe_load((finished / "config.yaml").read_text(encoding="utf-8"))
+    config["model"] |= {"path": "someone/base", "about": {"licence": "MIT"}}
+    config["objective"] = {"name": "idiolink"}
+    (finished / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    record = json.loads((finished / "run.json").read_text(encoding="utf-8"))
+    record["glossary"] = {"files": ["mine.tsv"]} | glossary
+    (finished / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    upload = collect(asked(finished, license=None))
+    card: Any = ModelCard(upload.card).data
+    assert upload.licence == card.license == licence
+    assert ["mine.tsv" in problem for problem in upload.problems] == [True] * (licence is None)
+
+
 @pytest.mark.parametrize("name", ["other", "Other", "unknown", "see its repository", "", "MIT"])
 def test_a_base_models_licence_is_one_of_the_hubs_or_not_known(tmp_path: Path, name: str) -> None:
     config = composed("config")
@@ -656,6 +682,8 @@ def test_what_would_fail_at_the_end_is_said_at_the_start(
     refused("hub.allow_sample=true", *TRAINED)
     meant = (*TRAINED, "hub.allow_sample=true")
     refused("hub.license=<identifier>", *meant, "hub.license=null")
+    (tmp_path / "mine.tsv").write_text("expression\tmeaning\nhome run\ta success\n")
+    refused("mine.tsv", *meant, "hub.license=null", f"model.glossary={tmp_path / 'mine.tsv'}")
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     refused("rejected the token", *meant)
     monkeypatch.delenv("HF_TOKEN")

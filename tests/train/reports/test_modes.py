@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.planted_runs import query, write_lines
 from train.errors import UserError
 from train.report import main
-from train.reports.modes import by_item, read_items
+from train.reports.modes import means_by_query, read_values
 from train.reports.statistics import compare
 
 
 def record(item: str, mode: str, value: float) -> dict[str, object]:
     metrics = {"top1_accuracy": value, "rank_difference": value, "ndcg@5": value}
-    return {"id": item, "mode": mode, "split": "train_cv", **metrics}
+    return {"id": item, "mode": mode, "split": "train_cv", "compound": "c", **metrics}
 
 
 def test_compare_by_hand() -> None:
@@ -38,8 +39,8 @@ def test_items_are_paired_by_id_and_averaged_over_runs(
         folder = tmp_path / "sweep" / str(number) / "per_query"
         folder.mkdir(parents=True)
         (folder / "admire.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
-    runs = read_items([tmp_path / "sweep"])
-    assert by_item(runs, "experts_text", "ndcg@5", "train_cv") == {"a": 0.5, "b": 1.0}
+    runs = read_values([tmp_path / "sweep"])
+    assert means_by_query(runs, "admire/train_cv/experts_text/ndcg@5") == {"a": 0.5, "b": 1.0}
     assert main([str(tmp_path / "sweep"), "modes=experts_text,caption"]) == 0
     line = capsys.readouterr().out.splitlines()[0]
     assert line.startswith("top1_accuracy: experts_text 0.7500 ± ")
@@ -47,7 +48,16 @@ def test_items_are_paired_by_id_and_averaged_over_runs(
     assert main([str(tmp_path / "sweep"), "modes=experts_image,caption"]) == 2
     assert main([str(tmp_path / "sweep"), "modes=caption"]) == 2
     with pytest.raises(UserError, match=r"eval\.per_query=true"):
-        read_items([tmp_path / "nothing"])
+        read_values([tmp_path / "nothing"])
+
+
+def test_any_benchmark_with_modes_is_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = [query("a1", 0.5), query("a1", 0.75, mode="span")]
+    write_lines(tmp_path / "run" / "per_query" / "idiolink.jsonl", records)
+    assert main([str(tmp_path / "run"), "modes=span,sentence", "split=val"]) == 0
+    for line in capsys.readouterr().out.splitlines():
+        assert "span 0.7500" in line
+        assert "difference +0.2500" in line
 
 
 @pytest.mark.parametrize("line", ["{", "[1]", '{"id": "a"}', "[" * 100_000])
@@ -56,7 +66,7 @@ def test_a_damaged_line_is_named(line: str, tmp_path: Path) -> None:
     path.parent.mkdir(parents=True)
     good = json.dumps(record("a\u2028b", "caption", 0), ensure_ascii=False)
     path.write_text(f"{good}\n{good}\n", encoding="utf-8")
-    assert [len(records) for records in read_items([tmp_path])] == [2]
+    assert list(means_by_query(read_values([tmp_path]), "admire/train_cv/caption/ndcg@5")) == ["a\u2028b"]
     path.write_text(f"{good}\n{line}\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"admire\.jsonl, line 2"):
-        read_items([tmp_path])
+        read_values([tmp_path])

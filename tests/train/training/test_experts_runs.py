@@ -19,6 +19,7 @@ from sentence_transformers import SentenceTransformer
 from tests.fake_hub import serve
 from tests.programs import run
 from tests.tiny_runs import assert_same_run, at_loss, composed, metrics, resume, train, weights
+from train.benchmarks.admire.keys import experts_keys
 from train.config import EvaluateSettings, TrainSettings, check
 from train.encoder.encoder import Encoder
 from train.encoder.loading import load_model
@@ -28,7 +29,6 @@ from train.experts.heads import FOLDER, Experts, ExpertsOptions, load_experts
 from train.objectives import Batch, ObjectiveLoss
 from train.objectives.admire import AdmireObjective
 from train.recipes.evaluate import score_model
-from train.scores import experts_keys
 
 CV = ["+protocol=cross_validation_admire", "data.fold=0"]
 

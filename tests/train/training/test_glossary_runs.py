@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -14,8 +15,9 @@ from tests.tiny_runs import assert_same_run, at_loss, composed, resume, train
 from train.config import EvaluateSettings, check
 from train.distributed.processes import Processes
 from train.encoder.encoder import Encoder
+from train.encoder.glossary import GLOSSARIES
 from train.encoder.meanings import Meanings
-from train.errors import Interrupted
+from train.errors import Interrupted, UserError
 from train.recipes.evaluate import score_model
 from train.requests import Request
 from train.training.embedder import TrainableEmbedder
@@ -70,6 +72,25 @@ def test_interrupted_and_resumed_it_leaves_out_the_same_meanings(
     monkeypatch.undo()
     resume(tmp_path / "cut")
     assert_same_run(whole, tmp_path / "cut")
+
+
+def test_a_glossary_may_be_moved_but_not_changed(tmp_path: Path, options: list[str]) -> None:
+    run, old, new = tmp_path / "run", tmp_path / "old", tmp_path / "new"
+    old.mkdir()
+    shutil.copy(GLOSSARIES / "sample.tsv", old / "mine.tsv")
+    train(run, [*options, f"model.glossary={old / 'mine.tsv'}", "trainer.max_steps=1"])
+    old.rename(new)
+    moved, longer = f"model.glossary={new / 'mine.tsv'}", "trainer.max_steps=2"
+    resume(run, moved, longer)
+    assert json.loads((run / "run.json").read_text(encoding="utf-8"))["status"] == "finished"
+    resume(run, longer)  # the new place is on record
+    for other in ("[]", new / "yours.tsv"):
+        with pytest.raises(UserError, match=r"model\.glossary"):
+            resume(run, f"model.glossary={other}", longer)
+    with (new / "mine.tsv").open("a", encoding="utf-8") as file:
+        file.write("tie the knot\tget married\tno\ten\tme\tCC0\n")
+    with pytest.raises(UserError, match=r"mine\.tsv changed"):
+        resume(run, longer)
 
 
 def test_meanings_are_left_out_of_the_share_of_texts_that_is_asked_for(tiny: Encoder) -> None:

@@ -7,9 +7,10 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
+from train.benchmarks.admire.keys import ADMIRE_METRICS, MAJORITY, AdmireMode, admire_key, admire_keys
+from train.data.names import ADMIRE_CV_SPLIT, AdmireSplit
 from train.declarations.benchmark import BenchmarkOptions, BenchmarkType, Layout, QueryResult
 from train.declarations.options import as_list
-from train.scores import ADMIRE_METRICS, MAJORITY, AdmireMode, AdmireSplit, admire_key, admire_keys
 
 _METRIC_NAMES = {
     "top1_accuracy": "top-1",
@@ -21,7 +22,8 @@ _METRIC_NAMES = {
 
 
 class AdmireBenchmarkOptions(BenchmarkOptions):
-    own_splits: ClassVar[tuple[str, ...]] = get_args(AdmireSplit)
+    known_splits: ClassVar[tuple[str, ...]] = get_args(AdmireSplit)
+    fold_split: ClassVar[str] = ADMIRE_CV_SPLIT
 
     name: Literal["admire"]
     split: Annotated[list[AdmireSplit], BeforeValidator(as_list), Field(min_length=1)]
@@ -46,8 +48,11 @@ def _layout(split: str, keys: Sequence[str]) -> Layout:
 
 def _is_headline(key: str) -> bool:
     _, *parts = key.split("/")
-    constant = any(part.startswith(MAJORITY) for part in parts)
-    return len(parts) == 3 and parts[2] in (*ADMIRE_METRICS, "sense_accuracy") and not constant
+    return len(parts) == 3 and parts[2] in (*ADMIRE_METRICS, "sense_accuracy") and not _is_constant(key)
+
+
+def _is_constant(key: str) -> bool:
+    return f"/{MAJORITY}/" in key
 
 
 def _is_compared(key: str) -> bool:
@@ -56,10 +61,10 @@ def _is_compared(key: str) -> bool:
 
 
 def _read_record(record: Mapping[str, Any]) -> Iterator[QueryResult]:
+    split, mode, item, compound = (record[name] for name in ("split", "mode", "id", "compound"))
     for metric in ADMIRE_METRICS:
         if metric in record:  # not where there is no gold
-            key = admire_key(record["split"], record["mode"], metric)
-            yield QueryResult(key, record["id"], record["compound"], value=float(record[metric]))
+            yield QueryResult(admire_key(split, mode, metric), item, compound, value=float(record[metric]))
 
 
 DECLARED = [
@@ -72,8 +77,10 @@ DECLARED = [
         is_headline=_is_headline,
         is_compared=_is_compared,
         is_curve=lambda key: _is_compared(key) and key.endswith("/top1_accuracy"),
+        is_constant=_is_constant,
         layout=_layout,
         read_record=_read_record,
+        examples="train.benchmarks.admire.examples:examples",
         hub_dataset="admire",
         hub_task="sentence-ranking",
     )

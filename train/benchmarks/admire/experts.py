@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from train.benchmarks import BenchmarkResult
+from train.benchmarks.admire.keys import GOLD_SENSE, MAJORITY, admire_key
 from train.benchmarks.admire.scoring import add_order
 from train.data.admire import ItemSplit
 from train.data.astitch import UsageCorpus
+from train.data.names import AStitchSplit
 from train.experts.heads import Experts
 from train.requests import Request
-from train.scores import GOLD_SENSE, MAJORITY, AStitchSplit, admire_key
 
 
 class ExpertsBenchmark:

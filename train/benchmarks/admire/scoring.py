@@ -12,17 +12,18 @@ from torch import Tensor
 from torch.nn import functional
 
 from train.benchmarks import BenchmarkResult
+from train.benchmarks.admire.keys import AdmireMode, admire_key
 from train.benchmarks.ordering import graded_ndcg, predicted_ranks, rank_difference, top1_accuracy
 from train.data.admire import NUM_IMAGES, Item, ItemSplit
+from train.data.names import ADMIRE_SENSES
 from train.requests import Request
-from train.scores import ADMIRE_SENSES, AdmireMode, admire_key
 
 
 class AdmireBenchmark:
     """Ranks an item's five images by the cosine of their captions with its sentence.
 
     This is what a text encoder can do without seeing an image. Scores are means over items, all and by sense,
-    under the keys of :mod:`train.scores`. Among equal cosines the first image of the table ranks first.
+    under the keys in `keys`. Among equal cosines the first image of the table ranks first.
 
     Args:
         splits: from :func:`train.data.admire.read_items`; one without gold gives predictions only.

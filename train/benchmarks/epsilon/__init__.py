@@ -7,9 +7,10 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from train.benchmarks.epsilon.keys import epsilon_key, epsilon_keys
+from train.data.names import EPSILON_CLASSES, LANGUAGE_NAMES, EpsilonLanguage
 from train.declarations.benchmark import BenchmarkOptions, BenchmarkType, Layout
 from train.declarations.options import Count, Text, as_list
-from train.scores import EPSILON_CLASSES, LANGUAGE_NAMES, EpsilonLanguage, epsilon_key, epsilon_keys
 
 
 class EpsilonBenchmarkOptions(BenchmarkOptions):
@@ -61,6 +62,7 @@ DECLARED = [
         is_compared=lambda _: False,
         is_curve=lambda key: key.count("/") == 2 and key.endswith("/rank_biserial"),
         layout=_layout,
+        published="train.benchmarks.epsilon.published:PUBLISHED",
         hub_dataset="ncimp",
     )
 ]

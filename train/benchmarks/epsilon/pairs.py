@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from train.data.names import EpsilonLanguage
 from train.data.ncimp import WORDS, Compound, Version, Word
-from train.scores import EpsilonLanguage
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]

@@ -12,6 +12,8 @@ from scipy.stats import rankdata, wilcoxon
 from torch import Tensor
 
 from train.benchmarks import BenchmarkResult, Distributions
+from train.benchmarks.epsilon.keys import EPSILON_WORDS, epsilon_key
+from train.benchmarks.epsilon.kinds import KINDS, SIGNIFICANT, WEAK, kind_of
 from train.benchmarks.epsilon.pairs import (
     Array,
     Block,
@@ -23,11 +25,9 @@ from train.benchmarks.epsilon.pairs import (
     compound_units,
     shuffled_differences,
 )
+from train.data.names import EPSILON_CLASSES, EpsilonLanguage
 from train.data.ncimp import Ncimp
 from train.requests import Request, Role
-from train.scores import EPSILON_CLASSES, EPSILON_WORDS, EpsilonLanguage, epsilon_key
-
-SIGNIFICANT = 0.05
 
 
 class EpsilonBenchmark:
@@ -255,17 +255,12 @@ def _facts(language: EpsilonLanguage, pairs: Pairs) -> dict[str, float]:
 
 
 def _reading(p_values: dict[str, float]) -> str:
-    """The interpretation of the classes' p in a sentence: the paper's terms, with our definitions."""
+    """The interpretation of the classes' p in a sentence."""
     if set(p_values) != set(EPSILON_CLASSES):
         return ""
-    apart = [class_ for class_ in EPSILON_CLASSES if p_values[class_] < SIGNIFICANT]
-    if "C" in apart:
-        name, why = "anti-compositional", "even compositional compounds stay apart from rewordings"
-    elif "NC" in apart:
-        name, why = "human-aligned", "idiomatic compounds stay apart from rewordings, compositional do not"
-    elif apart:
-        name, why = "mixed", "only partly compositional compounds stay apart from rewordings"
-    else:
-        name, why = "compositionally-inclined", "compounds of no class stay apart from rewordings"
+    name = kind_of(p_values)
     values = ", ".join(f"{class_} {p_values[class_]:.3f}" for class_ in EPSILON_CLASSES)
-    return f"{name}: {why} (idiomaticity-ε above baseline-ε at p < {SIGNIFICANT}; p: {values})"
+    return (
+        f"{name}: {KINDS[name]} (idiomaticity-ε above baseline-ε at p < {SIGNIFICANT}, of C at "
+        f"p ≤ {WEAK:.2f}; p: {values})"
+    )

@@ -7,23 +7,24 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BeforeValidator, model_validator
 
-from train.declarations.benchmark import BenchmarkOptions, BenchmarkType, Layout, QueryResult
-from train.declarations.options import Count, Names, as_list
-from train.scores import (
+from train.benchmarks.idiolink.keys import (
     IDIOLINK_METRICS,
     Bm25Mode,
     MultivectorMode,
-    QueryMode,
     idiolink_key,
     idiolink_keys,
 )
+from train.data.names import CV_SPLIT, QueryMode
+from train.declarations.benchmark import BenchmarkOptions, BenchmarkType, Layout, QueryResult
+from train.declarations.options import Count, Names, as_list
 
 _MODES = (*get_args(QueryMode), *get_args(MultivectorMode))
 _BM25 = "bm25_"  # before a mode
 
 
 class IdioLinkBenchmarkOptions(BenchmarkOptions):
-    own_splits: ClassVar[tuple[str, ...]] = ("train", "val", "test")
+    known_splits: ClassVar[tuple[str, ...]] = ("train", "val", "test")
+    fold_split: ClassVar[str] = CV_SPLIT
     has_others: ClassVar[bool] = True
 
     name: Literal["idiolink"]
@@ -85,8 +86,10 @@ DECLARED = [
         is_headline=_is_compared,
         is_compared=_is_compared,
         is_curve=lambda key: _is_compared(key) and key.endswith("/ndcg@10"),
+        is_constant=lambda key: f"/{_BM25}" in key,
         layout=_layout,
         read_record=_read_record,
+        examples="train.benchmarks.idiolink.examples:examples",
         hub_dataset="Intellexus/IdioLink",
         hub_task="information-retrieval",
     )

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from idiomloss import cosine_similarity
+from train.benchmarks.idiolink.keys import IDIOLINK_USAGES, diagnosis_key, knowledge_key
 from train.data.idiolink import Document, Split, document_request
 from train.requests import Request
-from train.scores import IDIOLINK_USAGES, diagnosis_key, knowledge_key
 
 
 def rank_scores(split: Split, mode: str, ranking: Tensor) -> dict[str, float]:
@@ -135,13 +135,13 @@ def _span(record: Document) -> Request:
     return Request(record.sentence, record.span_offsets, pooling="span")
 
 
-def _found(asked: Tensor, asked_of: Sequence[str], held: Tensor, held_of: Sequence[str]) -> float:
+def _found(asked: Tensor, asked_idioms: Sequence[str], held: Tensor, held_idioms: Sequence[str]) -> float:
     """Share of the vectors `asked` whose nearest centroid of `held` is that of their own idiom."""
-    idioms = sorted(set(held_of))
+    idioms = sorted(set(held_idioms))
     number = {idiom: i for i, idiom in enumerate(idioms)}
     unit = torch.nn.functional.normalize(held, dim=-1)
-    idiom_numbers = torch.tensor([number[idiom] for idiom in held_of])  # (held,)
+    idiom_numbers = torch.tensor([number[idiom] for idiom in held_idioms])  # (held,)
     centroids = torch.zeros(len(idioms), held.shape[1]).index_add(0, idiom_numbers, unit)  # (idioms, D)
     nearest: list[int] = cosine_similarity(asked, centroids).argmax(1).tolist()
-    right = sum(idioms[n] == idiom for n, idiom in zip(nearest, asked_of, strict=True))
-    return right / len(asked_of)
+    right = sum(idioms[n] == idiom for n, idiom in zip(nearest, asked_idioms, strict=True))
+    return right / len(asked_idioms)

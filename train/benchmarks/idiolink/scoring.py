@@ -13,6 +13,13 @@ from idiomloss.similarity import unit_vectors
 from train.benchmarks import BenchmarkResult
 from train.benchmarks.idiolink.bm25 import BM25
 from train.benchmarks.idiolink.diagnosis import Knowledge, rank_scores
+from train.benchmarks.idiolink.keys import (
+    IDIOLINK_RELEVANT_USAGES,
+    VECTORS_PER_DOCUMENT,
+    Bm25Mode,
+    MultivectorMode,
+    idiolink_key,
+)
 from train.benchmarks.idiolink.multivector import mean_of_best, windows, words_within
 from train.benchmarks.retrieval import ndcg, r_precision, rank_in_parts, recall_at_r
 from train.data.idiolink import (
@@ -21,15 +28,8 @@ from train.data.idiolink import (
     document_request,
     query_request,
 )
+from train.data.names import QueryMode
 from train.requests import Request, Role
-from train.scores import (
-    IDIOLINK_RELEVANT_USAGES,
-    VECTORS_PER_DOCUMENT,
-    Bm25Mode,
-    MultivectorMode,
-    QueryMode,
-    idiolink_key,
-)
 
 _NDCG = 10
 _TOP_SAVED = 10  # documents a query in the per-query results
@@ -49,7 +49,7 @@ class IdioLinkBenchmark:
         diagnosis: also score where sense documents rank, what outranks them, and whether the model knows
             the idioms' meanings, see :mod:`train.benchmarks.idiolink.diagnosis`.
 
-    Scores are means over queries, under the keys of :mod:`train.scores`; a slice without queries
+    Scores are means over queries, under the keys in `keys`; a slice without queries
     has no key. Relevant documents are those of the query's idiom in its meaning; R is their number.
 
     References:

@@ -96,7 +96,7 @@ JUDGEMENT_COLUMNS = {
 
 
 def own_key(benchmark: str, name: str, mode: Mode, metric: str) -> str:
-    """`<benchmark>/<name of the data, if it has one>/<metric>`; of spans `<benchmark>/<name>/span/<metric>`."""
+    """`<benchmark>/<name of the data, if any>/<metric>`; of spans `<benchmark>/<name>/span/<metric>`."""
     return "/".join([benchmark, *([name] if name else []), *(["span"] if mode == "span" else []), metric])
 
 

@@ -127,8 +127,9 @@ def _of_pairs(examples: Examples, options: OwnValOptions) -> Collection:
     queries = []
     for query, found in sorted(relevant.items()):
         row = int(which[query])
-        text = _text(examples, int(examples.anchors[row]), row)
-        queries.append(OwnQuery(examples.names([row])[0], text, found, str(store.groups[examples.rows[row]])))
+        anchor = _text(examples, int(examples.anchors[row]), row)
+        group = str(store.groups[examples.rows[row]])
+        queries.append(OwnQuery(examples.names([row])[0], anchor, found, group))
     names = [str(position) for position in range(len(texts))]
     return Collection("val", names, [_text(examples, t) for t in texts], queries, 0, [])
 

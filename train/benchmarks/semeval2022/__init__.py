@@ -7,22 +7,16 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
+from train.benchmarks.semeval2022.keys import SEMEVAL_LANGUAGES, SEMEVAL_SUBSETS, semeval_key, semeval_keys
+from train.data.names import LANGUAGE_NAMES, SemEvalSplit
 from train.declarations.benchmark import BenchmarkOptions, BenchmarkType, Layout, QueryResult
 from train.declarations.options import as_list
-from train.scores import (
-    LANGUAGE_NAMES,
-    SEMEVAL_LANGUAGES,
-    SEMEVAL_SUBSETS,
-    SemEvalSplit,
-    semeval_key,
-    semeval_keys,
-)
 
 _SUBSET_NAMES = {"idiom": "idiom", "sts": "STS", "all": "all"}
 
 
 class SemEvalBenchmarkOptions(BenchmarkOptions):
-    own_splits: ClassVar[tuple[str, ...]] = get_args(SemEvalSplit)
+    known_splits: ClassVar[tuple[str, ...]] = get_args(SemEvalSplit)
 
     name: Literal["semeval2022"]
     split: Annotated[list[SemEvalSplit], BeforeValidator(as_list), Field(min_length=1)]

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from train.benchmarks import BenchmarkResult
 from train.benchmarks.pairs import cosines, spearman
+from train.benchmarks.semeval2022.keys import semeval_key
 from train.data.semeval2022 import PairSplit
 from train.requests import Request
-from train.scores import semeval_key
 
 
 class SemEvalBenchmark:

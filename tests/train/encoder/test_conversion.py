@@ -1,0 +1,151 @@
+"""Pickled weights: converted on request, as weights and nothing else; what a tokenizer lacks is said."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+
+from tests.tiny_families import FAMILIES, WIDTH, tiny_checkpoint
+from train.encoder import conversion, loading
+from train.encoder.encoder import Encoder
+from train.errors import UserError
+
+TEXTS = ["He broke the ice with a joke.", "The ice broke, and the boat went down."]
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IDIOM_CACHE", str(tmp_path / "cache"))
+
+
+def pickled(folder: Path, *, prefix: str = "", more: dict[str, Any] | None = None) -> Path:
+    """A folder's safetensors replaced by a pickle, as old checkpoints have it."""
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    weights = {f"{prefix}{name}": tensor for name, tensor in weights.items()} | (more or {})
+    torch.save(weights, folder / "pytorch_model.bin")
+    return folder
+
+
+def encoded(folder: Path, pooling: str | None = "mean", *, convert: bool = False) -> torch.Tensor:
+    encoder = Encoder.from_pretrained(folder, device="cpu", pooling=pooling, convert_weights=convert)
+    return encoder.encode(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("family", "prefix", "more"),
+    [
+        # Masks that older versions saved, as in SGPT's file.
+        (
+            "gpt_neo",
+            "transformer.",
+            {
+                "transformer.h.0.attn.attention.bias": torch.ones(1, 1, 256, 256, dtype=torch.bool),
+                "transformer.h.0.attn.attention.masked_bias": torch.tensor(-1e9),
+                "lm_head.weight": torch.ones(3, WIDTH),
+            },
+        ),
+        # Heads of DeBERTa-v3's own training.
+        (
+            "deberta_v3",
+            "deberta.",
+            {
+                "lm_predictions.lm_head.bias": torch.ones(3),
+                "mask_predictions.dense.weight": torch.ones(3, 3),
+            },
+        ),
+    ],
+)
+def test_a_converted_checkpoint_is_the_same_model(
+    family: str, prefix: str, more: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tiny_checkpoint(FAMILIES[family], tmp_path / "model")
+    expected = encoded(folder)
+    pickled(folder, prefix=prefix, more=more)
+    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    with pytest.raises(UserError, match=r"model\.convert_weights=true"):
+        encoded(folder)
+    torch.testing.assert_close(encoded(folder, convert=True), expected)
+    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+    (copy,) = (tmp_path / "cache" / "converted").iterdir()
+    assert (copy / "model.safetensors").is_file()
+    assert not list(copy.rglob("*.bin"))
+
+    monkeypatch.setattr(conversion, "_convert", None)  # made once
+    torch.testing.assert_close(encoded(folder, convert=True), expected)
+
+
+def test_a_checkpoint_with_safetensors_is_left_alone(tmp_path: Path) -> None:
+    folder = tiny_checkpoint(FAMILIES["bert"], tmp_path / "model")
+    (folder / "pytorch_model.bin").write_bytes(b"not read")
+    encoded(folder, convert=True)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_shards_and_the_dense_layer_of_a_checkpoint(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    checkpoint = tiny_checkpoint(FAMILIES["t5"], tmp_path / "t5")
+    model = SentenceTransformer(
+        modules=[Transformer(str(checkpoint)), Pooling(WIDTH), Dense(WIDTH, 16)], device="cpu"
+    )
+    folder = tmp_path / "model"
+    model.save_pretrained(str(folder), create_model_card=False)
+    expected = encoded(folder, None)
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    half = len(weights) // 2
+    parts = [dict(list(weights.items())[:half]), dict(list(weights.items())[half:])]
+    shards = {f"pytorch_model-0000{n}-of-00002.bin": part for n, part in enumerate(parts, 1)}
+    for name, part in shards.items():
+        torch.save(part, folder / name)
+    index = {"weight_map": {weight: name for name, part in shards.items() for weight in part}}
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index), encoding="utf-8")
+    pickled(folder / "2_Dense")
+    torch.testing.assert_close(encoded(folder, None, convert=True), expected)
+
+
+class Attack:
+    """What a pickle can do when it is opened."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.path),)
+
+
+def test_a_file_that_holds_more_than_weights_is_refused_and_not_run(tmp_path: Path) -> None:
+    folder = tiny_checkpoint(FAMILIES["bert"], tmp_path / "model")
+    pickled(folder, more={"attack": Attack(tmp_path / "done")})
+    with pytest.raises(UserError, match=r"pytorch_model\.bin: not read as weights: .*mkdir") as error:
+        encoded(folder, convert=True)
+    assert "Nothing in the file was run" in str(error.value)
+    assert not (tmp_path / "done").exists()
+    assert not list((tmp_path / "cache").rglob("*.safetensors"))
+    torch.save({"state_dict": {}}, folder / "pytorch_model.bin")
+    with pytest.raises(UserError, match="other than names with their weights"):
+        encoded(folder, convert=True)
+    (folder / "pytorch_model.bin").write_bytes(b"cut off")
+    with pytest.raises(UserError, match="not read as weights"):
+        encoded(folder, convert=True)
+
+
+def test_a_missing_sentencepiece_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DeBERTa-v3's tokenizer is a SentencePiece model alone."""
+    monkeypatch.setattr(loading, "find_spec", lambda _: None)
+    folder = tiny_checkpoint(FAMILIES["deberta_v3"], tmp_path / "model")
+    (folder / "tokenizer.json").unlink()
+    config = {"tokenizer_class": "DebertaV2Tokenizer"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    (folder / "spm.model").write_bytes(b"pieces")
+    with pytest.raises(UserError, match=r"pip install 'idiomtune\[sentencepiece\]'"):
+        encoded(folder)

@@ -1,0 +1,48 @@
+"""What a model knows of expressions, in its folder: idiom tokens, meanings, and rules of its tokenizer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sentence_transformers import SentenceTransformer
+
+from train.encoder.files import fetch_file
+from train.encoder.idiom_tokens import FILE as IDIOM_TOKENS_FILE
+from train.encoder.idiom_tokens import IdiomTokens, load_idiom_tokens
+from train.encoder.meanings import FILE as GLOSSARY_FILE
+from train.encoder.meanings import Meanings, read_meanings
+from train.encoder.tokenizer_rules import remove_rules, write_rules
+
+
+def load_expressions(
+    path: str, model: SentenceTransformer, *, revision: str | None = None, local_files_only: bool = False
+) -> tuple[IdiomTokens | None, Meanings | None]:
+    """A checkpoint's idiom tokens and meanings; its tokenizer's rules for them are taken out.
+
+    Args:
+        path: the folder, or name on the Hub, that `model` was loaded from.
+        local_files_only: for a model on the Hub, use only what was downloaded before.
+
+    Raises:
+        UserError: if a file is damaged.
+    """
+    idioms = load_idiom_tokens(path, model, revision=revision, local_files_only=local_files_only)
+    glossary = fetch_file(path, GLOSSARY_FILE, revision, local_files_only=local_files_only)
+    if idioms is not None or glossary is not None:
+        remove_rules(model.tokenizer, idioms.expressions if idioms is not None else ())
+    return idioms, None if glossary is None else read_meanings(glossary)
+
+
+def save_expressions(
+    folder: Path, tokenizer: Any, idioms: IdiomTokens | None, meanings: Meanings | None
+) -> None:
+    """Write both beside a model that was just saved, and rules for them into its tokenizer."""
+    for name in (IDIOM_TOKENS_FILE, GLOSSARY_FILE):
+        (folder / name).unlink(missing_ok=True)
+    if meanings is not None:
+        meanings.save(folder)
+    if idioms is not None:
+        idioms.save(folder)
+    if meanings is not None or idioms is not None:
+        write_rules(folder, tokenizer, idioms, meanings)
