@@ -116,4 +116,5 @@ def _contrastive(settings: TrainSettings, options: OwnSettings, splits: OwnSplit
             positive_weights=weights or None,
             drop_last=options.drop_last,
         ),
+        groups_name="groups" if splits.train.store.has_groups else "",
     )

@@ -160,12 +160,11 @@ class ContrastiveObjective:
         extra_files: files beside the data's that were read.
         note: what the log says of the data beside the counts.
         section: where `drop_last` stands, for messages.
+        groups_name: what its groups are called; "" where there are none.
 
     Raises:
         UserError: if no anchor has a positive, or `drop_last` leaves no batch.
     """
-
-    groups_name = "groups"
 
     def __init__(
         self,
@@ -176,8 +175,10 @@ class ContrastiveObjective:
         extra_files: Sequence[Path] = (),
         note: str = "",
         section: str = "objective",
+        groups_name: str = "groups",
     ) -> None:
         self.data = data
+        self.groups_name = groups_name
         self._loss = loss
         self.options = options
         self.query_weights = options.query_weights or [1.0] * len(options.query_modes)
@@ -225,12 +226,13 @@ class ContrastiveObjective:
         """One line for the log."""
         anchors = self.data.anchors[self._usable]
         num_groups = len(np.unique(self.data.labels.numpy()[anchors, 0]))
+        groups = f" of {num_groups} {self.groups_name}" if self.groups_name else ""
         groups_per_batch = self.options.groups_per_batch
         skipped = f", {self.num_skipped} without a positive left out" if self.num_skipped else ""
         if groups_per_batch is not None and groups_per_batch > num_groups:
             skipped += f", fewer than the {groups_per_batch} that a batch can hold"
         return (
-            f"{len(self._usable)} anchors of {num_groups} {self.groups_name}{skipped}; "
+            f"{len(self._usable)} anchors{groups}{skipped}; "
             f"queries as {' and '.join(self.options.query_modes)}" + (f"; {self.note}" if self.note else "")
         )
 

@@ -89,8 +89,6 @@ class IdioLinkObjective(ContrastiveObjective):
         note: what the log says of the data beside the counts.
     """
 
-    groups_name = "idioms"
-
     def __init__(
         self,
         data: IdioLinkData,
@@ -100,4 +98,4 @@ class IdioLinkObjective(ContrastiveObjective):
         extra_files: Sequence[Path] = (),
         note: str = "",
     ) -> None:
-        super().__init__(data, loss, options, extra_files=extra_files, note=note)
+        super().__init__(data, loss, options, extra_files=extra_files, note=note, groups_name="idioms")

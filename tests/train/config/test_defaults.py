@@ -13,7 +13,7 @@ from train.objectives.idiolink import IdioLinkObjective
 from train.objectives.joint import JointObjective
 
 # What an objective is told of its data; no option of anybody's.
-FACTS = {"files", "extra_files", "note", "idiom_sentences", "section"}
+FACTS = {"files", "extra_files", "note", "idiom_sentences", "section", "groups_name"}
 
 
 @pytest.mark.parametrize(
