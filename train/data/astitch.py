@@ -120,15 +120,22 @@ class AStitchFiles:
         )
 
 
-def read_usages(files: AStitchFiles, names: Sequence[UsageFile]) -> UsageCorpus:
+def read_usages(
+    files: AStitchFiles, names: Sequence[UsageFile], *, keep_repeated: bool = False
+) -> UsageCorpus:
     """Labelled sentences (0 = idiomatic, 1 = literal), in the order of the files.
+
+    Args:
+        keep_repeated: also rows that say the same as an earlier one (all of `train_one_shot` are in
+            `train_few_shot` too).
 
     Raises:
         UserError: naming file, row and field of what is wrong: an empty field, an unknown label, a sentence
             with both labels.
     """
     usages: dict[tuple[str, str], Usage] = {}
-    num_rows, paths = 0, []
+    rows_read: list[Usage] = []
+    paths = []
     for name in names:
         problems = []
         paths.append(files.usages(name))
@@ -144,7 +151,6 @@ def read_usages(files: AStitchFiles, names: Sequence[UsageFile]) -> UsageCorpus:
                 problems.append(f"{where}, field 'label': {label!r} is neither 0 (idiomatic) nor 1 (literal)")
             if empty or label not in _LABELS:
                 continue
-            num_rows += 1
             try:
                 span = find_expression(sentence, phrase)
             except ValueError as error:
@@ -154,17 +160,19 @@ def read_usages(files: AStitchFiles, names: Sequence[UsageFile]) -> UsageCorpus:
             earlier = usages.setdefault((plain_expression(phrase), sentence), usage)
             if earlier.is_idiomatic != usage.is_idiomatic:
                 problems.append(f"{where}, field 'label': the sentence has the other one too ({earlier.id})")
+            rows_read.append(usage)
         if problems:
             raise describe(problems, str(paths[-1]))
     if not usages:
         raise describe(["there is no row"], ", ".join(map(str, paths)))
-    without = [usage for usage in usages.values() if usage.span is None]
+    kept = rows_read if keep_repeated else list(usages.values())
+    without = [usage for usage in kept if usage.span is None]
     if without:
         log.info(
             "AStitchInLanguageModels: the compound was not found in %d of %d sentences (the first: %r in %r)",
-            *(len(without), len(usages), without[0].phrase, without[0].sentence),
+            *(len(without), len(kept), without[0].phrase, without[0].sentence),
         )
-    return UsageCorpus(tuple(usages.values()), tuple(paths), len(without), num_rows - len(usages))
+    return UsageCorpus(tuple(kept), tuple(paths), len(without), len(rows_read) - len(kept))
 
 
 def read_senses(path: Path) -> dict[str, Meanings]:

@@ -152,7 +152,7 @@ def model_card(
         _GLOSSARY.format(glossary=_glossary_in_words(glossary))
         if (glossary := record.get("glossary"))
         else "",
-        _EXPERTS if config["objective"]["name"] == "admire" else "",
+        _EXPERTS if config["objective"]["name"] in ("admire", "aima") else "",
         _ADAPTER if config.get("retain", {}).get("lora", {}).get("rank") is not None else "",
         _scores_section(scores, record.get("not_scored", {}), _baseline(run)),
         _LIMITS,

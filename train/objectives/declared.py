@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from train.declarations.objective import ObjectiveType
+from train.objectives.aima_options import AimaSettings
 from train.objectives.options import (
     AdaptiveTripletSettings,
     AdmireObjectiveSettings,
@@ -18,6 +19,7 @@ _TRAINED_ON = {
     "idiolink": ("idiolink",),
     "adaptive_triplet": ("semeval2022_task2b",),
     "admire": ("admire", "astitch"),
+    "aima": ("admire", "astitch"),
 }
 
 
@@ -44,5 +46,6 @@ DECLARED = [
         "train.factory.experts:admire_objective",
         lambda _: _TRAINED_ON["admire"],
     ),
+    ObjectiveType("aima", AimaSettings, "train.factory.aima:aima_objective", lambda _: _TRAINED_ON["aima"]),
     ObjectiveType("joint", JointSettings, f"{_BUILDERS}:joint_objective", _datasets_of_parts),
 ]

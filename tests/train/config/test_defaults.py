@@ -8,6 +8,7 @@ import pytest
 
 from train.objectives.adaptive_triplet import AdaptiveTripletObjective
 from train.objectives.admire import AdmireObjective
+from train.objectives.aima import AimaObjective
 from train.objectives.idiolink import IdioLinkObjective, IdioLinkOptions
 from train.objectives.joint import JointObjective
 
@@ -17,7 +18,14 @@ FACTS = {"files", "extra_files", "note", "idiom_sentences"}
 
 @pytest.mark.parametrize(
     "objective",
-    [AdaptiveTripletObjective, AdmireObjective, IdioLinkObjective, IdioLinkOptions, JointObjective],
+    [
+        AdaptiveTripletObjective,
+        AdmireObjective,
+        AimaObjective,
+        IdioLinkObjective,
+        IdioLinkOptions,
+        JointObjective,
+    ],
 )
 def test_no_option_of_an_objective_has_a_default_in_python(objective: type) -> None:
     parameters = inspect.signature(objective).parameters.values()

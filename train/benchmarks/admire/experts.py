@@ -13,6 +13,7 @@ from train.benchmarks import BenchmarkResult
 from train.benchmarks.admire.scoring import add_order
 from train.data.admire import ItemSplit
 from train.data.astitch import UsageCorpus
+from train.experts.aima import AimaSystem
 from train.experts.heads import Experts
 from train.requests import Request
 from train.scores import GOLD_SENSE, MAJORITY, AStitchSplit, admire_key
@@ -40,7 +41,7 @@ class ExpertsBenchmark:
 
     def __init__(
         self,
-        experts: Experts,
+        experts: Experts | AimaSystem,
         splits: Sequence[ItemSplit],
         usages: Sequence[tuple[AStitchSplit, UsageCorpus]] = (),
     ) -> None:
