@@ -8,8 +8,9 @@
 | `PairwiseHingeLoss` | the order of each pair of ranked candidates | AIMA, SemEval-2025 Task 1 (*) |
 | `ListwiseSoftmaxLoss` | a gold distribution over ranked candidates | Cao et al. 2007; AIMA (*) |
 | `Top1HingeLoss` | the best of ranked candidates against the others | AIMA (*) |
+| `PairwisePrintedLoss`, `Top1PrintedLoss` | two of these as AIMA prints them, without a minimum | AIMA |
 
-(*) in their standard forms: what that paper's appendix A prints may differ.
+(*) in their standard forms. The listwise one is also what that paper prints (its appendix A).
 
 Knows no model, no config and no trainer, and imports nothing of `train`.
 """
@@ -19,6 +20,7 @@ from idiomloss.candidates import CandidateMasks, candidate_masks, flatten_tuples
 from idiomloss.distillation import distillation_loss
 from idiomloss.groups import GroupLabels, label_groups
 from idiomloss.infonce import InfoNCELoss, infonce_terms
+from idiomloss.printed import PairwisePrintedLoss, Top1PrintedLoss, pairwise_printed, top1_printed
 from idiomloss.ranking import (
     ListwiseSoftmaxLoss,
     PairwiseHingeLoss,
@@ -37,7 +39,9 @@ __all__ = [
     "InfoNCELoss",
     "ListwiseSoftmaxLoss",
     "PairwiseHingeLoss",
+    "PairwisePrintedLoss",
     "Top1HingeLoss",
+    "Top1PrintedLoss",
     "TripletResult",
     "candidate_masks",
     "cosine_similarity",
@@ -49,6 +53,8 @@ __all__ = [
     "listwise_softmax",
     "paired_cosine_similarity",
     "pairwise_hinge",
+    "pairwise_printed",
     "property_loss",
     "top1_hinge",
+    "top1_printed",
 ]

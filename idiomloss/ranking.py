@@ -16,7 +16,7 @@ def pairwise_hinge(scores: Tensor, ranks: Tensor, margin: float = 1.0) -> Tensor
 
     with scores s, gold ranks r (0 = best) and margin m, in units of the scores. The mean over all (i, j), i
     != j, of max(0, m - sign(r_j - r_i) (s_i - s_j)) is the same, since it has each pair twice with the same
-    value.
+    value. With the sign outside the hinge it is another loss: :func:`~idiomloss.pairwise_printed`.
 
     Args:
         scores: (B, N), any floating type; computed in float32 at least.
@@ -113,7 +113,7 @@ class PairwiseHingeLoss(nn.Module):
 
     def forward(self, scores: Tensor, ranks: Tensor) -> Tensor:
         """A scalar from (B, N) and (B, N); zero, with a graph, where B is 0."""
-        return _mean(pairwise_hinge(scores, ranks, self.margin))
+        return mean_over_items(pairwise_hinge(scores, ranks, self.margin))
 
     def extra_repr(self) -> str:
         return f"margin={self.margin}"
@@ -132,7 +132,7 @@ class ListwiseSoftmaxLoss(nn.Module):
 
     def forward(self, scores: Tensor, ranks: Tensor) -> Tensor:
         """A scalar from (B, N) and (B, N); zero, with a graph, where B is 0."""
-        return _mean(listwise_softmax(scores, ranks, self.gold_temperature))
+        return mean_over_items(listwise_softmax(scores, ranks, self.gold_temperature))
 
     def extra_repr(self) -> str:
         return f"gold_temperature={self.gold_temperature}"
@@ -152,13 +152,14 @@ class Top1HingeLoss(nn.Module):
 
     def forward(self, scores: Tensor, ranks: Tensor) -> Tensor:
         """A scalar from (B, N) and (B, N); zero, with a graph, where B is 0."""
-        return _mean(top1_hinge(scores, ranks, self.margin, bounded=self.bounded))
+        return mean_over_items(top1_hinge(scores, ranks, self.margin, bounded=self.bounded))
 
     def extra_repr(self) -> str:
         return f"margin={self.margin}, bounded={self.bounded}"
 
 
-def _mean(terms: Tensor) -> Tensor:
+def mean_over_items(terms: Tensor) -> Tensor:
+    """Of one loss an item; zero, with a graph, where there is none."""
     return terms.sum() / max(len(terms), 1)
 
 

@@ -30,6 +30,7 @@ ADAPTIVE_TRIPLET: dict[str, Any] = {
     "batch_size": 2,
     "seed": 0,
     "shuffled": _TRIPLET["order"] == "shuffled",
+    "whole_groups": _TRIPLET["whole_groups"],
     "only_usable": _TRIPLET["groups"] == "usable",
     "per_expression": _TRIPLET["groups_per_expression"],
 }

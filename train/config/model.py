@@ -54,6 +54,7 @@ class ModelSettings(Section):
     trust_remote_code: bool
     tokens_per_forward: Count | None
     idiom_tokens: str | list[str] | None
+    idiom_tokens_start: Literal["pieces", "random"]
     replace_expressions: bool | None
     glossary: Annotated[list[Text], BeforeValidator(as_list)] | None
     glossary_senses: Count | None

@@ -23,6 +23,7 @@ class TrainerSettings(Section):
     freeze_encoder: bool
     only_idiom_tokens: bool
     weight_decay: Ratio
+    no_decay: list[Literal["bias", "norm"]]
     schedule: Literal["linear", "cosine", "constant"]
     warmup_ratio: Ratio
     warmup_steps: CountFromZero | None

@@ -25,7 +25,7 @@ from train.encoder.forward import (
     in_request_order,
 )
 from train.encoder.idiom_tokens import FILE as IDIOM_TOKENS_FILE
-from train.encoder.idiom_tokens import IdiomTokens, add_idiom_tokens, load_idiom_tokens
+from train.encoder.idiom_tokens import IdiomTokens, TokenStart, add_idiom_tokens, load_idiom_tokens
 from train.encoder.loading import (
     keep_attention,
     limit_length,
@@ -189,13 +189,17 @@ class Encoder(nn.Module):
         except ValueError as error:
             raise UserError(str(error)) from None
 
-    def add_idiom_tokens(self, expressions: Iterable[str]) -> None:
-        """Add a token for each expression to the model, see :mod:`train.encoder.idiom_tokens`.
+    def add_idiom_tokens(
+        self, expressions: Iterable[str], *, start: TokenStart = "pieces", seed: int = 0
+    ) -> None:
+        """Add a token for each expression, see :func:`train.encoder.idiom_tokens.add_idiom_tokens`.
 
         Raises:
             UserError: if one is not a valid expression, or the tokenizer does not support such tokens.
         """
-        self.idiom_tokens = add_idiom_tokens(self.model, self.idiom_tokens, expressions)
+        self.idiom_tokens = add_idiom_tokens(
+            self.model, self.idiom_tokens, expressions, start=start, seed=seed
+        )
         self._tokenizer.forget()
 
     def drop_idiom_tokens(self, expressions: Iterable[str]) -> None:

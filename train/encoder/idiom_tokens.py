@@ -6,7 +6,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -23,8 +23,10 @@ FILE = "idiom_tokens.json"
 _FORMAT = 1
 _MAX_CACHED_TEXTS = 200_000
 _MAX_NAMED = 10
+_INITIALIZER_RANGE = 0.02  # where a checkpoint's configuration has none
 
 Span = tuple[int, int]
+TokenStart = Literal["pieces", "random"]
 
 
 class _Edit(NamedTuple):
@@ -182,17 +184,25 @@ def load_idiom_tokens(
 
 
 def add_idiom_tokens(
-    model: SentenceTransformer, known: IdiomTokens | None, expressions: Iterable[str]
+    model: SentenceTransformer,
+    known: IdiomTokens | None,
+    expressions: Iterable[str],
+    *,
+    start: TokenStart = "pieces",
+    seed: int = 0,
 ) -> IdiomTokens:
     """Give each expression a token, in the tokenizer and in the embedding matrix.
 
-    A new embedding is the mean of those of the expression's word pieces. Expressions that differ only in
-    case, spaces, hyphens and other punctuation (or in accents that the tokenizer drops) share a token.
+    Expressions that differ only in case, spaces, hyphens and other punctuation (or in accents that the
+    tokenizer drops) share a token.
 
     Args:
         model: gets the new tokens; those that it has stay as they are.
         known: the idiom tokens that it has.
         expressions: as a dictionary lists them.
+        start: a new embedding is the mean of those of the expression's word pieces (`pieces`), or drawn
+            from a normal distribution with mean 0 and the checkpoint's `initializer_range` (`random`).
+        seed: of what is drawn.
 
     Returns:
         All its idiom tokens.
@@ -238,9 +248,14 @@ def add_idiom_tokens(
     if (needed := max(ids.values(), default=-1) + 1) > rows:
         transformer.resize_token_embeddings(needed, mean_resizing=False)
     weight = transformer.get_input_embeddings().weight
+    spread = getattr(transformer.config, "initializer_range", _INITIALIZER_RANGE)
+    generator = torch.Generator().manual_seed(seed)  # on the CPU, so that every device has the same
     with torch.no_grad():
         for token, id_ in ids.items():
-            weight[id_] = weight[torch.tensor(pieces[token], device=weight.device)].mean(0)
+            if start == "random":
+                weight[id_] = spread * torch.randn(weight.shape[1], generator=generator).to(weight)
+            else:
+                weight[id_] = weight[torch.tensor(pieces[token], device=weight.device)].mean(0)
     return IdiomTokens(groups, replace=known.replace if known else True)
 
 

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-
 import torch
-from torch import nn
 
-from idiomloss import ListwiseSoftmaxLoss, PairwiseHingeLoss, Top1HingeLoss
 from train.config import TrainSettings
 from train.distributed.device import place
 from train.experts.aima import AimaOptions, AimaSystem
 from train.experts.captions import CaptionOptions
 from train.experts.sense_encoder import SenseEncoder
 from train.factory.encoder import embedding_width, resolve_model_path
-from train.factory.experts import make_captions, training_data
+from train.factory.experts import make_captions, ranking_loss, training_data
 from train.objectives.aima import AimaObjective
 from train.objectives.aima_options import AimaSettings
-
-log = logging.getLogger(__name__)
 
 
 def aima_objective(settings: TrainSettings, options: AimaSettings) -> AimaObjective:
@@ -26,13 +20,8 @@ def aima_objective(settings: TrainSettings, options: AimaSettings) -> AimaObject
     data = training_data(settings, options.split, options.astitch, check_images=True, keep_repeated=True)
     from train.experts.clip import ClipTowers
 
-    clip, sense, loss = options.clip, options.sense_encoder, options.loss
+    clip, sense = options.clip, options.sense_encoder
     assert clip.path is not None  # checked by the settings
-    losses: dict[str, nn.Module] = {
-        "pairwise": PairwiseHingeLoss(loss.margin),
-        "listwise": ListwiseSoftmaxLoss(loss.gold_temperature),
-        "top1": Top1HingeLoss(loss.margin),
-    }
     captions = make_captions(
         CaptionOptions(options.captions.words, options.captions.summariser, options.captions.revision),
         place(settings.device, settings.precision),
@@ -40,7 +29,6 @@ def aima_objective(settings: TrainSettings, options: AimaSettings) -> AimaObject
     files = list(data.files)
     if options.ablation != "clip_cosine":
         files += captions.prepare(c.caption for item in data.items for c in item.candidates)
-    log.info("%s", captions.note)
     towers = ClipTowers.from_pretrained(clip.path, revision=clip.revision, trained_layers=clip.trained_layers)
     torch.manual_seed(settings.seed)  # of the first weights
     encoder = None
@@ -67,7 +55,7 @@ def aima_objective(settings: TrainSettings, options: AimaSettings) -> AimaObject
         data.items,
         data.usages,
         data.meanings,
-        losses[loss.rank],
+        ranking_loss(options.loss),
         batch_size=settings.trainer.batch_size,
         seed=settings.seed,
         sense_epochs=sense.epochs,

@@ -29,11 +29,13 @@ def build_encoder(
     saved: Path | None = None,
     *,
     expressions: Iterable[str] = (),
+    seed: int = 0,
 ) -> Encoder:
     """The encoder, on its device, weights in float32; those of the checkpoint `saved`, if given.
 
     Args:
         expressions: those that get idiom tokens; a saved checkpoint already has its tokens.
+        seed: of the start of idiom tokens, where it is drawn.
     """
     encoder = Encoder.from_pretrained(
         saved or resolve_model_path(model.path),
@@ -53,7 +55,7 @@ def build_encoder(
     )
     _give_meanings(encoder, model)
     if saved is None and (wanted := list(expressions)):
-        encoder.add_idiom_tokens(wanted)
+        encoder.add_idiom_tokens(wanted, start=model.idiom_tokens_start, seed=seed)
     if encoder.idiom_tokens is not None and model.replace_expressions is not None:
         encoder.idiom_tokens.replace = model.replace_expressions
     return encoder
@@ -181,9 +183,11 @@ def build_retention(
     """
     retain = settings.retain
     if not retain.is_on:
-        return Retention(build_encoder(settings.model, placement, checkpoint, expressions=expressions))
+        return Retention(
+            build_encoder(settings.model, placement, checkpoint, expressions=expressions, seed=settings.seed)
+        )
     # The base model, also for a run that is resumed.
-    encoder = build_encoder(settings.model, placement, expressions=expressions)
+    encoder = build_encoder(settings.model, placement, expressions=expressions, seed=settings.seed)
     base = weights_digest(encoder)
     distillation = None
     if retain.distillation:

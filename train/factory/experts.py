@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple, get_args
 import torch
 from torch import nn
 
-from idiomloss import ListwiseSoftmaxLoss, PairwiseHingeLoss, Top1HingeLoss
+from idiomloss import (
+    ListwiseSoftmaxLoss,
+    PairwiseHingeLoss,
+    PairwisePrintedLoss,
+    Top1HingeLoss,
+    Top1PrintedLoss,
+)
 from train.benchmarks import Benchmark
 from train.benchmarks.admire.experts import ExpertsBenchmark
 from train.config import Common, TrainSettings
@@ -30,7 +36,7 @@ from train.factory.data import admire_folder, admire_split, astitch_files
 from train.factory.encoder import embedding_width
 from train.io.records import read_json
 from train.objectives.admire import AdmireObjective
-from train.objectives.options import AdmireObjectiveSettings
+from train.objectives.options import AdmireObjectiveSettings, RankLossSettings
 from train.scores import ADMIRE_CV_SPLIT, AdmireSplit, AStitchSplit
 
 if TYPE_CHECKING:
@@ -91,15 +97,22 @@ def training_data(
     return TrainingData(training.items, usages, meanings, [*training.files, *corpus.files, senses], note)
 
 
-def admire_objective(settings: TrainSettings, options: AdmireObjectiveSettings) -> AdmireObjective:
-    """The experts with their data."""
-    data = training_data(settings, options.split, options.astitch, check_images=options.clip.path is not None)
-    loss = options.loss
+def ranking_loss(loss: RankLossSettings) -> nn.Module:
+    """The loss of an item's scores that is named."""
     losses: dict[str, nn.Module] = {
         "pairwise": PairwiseHingeLoss(loss.margin),
         "listwise": ListwiseSoftmaxLoss(loss.gold_temperature),
         "top1": Top1HingeLoss(loss.margin, bounded=loss.bounded),
+        "pairwise_printed": PairwisePrintedLoss(loss.margin),
+        "top1_printed": Top1PrintedLoss(loss.margin, loss.sum_weight),
     }
+    return losses[loss.rank]
+
+
+def admire_objective(settings: TrainSettings, options: AdmireObjectiveSettings) -> AdmireObjective:
+    """The experts with their data."""
+    data = training_data(settings, options.split, options.astitch, check_images=options.clip.path is not None)
+    loss = options.loss
     torch.manual_seed(settings.seed)  # of the experts' first weights
     experts_options = ExpertsOptions(
         width=embedding_width(settings.model),
@@ -124,7 +137,7 @@ def admire_objective(settings: TrainSettings, options: AdmireObjectiveSettings) 
         data.items,
         data.usages,
         data.meanings,
-        losses[loss.rank],
+        ranking_loss(loss),
         batch_size=settings.trainer.batch_size,
         seed=settings.seed,
         usages_per_item=options.usages_per_item,
@@ -159,7 +172,7 @@ def module_benchmarks(settings: Common, modules: nn.Module | None) -> list[Bench
         usages = []
         log.warning("the sense classifier is NOT SCORED on AStitchInLanguageModels: %s", error)
     benchmark = ExpertsBenchmark(modules, splits, usages)
-    if isinstance(modules, AimaSystem):
+    if isinstance(modules, AimaSystem) and modules.sees_captions:
         captions = (c.caption for split in splits for item in split.items for c in item.candidates)
         benchmark.files += modules.captions.prepare(captions)
     return [benchmark]

@@ -56,6 +56,7 @@ def triplet_objective(settings: TrainSettings, options: AdaptiveTripletSettings)
         batch_size=settings.trainer.batch_size,
         seed=settings.seed,
         shuffled=options.order == "shuffled",
+        whole_groups=options.whole_groups,
         only_usable=options.groups == "usable",
         per_expression=options.groups_per_expression,
         files=paths,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,8 @@ from train.requests import Request
 @dataclass(frozen=True)
 class _Targets:
     labels: GroupLabels
-    num_possible: int  # triplets within groups
     has_correct: bool  # in some group
+    num_possible: int  # triplets within groups
 
 
 class AdaptiveTripletObjective:
@@ -29,9 +30,11 @@ class AdaptiveTripletObjective:
     Args:
         groups: the training data.
         loss: the adaptive triplet loss with its options.
-        batch_size: sentences an optimizer step, at most; a group is never split.
+        batch_size: sentences an optimizer step, at most.
         seed: of the order of groups.
         shuffled: draw a new order of groups each epoch, instead of the file's.
+        whole_groups: never split a group. Otherwise each step has exactly `batch_size` sentences in the
+            file's order (the last one the rest), and the triplets of a group that is cut are lost.
         only_usable: leave out groups without an incorrect (or without a correct) paraphrase
             (`num_skipped`), which give no triplet by themselves.
         per_expression: at most so many groups of an expression an epoch, and the next ones in the next
@@ -39,7 +42,7 @@ class AdaptiveTripletObjective:
         files: the data files that were read.
 
     Raises:
-        UserError: if no group is left, or one is larger than a batch.
+        UserError: if no group is left, or one that must not be split is larger than a batch.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class AdaptiveTripletObjective:
         batch_size: int,
         seed: int,
         shuffled: bool,
+        whole_groups: bool,
         only_usable: bool,
         per_expression: int | None,
         files: Sequence[Path] = (),
@@ -60,15 +64,16 @@ class AdaptiveTripletObjective:
         self.batch_size = batch_size
         self.seed = seed
         self.shuffled = shuffled
+        self._whole_groups = whole_groups
         self.files = list(files)
         self.modules = nn.Module()  # trains nothing beside the encoder
         if not any(group.num_triplets for group in self._groups):
             raise UserError("training groups: none has both a correct and an incorrect paraphrase")
         largest = max(self._groups, key=lambda group: len(group.texts))
-        if len(largest.texts) > batch_size:
+        if whole_groups and len(largest.texts) > batch_size:
             raise UserError(
                 f"trainer.batch_size={batch_size} sentences a step cannot hold the group of ID {largest.id}, "
-                f"which has {len(largest.texts)}, and a group is never cut in two"
+                f"which has {len(largest.texts)}, and objective.whole_groups=true keeps it whole"
             )
         self._texts = [text for group in self._groups for text in group.texts]
         self._group_of = [i for i, group in enumerate(self._groups) for _ in group.texts]
@@ -97,7 +102,13 @@ class AdaptiveTripletObjective:
         )
 
     def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
-        """The epoch's steps: whole groups, equally many steps in every epoch; each cut between groups."""
+        """The epoch's steps, equally many in every epoch; whole groups, unless they may be cut."""
+        if not self._whole_groups:
+            ends = range(self.batch_size, len(self._texts), self.batch_size)
+            return [
+                [part.tolist() for part in np.array_split(step, shards) if len(part)]
+                for step in np.split(np.arange(len(self._texts)), ends)
+            ]
         if self._per_expression is not None:
             steps = self._steps_by_expression(self._per_expression, epoch)
         elif self.shuffled:
@@ -141,18 +152,18 @@ class AdaptiveTripletObjective:
         return steps
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:  # noqa: ARG002
-        """Requests and labels of these sentences, which form whole groups, one after the other."""
-        groups = [self._groups[i] for i in dict.fromkeys(self._group_of[n] for n in anchors)]
+        """Requests and labels of these sentences: groups, one after the other."""
+        numbers = list(dict.fromkeys(self._group_of[n] for n in anchors))
+        groups = [self._groups[i] for i in numbers]
         labels = label_groups([(len(group.correct), len(group.incorrect)) for group in groups])
+        whole = [n for i in numbers for n in range(self._first[i], self._first[i + 1])]
+        if whole != list(anchors):  # the first and the last group may be cut
+            labels = labels.select(np.isin(whole, anchors).nonzero()[0].tolist())
         assert len(labels.labels) == len(anchors)
         return Batch(
             [_request(self._texts[n]) for n in anchors],
             [group.id for group in groups],
-            _Targets(
-                labels,
-                sum(group.num_triplets for group in groups),
-                any(group.correct for group in groups),
-            ),
+            _Targets(labels, *_pairs_and_triplets(labels)),
             plain_rows=[i for i, is_sentence in enumerate(labels.is_sentence.tolist()) if not is_sentence],
         )
 
@@ -171,6 +182,14 @@ class AdaptiveTripletObjective:
         return ObjectiveLoss(
             result.loss, counts, is_empty=not has_triplets and not has_property and not has_correct
         )
+
+
+def _pairs_and_triplets(labels: GroupLabels) -> tuple[bool, int]:
+    """Whether any texts of the batch share a label, and the number of triplets within its groups."""
+    sizes = Counter(labels.groups.tolist())
+    alike = Counter(zip(labels.groups.tolist(), labels.labels.tolist(), strict=True))
+    num_triplets = sum(k * (k - 1) * (sizes[group] - k) for (group, _), k in alike.items())
+    return max(alike.values()) > 1, num_triplets
 
 
 def _request(text: str) -> Request:

@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 from pydantic import BeforeValidator, Field, model_validator
 
 from train.declarations.objective import ObjectiveOptions
-from train.declarations.options import Count, Section, Temperature, Text, Weight, as_list
-from train.objectives.options import ClipSettings
+from train.declarations.options import Count, Section, Text, as_list
+from train.objectives.options import ClipSettings, RankLossSettings
 from train.scores import ADMIRE_CV_SPLIT, AStitchSplit, experts_keys
 
 AStitchFile = Literal["train_zero_shot", "train_one_shot", "train_few_shot", "dev", "test"]
@@ -28,12 +28,6 @@ class CaptionSettings(Section):
     revision: Text | None
 
 
-class AimaLossSettings(Section):
-    rank: Literal["pairwise", "listwise", "top1"]
-    margin: Weight
-    gold_temperature: Temperature
-
-
 class AimaSettings(ObjectiveOptions):
     trains_modules: ClassVar[bool] = True
 
@@ -46,7 +40,7 @@ class AimaSettings(ObjectiveOptions):
     captions: CaptionSettings
     separator: Annotated[str, Field(min_length=1)]
     clip: ClipSettings
-    loss: AimaLossSettings
+    loss: RankLossSettings
 
     @property
     def fold_split(self) -> str | None:

@@ -170,6 +170,7 @@ def _about_extra(extra: str) -> str:
 class AdaptiveTripletSettings(ObjectiveOptions):
     name: Literal["adaptive_triplet"]
     order: Literal["file", "shuffled"]
+    whole_groups: bool
     groups: Literal["all", "usable"]
     groups_per_expression: Count | None
     one_shot: bool
@@ -178,6 +179,12 @@ class AdaptiveTripletSettings(ObjectiveOptions):
     def check_with(self, settings: Any, section: str = "objective") -> None:
         if section == "objective" and settings.data.extra:
             raise ValueError(_about_extra(settings.data.extra))
+
+    @model_validator(mode="after")
+    def _groups_are_cut_in_the_files_order(self) -> Self:
+        if self.order == "shuffled" and not self.whole_groups:
+            raise ValueError("whole_groups=false cuts the file's order into batches, which needs order=file")
+        return self
 
     @model_validator(mode="after")
     def _drawn_groups_have_no_order(self) -> Self:
@@ -217,11 +224,15 @@ class ClipSettings(Section):
     trained_layers: CountFromZero
 
 
-class ExpertsLossSettings(Section):
-    rank: Literal["pairwise", "listwise", "top1"]
+class RankLossSettings(Section):
+    rank: Literal["pairwise", "listwise", "top1", "pairwise_printed", "top1_printed"]
     margin: Weight
     bounded: bool
+    sum_weight: Weight
     gold_temperature: Temperature
+
+
+class ExpertsLossSettings(RankLossSettings):
     rank_weight: Weight
     sense_weight: Weight
     meaning_weight: Weight

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -140,6 +140,7 @@ def parameter_groups(
     """The trained parameters, grouped by learning rate, which is `lr_scale` times that of the encoder.
 
     New parameters of an objective's modules have the modules' rate, their pretrained ones the encoder's.
+    What `trainer.no_decay` names is in groups of its own.
     """
     modules_rate = trainer.modules_learning_rate
     modules_scale = 1.0 if modules_rate is None else modules_rate / trainer.learning_rate
@@ -147,13 +148,26 @@ def parameter_groups(
     pretrained = [p for module in (encoder, *parts) for p in module.parameters()]
     ids = {id(p) for p in pretrained}
     new = [p for p in modules.parameters() if id(p) not in ids]
-    groups: list[dict[str, Any]] = [
-        {"params": [p for p in parameters if p.requires_grad], "lr_scale": lr_scale}
-        for parameters, lr_scale in ((pretrained, 1.0), (new, modules_scale))
-    ]
+    undecayed = {id(p) for root in (encoder, modules) for p in _undecayed(root, trainer.no_decay)}
+    groups: list[dict[str, Any]] = []
+    for parameters, lr_scale in ((pretrained, 1.0), (new, modules_scale)):
+        trained = [p for p in parameters if p.requires_grad]
+        decayed = [p for p in trained if id(p) not in undecayed]
+        rest = [p for p in trained if id(p) in undecayed]
+        groups.append({"params": decayed, "lr_scale": lr_scale})
+        groups.append({"params": rest, "lr_scale": lr_scale, "weight_decay": 0.0})
     if trainer.only_idiom_tokens:  # other tokens' embeddings, in the same matrix, must not decay
         groups[0]["weight_decay"] = 0.0
     return [group for group in groups if group["params"]]
+
+
+def _undecayed(root: nn.Module, kinds: Collection[str]) -> Iterator[nn.Parameter]:
+    """Its biases (`bias`), and weights and biases of its normalisation layers (`norm`)."""
+    for module in root.modules():
+        is_norm = "norm" in type(module).__name__.lower()
+        for name, parameter in module.named_parameters(recurse=False):
+            if ("norm" in kinds and is_norm) or ("bias" in kinds and name.endswith("bias")):
+                yield parameter
 
 
 def _past_batches(objective: Objective, trainer: TrainerSettings, state: TrainerState) -> Iterator[Batch]:

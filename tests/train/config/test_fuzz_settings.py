@@ -28,6 +28,7 @@ MAY_BE_EMPTY = {
     "query_modes",
     "bm25_modes",
     "multivector_modes",
+    "no_decay",
     "plain_usages",
     "papers",
 }
@@ -51,6 +52,7 @@ MAY_BE_ZERO = {
         "correct_weight",
         "rank_weight",
         "sense_weight",
+        "sum_weight",
         "meaning_weight",
         "min_delta",
     ),

@@ -158,6 +158,7 @@ def test_a_benchmark_that_is_left_out_cannot_be_named() -> None:
         ("objective.loss.triplets=some", "objective.loss.triplets: must be one of"),
         ("objective.loss={triplet_weight:0,property_weight:0,correct_weight:0}", "there is no loss"),
         ("objective={order:file,groups_per_expression:2}", "which needs order=shuffled"),
+        ("objective={whole_groups:false}", "which needs order=file"),
         ("data.extra=pie", "it needs the objective idiolink"),
         ("+protocol=cross_validation", "objective.split: there is no such option"),
     ],

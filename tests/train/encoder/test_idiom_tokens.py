@@ -215,6 +215,22 @@ def test_new_embeddings_are_the_mean_of_the_word_pieces(tiny: Encoder) -> None:
         torch.testing.assert_close(row(tiny, token_name(expression)), total / len(ids))
 
 
+def test_new_embeddings_drawn_at_random(tiny_path: Path) -> None:
+    """Normal, as wide as the checkpoint's own start was; the seed's alone."""
+    drawn = []
+    for seed in (1, 1, 2):
+        encoder = Encoder.from_pretrained(tiny_path, device="cpu")
+        before = rows(encoder).clone()
+        encoder.add_idiom_tokens([f"home {chr(97 + n)}" for n in range(26)], start="random", seed=seed)
+        torch.testing.assert_close(rows(encoder)[: len(before)], before, rtol=0, atol=0)
+        drawn.append(rows(encoder)[len(before) :])
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+    transformer: Any = encoder.model[0]
+    assert drawn[0].std().item() == pytest.approx(transformer.auto_model.config.initializer_range, rel=0.1)
+    assert abs(drawn[0].mean().item()) < 0.1 * drawn[0].std().item()
+
+
 def test_variants_share_a_token_and_what_is_there_stays(encoder: Encoder) -> None:
     with torch.no_grad():
         row(encoder, "IDhomerunID").fill_(0.5)

@@ -74,6 +74,7 @@ def test_the_settings_are_the_papers() -> None:
     assert (settings.model.path, settings.model.pooling) == ("google-bert/bert-base-uncased", "cls")
     options = settings.objective.model_dump()
     assert options["clip"]["path"] == "openai/clip-vit-large-patch14"
+    assert options["loss"]["rank"] == "pairwise_printed"
     assert options["captions"] == {"words": 60, "summariser": "facebook/bart-large-cnn", "revision": None}
     trainer = settings.trainer
     assert (trainer.learning_rate, trainer.modules_learning_rate) == (3e-6, None)
@@ -219,7 +220,7 @@ def test_beside_without_sense_encoder_and_by_plain_clip(tmp_path: Path, models: 
     """Each ablation and each loss by one option; the literal expert is CLIP as published, untrained."""
     varied = {
         "clip_cosine": ["objective.ablation=clip_cosine", "objective.loss.rank=listwise"],
-        "no_sense_encoder": ["objective.ablation=no_sense_encoder", "objective.loss.rank=top1"],
+        "no_sense_encoder": ["objective.ablation=no_sense_encoder", "objective.loss.rank=top1_printed"],
         "beside": ["objective.sense_encoder.stage=beside"],
     }
     for name, more in varied.items():
@@ -285,7 +286,7 @@ def test_without_the_summariser_captions_are_cut_and_it_is_said(
     assert captions.prepare(["one two three four"]) == []
     assert captions("one two three four") == "one two three"
     assert "objective.captions.summariser" in caplog.text
-    assert "1 captions CUT after 3 words" in captions.note
+    assert "1 captions cut after 3 words" in captions.note
     assert captions.prepare(["short"]) == []
 
 

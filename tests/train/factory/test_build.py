@@ -7,6 +7,13 @@ from typing import Any
 
 import pytest
 
+from idiomloss import (
+    ListwiseSoftmaxLoss,
+    PairwiseHingeLoss,
+    PairwisePrintedLoss,
+    Top1HingeLoss,
+    Top1PrintedLoss,
+)
 from tests.tiny_runs import composed
 from train.benchmarks.epsilon.scoring import EpsilonBenchmark
 from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
@@ -163,6 +170,26 @@ def test_options_of_epsilon_reach_it() -> None:
     texts = {request.text for request in built.requests}
     assert {"crimson herring", "porta destrancada"} <= texts
     assert "crimson" not in texts
+
+
+@pytest.mark.parametrize(
+    ("rank", "kind", "numbers"),
+    [
+        ("pairwise", PairwiseHingeLoss, {"margin": 0.5}),
+        ("listwise", ListwiseSoftmaxLoss, {"gold_temperature": 2.0}),
+        ("top1", Top1HingeLoss, {"margin": 0.5}),
+        ("pairwise_printed", PairwisePrintedLoss, {"margin": 0.5}),
+        ("top1_printed", Top1PrintedLoss, {"margin": 0.5, "sum_weight": 0.1}),
+    ],
+)
+def test_the_experts_ranking_loss(rank: str, kind: type, numbers: dict[str, float]) -> None:
+    options = ("margin=0.5", "gold_temperature=2", "sum_weight=0.1", f"rank={rank}")
+    built: Any = build_objective(
+        settings("+experiment=admire_experts", *(f"objective.loss.{o}" for o in options))
+    )
+    loss = built._rank_loss
+    assert type(loss) is kind
+    assert {name: getattr(loss, name) for name in numbers} == numbers
 
 
 def test_package_paths() -> None:

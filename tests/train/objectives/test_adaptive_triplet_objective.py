@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from idiomloss import AdaptiveTripletLoss
+from idiomloss import AdaptiveTripletLoss, label_groups
 from tests.tiny_objectives import ADAPTIVE_TRIPLET
 from train.data.semeval2022 import TRAIN_FILE, Group, SemEvalFiles, read_groups
 from train.errors import UserError
@@ -65,6 +66,36 @@ def test_file_order_is_the_files(groups: list[Group]) -> None:
     ]
     assert built.epoch_steps(0, 2) == built.epoch_steps(7, 2)
     assert built.num_skipped == 0
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_cut_groups_give_full_steps_in_the_files_order(groups: list[Group], shards: int) -> None:
+    """And of a group in two steps, each has what the whole group's labels say of its part."""
+    built = build(groups, shuffled=False, only_usable=False, whole_groups=False, batch_size=7)
+    num_texts = sum(len(group.texts) for group in groups)
+    steps = built.epoch_steps(0, shards)
+    assert flat(steps) == list(range(num_texts))
+    assert [sum(map(len, step)) for step in steps[:-1]] == [7] * (num_texts // 7)
+    everything = label_groups([(len(group.correct), len(group.incorrect)) for group in groups])
+    for step in steps:
+        for shard in step:
+            batch = built.batch(0, shard)
+            found, whole = batch.targets.labels, everything.select(shard)
+            assert [r.text for r in batch.requests] == [
+                [t for group in groups for t in group.texts][n] for n in shard
+            ]
+            assert torch.equal(found.is_sentence, whole.is_sentence)
+            for ours, theirs in ((found.labels, whole.labels), (found.groups, whole.groups)):
+                assert torch.equal(ours[:, None] == ours, theirs[:, None] == theirs)
+            num_triplets = sum(
+                a != p
+                and bool(whole.labels[a] == whole.labels[p])
+                and bool(whole.groups[a] == whole.groups[n])
+                for a, p, n in itertools.product(range(len(shard)), repeat=3)
+                if whole.labels[n] != whole.labels[a]
+            )
+            result = built.loss(torch.randn(len(shard), 8), batch)
+            assert result.counts["triplets_possible"] == num_triplets >= result.counts["triplets_within"]
 
 
 def test_the_plan_is_a_function_of_seed_and_epoch(groups: list[Group]) -> None:

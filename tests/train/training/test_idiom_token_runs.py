@@ -31,6 +31,7 @@ from train.factory import build_objective, idiom_expressions
         ("model.idiom_tokens=3", "model.idiom_tokens: must be train"),
         ("model.idiom_tokens=[home run,'...']", "model.idiom_tokens: '...' holds no letter"),
         ("model.replace_expressions=some", "model.replace_expressions"),
+        ("model.idiom_tokens_start=mean", "model.idiom_tokens_start"),
     ],
 )
 def test_wrong_settings(override: str, says: str) -> None:

@@ -87,7 +87,15 @@ def test_tokens_alone_leave_sentences_without_an_idiom_where_they_were(
 
 
 @pytest.mark.parametrize(
-    "options", [["trainer.idiom_tokens_learning_rate=1e-2"], ["trainer.only_idiom_tokens=true"]]
+    "options",
+    [
+        ["trainer.idiom_tokens_learning_rate=1e-2"],
+        ["trainer.only_idiom_tokens=true"],
+        [
+            *("model.idiom_tokens_start=random", "trainer.no_decay=[bias,norm]", "objective.order=file"),
+            *("objective.whole_groups=false", "objective.groups_per_expression=null"),
+        ],
+    ],
 )
 def test_resumed_bit_for_bit(
     tmp_path: Path, triplet_options: list[str], monkeypatch: pytest.MonkeyPatch, options: list[str]
