@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +15,27 @@ from train.errors import UserError
 from train.io.records import read_text
 from train.io.text import text_lines
 from train.reports.statistics import compare
-from train.scores import ADMIRE_METRICS
+from train.scores import ADMIRE_METRICS, ADMIRE_SENSES
 
 
 def by_item(
-    runs: Sequence[Sequence[Mapping[str, Any]]], mode: str, metric: str, split: str
+    runs: Sequence[Sequence[Mapping[str, Any]]],
+    mode: str,
+    metric: str,
+    split: str,
+    sense: str | None = None,
 ) -> dict[str, float]:
     """Item → its metric in this mode, as the mean over the runs that scored it (over seeds, for example).
 
     Args:
         runs: for each run, the records of its `per_query/admire.jsonl`.
+        sense: of items of this sense alone; None = all.
     """
     values: dict[str, list[float]] = defaultdict(list)
     for records in runs:
         for record in records:
-            if record["mode"] == mode and record["split"] == split and metric in record:
+            is_wanted = sense is None or record.get("sense") == sense
+            if record["mode"] == mode and record["split"] == split and metric in record and is_wanted:
                 values[record["id"]].append(record[metric])
     return {item: sum(scores) / len(scores) for item, scores in values.items()}
 
@@ -67,24 +74,29 @@ def _records(path: Path) -> list[dict[str, Any]]:
 
 
 def mode_table(runs: Sequence[Sequence[Mapping[str, Any]]], ours: str, theirs: str, split: str) -> str:
-    """One line for each metric: means over items, ± over runs, difference with interval, and the test.
+    """A line for each metric, of all items and by sense: means, ± over runs, difference with interval, test.
+
+    Senses without items have no line.
 
     Raises:
         UserError: if no item was scored in both modes.
     """
     lines = []
-    for metric in ADMIRE_METRICS:
-        a, b = (by_item(runs, mode, metric, split) for mode in (ours, theirs))
+    for metric, sense in product(ADMIRE_METRICS, (None, *ADMIRE_SENSES)):
+        a, b = (by_item(runs, mode, metric, split, sense) for mode in (ours, theirs))
+        if not a and not b and sense is not None:
+            continue
         if not a or a.keys() != b.keys():
             raise UserError(f"no items of the split {split} with scores by both {ours} and {theirs}")
         items = list(a)
         result = compare([a[i] for i in items], [b[i] for i in items])
-        spread = [
-            float(np.std([np.mean(list(by_item([run], mode, metric, split).values())) for run in runs]))
-            for mode in (ours, theirs)
-        ]
+        spread = []
+        for mode in (ours, theirs):
+            by_run = [by_item([run], mode, metric, split, sense) for run in runs]
+            spread.append(float(np.std([np.mean(list(scores.values())) for scores in by_run if scores])))
+        heading = metric if sense is None else f"{metric}, {sense} items"
         lines.append(
-            f"{metric}: {ours} {result.ours:.4f} ± {spread[0]:.4f}, {theirs} {result.theirs:.4f} ± "
+            f"{heading}: {ours} {result.ours:.4f} ± {spread[0]:.4f}, {theirs} {result.theirs:.4f} ± "
             f"{spread[1]:.4f} (std over {len(runs)} runs); difference {result.ours - result.theirs:+.4f} "
             f"[{result.low:+.4f}, {result.high:+.4f}], greater in {result.greater}, equal in {result.equal}, "
             f"smaller in {result.smaller} of {result.num_items} items, Wilcoxon p = {result.p_value:.2g}"
