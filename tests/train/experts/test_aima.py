@@ -24,6 +24,7 @@ from train.experts.aima import AimaSystem, RankingNetwork, load_aima
 from train.experts.captions import CaptionOptions, Captions
 from train.experts.clip import ClipTowers
 from train.experts.heads import FOLDER
+from train.expressions import plain_expression
 from train.factory import build_objective
 from train.objectives.aima import AimaObjective, contrast_loss
 from train.recipes.evaluate import score_model
@@ -96,6 +97,14 @@ def test_all_printed_sentences_are_learnt_from(
     keys = settings.objective.score_keys(settings.splits)
     assert keys
     assert not [key for key in keys if "astitch" in key]
+
+
+def test_a_folds_compounds_are_nowhere_in_training(models: list[str]) -> None:
+    fold = ["+protocol=cross_validation_admire", "data.fold=1", "data.folds=4"]
+    objective = built([*short(models)[:1], *fold, *short(models)[1:]])
+    compounds = {plain_expression(compound) for compound, _ in objective.idiom_sentences}
+    assert "held out: 2 compounds of fold 1 of 4" in objective.describe()
+    assert len({plain_expression(item.compound) for item in ITEMS} - compounds) == 2
 
 
 def test_a_ranking_network_by_hand() -> None:
@@ -221,7 +230,7 @@ def test_beside_without_sense_encoder_and_by_plain_clip(tmp_path: Path, models: 
     varied = {
         "clip_cosine": ["objective.ablation=clip_cosine", "objective.loss.rank=listwise"],
         "no_sense_encoder": ["objective.ablation=no_sense_encoder", "objective.loss.rank=top1_printed"],
-        "beside": ["objective.sense_encoder.stage=beside"],
+        "beside": ["objective.sense_encoder.stage=beside", "trainer.gradient_caching=true"],
     }
     for name, more in varied.items():
         train(tmp_path / name, short(models, *more, "trainer.max_epochs=1"))
