@@ -37,14 +37,14 @@ class PerQuery:
         values: score key → query → value; the score is their mean.
         pairs: score key → pair → (predicted, gold); the score is a statistic of them.
         statistics: score key → its name, as in :data:`train.reports.statistics.STATISTICS`.
-        cluster: query → what it belongs to: its idiom, compound or expression.
+        cluster: query → what it belongs to: its idiom, compound or expression; None if it is by itself.
         notes: what is odd about the file.
     """
 
     values: dict[str, dict[str, float]] = field(default_factory=dict)
     pairs: dict[str, dict[str, tuple[float, float]]] = field(default_factory=dict)
     statistics: dict[str, str] = field(default_factory=dict)
-    cluster: dict[str, str] = field(default_factory=dict)
+    cluster: dict[str, str | None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def score(self, key: str) -> float:
@@ -198,7 +198,7 @@ def _compare(ours: str, theirs: str, a: _Side, b: _Side, keys: Sequence[str]) ->
 
 def _of_means(key: str, a: _Side, b: _Side, first: float, second: float) -> Difference:
     sides: list[dict[str, float]] = []
-    cluster: dict[str, str] = {}
+    cluster: dict[str, str | None] = {}
     for side in (a, b):
         values: dict[str, list[float]] = defaultdict(list)
         for _, results in side.files(key):
@@ -212,21 +212,23 @@ def _of_means(key: str, a: _Side, b: _Side, first: float, second: float) -> Diff
         reason = f"not the same queries ({len(ours)} and {len(theirs)}, {len(common)} in both)"
         return Difference(key, first, second, why_not=reason)
     change = np.array([ours[query] - theirs[query] for query in common])
-    clusters = [cluster[query] for query in common]
+    named = [cluster[query] for query in common]
+    clusters = [query if name is None else name for query, name in zip(common, named, strict=True)]
     first, second = (math.fsum(side[query] for query in common) / len(common) for side in sides)
     return Difference(
         *(key, first, second, len(common), len(set(clusters))),
         *(mean_interval(change), mean_interval(change, clusters)),
         *(permutation_p(change), permutation_p(change, clusters)),
-        clusters=_means_of_clusters(change, clusters),
+        clusters=_means_of_clusters(change, named),
     )
 
 
-def _means_of_clusters(change: Array, clusters: Sequence[str]) -> dict[str, float]:
-    """Cluster → mean change, the greatest gain first."""
+def _means_of_clusters(change: Array, clusters: Sequence[str | None]) -> dict[str, float]:
+    """Cluster → mean change, the greatest gain first; of queries by themselves, none."""
     of_cluster: dict[str, list[float]] = defaultdict(list)
     for value, name in zip(change.tolist(), clusters, strict=True):
-        of_cluster[name].append(value)
+        if name is not None:
+            of_cluster[name].append(value)
     means = {name: math.fsum(values) / len(values) for name, values in of_cluster.items()}
     return dict(sorted(means.items(), key=lambda item: -item[1]))
 
@@ -235,7 +237,7 @@ def _of_pairs(key: str, a: _Side, b: _Side, first: float, second: float) -> Diff
     """Intervals alone: swapping two models' predictions would mix scales that differ between them."""
     reason = "no p: this score is no mean over pairs"
     samples: list[list[tuple[tuple[str, ...], tuple[float, ...], tuple[float, ...]]]] = []
-    cluster: dict[str, str] = {}
+    cluster: dict[str, str | None] = {}
     statistic = ""
     for side in (a, b):
         of_runs = []
@@ -249,7 +251,7 @@ def _of_pairs(key: str, a: _Side, b: _Side, first: float, second: float) -> Diff
     ids = samples[0][0][0]
     if any(of_run[0] != ids for of_runs in samples for of_run in of_runs):
         return Difference(key, first, second, why_not="not the same pairs")
-    names = tuple(cluster[id_] for id_ in ids)
+    names = tuple(id_ if (name := cluster[id_]) is None else name for id_ in ids)
     intervals = []
     for clusters in (None, names):
         drawn = [

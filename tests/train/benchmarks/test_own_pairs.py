@@ -6,8 +6,8 @@ import csv
 import math
 from pathlib import Path
 
-import pyarrow
-import pyarrow.parquet
+import pyarrow  # type: ignore[import-untyped]
+import pyarrow.parquet  # type: ignore[import-untyped]
 import pytest
 import torch
 from torch import Tensor

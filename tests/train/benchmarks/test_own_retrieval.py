@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pyarrow
-import pyarrow.parquet
+import pyarrow  # type: ignore[import-untyped]
+import pyarrow.parquet  # type: ignore[import-untyped]
 import pytest
 import pytrec_eval
 import torch
 
 from tests.own_data import write, write_collection, write_lines
-from train.benchmarks import retrieval
+from train.benchmarks import Benchmark, retrieval
 from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from train.benchmarks.own import RETRIEVAL_METRICS
 from train.benchmarks.own.collections import Collection, OwnQuery, read_collection
@@ -55,6 +55,7 @@ def mteb(folder: Path) -> None:
         "default/dev-00000-of-00001": qrels[:1],
         "default/test-00000-of-00001": qrels,
     }
+    write(folder / "default" / ".gitattributes", "*.parquet filter=lfs")
     for name, rows in shards.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), folder / f"{name}.parquet")
@@ -175,7 +176,7 @@ def test_spans(tmp_path: Path) -> None:
     ]
     assert [(q.text.span, q.text.instruction, q.group) for q in collection.queries] == [
         ((2, 5), "Search", "g"),
-        (None, "Find it", "q2"),
+        (None, "Find it", None),
     ]
     benchmark = OwnRetrievalBenchmark([collection])
     pooled = [request.pooling for request in benchmark.requests]
@@ -205,7 +206,10 @@ def beir(folder: Path, split: Split) -> Path:
 
 def idiolink_and_beir(folder: Path, split: Split, encoder: Encoder) -> dict[str, float]:
     collection = read_collection("mine", beir(folder, split))
-    benchmarks = [IdioLinkBenchmark([split], ["sentence", "span"]), OwnRetrievalBenchmark([collection])]
+    benchmarks: list[Benchmark] = [
+        IdioLinkBenchmark([split], ["sentence", "span"]),
+        OwnRetrievalBenchmark([collection]),
+    ]
     scores = Suite(benchmarks).run(encoder).scores
     for mode, between in (("sentence", ""), ("span", "span/")):
         ours = scores[f"own_retrieval/mine/{between}ndcg@10"]

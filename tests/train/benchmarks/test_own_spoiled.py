@@ -132,7 +132,7 @@ def test_files_of_other_kinds(tmp_path: Path) -> None:
     (folder / "qrels" / "test.tsv").write_bytes("q1\td1\t\xe9\n".encode("latin-1"))
     assert "UTF-8" in said_of(lambda: read_collection("mine", folder))
     write(folder / "corpus.csv", "id,text\n1,a\n")
-    assert "corpus.csv, corpus.jsonl" in said_of(lambda: read_collection("mine", folder))
+    assert "corpus.csv and corpus.jsonl" in said_of(lambda: read_collection("mine", folder))
 
 
 def test_reading_needs_no_model() -> None:

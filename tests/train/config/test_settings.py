@@ -49,7 +49,8 @@ def test_evaluation_config_is_sound() -> None:
         ("eval.every=0", "eval.every"),
         (
             "eval.benchmarks=[idiolnk]",
-            "must be one of 'idiolink', 'semeval2022', 'epsilon' or 'admire', got 'idiolnk'",
+            "must be one of 'idiolink', 'semeval2022', 'epsilon', 'admire', 'own_retrieval', 'own_sts', "
+            "'own_pairs' or 'own_ranking', got 'idiolnk'",
         ),
         ("trainer.monitor=idiolink/val/sentence/ndcg10", "the nearest it has: idiolink/val/sentence/ndcg@10"),
         ("split=test", "trainer.monitor: this run has no score 'idiolink/val/sentence/ndcg@10'"),
