@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,19 @@ def test_imports_run_down(path: Path) -> None:
             assert FLOOR[importer] < FLOOR[other], (
                 f"{inside(path)} imports {module}, which is no floor below it"
             )
+
+
+def module(path: Path) -> str:
+    """`train/io/__init__.py` is `train.io`."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_no_circle_of_modules() -> None:
+    """However far apart: a circle is named by its members."""
+    graph = {module(path): imports(path) for path in SOURCES}
+    known = graph.keys()
+    # `from train.data import astitch` names a module too, but only its package is seen: no harm.
+    TopologicalSorter({name: sorted(found & known - {name}) for name, found in graph.items()}).prepare()
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=inside)
