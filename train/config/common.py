@@ -28,6 +28,7 @@ class Common(Section):
     device: Literal["auto", "cpu", "cuda", "mps"]
     precision: Literal["auto", "fp32", "bf16", "fp16"]
     split: Names | None
+    scores: Literal["main", "all"]
 
     @model_validator(mode="before")
     @classmethod

@@ -31,7 +31,7 @@ from train.recipes.knowledge import (
     glossary_files,
     glossary_note,
 )
-from train.reports.console import print_scores
+from train.reports.last_screen import show_scores
 from train.reports.runs import SAMPLE_NOTE
 from train.runs.folder import code_version, package_versions
 
@@ -89,7 +89,7 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
 def _show(settings: EvaluateSettings, card: Scorecard, glossary: dict[str, Any] | None) -> None:
     notes = [SAMPLE_NOTE] * settings.data.sample + glossary_note(glossary)
     if card.scores:
-        print_scores(card.scores, ", ".join([settings.model.path, *notes]))
+        show_scores(card.scores, settings.model.path, notes, all_scores=settings.scores == "all")
     for note in card.notes:
         log.info("%s", note)
 

@@ -32,7 +32,7 @@ from train.recipes.knowledge import benchmark_texts, describe_glossary, glossary
 from train.recipes.run_context import RunContext
 from train.recipes.run_report import report_run
 from train.recipes.untrained import score_untrained
-from train.reports import write_run_page
+from train.reports import show_finished_run
 from train.runs.folder import RunFolder
 from train.runs.resume import check_same_base, check_same_data
 from train.runs.tracking import tracked
@@ -97,7 +97,7 @@ def fine_tune(
             state = _run(context, record, checkpoint, on_scores)
         run.end("finished", best_step=state.best_step, steps=state.step)
         if processes.is_main:  # the others need not wait
-            write_run_page(run.path)
+            show_finished_run(run.path, all_scores=settings.scores == "all")
             if settings.hub.push is not None:
                 push_or_warn(settings.hub, run.path)
     assert state.best_score is not None

@@ -16,12 +16,11 @@ from markupsafe import Markup
 
 from train.declarations.examples import Examples
 from train.declarations.registry import benchmark_of
-from train.io.files import write_text
 from train.reports.charts import Line, css, line_chart
-from train.reports.compare import Difference, Paired, compare_to_untrained, paired_notes
+from train.reports.compare import Difference, Paired, paired_notes
 from train.reports.examples import data_uri, examples_of, thumbnail
-from train.reports.groups import Group, data_files, group_runs, show
-from train.reports.runs import Run, read_lines, read_run, sample_note
+from train.reports.groups import Group, data_files, show
+from train.reports.runs import Run, read_lines, sample_note
 from train.reports.scorecard import ScoreRow, score_rows
 from train.reports.tables import PAIRED_HEADS, idiom_table, paired_cells, paper_tables, verdict
 
@@ -53,17 +52,6 @@ class RunView:
     examples: list[Examples]
     plots: list[tuple[str, str]]
     notes: list[str]
-
-
-def write_run_page(folder: Path) -> None:
-    """A run's own page, in its folder. What goes wrong with it is a warning: the run is done."""
-    try:
-        run = read_run(folder, folder.name)
-        groups = group_runs([run]) if run.is_scored else []
-        compared = [compare_to_untrained(group) for group in groups if run.baseline]
-        write_text(folder / PAGE, page(groups, [run], compared, []))
-    except Exception as error:  # nothing about a page may spoil a finished run
-        log.warning("%s could not be written (%s: %s)", folder / PAGE, type(error).__name__, error)
 
 
 def page(

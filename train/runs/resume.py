@@ -23,6 +23,7 @@ RECORD = "record.json"  # in a checkpoint: the run's `config.yaml` and `run.json
 # any other change would make it another run. A glossary may lie in another folder likewise.
 _MAY_CHANGE = (
     "device",
+    "scores",
     "trainer.max_epochs",
     "trainer.max_steps",
     "trainer.max_empty_steps",
