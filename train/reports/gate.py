@@ -10,6 +10,7 @@ from typing import Literal
 
 from train.declarations.registry import benchmark_of, smaller_is_better
 from train.errors import UserError
+from train.io.text import one_line
 from train.reports.compare import (
     Difference,
     compare_groups,
@@ -217,7 +218,9 @@ def _cluster_margin(d: Difference, margin: float) -> Check:
     verdict = _worst(cluster.verdict for cluster in clusters)
     found = [cluster for cluster in judged if cluster.verdict == verdict]
     if found:
-        named = [f"{c.name} {c.difference:+.4f}" for c in found[: 1 if verdict == "passes" else _NAMED]]
+        named = [
+            f"{one_line(c.name)} {c.difference:+.4f}" for c in found[: 1 if verdict == "passes" else _NAMED]
+        ]
         reason = ("at worst " if verdict == "passes" else "") + ", ".join(named)
         reason += f" and {len(found) - _NAMED} more" * (verdict != "passes" and len(found) > _NAMED)
         few = len(clusters) - len(judged)
