@@ -6,7 +6,7 @@ import importlib
 import json
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from hydra.core.override_parser.types import IntervalSweep, Override
 from omegaconf import OmegaConf
 from PIL import Image
 
+import train.gate
+import train.report
 from docs import api, results
 from tests.doc_pages import PAGES, blocks, inline, page_files, shell_lines
 from tests.programs import ROOT
@@ -31,7 +33,6 @@ from train.data.idiolink import Document
 from train.declarations.options import Section
 from train.encoder.encoder import Encoder
 from train.integrations.mteb import IdioLinkRetrieval
-from train.report import parse
 from train.runs.resume import saved_config
 
 PROGRAMS: dict[str, tuple[str, type[Section]]] = {
@@ -39,6 +40,10 @@ PROGRAMS: dict[str, tuple[str, type[Section]]] = {
     "train.evaluate": ("evaluate", EvaluateSettings),
     "train.learn": ("learn", LearnSettings),
     "train.push": ("push", PushSettings),
+}
+PARSERS: dict[str, Callable[[list[str]], object]] = {
+    "train.report": train.report.parse,
+    "train.gate": train.gate.parse,
 }
 # Of other people, or of the shell: nothing of ours to check.
 OTHERS = re.compile(
@@ -111,8 +116,8 @@ def check_program(program: str, arguments: list[str]) -> None:
     if not arguments:  # a mention
         assert (ROOT / f"{program.replace('.', '/')}.py").is_file() or program == "train"
         return
-    if program == "train.report":
-        parse(arguments)
+    if program in PARSERS:
+        PARSERS[program](arguments)
         return
     name, kind = PROGRAMS[program]
     rewritten = rewrite_arguments(
@@ -173,6 +178,8 @@ def test_commands_are_understood(name: str) -> None:
         "python -m train.push checkpoint=<run> repo_id=idioms",
         "python -m train.report <run> groups=none",
         "python -m train.report <sweep> modes=caption_span",
+        "python -m train.gate <run> margin=0.02",
+        "python -m train.gate <run> against=baseline floor=0.8",
     ],
 )
 @pytest.mark.usefixtures("folders")

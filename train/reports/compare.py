@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ import numpy as np
 from train.declarations.benchmark import QueryResult
 from train.declarations.registry import benchmark_of, benchmark_type
 from train.reports.groups import Group
-from train.reports.runs import Run, read_lines
+from train.reports.runs import Run, read_records
 from train.reports.statistics import (
     STATISTICS,
     Array,
@@ -68,7 +68,7 @@ class Difference:
         by_cluster: likewise, resampling idioms and so on, which says more about unseen ones.
         p_query, p_cluster: of the permutation test; None for statistics of pairs, as correlations.
         why_not: why there is no interval, or no p.
-        clusters: idiom, compound or expression → mean difference of its queries; none of a correlation.
+        changes: idiom, compound or expression → the difference of each of its queries; none of a correlation.
     """
 
     key: str
@@ -81,11 +81,17 @@ class Difference:
     p_query: float | None = None
     p_cluster: float | None = None
     why_not: str = ""
-    clusters: Mapping[str, float] = field(default_factory=dict)
+    changes: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @property
     def difference(self) -> float:
         return self.ours - self.theirs
+
+    @cached_property
+    def clusters(self) -> Mapping[str, float]:
+        """Idiom, compound or expression → mean difference of its queries, the greatest gain first."""
+        means = {name: math.fsum(values) / len(values) for name, values in self.changes.items()}
+        return dict(sorted(means.items(), key=lambda item: -item[1]))
 
 
 @dataclass(frozen=True)
@@ -118,17 +124,29 @@ def paired_notes(compared: Sequence[Paired]) -> list[str]:
     return [*notes, *dict.fromkeys(note for paired in compared for note in paired.notes)]
 
 
-def compare_groups(ours: Group, theirs: Group) -> Paired:
-    """Every main score that both have."""
-    keys = [key for key in ours.keys if is_main(key) and key in theirs.keys]
+def compare_groups(ours: Group, theirs: Group, keys: Sequence[str] | None = None) -> Paired:
+    """These scores, by default every main one, as far as both have them."""
+    if keys is None:
+        keys = [key for key in ours.keys if is_main(key) and key in theirs.keys]
     return _compare(ours.name, theirs.name, _Side(ours), _Side(theirs), keys)
 
 
-def compare_to_untrained(group: Group) -> Paired:
-    """A group against the models that its runs started from."""
-    has = {key for run in group.runs for key in run.baseline}
-    keys = [key for key in group.keys if is_main(key) and key in has]
+def compare_to_untrained(group: Group, keys: Sequence[str] | None = None) -> Paired:
+    """A group against the models that its runs started from; `keys` as in :func:`compare_groups`."""
+    if keys is None:
+        has = {key for run in group.runs for key in run.baseline}
+        keys = [key for key in group.keys if is_main(key) and key in has]
     return _compare(group.name, "untrained", _Side(group), _Side(group, untrained=True), keys)
+
+
+def count_queries(group: Group, key: str) -> tuple[int, int]:
+    """Queries of a score, and clusters of them; 0 where there are no results of each query."""
+    cluster = {
+        query: results.cluster[query]
+        for _, results in _Side(group).files(key)
+        for query in results.values.get(key) or results.pairs.get(key) or ()
+    }
+    return len(cluster), len(set(cluster.values()))
 
 
 def is_main(key: str) -> bool:
@@ -226,18 +244,17 @@ def _compare_means(key: str, a: _Side, b: _Side, first: float, second: float) ->
         by_cluster=mean_interval(change, clusters),
         p_query=permutation_p(change),
         p_cluster=permutation_p(change, clusters),
-        clusters=_cluster_means(change, named),
+        changes=_by_cluster(change, named),
     )
 
 
-def _cluster_means(change: Array, clusters: Sequence[str | None]) -> dict[str, float]:
-    """Cluster → mean change, the greatest gain first; of queries by themselves, none."""
+def _by_cluster(change: Array, clusters: Sequence[str | None]) -> dict[str, list[float]]:
+    """Of queries by themselves, none."""
     changes: dict[str, list[float]] = defaultdict(list)
     for value, name in zip(change.tolist(), clusters, strict=True):
         if name is not None:
             changes[name].append(value)
-    means = {name: math.fsum(values) / len(values) for name, values in changes.items()}
-    return dict(sorted(means.items(), key=lambda item: -item[1]))
+    return dict(changes)
 
 
 def _compare_correlations(key: str, a: _Side, b: _Side, first: float, second: float) -> Difference:
@@ -307,7 +324,7 @@ def read_per_query(path: Path, benchmark: str) -> PerQuery:
 
     Records of another form (of an older version, say) are counted in the notes.
     """
-    records, damaged = read_lines(path)
+    records, damaged = read_records(path, benchmark)
     results = PerQuery()
     read = benchmark_type(benchmark).read_record
     if read is None:

@@ -74,7 +74,14 @@ class Run:
         return list(map(str, monitor)) if isinstance(monitor, list) else [str(monitor)] if monitor else []
 
     def per_query_file(self, benchmark: str, *, untrained: bool = False) -> Path:
-        """Where the results of each query are, if they were written."""
+        """Where the results of each query are, if they were written.
+
+        Those of a scorecard are where `per_query=` said, or beside it, where both were moved together.
+        """
+        named = self.config.get("per_query")
+        if self.status == "scored" and isinstance(named, str) and not untrained:
+            beside, written = self.path.parent / Path(named).name, Path(named).expanduser()
+            return written if written.is_file() and not beside.is_file() else beside
         folder = "per_query_baseline" if untrained else "per_query"
         return self.path / folder / f"{benchmark}.jsonl"
 
@@ -271,6 +278,15 @@ def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
         else:
             damaged += 1
     return records, damaged
+
+
+def read_records(path: Path, benchmark: str) -> tuple[list[dict[str, Any]], int]:
+    """A benchmark's records of a file of results, as :func:`read_lines` gives them.
+
+    `train.evaluate` writes those of all benchmarks into one file; each then names its own.
+    """
+    records, damaged = read_lines(path)
+    return [record for record in records if record.get("benchmark", benchmark) == benchmark], damaged
 
 
 def sample_note(runs: Sequence[Run]) -> list[str]:

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
+from train.declarations.registry import Verdict
 from train.reports.compare import Paired
 from train.reports.console import coloured
 from train.reports.console import print_table as print_rows
+from train.reports.gate import Check
 from train.reports.groups import Group
 from train.reports.scorecard import decimals, group_rows
-from train.reports.tables import PAIRED_HEADS, Table, paired_cells, verdict
+from train.reports.tables import PAIRED_HEADS, Table, paired_cells, show_interval, verdict
 
 _WIDTH = 160
 
@@ -43,6 +45,19 @@ def print_paired(paired: Paired) -> None:
         rows.append([key, ours, theirs, coloured(change, verdict(difference)), *tests])
     title = f"{paired.ours} − {paired.theirs}"
     print_rows(title, ["score"], ["ours", "theirs", *PAIRED_HEADS], rows, width=_WIDTH)
+
+
+def print_checks(checks: Sequence[Check], title: str) -> None:
+    """What a gate found, a line each check."""
+    colours: dict[str, Verdict] = {"passes": "better", "fails": "worse"}
+    rows = []
+    for check in checks:
+        change = [decimals(check.difference, "+"), show_interval(check.interval) if check.interval else ""]
+        told = coloured(check.told, colours.get(check.verdict, ""))
+        figures = [decimals(check.before), decimals(check.after), *change]
+        rows.append([check.asked, told, *figures, check.num_queries, check.num_clusters])
+    figures = ["before", "after", "difference", "95 %", "queries", "clusters"]
+    print_rows(title, ["check", "verdict"], figures, rows, width=_WIDTH)
 
 
 def print_notes(notes: Sequence[str]) -> None:
