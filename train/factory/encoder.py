@@ -176,20 +176,24 @@ def build_retention(
     checkpoint: Path | None,
     expressions: Sequence[str] = (),
     processes: Processes | None = None,
+    *,
+    untrained: Encoder | None = None,
 ) -> Retention:
     """The encoder to train, with the base model's or the checkpoint's weights, and the remedies around it.
 
     Args:
         expressions: those that get idiom tokens; the base model then has these tokens, untrained.
         processes: among which the texts that the base model embeds are divided.
+        untrained: the base model, if it is loaded already; not with a checkpoint or idiom tokens.
     """
     retain = settings.retain
+    # With a remedy the base model, also for a run that is resumed.
+    saved = None if retain.is_on else checkpoint
+    encoder = untrained or build_encoder(
+        settings.model, placement, saved, expressions=expressions, seed=settings.seed
+    )
     if not retain.is_on:
-        return Retention(
-            build_encoder(settings.model, placement, checkpoint, expressions=expressions, seed=settings.seed)
-        )
-    # The base model, also for a run that is resumed.
-    encoder = build_encoder(settings.model, placement, expressions=expressions, seed=settings.seed)
+        return Retention(encoder)
     base = weights_digest(encoder)
     distillation = None
     if retain.distillation:

@@ -9,16 +9,18 @@ import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 from huggingface_hub import EvalResult, ModelCardData
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from train.declarations.registry import benchmark_of, objective_types, split_of
 from train.hub.licences import common_licence, sources_of
 from train.hub.paths import shortened_override
+from train.io.yaml_text import parse_yaml
 from train.reports.scorecard import score_rows
 from train.runs.resume import read_config, read_run
 
@@ -56,13 +58,7 @@ def model_card(
     name = model.rpartition("/")[2] if model != FOLDER else record["experiment"]
     licence = licence or common_licence(sources_of(config, record.get("glossary")))
     metadata = _metadata(config, name, scores, licence, examples)
-    environment = Environment(
-        loader=PackageLoader("train"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        keep_trailing_newline=True,
-    )
-    return environment.get_template("model_card.md.j2").render(
+    return _template().render(
         metadata=metadata.to_yaml(),
         sample=config["data"]["sample"],
         base=base,
@@ -82,6 +78,17 @@ def model_card(
         checkpoint=meta.get("checkpoint"),
         command=command(run),
     )
+
+
+@cache  # compiling it takes longer than filling it in
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("train"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template("model_card.md.j2")
 
 
 def _metadata(
@@ -112,7 +119,7 @@ def command(run: Path) -> str:
     """The command line that started a run, as Hydra recorded it; without what decides nothing."""
     experiment = read_run(run)["experiment"]
     try:
-        recorded = yaml.safe_load((run / ".hydra" / "overrides.yaml").read_text(encoding="utf-8"))
+        recorded = parse_yaml((run / ".hydra" / "overrides.yaml").read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError):
         recorded = None
     if not isinstance(recorded, list):  # a run that was started from Python

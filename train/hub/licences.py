@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from train.declarations.registry import dataset_types, objective_types
+from train.io.yaml_text import parse_yaml
 
 # Whoever publishes what was made of these may put it under another licence.
 _PERMISSIVE = frozenset({"apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "cc0-1.0", "unlicense"})
@@ -135,7 +136,7 @@ def _card_licence(path: Path) -> str | None:
     try:
         text = path.read_text(encoding="utf-8")
         match = re.match(r"---\n(.*?)\n---", text, flags=re.DOTALL)
-        metadata = yaml.safe_load(match[1]) if match else None
+        metadata = parse_yaml(match[1]) if match else None
     except (OSError, ValueError, yaml.YAMLError):
         return None
     licence = metadata.get("license") if isinstance(metadata, dict) else None

@@ -131,8 +131,12 @@ def _run(
     if processes.count > 1:
         log.info("%d processes share each step's texts; the batch is the same as in one", processes.count)
 
-    baseline = score_untrained(context, Suite(benchmarks, processes))
-    retention = build_retention(settings, context.placement, objective, checkpoint, expressions, processes)
+    baseline, untrained = score_untrained(context, Suite(benchmarks, processes))
+    if checkpoint is not None or expressions:
+        untrained = None  # not what is trained, so not kept in memory beside it
+    retention = build_retention(
+        settings, context.placement, objective, checkpoint, expressions, processes, untrained=untrained
+    )
     objective.modules.to(context.placement.device)
     _check_base(run, record, retention, resumed=checkpoint is not None)
     _check_tokens(objective, retention)

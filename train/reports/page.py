@@ -8,10 +8,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from train.declarations.examples import Examples
@@ -65,20 +66,12 @@ def page(
         compared: differences to show.
         notes: what to say first.
     """
-    environment = Environment(
-        loader=PackageLoader("train", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["thumbnail"] = thumbnail
     one = len(runs) == 1
     first = {group.runs[0].path for group in groups}
     views = [view(run, with_examples=run.path in first) for run in runs if run.is_scored]
     rest = [run for run in runs if not run.is_scored]
     notes = list(dict.fromkeys([*sample_note(runs), *notes, *paired_notes(compared)]))
-    return environment.get_template("report.html.j2").render(
+    return _template().render(
         title=runs[0].experiment if one else f"{len(runs)} runs compared",
         subtitle=str(runs[0].name) if one else ", ".join(dict.fromkeys(run.experiment for run in runs)),
         generated=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -97,6 +90,19 @@ def page(
         rest=rest,
         notes=notes,
     )
+
+
+@cache  # compiling it takes longer than filling it in
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("train", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["thumbnail"] = thumbnail
+    return environment.get_template("report.html.j2")
 
 
 def _bar(d: Difference, paired: Paired) -> Markup:

@@ -14,6 +14,7 @@ import yaml
 
 from train.errors import UserError
 from train.io.text import text_lines
+from train.io.yaml_text import parse_yaml
 
 SAMPLE_NOTE = "on the project's small SAMPLE data: says nothing about a model's quality"
 EXTERNAL_NOTE = "trained with EXTERNAL idiom data ({extra}): not the published protocol"
@@ -138,7 +139,7 @@ def _missing_jobs(sweep: Path) -> list[str]:
         return []
     there = {int(path.name) for path in sweep.iterdir() if path.is_dir() and path.name.isdigit()}
     try:
-        hydra = yaml.safe_load((sweep / "multirun.yaml").read_text(encoding="utf-8"))["hydra"]
+        hydra = parse_yaml((sweep / "multirun.yaml").read_text(encoding="utf-8"))["hydra"]
         number = _num_jobs(hydra)
     except (yaml.YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError):
         number = None
@@ -225,7 +226,7 @@ def _mapping(path: Path, notes: list[str]) -> dict[str, Any]:
     """A JSON or YAML file's content; empty, with a note, where it is none."""
     try:
         text = path.read_text(encoding="utf-8")
-        content = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        content = json.loads(text) if path.suffix == ".json" else parse_yaml(text)
     except FileNotFoundError:
         notes.append(f"{path.name} is missing")
         return {}

@@ -14,6 +14,7 @@ import yaml
 from train.declarations.registry import is_place
 from train.errors import UserError
 from train.io.paths import expanded, is_file
+from train.io.yaml_text import parse_yaml
 
 log = logging.getLogger(__name__)
 
@@ -333,7 +334,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
     """A JSON or YAML file; {} if it is missing or damaged."""
     try:
         text = path.read_text(encoding="utf-8")
-        content = yaml.safe_load(text) if path.suffix == ".yaml" else json.loads(text)
+        content = parse_yaml(text) if path.suffix == ".yaml" else json.loads(text)
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return {}
     return content if isinstance(content, dict) else {}
