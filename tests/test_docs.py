@@ -27,7 +27,7 @@ from tests.doc_pages import PAGES, blocks, inline, page_files, shell_lines
 from tests.programs import ROOT
 from train.cli.arguments import rewrite_arguments
 from train.config import EvaluateSettings, LearnSettings, PushSettings, TrainSettings, check
-from train.config.compose import CONF, chosen_by_default, config_names, register_resolvers
+from train.config.compose import CONF, chosen_by_default, config_names, plain, register_resolvers
 from train.config.search import SearchSettings
 from train.data.idiolink import Document
 from train.declarations.options import Section
@@ -105,10 +105,7 @@ def composed(name: str, overrides: tuple[str, ...]) -> dict[str, Any]:
     assert isinstance(sweeper, dict)
     if "study" in sweeper:
         check(SearchSettings, {str(k): v for k, v in sweeper.items() if not str(k).startswith("_")})
-    settings = {key: value for key, value in config.items() if key != "hydra"}
-    plain = OmegaConf.to_container(OmegaConf.create(settings), resolve=True)
-    assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items()}
+    return plain(OmegaConf.create({key: value for key, value in config.items() if key != "hydra"}))
 
 
 def check_program(program: str, arguments: list[str]) -> None:
@@ -194,6 +191,8 @@ def test_options_that_are_named_exist() -> None:
     choices = ["idiolink", "adaptive_triplet", "admire", "aima", "joint"]
     configs = [composed("config", (f"objective={choice}",)) for choice in choices]
     configs += [composed("config", ("tracking=[wandb,tensorboard]",)), composed("evaluate", ())]
+    parts = "+objective.parts={faq: {data: {train: faq.csv}}, idioms: {experiment: idiolink_ft}}"
+    configs.append(composed("config", ("objective=mixture", parts)))
     configs.append(composed("evaluate", ("benchmark=[own_retrieval,own_sts,own_pairs,own_ranking]",)))
     sweeper = yaml.safe_load((CONF / "hydra" / "sweeper" / "optuna.yaml").read_text(encoding="utf-8"))
     known = {key for config in configs for key in leaves(config)}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.own_data import mixture_options, write_pairs
 from tests.programs import ROOT, assert_explained, run
 from train.config.compose import config_names
 
@@ -103,6 +104,10 @@ def test_every_experiment_runs_in_smoke(experiment: str, tmp_path: Path, tiny_pa
         clip = f"objective.clip.path={save_tiny_clip(tmp_path / 'clip')}"
         sense = f"objective.sense_encoder.path={tiny_path}"
         model += (clip, sense, "objective.sense_encoder.epochs=1", "objective.captions.summariser=null")
+    if experiment == "own":
+        model += (f"data.train={write_pairs(tmp_path / 'pairs.csv')}",)
+    if experiment == "mixture":
+        model += tuple(mixture_options(tmp_path)[1:])
     done = run("train", f"+experiment={experiment}", "+debug=smoke", f"run_dir={folder}", *model, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == str(folder)

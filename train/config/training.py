@@ -9,10 +9,10 @@ from pydantic import Field, model_validator
 
 from train.config.common import ABOUT_FOLDS, Common
 from train.config.messages import no_such_score
-from train.config.objective import ObjectiveSettings
 from train.config.push import HubSettings
 from train.config.tracking import TrackingSettings
 from train.config.trainer import EvalSettings, RetainSettings, TrainerSettings
+from train.declarations.objective_section import ObjectiveSettings
 from train.declarations.options import Text
 from train.declarations.registry import smaller_is_better
 
@@ -27,6 +27,11 @@ class TrainSettings(Common):
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)]  # what torch and numpy take
     run_dir: Text | None
     resume: Text | None
+
+    def splits(self, benchmark: str) -> list[str]:
+        """The splits that a benchmark is scored on; those that the objective brings come first."""
+        brought = self.objective.splits(benchmark) if benchmark in self.benchmark.names else []
+        return brought or super().splits(benchmark)
 
     def score_keys(self, benchmarks: Sequence[str] | None) -> list[str]:
         """Every score key that these settings can give, including those of an objective's modules."""

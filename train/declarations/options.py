@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 
 def as_list(value: Any) -> Any:
@@ -34,3 +35,17 @@ class Section(BaseModel):
 
     # Strict: `trainer.batch_size=true` or `seed="42"` is a slip, not a number.
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+def located(error: ValidationError, *place: str) -> list[InitErrorDetails]:
+    """The problems of a section, at their place in the configuration."""
+    return [
+        InitErrorDetails(type=_kind(e), loc=(*place, *e["loc"]), input=e["input"], ctx=e.get("ctx", {}))
+        for e in error.errors()
+    ]
+
+
+def _kind(problem: Any) -> str | PydanticCustomError:
+    if problem["type"] != "value_error":
+        return str(problem["type"])
+    return PydanticCustomError("told", "{told}", {"told": str(problem["ctx"]["error"])})

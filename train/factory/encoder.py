@@ -19,7 +19,7 @@ from train.encoder.width import configured_width
 from train.errors import UserError
 from train.io.paths import expanded
 from train.objectives import Objective
-from train.objectives.joint import JointObjective
+from train.objectives.mixture import MixtureObjective
 from train.training.regularization import Distillation, Retention, weights_digest
 
 
@@ -156,15 +156,15 @@ def idiom_expressions(
 
 
 def _part(objective: Objective, named: str) -> Objective:
-    """The objective that `train`, or `train/<part of a joint one>`, names."""
+    """The objective that `train`, or `train/<part of a mixture>`, names."""
     name = named.partition("/")[2]
     if not name:
         return objective
-    parts = objective.parts if isinstance(objective, JointObjective) else {}
+    parts = objective.parts if isinstance(objective, MixtureObjective) else {}
     if name not in parts:
         raise UserError(
             f"model.idiom_tokens={named}: the objective has no part {name}"
-            + (f", but {' and '.join(parts)}" if parts else ": it is not joint; give train")
+            + (f", but {' and '.join(parts)}" if parts else ": it is no mixture; give train")
         )
     return parts[name]
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from functools import lru_cache
 
+import numpy as np
+
 from idiomloss import CoSENTLoss, CosineMSELoss
-from train.benchmarks.own import OwnValOptions
+from train.benchmarks.own import HELD_OUT, OwnValOptions
 from train.benchmarks.own.held_out import OwnValBenchmark
 from train.config import Common, TrainSettings
 from train.data.own.load import OwnSplits, load_own
@@ -36,7 +39,7 @@ def own_splits(settings: Common) -> OwnSplits:
     return _loaded(settings.data.own.model_dump_json())
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=32)
 def _loaded(data: str) -> OwnSplits:
     splits = load_own(OwnData.model_validate_json(data))
     for note in splits.notes:
@@ -45,9 +48,26 @@ def _loaded(data: str) -> OwnSplits:
 
 
 def held_out_benchmark(settings: Common, options: OwnValOptions) -> OwnValBenchmark:
-    """What is held out of the training data."""
-    splits = own_splits(settings)
-    return OwnValBenchmark({"": splits.val}, splits.files, options)
+    """What is held out of the training data: of a mixture, of each part on the user's own."""
+    names = settings.splits(HELD_OUT)
+    if not names:
+        splits = own_splits(settings)
+        return OwnValBenchmark({"": splits.val}, splits.files, options)
+    mixture = settings.objective  # type: ignore[attr-defined]  # it alone brings such splits
+    loaded = {name: own_splits(mixture.parts[name].seen_by(settings)) for name in names}
+    _warn_of_shared(loaded)
+    files = [path for splits in loaded.values() for path in splits.files]
+    return OwnValBenchmark({name: splits.val for name, splits in loaded.items()}, files, options)
+
+
+def _warn_of_shared(loaded: Mapping[str, OwnSplits]) -> None:
+    """Tell which parts train on what others hold out: their scores are of rows that the model has seen."""
+    for name, splits in loaded.items():
+        held_out = splits.val.store.text_ids[splits.val.anchors]
+        for other, others in loaded.items():
+            shared = np.isin(held_out, others.train.store.text_ids[others.train.anchors]).sum()
+            if other != name and shared:
+                log.warning("%d rows that are held out of part %s are trained on in %s", shared, name, other)
 
 
 def own_objective(settings: TrainSettings, options: OwnSettings) -> Objective:

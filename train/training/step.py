@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from train.objectives import Batch, StepLog
+from train.objectives.mixture import MixtureObjective
 from train.training.context import TrainingContext
 from train.training.failures import not_finite, nothing_mined
 from train.training.schedule import schedule
@@ -24,7 +25,7 @@ class StepResult:
         grad_norm: before clipping; not finite in a step that the gradient scaler skips.
         num_texts: texts that went through the encoder, in all processes.
         seconds: wall time.
-        part: of a joint objective, the part that the step trained; else "".
+        part: of a mixture, the part that the step trained; else "".
         logged: counts and means of the objective, by name.
     """
 
@@ -76,7 +77,8 @@ def take_step(
 
     state.num_empty[part] = state.num_empty.get(part, 0) + 1 if is_empty else 0
     if state.num_empty[part] >= context.trainer.max_empty_steps:
-        raise nothing_mined(state, part, context.run)
+        section = objective.sections[part] if isinstance(objective, MixtureObjective) else "objective"
+        raise nothing_mined(state, part, section, context.run)
     grad_norm = gradients.reduce_and_clip()
     if gradients.overflowed:
         raise not_finite("gradient norm", grad_norm, batches, state, context.run)
