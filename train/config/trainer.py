@@ -7,7 +7,16 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from train.config.benchmarks import BenchmarkNames
-from train.declarations.options import Count, CountFromZero, Factor, Names, Ratio, Section, Weight
+from train.declarations.options import (
+    Count,
+    CountFromZero,
+    Dimensions,
+    Factor,
+    Names,
+    Ratio,
+    Section,
+    Weight,
+)
 
 LearningRate = Annotated[float, Field(gt=0, le=1)]
 
@@ -30,6 +39,8 @@ class TrainerSettings(Section):
     clip_norm: Factor | None
     gradient_caching: bool
     activation_checkpointing: bool
+    matryoshka: Dimensions | None
+    matryoshka_weights: list[Weight] | None
     monitor: Names
     patience: Count | None
     min_delta: Weight
@@ -44,6 +55,22 @@ class TrainerSettings(Section):
                 "freeze_encoder=true trains nothing of the encoder, only_idiom_tokens=true some of it: give "
                 "one of them"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _one_weight_a_dimension(self) -> Self:
+        weights = self.matryoshka_weights
+        if weights is None:
+            return self
+        if self.matryoshka is None:
+            raise ValueError("matryoshka_weights has nothing to weigh without matryoshka=[<dimensions>]")
+        if len(weights) != 1 + len(self.matryoshka):
+            raise ValueError(
+                f"matryoshka_weights has {len(weights)} numbers, but is to have {1 + len(self.matryoshka)}: "
+                f"the full embedding's, then one for each of matryoshka={self.matryoshka}"
+            )
+        if not any(weights):
+            raise ValueError("matryoshka_weights: with all weights 0 there is no loss")
         return self
 
     @model_validator(mode="after")
@@ -92,5 +119,6 @@ class RetainSettings(Section):
 class EvalSettings(Section):
     every: Literal["epoch", "end"] | Count
     benchmarks: BenchmarkNames | None
+    dimensions: Dimensions | None
     per_query: bool
     predictions: bool

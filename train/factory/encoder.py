@@ -17,6 +17,7 @@ from train.encoder.loading import locate_checkpoint
 from train.encoder.lora import Adapters
 from train.encoder.width import configured_width
 from train.errors import UserError
+from train.evaluation.suite import too_few_dimensions
 from train.io.paths import expanded
 from train.objectives import Objective
 from train.objectives.joint import JointObjective
@@ -124,6 +125,16 @@ def embedding_width(model: ModelSettings) -> int:
         local_files_only=offline,
     )
     return width or build_encoder(model, place("cpu", "fp32")).dimension
+
+
+def check_dimensions(model: ModelSettings, dimensions: Sequence[int]) -> None:
+    """Check, before anything is computed, that the embeddings can be cut to so many dimensions.
+
+    Raises:
+        UserError: if they have no more.
+    """
+    if dimensions and max(dimensions) >= (width := embedding_width(model)):
+        raise too_few_dimensions(max(dimensions), width)
 
 
 def idiom_expressions(

@@ -19,6 +19,7 @@ from train.factory import (
     build_encoder,
     build_objective,
     build_retention,
+    check_dimensions,
     idiom_expressions,
     module_benchmarks,
     named_glossary,
@@ -120,7 +121,12 @@ def _run(
         check_remedies(settings.retain, objective)
         benchmarks, not_scored = build_benchmarks(settings)
     check_monitor(settings.trainer, not_scored)
-    suite = Suite([*benchmarks, *module_benchmarks(settings, objective.modules, benchmarks)], processes)
+    check_dimensions(settings.model, [*(settings.trainer.matryoshka or []), *settings.cut_dimensions])
+    suite = Suite(
+        [*benchmarks, *module_benchmarks(settings, objective.modules, benchmarks)],
+        processes,
+        settings.cut_dimensions,
+    )
     expressions, named_in = idiom_expressions(settings.model, objective)
     named_in += glossary_files(settings.model)
     data = fingerprints([*objective.files, *named_in, *(path for b in suite.benchmarks for path in b.files)])
@@ -131,7 +137,7 @@ def _run(
     if processes.count > 1:
         log.info("%d processes share each step's texts; the batch is the same as in one", processes.count)
 
-    baseline = score_untrained(context, Suite(benchmarks, processes))
+    baseline = score_untrained(context, Suite(benchmarks, processes, settings.cut_dimensions))
     retention = build_retention(settings, context.placement, objective, checkpoint, expressions, processes)
     objective.modules.to(context.placement.device)
     _check_base(run, record, retention, resumed=checkpoint is not None)
@@ -198,10 +204,11 @@ def _check_tokens(objective: Objective, retention: Retention) -> None:
 
 def _score_best(context: RunContext, benchmarks: list[Benchmark]) -> Scorecard:
     """Score the saved model, loaded as a user loads it: what is reported is what was saved."""
-    saved = context.run.path / "best"
+    settings, saved = context.settings, context.run.path / "best"
     modules = saved_modules(str(saved), context.placement)
-    suite = Suite([*benchmarks, *module_benchmarks(context.settings, modules, benchmarks)], context.processes)
-    return suite.run(build_encoder(context.settings.model, context.placement, saved))
+    scored = [*benchmarks, *module_benchmarks(settings, modules, benchmarks)]
+    suite = Suite(scored, context.processes, settings.cut_dimensions)
+    return suite.run(build_encoder(settings.model, context.placement, saved))
 
 
 def _card(context: RunContext, has_tokens: bool, *, with_scores: bool = False) -> str:

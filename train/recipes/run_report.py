@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from train.config import TrainSettings
-from train.declarations.registry import benchmark_of
+from train.declarations.registry import is_curve
 from train.evaluation.suite import Scorecard
 from train.io.files import write_json, write_jsonl, write_text
 from train.recipes.knowledge import glossary_note
@@ -91,7 +91,7 @@ def _draw_plots(
     learning_curve(
         run.metrics(),
         baseline,
-        [key for key in best.scores if benchmark_of(key).is_curve(key)],
+        [key for key in best.scores if is_curve(key)],
         state.best_step,
         f"{experiment}, seed {context.settings.seed}",
         run.path / "plots" / "learning_curve.png",
