@@ -43,10 +43,10 @@ def tiny_transformer(
     return transformer
 
 
-def tiny_sentence_transformer(folder: Path, tokenizer_of: str) -> Path:
+def tiny_sentence_transformer(folder: Path, tokenizer_of: str, *, size: int = 32) -> Path:
     """A two-layer BERT with random weights and a model's tokenizer, as a sentence-transformers folder."""
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_of)
-    transformer = tiny_transformer(folder / "bert", BertModel, tokenizer)
-    model = SentenceTransformer(modules=[transformer, Pooling(32), Normalize()], device="cpu")
+    transformer = tiny_transformer(folder / "bert", BertModel, tokenizer, size=size)
+    model = SentenceTransformer(modules=[transformer, Pooling(size), Normalize()], device="cpu")
     model.save_pretrained(str(folder / "model"), create_model_card=False)
     return folder / "model"

@@ -20,6 +20,7 @@ _PATHS = (
     "run_dir",
     "model.path",
     "model.glossary",
+    "retain.teacher",
     "output",
     "per_query",
     "predictions",

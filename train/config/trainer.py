@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from train.config.benchmarks import BenchmarkNames
+from train.config.model import ModelSettings, named_model
 from train.declarations.options import (
     Count,
     CountFromZero,
@@ -15,6 +16,7 @@ from train.declarations.options import (
     Names,
     Ratio,
     Section,
+    Text,
     Weight,
 )
 
@@ -93,7 +95,25 @@ class LoraSettings(Section):
 class RetainSettings(Section):
     interpolation: Ratio
     distillation: Weight
+    teacher: Text | None
+    teacher_texts: Literal["plain", "all"]
     lora: LoraSettings
+
+    @model_validator(mode="after")
+    def _a_teacher_is_followed(self) -> Self:
+        if self.teacher is not None and not self.distillation:
+            raise ValueError(f"teacher={self.teacher} is followed with the weight distillation=, which is 0")
+        if self.teacher is None and self.teacher_texts == "all":
+            raise ValueError(
+                "teacher_texts=all is for a teacher: held to the base model everywhere, nothing could be learnt"
+            )
+        self.teacher_model  # noqa: B018  told now if there is none of that name
+        return self
+
+    @property
+    def teacher_model(self) -> ModelSettings | None:
+        """The settings of the teacher; None = the base model is followed."""
+        return None if self.teacher is None else named_model(self.teacher)
 
     @model_validator(mode="after")
     def _adapters_are_saved_as_they_are(self) -> Self:

@@ -21,7 +21,7 @@ from train.evaluation.suite import too_few_dimensions
 from train.io.paths import expanded
 from train.objectives import Objective
 from train.objectives.joint import JointObjective
-from train.training.regularization import Distillation, Retention, weights_digest
+from train.training.regularization import Distillation, Retention, compared_requests, weights_digest
 
 
 def build_encoder(
@@ -192,7 +192,7 @@ def build_retention(
 
     Args:
         expressions: those that get idiom tokens; the base model then has these tokens, untrained.
-        processes: among which the texts that the base model embeds are divided.
+        processes: among which the texts that the base model or a teacher embeds are divided.
     """
     retain = settings.retain
     if not retain.is_on:
@@ -202,9 +202,15 @@ def build_retention(
     # The base model, also for a run that is resumed.
     encoder = build_encoder(settings.model, placement, expressions=expressions, seed=settings.seed)
     base = weights_digest(encoder)
-    distillation = None
+    distillation, teacher = None, None
     if retain.distillation:
-        distillation = Distillation(encoder, objective.plain_requests, retain.distillation, processes)
+        follows = encoder
+        if retain.teacher_model is not None:
+            follows = build_encoder(retain.teacher_model, placement)
+            teacher = weights_digest(follows)
+        texts = retain.teacher_texts
+        requests = compared_requests(objective, settings.trainer, texts)
+        distillation = Distillation(follows, requests, retain.distillation, processes, texts=texts)
     if checkpoint is not None and not retain.moves_back:
         encoder = build_encoder(settings.model, placement, checkpoint)
     adapters = None
@@ -224,6 +230,7 @@ def build_retention(
         adapters=adapters,
         distillation=distillation,
         base=base,
+        teacher=teacher,
     )
     if checkpoint is not None and retain.moves_back:
         retention.load(checkpoint)

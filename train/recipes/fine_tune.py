@@ -35,7 +35,7 @@ from train.recipes.run_report import report_run
 from train.recipes.untrained import score_untrained
 from train.reports import write_run_page
 from train.runs.folder import RunFolder
-from train.runs.resume import check_same_base, check_same_data
+from train.runs.resume import check_same_data, check_same_weights
 from train.runs.tracking import tracked
 from train.training.checkpoint import TrainerState, read_state
 from train.training.context import OnScores, TrainingContext
@@ -183,12 +183,17 @@ def _run(
 
 
 def _check_base(run: RunFolder, record: dict[str, Any], retention: Retention, *, resumed: bool) -> None:
-    """Record the base model's weights, if a remedy needs them; in a resumed run they must be the same."""
-    if retention.base is None:
-        return
-    if resumed:
-        check_same_base(record.get("base_weights"), retention.base)
-    run.update(base_weights=retention.base)
+    """Record the weights of the models that remedies need; in a resumed run they must be the same."""
+    digests = {"base_weights": retention.base, "teacher_weights": retention.teacher}
+    models = {
+        "base_weights": "the base model (model.path)",
+        "teacher_weights": "the teacher (retain.teacher)",
+    }
+    for name, digest in digests.items():
+        if digest is not None and resumed:
+            check_same_weights(record.get(name), digest, models[name])
+    if retention.base is not None:
+        run.update(**{name: digest for name, digest in digests.items() if digest is not None})
 
 
 def _check_tokens(objective: Objective, retention: Retention) -> None:
