@@ -78,7 +78,7 @@ def test_relations_are_those_of_a_loop_over_pairs() -> None:
     expected = torch.stack(terms).mean()
     torch.testing.assert_close(loss, expected)
     loss.backward()  # type: ignore[no-untyped-call]
-    expected.backward()
+    expected.backward()  # type: ignore[no-untyped-call]
     torch.testing.assert_close(ours.grad, theirs.grad)
     assert torch.autograd.gradcheck(lambda x: relational_distillation_loss(x, teacher), (ours,))
 

@@ -114,9 +114,6 @@ def _composed(name: str) -> dict[str, Any]:
 
 
 def _merged(values: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    both = {
-        k: _merged(values[k], v)
-        for k, v in over.items()
-        if isinstance(v, dict) and isinstance(values.get(k), dict)
-    }
-    return values | over | both
+    """Of two sections, such as `about`, the options of both."""
+    sections = [key for key, value in over.items() if isinstance(value, dict) and values.get(key)]
+    return values | over | {key: _merged(values[key], over[key]) for key in sections}

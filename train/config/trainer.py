@@ -41,7 +41,7 @@ class TrainerSettings(Section):
     clip_norm: Factor | None
     gradient_caching: bool
     activation_checkpointing: bool
-    matryoshka: Dimensions | None
+    matryoshka: Annotated[Dimensions, Field(min_length=1)] | None
     matryoshka_weights: list[Weight] | None
     monitor: Names
     patience: Count | None
@@ -105,7 +105,7 @@ class RetainSettings(Section):
             raise ValueError(f"teacher={self.teacher} is followed with the weight distillation=, which is 0")
         if self.teacher is None and self.teacher_texts == "all":
             raise ValueError(
-                "teacher_texts=all is for a teacher: held to the base model everywhere, nothing could be learnt"
+                "teacher_texts=all is for a teacher: held to the base model, nothing is learnt"
             )
         self.teacher_model  # noqa: B018  told now if there is none of that name
         return self

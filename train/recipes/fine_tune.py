@@ -184,16 +184,15 @@ def _run(
 
 def _check_base(run: RunFolder, record: dict[str, Any], retention: Retention, *, resumed: bool) -> None:
     """Record the weights of the models that remedies need; in a resumed run they must be the same."""
-    digests = {"base_weights": retention.base, "teacher_weights": retention.teacher}
-    models = {
-        "base_weights": "the base model (model.path)",
-        "teacher_weights": "the teacher (retain.teacher)",
-    }
-    for name, digest in digests.items():
-        if digest is not None and resumed:
-            check_same_weights(record.get(name), digest, models[name])
-    if retention.base is not None:
-        run.update(**{name: digest for name, digest in digests.items() if digest is not None})
+    needed = [
+        ("base_weights", retention.base, "the base model (model.path)"),
+        ("teacher_weights", retention.teacher, "the teacher (retain.teacher)"),
+    ]
+    for name, digest, model in needed:
+        if digest is not None:
+            if resumed:
+                check_same_weights(record.get(name), digest, model)
+            run.update(**{name: digest})
 
 
 def _check_tokens(objective: Objective, retention: Retention) -> None:
