@@ -184,7 +184,7 @@ def test_a_wrong_command_would_be_noticed(line: str) -> None:
 
 def test_options_that_are_named_exist() -> None:
     """`objective.loss.margin=` and the like, in running text."""
-    choices = ["idiolink", "adaptive_triplet", "admire", "joint"]
+    choices = ["idiolink", "adaptive_triplet", "admire", "aima", "joint"]
     configs = [composed("config", (f"objective={choice}",)) for choice in choices]
     configs += [composed("config", ("tracking=[wandb,tensorboard]",)), composed("evaluate", ())]
     configs.append(composed("evaluate", ("benchmark=[own_retrieval,own_sts,own_pairs,own_ranking]",)))
@@ -251,7 +251,8 @@ def test_every_block_is_checked_by_some_test() -> None:
             yaml.safe_load(block)
         assert not blocks(page, "diff", "csv"), f"{name}: a change of no named file"
         if page_files(page):
-            assert page.stem in ("adding-a-loss", "adding-a-benchmark", "knowledge")  # test_docs_examples.py
+            of_examples = ("adding-a-loss", "adding-a-benchmark", "knowledge", "own-data-scoring")
+            assert page.stem in of_examples  # test_docs_examples.py
 
 
 def test_record_is_one() -> None:

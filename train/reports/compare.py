@@ -38,14 +38,14 @@ class PerQuery:
         values: score key → query → value; the score is their mean.
         pairs: score key → pair → (predicted, gold); the score is a statistic of them.
         statistics: score key → its name, as in :data:`train.reports.statistics.STATISTICS`.
-        cluster: query → what it belongs to: its idiom, compound or expression.
+        cluster: query → what it belongs to: its idiom, compound or expression; None if it is by itself.
         notes: what is odd about the file.
     """
 
     values: dict[str, dict[str, float]] = field(default_factory=dict)
     pairs: dict[str, dict[str, tuple[float, float]]] = field(default_factory=dict)
     statistics: dict[str, str] = field(default_factory=dict)
-    cluster: dict[str, str] = field(default_factory=dict)
+    cluster: dict[str, str | None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def score(self, key: str) -> float:
@@ -194,7 +194,7 @@ def _compare(ours: str, theirs: str, a: _Side, b: _Side, keys: Sequence[str]) ->
 
 def _compare_means(key: str, a: _Side, b: _Side, first: float, second: float) -> Difference:
     sides: list[dict[str, float]] = []
-    cluster: dict[str, str] = {}
+    cluster: dict[str, str | None] = {}
     for side in (a, b):
         values: dict[str, list[float]] = defaultdict(list)
         for _, results in side.files(key):
@@ -208,7 +208,8 @@ def _compare_means(key: str, a: _Side, b: _Side, first: float, second: float) ->
         reason = f"not the same queries ({len(ours)} and {len(theirs)}, {len(common)} in both)"
         return Difference(key, first, second, why_not=reason)
     change = np.array([ours[query] - theirs[query] for query in common])
-    clusters = [cluster[query] for query in common]
+    named = [cluster[query] for query in common]
+    clusters = [query if name is None else name for query, name in zip(common, named, strict=True)]
     first, second = (math.fsum(side[query] for query in common) / len(common) for side in sides)
     return Difference(
         key,
@@ -220,22 +221,23 @@ def _compare_means(key: str, a: _Side, b: _Side, first: float, second: float) ->
         by_cluster=mean_interval(change, clusters),
         p_query=permutation_p(change),
         p_cluster=permutation_p(change, clusters),
-        clusters=_cluster_means(change, clusters),
+        clusters=_cluster_means(change, named),
     )
 
 
-def _cluster_means(change: Array, clusters: Sequence[str]) -> dict[str, float]:
-    """Cluster → mean change, the greatest gain first."""
+def _cluster_means(change: Array, clusters: Sequence[str | None]) -> dict[str, float]:
+    """Cluster → mean change, the greatest gain first; of queries by themselves, none."""
     changes: dict[str, list[float]] = defaultdict(list)
     for value, name in zip(change.tolist(), clusters, strict=True):
-        changes[name].append(value)
+        if name is not None:
+            changes[name].append(value)
     means = {name: math.fsum(values) / len(values) for name, values in changes.items()}
     return dict(sorted(means.items(), key=lambda item: -item[1]))
 
 
 def _compare_correlations(key: str, a: _Side, b: _Side, first: float, second: float) -> Difference:
     """Intervals alone: swapping two models' predictions would mix scales that differ between them."""
-    cluster: dict[str, str] = {}
+    cluster: dict[str, str | None] = {}
     sides: list[list[_Predictions]] = []
     statistic = ""
     for side in (a, b):
@@ -247,7 +249,7 @@ def _compare_correlations(key: str, a: _Side, b: _Side, first: float, second: fl
     ids = sides[0][0].ids
     if any(run.ids != ids for runs in sides for run in runs):
         return Difference(key, first, second, why_not="not the same pairs")
-    clusters = tuple(cluster[id_] for id_ in ids)
+    clusters = tuple(id_ if (name := cluster[id_]) is None else name for id_ in ids)
 
     def difference_interval(together: tuple[str, ...] | None) -> tuple[float, float] | None:
         drawn = [

@@ -104,6 +104,10 @@ class Record:
             raise self.error(role, f"must be a text or a whole number, found {value!r}")
         return str(value)
 
+    def group(self) -> str | None:
+        """What the row belongs to; None where nothing is said."""
+        return self.name("group") if self.has("group") else None
+
     def number_in(self, role: str) -> float:
         """Raises FieldError if it is no finite number."""
         value = self.raw(role)
