@@ -78,10 +78,10 @@ def small_tokenizer(folder: Path, tokenizer_of: str) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def tiny_sentence_transformer(folder: Path, tokenizer_of: str) -> Path:
+def tiny_sentence_transformer(folder: Path, tokenizer_of: str, *, size: int = 32) -> Path:
     """A two-layer BERT with random weights and such a tokenizer, as a sentence-transformers folder."""
     tokenizer = small_tokenizer(folder / "tokenizer", tokenizer_of)
-    transformer = tiny_transformer(folder / "bert", BertModel, tokenizer)
-    model = SentenceTransformer(modules=[transformer, Pooling(32), Normalize()], device="cpu")
+    transformer = tiny_transformer(folder / "bert", BertModel, tokenizer, size=size)
+    model = SentenceTransformer(modules=[transformer, Pooling(size), Normalize()], device="cpu")
     model.save_pretrained(str(folder / "model"), create_model_card=False)
     return folder / "model"

@@ -42,6 +42,20 @@ class TrainSettings(Common):
 
         return [*super().score_keys(benchmarks), *self.objective.score_keys(splits)]
 
+    @property
+    def cut_dimensions(self) -> list[int]:
+        named = self.trainer.matryoshka if self.eval.dimensions is None else self.eval.dimensions
+        return named or []
+
+    @model_validator(mode="after")
+    def _modules_see_whole_embeddings(self) -> Self:
+        if self.trainer.matryoshka and self.objective.trains_modules:
+            raise ValueError(
+                f"trainer.matryoshka={self.trainer.matryoshka}: the objective {self.objective.name} trains "
+                "modules that take whole embeddings; leave it out"
+            )
+        return self
+
     @model_validator(mode="after")
     def _something_is_trained(self) -> Self:
         if self.trainer.freeze_encoder and not self.objective.trains_modules:

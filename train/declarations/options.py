@@ -13,6 +13,16 @@ def as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+def _numbers(value: Any) -> Any:
+    return [value] if isinstance(value, int) else value
+
+
+def _are_different(values: list[int]) -> list[int]:
+    if len(set(values)) < len(values):
+        raise ValueError(f"names one twice: {values}")
+    return values
+
+
 def _not_blank(value: str) -> str:
     if not value.strip():
         raise ValueError(f"must not be empty, got {value!r}")
@@ -23,6 +33,7 @@ Text = Annotated[str, AfterValidator(_not_blank)]
 Names = Annotated[list[Text], BeforeValidator(as_list), Field(min_length=1)]
 # What is beyond these is a slip, and would fail later, and less clearly.
 Count = Annotated[int, Field(gt=0, le=2**31 - 1)]
+Dimensions = Annotated[list[Count], BeforeValidator(_numbers), AfterValidator(_are_different)]
 CountFromZero = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Weight = Annotated[float, Field(ge=0, le=1e6)]
 Factor = Annotated[float, Field(gt=0, le=1e6)]

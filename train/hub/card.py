@@ -17,7 +17,7 @@ import yaml
 from huggingface_hub import EvalResult, ModelCardData
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from train.declarations.registry import benchmark_of, objective_types, split_of
+from train.declarations.registry import benchmark_of, is_headline, objective_types, split_of
 from train.hub.licences import common_licence, sources_of
 from train.hub.paths import shortened_override
 from train.io.yaml_text import parse_yaml
@@ -133,7 +133,7 @@ def eval_results(scores: Mapping[str, float]) -> list[EvalResult]:
     results = []
     for key, value in scores.items():
         benchmark, split = benchmark_of(key), split_of(key) or None
-        if not benchmark.is_headline(key) or not math.isfinite(value):
+        if not is_headline(key) or not math.isfinite(value):
             continue
         *middle, metric = key.split("/")[2 if split else 1 :]
         results.append(
@@ -155,9 +155,7 @@ def _headline(run: Path, scores: Mapping[str, Any]) -> list[tuple[str, str, str]
     """Rows of the table: key, the untrained model's score, the model's; of all queries, pairs or items."""
     untrained = scores.get("baseline") or _baseline(run)
     rows = score_rows(scores["scores"], untrained)
-    return [
-        (row.key, row.cells[0], row.cells[1]) for row in rows if benchmark_of(row.key).is_headline(row.key)
-    ]
+    return [(row.key, row.cells[0], row.cells[1]) for row in rows if is_headline(row.key)]
 
 
 def _baseline(run: Path) -> dict[str, float]:

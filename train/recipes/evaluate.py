@@ -19,6 +19,7 @@ from train.evaluation.suite import Scorecard, Suite
 from train.factory import (
     build_benchmarks,
     build_encoder,
+    check_dimensions,
     idiom_expressions,
     module_benchmarks,
     resolve_model_path,
@@ -62,8 +63,9 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
         _check_something_is_scored(settings, benchmarks)
     with accelerator.local_main_process_first():
         modules = saved_modules(resolve_model_path(settings.model.path), placement, settings.model.revision)
+    check_dimensions(settings.model, settings.cut_dimensions)
     benchmarks += module_benchmarks(settings, modules, benchmarks)
-    suite = Suite(benchmarks, processes)
+    suite = Suite(benchmarks, processes, settings.cut_dimensions)
     expressions, naming = idiom_expressions(settings.model)
     with accelerator.local_main_process_first():
         encoder = build_encoder(settings.model, placement, expressions=expressions)

@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from train.declarations.registry import benchmark_of
+from train.declarations.registry import is_curve
 from train.evaluation.suite import Scorecard
 from train.io.files import write_json, write_jsonl, write_text
 from train.recipes.knowledge import glossary_note
@@ -87,7 +87,7 @@ def _draw_plots(
     learning_curve(
         run.metrics(),
         baseline,
-        [key for key in best.scores if benchmark_of(key).is_curve(key)],
+        [key for key in best.scores if is_curve(key)],
         state.best_step,
         f"{experiment}, seed {context.settings.seed}",
         run.path / "plots" / "learning_curve.png",

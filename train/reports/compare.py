@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from train.declarations.benchmark import QueryResult
-from train.declarations.registry import benchmark_of, benchmark_type
+from train.declarations.registry import benchmark_type, is_compared
 from train.reports.groups import Group
 from train.reports.runs import Run, read_records
 from train.reports.statistics import (
@@ -127,7 +127,7 @@ def paired_notes(compared: Sequence[Paired]) -> list[str]:
 def compare_groups(ours: Group, theirs: Group, keys: Sequence[str] | None = None) -> Paired:
     """These scores, by default every main one, as far as both have them."""
     if keys is None:
-        keys = [key for key in ours.keys if is_main(key) and key in theirs.keys]
+        keys = [key for key in ours.keys if is_compared(key) and key in theirs.keys]
     return _compare(ours.name, theirs.name, _Side(ours), _Side(theirs), keys)
 
 
@@ -135,7 +135,7 @@ def compare_to_untrained(group: Group, keys: Sequence[str] | None = None) -> Pai
     """A group against the models that its runs started from; `keys` as in :func:`compare_groups`."""
     if keys is None:
         has = {key for run in group.runs for key in run.baseline}
-        keys = [key for key in group.keys if is_main(key) and key in has]
+        keys = [key for key in group.keys if is_compared(key) and key in has]
     return _compare(group.name, "untrained", _Side(group), _Side(group, untrained=True), keys)
 
 
@@ -147,11 +147,6 @@ def count_queries(group: Group, key: str) -> tuple[int, int]:
         for query in results.values.get(key) or results.pairs.get(key) or ()
     }
     return len(cluster), len(set(cluster.values()))
-
-
-def is_main(key: str) -> bool:
-    """Whether a score is one that models are compared by."""
-    return benchmark_of(key).is_compared(key)
 
 
 class _Side:

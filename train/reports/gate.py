@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from train.declarations.registry import benchmark_of, smaller_is_better
+from train.declarations.registry import benchmark_of, is_compared, smaller_is_better
 from train.errors import UserError
 from train.io.text import one_line
 from train.reports.compare import (
@@ -16,7 +16,6 @@ from train.reports.compare import (
     compare_groups,
     compare_to_untrained,
     count_queries,
-    is_main,
     paired_notes,
 )
 from train.reports.groups import Group
@@ -132,7 +131,7 @@ def run_checks(
     for key in (key for key in cluster_margins if key not in correlations):
         checks.append(_cluster_margin(differences[key], cluster_margins[key]))
     if EVERY in {**limits.margins, **limits.cluster_margins}:
-        missing = [key for key in (theirs.keys if theirs else ()) if is_main(key) and key not in before]
+        missing = [key for key in (theirs.keys if theirs else ()) if is_compared(key) and key not in before]
         notes += [f"not compared, since {ours.name} lacks them: {', '.join(missing)}"] if missing else []
     if not checks:
         raise UserError("cluster_margin: nothing to check, for a correlation has no value of one cluster")
@@ -159,7 +158,7 @@ def _by_key(
             raise UserError(f"{option}={key}: {whose} has no such score{_near(key, list(before))}")
         if key and benchmark_of(key).is_fact(key):
             raise UserError(f"{option}={key}: a change of it is neither better nor worse; use floor=")
-    main = [key for key in before if is_main(key)] if EVERY in limits else []
+    main = [key for key in before if is_compared(key)] if EVERY in limits else []
     if EVERY in limits and not main:
         raise UserError(f"{option}={limits[EVERY]:g}: both sides have no score in common to compare")
     return dict.fromkeys(main, limits.get(EVERY, 0.0)) | {

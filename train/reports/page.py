@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from train.declarations.examples import Examples
-from train.declarations.registry import benchmark_of
+from train.declarations.registry import benchmark_of, is_curve
 from train.reports.charts import Line, css, line_chart
 from train.reports.compare import Difference, Paired, paired_notes
 from train.reports.examples import data_uri, examples_of, thumbnail
@@ -205,7 +205,7 @@ def _charts(run: Run, metrics: Sequence[Mapping[str, Any]]) -> list[Chart]:
     losses = [Line("training loss", _loss(metrics), 0)]
     charts = [_chart("Training loss", losses, "loss", markers=False)]
     for benchmark in dict.fromkeys(benchmark_of(key) for key in run.scores):
-        keys = [k for k in run.scores if benchmark_of(k) is benchmark and benchmark.is_curve(k)]
+        keys = [k for k in run.scores if benchmark_of(k) is benchmark and is_curve(k)]
         lines = [
             Line(key.partition("/")[2], _scored(run, metrics, [key]), number)
             for number, key in enumerate(keys)

@@ -208,20 +208,21 @@ def _same_files(recorded: Sequence[str], now: Sequence[str]) -> dict[str, str | 
     return found
 
 
-def check_same_base(recorded: str | None, now: str) -> None:
-    """Check that the base model, which remedies against forgetting load again, has the same weights.
+def check_same_weights(recorded: str | None, now: str, model: str) -> None:
+    """Check that a model which remedies against forgetting load again has the same weights.
 
     Args:
         recorded: digest of its weights, from `run.json`; None if the run did not get that far.
         now: the same, of the weights that were just loaded.
+        model: which one, and the option that names it.
 
     Raises:
         UserError: if they differ.
     """
     if recorded not in (None, now):
         raise UserError(
-            "the base model (model.path) has other weights than when the run was started, and retain.* "
-            "depends on them: restore it (on the Hub, model.revision names a commit), or start a new run "
+            f"{model} has other weights than when the run was started, and retain.* "
+            "depends on them: restore it (on the Hub, a revision names a commit), or start a new run "
             "without resume="
         )
 
@@ -278,7 +279,7 @@ def _sums(record: Mapping[str, Any]) -> list[tuple[str, Any]] | None:
 
 
 # Facts of `run.json` that do not change during a run.
-_NEVER_CHANGES = ("experiment", "seed", "started", "data", "sample", "base_weights")
+_NEVER_CHANGES = ("experiment", "seed", "started", "data", "sample", "base_weights", "teacher_weights")
 
 
 def _read_or_restored(folder: Path, name: str) -> dict[str, Any]:

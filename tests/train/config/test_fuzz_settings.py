@@ -35,6 +35,7 @@ MAY_BE_EMPTY = {
     "extensions",
     "query_modes",
     "bm25_modes",
+    "dimensions",
     "multivector_modes",
     "no_decay",
     "plain_usages",
