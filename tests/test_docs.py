@@ -257,7 +257,7 @@ def test_every_block_is_checked_by_some_test() -> None:
             yaml.safe_load(block)
         assert not blocks(page, "diff", "csv"), f"{name}: a change of no named file"
         if page_files(page):
-            of_examples = ("adding-a-loss", "adding-a-benchmark", "knowledge", "own-data-scoring")
+            of_examples = ("adding-a-loss", "adding-a-benchmark", "knowledge", "mixtures", "own-data-scoring")
             assert page.stem in of_examples  # test_docs_examples.py
 
 
