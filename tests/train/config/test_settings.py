@@ -12,7 +12,6 @@ from train.config import EvaluateSettings, TrainSettings, check
 from train.config.compose import CONF, config_names
 from train.errors import UserError
 
-
 # What an experiment needs beside its name.
 NEEDED = {"mixture": ["+objective.parts.mine.data.train=pairs.csv"]}
 
