@@ -41,7 +41,8 @@ _QUICK = "test_loop.py"
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark whole runs as slow, and begin with the files that have some, so that no worker ends with one."""
     for item in items:
-        if item.path.name != _QUICK and _RUNS & set(getattr(item, "fixturenames", ())):
+        parameters = getattr(getattr(item, "callspec", None), "params", {})  # may have such a name too
+        if item.path.name != _QUICK and _RUNS & set(getattr(item, "fixturenames", ())) - parameters.keys():
             item.add_marker(pytest.mark.slow)
     long = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in long)
