@@ -184,7 +184,7 @@ def test_a_wrong_command_would_be_noticed(line: str) -> None:
 
 def test_options_that_are_named_exist() -> None:
     """`objective.loss.margin=` and the like, in running text."""
-    choices = ["idiolink", "adaptive_triplet", "admire", "joint"]
+    choices = ["idiolink", "adaptive_triplet", "admire", "aima", "joint"]
     configs = [composed("config", (f"objective={choice}",)) for choice in choices]
     configs += [composed("config", ("tracking=[wandb,tensorboard]",)), composed("evaluate", ())]
     configs.append(composed("evaluate", ("benchmark=[own_retrieval,own_sts,own_pairs,own_ranking]",)))

@@ -31,7 +31,7 @@ def touches(path: Path, *packages: str) -> set[str]:
 
 # The plan of the house: each package and module right in train/ may import what stands on a lower line.
 FLOORS = """
-__init__ __main__ evaluate learn report push    entry points
+__init__ __main__ check evaluate learn report push    entry points
 cli                                              command line → checked configuration; error → message
 recipes integrations                             whole programs; other people's frameworks
 factory hub                                      settings → objects; publishing
@@ -132,12 +132,21 @@ def test_plots_are_drawn_in_one_place_each() -> None:
 
 def test_mteb_is_asked_for_on_demand_alone() -> None:
     """It is an extra, and takes seconds to import."""
-    assert [inside(p) for p in SOURCES if touches(p, "mteb", "datasets")] == ["integrations/mteb.py"]
+    found = [inside(p) for p in SOURCES if touches(p, "mteb", "datasets")]
+    assert found == ["data/own/sources.py", "integrations/mteb.py"]
     asked = ("train.integrations.mteb", "idiomloss.sentence_transformers")
     assert not [inside(p) for p in SOURCES if touches(p, *asked)]
 
 
-ENTRY_POINTS = ("train", "train.__main__", "train.evaluate", "train.learn", "train.report", "train.push")
+ENTRY_POINTS = (
+    "train",
+    "train.__main__",
+    "train.check",
+    "train.evaluate",
+    "train.learn",
+    "train.report",
+    "train.push",
+)
 HEAVY = {
     "torch",
     "transformers",

@@ -15,7 +15,7 @@ def _files(value: Any) -> Any:
     return value if value is None else as_list(value)
 
 
-Files = Annotated[list[Text] | None, BeforeValidator(_files)]
+Files = Annotated[Annotated[list[Text], Field(min_length=1)] | None, BeforeValidator(_files)]
 
 
 class OwnData(Section):

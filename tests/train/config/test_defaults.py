@@ -8,6 +8,7 @@ import pytest
 
 from train.objectives.adaptive_triplet import AdaptiveTripletObjective
 from train.objectives.admire import AdmireObjective
+from train.objectives.aima import AimaObjective
 from train.objectives.contrastive import ContrastiveObjective, ContrastiveOptions
 from train.objectives.idiolink import IdioLinkObjective
 from train.objectives.joint import JointObjective
@@ -21,6 +22,7 @@ FACTS = {"files", "extra_files", "note", "idiom_sentences", "section", "groups_n
     [
         AdaptiveTripletObjective,
         AdmireObjective,
+        AimaObjective,
         ContrastiveObjective,
         ContrastiveOptions,
         IdioLinkObjective,

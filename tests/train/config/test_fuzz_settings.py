@@ -21,7 +21,15 @@ from train.cli.arguments import rewrite_arguments
 from train.config import EvaluateSettings, TrainSettings, check
 from train.errors import UserError
 
-CONFIGS = ["idiolink_released", "idiolink_ft", "adaptive_triplet", "admire_experts", "joint", "evaluate"]
+CONFIGS = [
+    "idiolink_released",
+    "idiolink_ft",
+    "adaptive_triplet",
+    "admire_experts",
+    "admire_aima",
+    "joint",
+    "evaluate",
+]
 MAY_BE_EMPTY = {
     "glossary",
     "extensions",

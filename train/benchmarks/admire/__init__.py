@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from pydantic import BeforeValidator, Field
 
 from train.benchmarks.admire.keys import ADMIRE_METRICS, MAJORITY, AdmireMode, admire_key, admire_keys
-from train.data.names import ADMIRE_CV_SPLIT, AdmireSplit
+from train.data.names import ADMIRE_CV_SPLIT, ADMIRE_SENSES, AdmireSplit
 from train.declarations.benchmark import BenchmarkOptions, BenchmarkType, Layout, QueryResult
 from train.declarations.options import as_list
 
@@ -64,7 +64,10 @@ def _read_record(record: Mapping[str, Any]) -> Iterator[QueryResult]:
     split, mode, item, compound = (record[name] for name in ("split", "mode", "id", "compound"))
     for metric in ADMIRE_METRICS:
         if metric in record:  # not where there is no gold
-            yield QueryResult(admire_key(split, mode, metric), item, compound, value=float(record[metric]))
+            for sense in (None, record.get("sense")):
+                if sense is None or sense in ADMIRE_SENSES:
+                    key = admire_key(split, mode, metric, sense)
+                    yield QueryResult(key, item, compound, value=float(record[metric]))
 
 
 DECLARED = [
