@@ -8,6 +8,8 @@ from pydantic import BeforeValidator, Field
 
 from train.declarations.options import Section, Text, as_list
 
+OWN = "own"  # the name of the user's own data among the data sets that an objective trains on
+PLACES = ("data.train", "data.val")  # where one's own data lies, which makes no other run
 Form = Literal["pairs", "scored", "sentences"]
 
 

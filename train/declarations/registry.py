@@ -11,6 +11,7 @@ from typing import Any, Literal
 from train.declarations.benchmark import BenchmarkOptions, BenchmarkType
 from train.declarations.dataset import DatasetType
 from train.declarations.objective import ObjectiveType
+from train.declarations.own_data import PLACES
 from train.errors import UserError
 
 Declaration = BenchmarkType | ObjectiveType | DatasetType
@@ -94,7 +95,7 @@ def is_place(option: str) -> bool:
             f"benchmark.{b.name}.{place}" for b in benchmark_types().values() for place in b.options.places
         )
         return any(f"{option}.".startswith(f"{place}.") for place in places)  # each of several has a name
-    return any(option == dataset.setting for dataset in dataset_types().values())
+    return option in PLACES or any(option == dataset.setting for dataset in dataset_types().values())
 
 
 def load_extensions(modules: Sequence[str]) -> None:

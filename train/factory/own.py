@@ -6,7 +6,7 @@ import logging
 from functools import lru_cache
 
 from idiomloss import CoSENTLoss, CosineMSELoss
-from train.benchmarks.own import OwnValOptions
+from train.benchmarks.own import HELD_OUT, OwnValOptions
 from train.benchmarks.own.held_out import OwnValBenchmark
 from train.config import Common, TrainSettings
 from train.data.own.load import OwnSplits, load_own
@@ -42,6 +42,17 @@ def _loaded(data: str) -> OwnSplits:
     for note in splits.notes:
         log.info("%s", note)
     return splits
+
+
+def own_revisions(settings: Common) -> dict[str, str]:
+    """Data set of the Hub → its commit, of those of the user's own data that are read."""
+    is_read = HELD_OUT in settings.benchmark.names or isinstance(
+        getattr(settings, "objective", None), OwnSettings
+    )
+    named = [*(settings.data.train or []), *(settings.data.val or [])]
+    if not (is_read and any(name.startswith("hf:") for name in named)):
+        return {}
+    return dict(own_splits(settings).revisions)
 
 
 def held_out_benchmark(settings: Common, options: OwnValOptions) -> OwnValBenchmark:

@@ -21,6 +21,7 @@ from train.factory import (
     build_encoder,
     idiom_expressions,
     module_benchmarks,
+    own_revisions,
     resolve_model_path,
     saved_modules,
 )
@@ -113,7 +114,7 @@ def _write(
                 "glossary": glossary,
                 "not_scored": not_scored,
                 "notes": card.notes,
-                "files": fingerprints(files),
+                "files": fingerprints(files) | own_revisions(settings),
                 "device": placement.device,
                 "precision": placement.precision,
                 "code": code_version(),

@@ -61,9 +61,9 @@ def test_scores_by_hand(tmp_path: Path) -> None:
     assert found["mrr"] == pytest.approx(0.5)
     assert found["map"] == pytest.approx(((1 / 2 + 2 / 3) / 2 + 1 / 2) / 2)
     assert found["r_precision"] == pytest.approx((0.5 + 0) / 2)
-    assert found["spearman"] == pytest.approx((-1 / 2 - 1) / 2)
+    assert found["spearman"] == pytest.approx(-1)  # both in the reverse of the grades
     assert found["span/ndcg@10"] == pytest.approx((ndcg + 1) / 2)
-    assert [record["group"] for record in result.per_query] == ["g", "3", "g", "3"]
+    assert [record["group"] for record in result.per_query] == ["g", "2", "g", "2"]
     assert result.per_query[0]["top"][0] == {"text": "b", "grade": 0.0}
 
 

@@ -71,7 +71,12 @@ def load_own(data: OwnData, section: str = "data") -> OwnSplits:
     store = _read(train_sources, data.columns, data.form, notes)
     everything = Examples(store, np.arange(len(store.numbers), dtype=np.int64))
     if val_sources:
-        held_out = _read(val_sources, data.columns, store.form, notes)
+        held_out = _read(val_sources, data.columns, data.form, notes)
+        if held_out.form != store.form:
+            raise UserError(
+                f"{section}.val: {val_sources[0].name} holds {held_out.form}, but {train_sources[0].name} "
+                f"holds {store.form}"
+            )
         train, val = everything, Examples(held_out, np.arange(len(held_out.numbers), dtype=np.int64))
     else:
         train, val = _split(everything, data.val_share, notes, section)

@@ -102,22 +102,20 @@ class RowReader:
     ) -> list[Sentence]:
         """The texts of a role: one; of positives one or more; of negatives any number."""
         columns = self.columns.by_role.get(role, ())
-        found = []
+        entries = []
         for column in columns:
             cell = row.get(column)
-            if role in SEVERAL and is_empty(cell):  # one of several columns, or no negative
-                continue
-            for entry in _entries(cell) if role in SEVERAL else [cell]:
-                found.append(self._sentence(row, role, column, entry, (group, meaning)))
-        if not found and role != "negative":
+            if role not in SEVERAL:
+                entries.append((column, cell))
+            elif not is_empty(cell):  # one of several columns is, or there is no negative
+                entries += [(column, entry) for entry in _entries(cell)]
+        if not entries and role != "negative":
             raise _FieldError(columns[0], "is empty")
-        if len(found) > 1 and role in self.columns.spans:
-            column = next(iter(self.columns.spans[role].values()))
-            if not is_empty(row.get(column)):
-                raise _FieldError(
-                    column, 'there are several texts; write each as an object: {"text": …, "span": …}'
-                )
-        return found
+        spans = [c for c in self.columns.spans.get(role, {}).values() if not is_empty(row.get(c))]
+        if spans and len(entries) > 1:
+            problem = 'there are several texts; write each as an object: {"text": …, "span": …}'
+            raise _FieldError(spans[0], problem)
+        return [self._sentence(row, role, column, entry, (group, meaning)) for column, entry in entries]
 
     def _sentence(
         self,
