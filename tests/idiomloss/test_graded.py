@@ -1,4 +1,4 @@
-"""The losses of scored pairs against naive loops, and against sentence-transformers' own: values, gradients."""
+"""The losses of scored pairs against naive loops and sentence-transformers' own: values, gradients."""
 
 from __future__ import annotations
 

@@ -101,6 +101,7 @@ def _loss_for(examples: Examples) -> OwnLoss:
 
 def _contrastive(settings: TrainSettings, options: OwnSettings, splits: OwnSplits) -> Objective:
     from_batch = splits.train.form == "sentences"
+    has_spans = splits.train.store.has_spans  # without one, all modes embed the whole text
     weights = {str(number_for(usage)): weight for usage, weight in options.positive_weights.items()}
     data = OwnContrastiveData(
         splits.train,
@@ -116,9 +117,9 @@ def _contrastive(settings: TrainSettings, options: OwnSettings, splits: OwnSplit
         ContrastiveOptions(
             batch_size=settings.trainer.batch_size,
             seed=settings.seed,
-            query_modes=options.query_mode,
-            query_weights=options.query_weights,
-            document_modes=options.document_mode,
+            query_modes=options.query_mode if has_spans else ["sentence"],
+            query_weights=options.query_weights if has_spans else None,
+            document_modes=options.document_mode if has_spans else ["sentence"],
             mask=options.mask,
             in_batch="all" if from_batch else options.infonce.in_batch,
             false_negatives="positive" if from_batch else options.infonce.false_negatives,

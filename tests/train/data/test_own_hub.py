@@ -15,7 +15,7 @@ from tests.fake_hub import COMMIT, serve
 from tests.programs import ROOT
 from tests.tiny_runs import composed
 
-# Prints for each name the commit and the rows, or the message. The libraries read the address at their import.
+# For each name the commit and the rows, or the message. The libraries read the address when imported.
 CODE = """
 import json, sys
 from train.data.own.load import load_own
