@@ -7,6 +7,7 @@
 | `CoSENTLoss` | cosines in the order of graded similarities | Su 2022 |
 | `CosineMSELoss` | cosines equal to graded similarities | arXiv 1908.10084 |
 | `distillation_loss` | embeddings held to another model's | after arXiv 2004.09813 |
+| `relational_distillation_loss` | similarities held to another model's | after arXiv 1904.05068 |
 | `PairwiseHingeLoss` | the order of each pair of ranked candidates | AIMA, SemEval-2025 Task 1 (*) |
 | `ListwiseSoftmaxLoss` | a gold distribution over ranked candidates | Cao et al. 2007; AIMA (*) |
 | `Top1HingeLoss` | the best of ranked candidates against the others | AIMA (*) |
@@ -19,7 +20,7 @@ Knows no model, no config and no trainer, and imports nothing of `train`.
 
 from idiomloss.batches import group_steps
 from idiomloss.candidates import CandidateMasks, candidate_masks, flatten_tuples
-from idiomloss.distillation import distillation_loss
+from idiomloss.distillation import distillation_loss, relational_distillation_loss
 from idiomloss.graded import CoSENTLoss, CosineMSELoss
 from idiomloss.groups import GroupLabels, label_groups
 from idiomloss.infonce import InfoNCELoss, infonce_terms
@@ -60,6 +61,7 @@ __all__ = [
     "pairwise_hinge",
     "pairwise_printed",
     "property_loss",
+    "relational_distillation_loss",
     "top1_hinge",
     "top1_printed",
 ]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import yaml
 
 from tests.programs import ROOT
 
@@ -46,14 +49,27 @@ def inline(page: Path) -> list[str]:
 
 
 def shell_lines(page: Path) -> list[str]:
-    """Lines of the `sh` blocks (continued ones joined, comments left out), and inline commands."""
+    """Lines of the `sh` blocks and of workflows' steps (continued ones joined, comments left out), and inline
+    commands."""
     lines = []
-    for block in blocks(page, "sh"):
+    steps = (step for block in blocks(page, "yaml") for step in _steps(yaml.safe_load(block)))
+    for block in (*blocks(page, "sh"), *steps):
         for line in re.sub(r"\\\n\s*", "", block).splitlines():
             line = re.sub(r"(^|\s)#.*", "", line).strip()
             if line:
                 lines.append(line)
     return lines + [code for code in inline(page) if re.match(r"(python|make|accelerate|torchrun) ", code)]
+
+
+def _steps(content: Any) -> Iterator[str]:
+    """What each `run:` of a workflow runs."""
+    if isinstance(content, dict):
+        if isinstance(content.get("run"), str):
+            yield content["run"]
+        content = list(content.values())
+    if isinstance(content, list):
+        for part in content:
+            yield from _steps(part)
 
 
 def put_into(folder: Path, files: list[PageFile]) -> list[Path]:

@@ -26,6 +26,28 @@ def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     return write(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
+def write_pairs(path: Path, num: int = 24) -> Path:
+    """Questions with answers, to be trained on."""
+    rows = [f"Where is number {i}?,Number {i} is at home.\n" for i in range(num)]
+    return write(path, "question,answer\n" + "".join(rows))
+
+
+def write_scored(path: Path, num: int = 24) -> Path:
+    """Pairs with scores, to be trained on."""
+    rows = [f"Cat {i} sat.,Cat {i + i % 3} lay.,{5 - i % 3}\n" for i in range(num)]
+    return write(path, "sentence1,sentence2,score\n" + "".join(rows))
+
+
+def mixture_options(folder: Path) -> list[str]:
+    """A mixture of three parts: pairs, scored pairs with a batch size and a weight, and an experiment."""
+    faq, rated = write_pairs(folder / "faq.csv"), write_scored(folder / "rated.csv")
+    return [
+        *("+experiment=mixture", f"+objective.parts.faq.data.train={faq}"),
+        f"+objective.parts.rated={{data: {{train: '{rated}'}}, batch_size: 12, weight: 0.5}}",
+        "+objective.parts.idioms={experiment: idiolink_ft, proportion: 1.5}",
+    ]
+
+
 def write_collection(folder: Path, **changes: str | None) -> Path:
     """Three documents, two queries and their judgements in BEIR's layout.
 

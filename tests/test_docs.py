@@ -6,7 +6,7 @@ import importlib
 import json
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,18 +20,19 @@ from hydra.core.override_parser.types import IntervalSweep, Override
 from omegaconf import OmegaConf
 from PIL import Image
 
+import train.gate
+import train.report
 from docs import api, results
 from tests.doc_pages import PAGES, blocks, inline, page_files, shell_lines
 from tests.programs import ROOT
 from train.cli.arguments import rewrite_arguments
 from train.config import EvaluateSettings, LearnSettings, PushSettings, TrainSettings, check
-from train.config.compose import CONF, chosen_by_default, config_names, register_resolvers
+from train.config.compose import CONF, chosen_by_default, config_names, plain, register_resolvers
 from train.config.search import SearchSettings
 from train.data.idiolink import Document
 from train.declarations.options import Section
 from train.encoder.encoder import Encoder
 from train.integrations.mteb import IdioLinkRetrieval
-from train.report import parse
 from train.runs.resume import saved_config
 
 PROGRAMS: dict[str, tuple[str, type[Section]]] = {
@@ -40,6 +41,10 @@ PROGRAMS: dict[str, tuple[str, type[Section]]] = {
     "train.evaluate": ("evaluate", EvaluateSettings),
     "train.learn": ("learn", LearnSettings),
     "train.push": ("push", PushSettings),
+}
+PARSERS: dict[str, Callable[[list[str]], object]] = {
+    "train.report": train.report.parse,
+    "train.gate": train.gate.parse,
 }
 # Of other people, or of the shell: nothing of ours to check.
 OTHERS = re.compile(
@@ -102,10 +107,7 @@ def composed(name: str, overrides: tuple[str, ...]) -> dict[str, Any]:
     assert isinstance(sweeper, dict)
     if "study" in sweeper:
         check(SearchSettings, {str(k): v for k, v in sweeper.items() if not str(k).startswith("_")})
-    settings = {key: value for key, value in config.items() if key != "hydra"}
-    plain = OmegaConf.to_container(OmegaConf.create(settings), resolve=True)
-    assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items()}
+    return plain(OmegaConf.create({key: value for key, value in config.items() if key != "hydra"}))
 
 
 def check_program(program: str, arguments: list[str]) -> None:
@@ -113,8 +115,8 @@ def check_program(program: str, arguments: list[str]) -> None:
     if not arguments:  # a mention
         assert (ROOT / f"{program.replace('.', '/')}.py").is_file() or program == "train"
         return
-    if program == "train.report":
-        parse(arguments)
+    if program in PARSERS:
+        PARSERS[program](arguments)
         return
     name, kind = PROGRAMS[program]
     rewritten = rewrite_arguments(
@@ -175,6 +177,8 @@ def test_commands_are_understood(name: str) -> None:
         "python -m train.push checkpoint=<run> repo_id=idioms",
         "python -m train.report <run> groups=none",
         "python -m train.report <sweep> modes=caption_span",
+        "python -m train.gate <run> margin=0.02",
+        "python -m train.gate <run> against=baseline floor=0.8",
     ],
 )
 @pytest.mark.usefixtures("folders")
@@ -189,6 +193,8 @@ def test_options_that_are_named_exist() -> None:
     choices = ["idiolink", "adaptive_triplet", "admire", "aima", "joint"]
     configs = [composed("config", (f"objective={choice}",)) for choice in choices]
     configs += [composed("config", ("tracking=[wandb,tensorboard]",)), composed("evaluate", ())]
+    parts = "+objective.parts={faq: {data: {train: faq.csv}}, idioms: {experiment: idiolink_ft}}"
+    configs.append(composed("config", ("objective=mixture", parts)))
     configs.append(composed("evaluate", ("benchmark=[own_retrieval,own_sts,own_pairs,own_ranking]",)))
     sweeper = yaml.safe_load((CONF / "hydra" / "sweeper" / "optuna.yaml").read_text(encoding="utf-8"))
     known = {key for config in configs for key in leaves(config)}

@@ -113,19 +113,34 @@ def test_a_slip_is_named(
     assert "Traceback" not in said
 
 
+def marked_commands(folder: Path, name: str, model: Path) -> list[list[str]]:
+    """The commands that a page says are run here, its files put into a folder; a smaller model, two steps."""
+    page = ROOT / "docs" / name
+    put_into(folder, page_files(page))
+    marked = r"run by tests/test_docs_examples.py -->\n```\n(.*?)```"
+    commands = []
+    for command in re.findall(marked, page.read_text(encoding="utf-8"), flags=re.DOTALL):
+        _, *arguments = command.replace("\\\n", " ").split()
+        arguments = [a for a in arguments if a != "model=minilm"] + [f"model={model}", "device=cpu"]
+        steps = ["run_dir=run", "trainer.max_steps=2"] if arguments[1] == "train" else []
+        commands.append(arguments + steps)
+    return commands
+
+
+@pytest.mark.slow
+def test_a_mixture_is_trained_and_each_part_scored(tmp_path: Path, tiny_path: Path) -> None:
+    (arguments,) = marked_commands(tmp_path, "mixtures.md", tiny_path)
+    python(tmp_path, *arguments)
+    scores = json.loads((tmp_path / "run" / "scores.json").read_text(encoding="utf-8"))["scores"]
+    assert {"own_val/score", "own_val/faq/ndcg@10", "own_val/rated/spearman"} <= scores.keys()
+
+
 @pytest.mark.slow
 def test_own_data_is_scored_and_monitored(tmp_path: Path, tiny_path: Path) -> None:
     """The page's commands on the page's files; a smaller model, and two steps."""
-    page = ROOT / "docs" / "own-data-scoring.md"
-    put_into(tmp_path, page_files(page))
-    marked = r"run by tests/test_docs_examples.py -->\n```\n(.*?)```"
-    commands = re.findall(marked, page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    commands = marked_commands(tmp_path, "own-data-scoring.md", tiny_path)
     assert len(commands) == 3
-    for command in commands:
-        _, *arguments = command.replace("\\\n", " ").split()
-        arguments = [a for a in arguments if a != "model=minilm"] + [f"model={tiny_path}", "device=cpu"]
-        if arguments[1] == "train":
-            arguments += ["run_dir=run", "trainer.max_steps=2"]
+    for arguments in commands:
         assert "own_" in python(tmp_path, *arguments)
     trained = json.loads((tmp_path / "run" / "scores.json").read_text(encoding="utf-8"))
     scored = json.loads((tmp_path / "scores.json").read_text(encoding="utf-8"))

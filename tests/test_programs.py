@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.own_data import mixture_options, write_pairs
 from tests.programs import ROOT, assert_explained, run
 from train.config.compose import config_names
 
@@ -103,6 +104,10 @@ def test_every_experiment_runs_in_smoke(experiment: str, tmp_path: Path, tiny_pa
         clip = f"objective.clip.path={save_tiny_clip(tmp_path / 'clip')}"
         sense = f"objective.sense_encoder.path={tiny_path}"
         model += (clip, sense, "objective.sense_encoder.epochs=1", "objective.captions.summariser=null")
+    if experiment == "own":
+        model += (f"data.train={write_pairs(tmp_path / 'pairs.csv')}",)
+    if experiment == "mixture":
+        model += tuple(mixture_options(tmp_path)[1:])
     done = run("train", f"+experiment={experiment}", "+debug=smoke", f"run_dir={folder}", *model, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == str(folder)
@@ -118,7 +123,7 @@ def test_every_experiment_runs_in_smoke(experiment: str, tmp_path: Path, tiny_pa
 
 @pytest.mark.slow
 def test_evaluating_best_gives_the_runs_scores(tmp_path: Path) -> None:
-    """What was saved is what was scored; and the sample's scores improve on its unseen idioms."""
+    """What was saved is what was scored, each query; and the sample's scores improve on its unseen idioms."""
     folder = tmp_path / "run"
     modes = "benchmark.idiolink.query_modes=[sentence,span]"
     # IDIOM_DATA points nowhere: data=sample must not care.
@@ -135,7 +140,7 @@ def test_evaluating_best_gives_the_runs_scores(tmp_path: Path) -> None:
     output = tmp_path / "scores.json"
     done = run(
         *("train.evaluate", f"model={folder / 'best'}", "data=sample", "split=[val,val+train]"),
-        *("benchmarks=[idiolink]", modes, f"output={output}"),
+        *("benchmarks=[idiolink]", modes, f"output={output}", "per_query=queries.jsonl"),
         cwd=tmp_path,
         environment={"PYTHONPATH": str(ROOT)},
     )
@@ -146,6 +151,12 @@ def test_evaluating_best_gives_the_runs_scores(tmp_path: Path) -> None:
     for mode in ("sentence", "span"):
         key = f"idiolink/val/{mode}/ndcg@10"
         assert ours["scores"][key] > ours["baseline"][key] + 0.03
+    margin = "margin=idiolink/val/span/ndcg@10:0.1"
+    done = run("train.gate", str(output), f"against={folder}", margin, f"output={tmp_path / 'gate.json'}")
+    assert done.returncode == 3, done.stderr  # three idioms are too few
+    (check,) = json.loads((tmp_path / "gate.json").read_text())["checks"]
+    assert check["interval"] == pytest.approx([0, 0], abs=1e-9)
+    assert (check["num_queries"] > 3, check["num_clusters"]) == (True, 3)
 
 
 @pytest.mark.slow

@@ -257,6 +257,7 @@ def serve(address: str) -> None:
 
     del accelerate, optuna, sentence_transformers
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    _warm_up(Path(address).parent)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nothing waits for the forks here
     parent = os.getppid()
     listening = socket.socket(socket.AF_UNIX)
@@ -282,6 +283,22 @@ def serve(address: str) -> None:
                 _watch(request, descriptors)
             for descriptor in descriptors:
                 os.close(descriptor)
+
+
+def _warm_up(folder: Path) -> None:
+    """Do once what is slow the first time it is done in a process; nothing that starts a thread."""
+    from transformers.conversion_mapping import get_checkpoint_conversion_mapping
+
+    from train.config.compose import compose_config
+    from train.hub import card
+    from train.reports import page
+    from train.reports.plots import learning_curve
+
+    get_checkpoint_conversion_mapping("bert")  # type: ignore[no-untyped-call]
+    compose_config("config", "+experiment=idiolink_ft")
+    learning_curve([], {}, [], 1, "", folder / "curve.png")
+    for module in (card, page):
+        module._template()
 
 
 def _watch(request: dict[str, Any], descriptors: Sequence[int]) -> None:

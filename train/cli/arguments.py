@@ -20,6 +20,7 @@ _PATHS = (
     "run_dir",
     "model.path",
     "model.glossary",
+    "retain.teacher",
     "output",
     "per_query",
     "predictions",
@@ -67,6 +68,7 @@ def rewrite_arguments(
         elif key == "benchmarks" and program == "evaluate":
             rewritten += [*_choice_of(value, arguments, benchmarks), argument]
         elif key != "resume":
+            argument = _quoted_scores(argument)
             rewritten.append(argument if is_sweep else _quoted_path(argument))
     return rewritten
 
@@ -126,6 +128,12 @@ def _quoted_path(argument: str) -> str:
     names_path = (key in _PATHS or is_place(key)) and value not in ("", "null")
     is_bare = value == value.strip("'\"") and not value.startswith(("[", "{"))
     return f"{key}={quoted(value)}" if names_path and is_bare else argument
+
+
+def _quoted_scores(argument: str) -> str:
+    """Scores of cut embeddings (`…/dim=64`) in quotation marks: of a bare value Hydra takes no second `=`."""
+    key, sign, value = argument.partition("=")
+    return key + sign + re.sub(r"""(['"]?)([^\[\],'"\s=]+/dim=\d+)\1""", r"'\2'", value)
 
 
 def follower_arguments() -> list[str]:

@@ -29,6 +29,7 @@ from train.config.compose import (
     chosen_by_default,
     config_names,
     explained,
+    plain,
     register_resolvers,
 )
 from train.config.credentials import refuse_values
@@ -104,12 +105,10 @@ def _plain(config: DictConfig) -> dict[str, Any]:
     Raises:
         UserError: if there are any, also in Hydra's own options.
     """
-    resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    assert isinstance(resolved, dict)
-    plain = {str(key): value for key, value in resolved.items()}
-    refuse_values(plain)
+    resolved = plain(config)
+    refuse_values(resolved)
     refuse_values({"hydra": OmegaConf.to_container(HydraConfig.instance().cfg.hydra)})  # type: ignore[union-attr]
-    return plain
+    return resolved
 
 
 def _register() -> None:

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, RootModel, Validati
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from train.declarations.benchmark import BenchmarkOptions
-from train.declarations.options import as_list
+from train.declarations.options import as_list, located
 from train.declarations.registry import benchmark_types
 
 
@@ -40,20 +40,6 @@ def _sections(value: Any) -> Any:
         raise ValueError(f"choose one or more: benchmark=[{', '.join(known)}]")
     # In the order of the declarations.
     return {name: checked[name] for name in known if name in checked}
-
-
-def located(error: ValidationError, *place: str) -> list[InitErrorDetails]:
-    """The problems of a section, at their place in the configuration."""
-    return [
-        InitErrorDetails(type=_kind(e), loc=(*place, *e["loc"]), input=e["input"], ctx=e.get("ctx", {}))
-        for e in error.errors()
-    ]
-
-
-def _kind(problem: Any) -> str | PydanticCustomError:
-    if problem["type"] != "value_error":
-        return str(problem["type"])
-    return PydanticCustomError("told", "{told}", {"told": str(problem["ctx"]["error"])})
 
 
 class BenchmarkSettings(RootModel[Annotated[dict[str, BenchmarkOptions], BeforeValidator(_sections)]]):

@@ -10,8 +10,9 @@ from pydantic import model_validator
 from train.config.benchmarks import BenchmarkSettings
 from train.config.data import DataSettings
 from train.config.model import ModelSettings
+from train.declarations.dimensions import at_dimension
 from train.declarations.options import Names, Section, Text
-from train.declarations.registry import load_extensions
+from train.declarations.registry import benchmark_of, load_extensions
 
 ABOUT_FOLDS = (
     "cross-validation needs data.fold=<number>, split=cv and, in training, objective.split=cv together: "
@@ -28,6 +29,7 @@ class Common(Section):
     device: Literal["auto", "cpu", "cuda", "mps"]
     precision: Literal["auto", "fp32", "bf16", "fp16"]
     split: Names | None
+    scores: Literal["main", "all"]
 
     @model_validator(mode="before")
     @classmethod
@@ -71,11 +73,18 @@ class Common(Section):
         """The splits that a benchmark is scored on: those of `split=` that it has, else its options'."""
         return self.benchmark.splits(benchmark, self.split or [])
 
+    @property
+    def cut_dimensions(self) -> list[int]:
+        """To how many leading dimensions embeddings are cut, to be scored so too."""
+        return []
+
     def score_keys(self, benchmarks: Sequence[str] | None) -> list[str]:
         """Every score key that these settings can give."""
-        return [
+        keys = [
             key
             for name, options in self.benchmark.sections.items()
             if benchmarks is None or name in benchmarks
             for key in options.score_keys(self.splits(name))
         ]
+        varying = [key for key in keys if not benchmark_of(key).is_constant(key)]
+        return keys + [at_dimension(key, n) for n in self.cut_dimensions for key in varying]

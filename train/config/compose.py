@@ -5,14 +5,17 @@ from __future__ import annotations
 import difflib
 import textwrap
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import hydra
+from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
+from train.config.parts import with_parts_filled
 from train.errors import UserError
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -27,11 +30,32 @@ def compose_config(config_name: str, *overrides: str) -> dict[str, Any]:
     register_resolvers()
     try:
         with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-            config = OmegaConf.to_container(hydra.compose(config_name, list(overrides)), resolve=True)
+            return plain(hydra.compose(config_name, list(overrides)))
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(explained(error)) from error
-    assert isinstance(config, dict)
-    return {str(key): value for key, value in config.items()}
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    """A composed configuration as plain, resolved containers, the parts of a mixture filled in.
+
+    Raises:
+        UserError: if a part is wrong.
+    """
+    resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    assert isinstance(resolved, dict)
+    return with_parts_filled({str(key): value for key, value in resolved.items()}, _composed_beside)
+
+
+def _composed_beside(override: str) -> dict[str, Any]:
+    """Objective and model of the training configuration with this override, from where Hydra reads now."""
+    has_begun = GlobalHydra.instance().is_initialized()
+    try:
+        with nullcontext() if has_begun else hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+            config = hydra.compose("config", [override])
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(explained(error)) from error
+    sections = {name: OmegaConf.to_container(config[name], resolve=True) for name in ("objective", "model")}
+    return {name: section for name, section in sections.items() if isinstance(section, dict)}
 
 
 def config_names(group: str) -> list[str]:

@@ -8,15 +8,20 @@ from pydantic import model_validator
 
 from train.config.benchmarks import BenchmarkNames
 from train.config.common import Common
-from train.declarations.options import Text
+from train.declarations.options import Dimensions, Text
 
 
 class EvaluateSettings(Common):
     benchmarks: BenchmarkNames | None
+    dimensions: Dimensions | None
     per_query: Text | None
     predictions: Text | None
     plots: Text | None
     output: Text | None
+
+    @property
+    def cut_dimensions(self) -> list[int]:
+        return self.dimensions or []
 
     @model_validator(mode="after")
     def _named_are_there(self) -> Self:

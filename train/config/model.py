@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
+import yaml
 from pydantic import AfterValidator, BeforeValidator, field_validator, model_validator
 
 from train.declarations.options import Count, Ratio, Section, Text, as_list
+from train.io.paths import is_folder
+
+_MODELS = Path(__file__).resolve().parents[2] / "conf" / "model"
 
 
 def _is_a_template(prompt: str) -> str:
@@ -83,3 +88,32 @@ class ModelSettings(Section):
             if not isinstance(expression, str) or not any(c.isalnum() for c in expression):
                 raise ValueError(f"{expression!r} holds no letter: it is no expression")
         return value
+
+
+def named_model(name: str) -> ModelSettings:
+    """The settings of a model that an option names: as in `conf/model/`, else a folder or Hub id.
+
+    Raises:
+        ValueError: if there is none of that name, or it needs an option.
+    """
+    known = sorted(path.stem for path in _MODELS.glob("*.yaml") if path.stem != "pretrained")
+    if name in known:
+        return ModelSettings.model_validate(_composed(name))
+    if "/" not in name and not is_folder(Path(name)):
+        raise ValueError(f"{name} is no folder, Hub id or name of a model, which are {', '.join(known)}")
+    return ModelSettings.model_validate(_composed("pretrained") | {"path": name})
+
+
+def _composed(name: str) -> dict[str, Any]:
+    """A file of `conf/model/` over those that it names as its defaults."""
+    values = yaml.safe_load((_MODELS / f"{name}.yaml").read_text(encoding="utf-8"))
+    composed: dict[str, Any] = {}
+    for default in values.pop("defaults", []):
+        composed = _merged(composed, {} if default == "_self_" else _composed(default))
+    return _merged(composed, values)
+
+
+def _merged(values: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Of two sections, such as `about`, the options of both."""
+    sections = [key for key, value in over.items() if isinstance(value, dict) and values.get(key)]
+    return values | over | {key: _merged(values[key], over[key]) for key in sections}

@@ -7,7 +7,18 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from train.config.benchmarks import BenchmarkNames
-from train.declarations.options import Count, CountFromZero, Factor, Names, Ratio, Section, Weight
+from train.config.model import ModelSettings, named_model
+from train.declarations.options import (
+    Count,
+    CountFromZero,
+    Dimensions,
+    Factor,
+    Names,
+    Ratio,
+    Section,
+    Text,
+    Weight,
+)
 
 LearningRate = Annotated[float, Field(gt=0, le=1)]
 
@@ -30,6 +41,8 @@ class TrainerSettings(Section):
     clip_norm: Factor | None
     gradient_caching: bool
     activation_checkpointing: bool
+    matryoshka: Annotated[Dimensions, Field(min_length=1)] | None
+    matryoshka_weights: list[Weight] | None
     monitor: Names
     patience: Count | None
     min_delta: Weight
@@ -44,6 +57,22 @@ class TrainerSettings(Section):
                 "freeze_encoder=true trains nothing of the encoder, only_idiom_tokens=true some of it: give "
                 "one of them"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _one_weight_a_dimension(self) -> Self:
+        weights = self.matryoshka_weights
+        if weights is None:
+            return self
+        if self.matryoshka is None:
+            raise ValueError("matryoshka_weights has nothing to weigh without matryoshka=[<dimensions>]")
+        if len(weights) != 1 + len(self.matryoshka):
+            raise ValueError(
+                f"matryoshka_weights has {len(weights)} numbers, but is to have {1 + len(self.matryoshka)}: "
+                f"the full embedding's, then one for each of matryoshka={self.matryoshka}"
+            )
+        if not any(weights):
+            raise ValueError("matryoshka_weights: with all weights 0 there is no loss")
         return self
 
     @model_validator(mode="after")
@@ -66,7 +95,23 @@ class LoraSettings(Section):
 class RetainSettings(Section):
     interpolation: Ratio
     distillation: Weight
+    teacher: Text | None
+    teacher_texts: Literal["plain", "all"]
     lora: LoraSettings
+
+    @model_validator(mode="after")
+    def _a_teacher_is_followed(self) -> Self:
+        if self.teacher is not None and not self.distillation:
+            raise ValueError(f"teacher={self.teacher} is followed with the weight distillation=, which is 0")
+        if self.teacher is None and self.teacher_texts == "all":
+            raise ValueError("teacher_texts=all is for a teacher: held to the base model, nothing is learnt")
+        self.teacher_model  # noqa: B018  told now if there is none of that name
+        return self
+
+    @property
+    def teacher_model(self) -> ModelSettings | None:
+        """The settings of the teacher; None = the base model is followed."""
+        return None if self.teacher is None else named_model(self.teacher)
 
     @model_validator(mode="after")
     def _adapters_are_saved_as_they_are(self) -> Self:
@@ -92,5 +137,6 @@ class RetainSettings(Section):
 class EvalSettings(Section):
     every: Literal["epoch", "end"] | Count
     benchmarks: BenchmarkNames | None
+    dimensions: Dimensions | None
     per_query: bool
     predictions: bool

@@ -9,10 +9,10 @@ from pydantic import Field, model_validator
 
 from train.config.common import ABOUT_FOLDS, Common
 from train.config.messages import no_such_score
-from train.config.objective import ObjectiveSettings
 from train.config.push import HubSettings
 from train.config.tracking import TrackingSettings
 from train.config.trainer import EvalSettings, RetainSettings, TrainerSettings
+from train.declarations.objective_section import ObjectiveSettings
 from train.declarations.options import Text
 from train.declarations.registry import smaller_is_better
 
@@ -28,6 +28,11 @@ class TrainSettings(Common):
     run_dir: Text | None
     resume: Text | None
 
+    def splits(self, benchmark: str) -> list[str]:
+        """The splits that a benchmark is scored on; those that the objective brings come first."""
+        brought = self.objective.splits(benchmark) if benchmark in self.benchmark.names else []
+        return brought or super().splits(benchmark)
+
     def score_keys(self, benchmarks: Sequence[str] | None) -> list[str]:
         """Every score key that these settings can give, including those of an objective's modules."""
 
@@ -36,6 +41,20 @@ class TrainSettings(Common):
             return [] if is_left_out else self.splits(benchmark)
 
         return [*super().score_keys(benchmarks), *self.objective.score_keys(splits)]
+
+    @property
+    def cut_dimensions(self) -> list[int]:
+        named = self.trainer.matryoshka if self.eval.dimensions is None else self.eval.dimensions
+        return named or []
+
+    @model_validator(mode="after")
+    def _modules_see_whole_embeddings(self) -> Self:
+        if self.trainer.matryoshka and self.objective.trains_modules:
+            raise ValueError(
+                f"trainer.matryoshka={self.trainer.matryoshka}: the objective {self.objective.name} trains "
+                "modules that take whole embeddings; leave it out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _something_is_trained(self) -> Self:

@@ -57,7 +57,7 @@ class QueryResult:
     Attributes:
         key: of the score.
         query: which query, pair or item it is of, unique in the score.
-        cluster: what belongs together in a resample: its idiom, compound or expression.
+        cluster: what belongs together in a resample: its idiom, compound or expression; None if it is alone.
         value: the score is the mean of these, …
         pair: … or a statistic of these (predicted, gold), …
         statistic: … by its name in :data:`train.reports.statistics.STATISTICS`.
@@ -65,7 +65,7 @@ class QueryResult:
 
     key: str
     query: str
-    cluster: str
+    cluster: str | None
     value: float | None = None
     pair: tuple[float, float] | None = None
     statistic: str = "spearman"

@@ -5,26 +5,30 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from train.declarations.options import Section
 
 
 class ObjectiveOptions(Section, ABC):
-    """The options of an objective, in `conf/objective/<name>.yaml`; `name` is among them.
-
-    Attributes:
-        trains_modules: whether it trains anything beside the encoder.
-    """
-
-    trains_modules: ClassVar[bool] = False
+    """The options of an objective, in `conf/objective/<name>.yaml`; `name` is among them."""
 
     name: str
+
+    @property
+    def trains_modules(self) -> bool:
+        """Whether it trains anything beside the encoder."""
+        return False
 
     @property
     def fold_split(self) -> str | None:
         """The split that it trains on, where that is a fold of cross-validation."""
         return None
+
+    def splits(self, benchmark: str) -> list[str]:
+        """Splits that it brings to a benchmark, as a mixture its parts; none where it brings none."""
+        del benchmark
+        return []
 
     def score_keys(self, splits: Callable[[str], Sequence[str]]) -> list[str]:
         """Scores of what it trains beside the encoder.
@@ -40,7 +44,7 @@ class ObjectiveOptions(Section, ABC):
 
         Args:
             settings: :class:`train.config.TrainSettings`.
-            section: where the options stand, as they are part of a joint objective's.
+            section: where the options stand, as they may be those of a mixture's part.
 
         Raises:
             ValueError: saying which options do not.

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 
 def as_list(value: Any) -> Any:
     """A single name stands for a list of it."""
     return [value] if isinstance(value, str) else value
+
+
+def _numbers(value: Any) -> Any:
+    return [value] if isinstance(value, int) else value
+
+
+def _are_different(values: list[int]) -> list[int]:
+    if len(set(values)) < len(values):
+        raise ValueError(f"names one twice: {values}")
+    return values
 
 
 def _not_blank(value: str) -> str:
@@ -22,6 +33,7 @@ Text = Annotated[str, AfterValidator(_not_blank)]
 Names = Annotated[list[Text], BeforeValidator(as_list), Field(min_length=1)]
 # What is beyond these is a slip, and would fail later, and less clearly.
 Count = Annotated[int, Field(gt=0, le=2**31 - 1)]
+Dimensions = Annotated[list[Count], BeforeValidator(_numbers), AfterValidator(_are_different)]
 CountFromZero = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Weight = Annotated[float, Field(ge=0, le=1e6)]
 Factor = Annotated[float, Field(gt=0, le=1e6)]
@@ -34,3 +46,17 @@ class Section(BaseModel):
 
     # Strict: `trainer.batch_size=true` or `seed="42"` is a slip, not a number.
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+def located(error: ValidationError, *place: str) -> list[InitErrorDetails]:
+    """The problems of a section, at their place in the configuration."""
+    return [
+        InitErrorDetails(type=_kind(e), loc=(*place, *e["loc"]), input=e["input"], ctx=e.get("ctx", {}))
+        for e in error.errors()
+    ]
+
+
+def _kind(problem: Any) -> str | PydanticCustomError:
+    if problem["type"] != "value_error":
+        return str(problem["type"])
+    return PydanticCustomError("told", "{told}", {"told": str(problem["ctx"]["error"])})

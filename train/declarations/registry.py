@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 from train.declarations.benchmark import BenchmarkOptions, BenchmarkType
 from train.declarations.dataset import DatasetType
+from train.declarations.dimensions import dimension_of, full_key
 from train.declarations.objective import ObjectiveType
-from train.declarations.own_data import PLACES
+from train.declarations.own_data import PLACE
 from train.errors import UserError
 
 Declaration = BenchmarkType | ObjectiveType | DatasetType
@@ -76,6 +77,21 @@ def split_of(key: str) -> str:
     return key.split("/")[1] if benchmark_of(key).has_splits and "/" in key else ""
 
 
+def is_headline(key: str) -> bool:
+    """Whether a score stands in the model card; one of cut embeddings does not."""
+    return dimension_of(key) is None and benchmark_of(key).is_headline(key)
+
+
+def is_compared(key: str) -> bool:
+    """Whether models are compared by a score; not by one of cut embeddings."""
+    return dimension_of(key) is None and benchmark_of(key).is_compared(key)
+
+
+def is_curve(key: str) -> bool:
+    """Whether a score is drawn over the steps of a run; one of cut embeddings is not."""
+    return dimension_of(key) is None and benchmark_of(key).is_curve(key)
+
+
 def smaller_is_better(key: str) -> bool:
     """Whether a score counts errors or ranks; of all others the greater is the better."""
     return not benchmark_of(key).smaller_is_better.isdisjoint(key.split("/"))
@@ -83,7 +99,7 @@ def smaller_is_better(key: str) -> bool:
 
 def judge(key: str, change: float) -> Verdict:
     """Whether a change of a score is for the better; nothing of a fact, or where nothing changed."""
-    if not change or benchmark_of(key).is_fact(key):
+    if not change or benchmark_of(key).is_fact(full_key(key)):
         return ""
     return "worse" if (change > 0) == smaller_is_better(key) else "better"
 
@@ -95,7 +111,9 @@ def is_place(option: str) -> bool:
             f"benchmark.{b.name}.{place}" for b in benchmark_types().values() for place in b.options.places
         )
         return any(f"{option}.".startswith(f"{place}.") for place in places)  # each of several has a name
-    return option in PLACES or any(option == dataset.setting for dataset in dataset_types().values())
+    if PLACE.fullmatch(option):
+        return True
+    return any(option == dataset.setting for dataset in dataset_types().values())
 
 
 def load_extensions(modules: Sequence[str]) -> None:

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from train.benchmarks import Benchmark, BenchmarkResult, Distributions
+from train.declarations.dimensions import at_dimension
+from train.declarations.registry import benchmark_of
 from train.distributed.processes import Processes
 from train.encoder.encoder import Encoder
 from train.encoder.parallel import embed_all
@@ -62,10 +64,18 @@ class Suite:
             Several may have one name (that of a dataset), under which their results stand together.
         processes: that share the texts; the main one scores. The others get the scores, and none of what is
             only written to files: records by query, predictions and plots.
+        dimensions: the same embeddings cut to so many leading dimensions are scored too, with keys that end
+            in `/dim=<n>`; scores alone, and of benchmarks that hold no module of the full width.
     """
 
-    def __init__(self, benchmarks: Sequence[Benchmark], processes: Processes | None = None) -> None:
+    def __init__(
+        self,
+        benchmarks: Sequence[Benchmark],
+        processes: Processes | None = None,
+        dimensions: Sequence[int] = (),
+    ) -> None:
         self.benchmarks = list(benchmarks)
+        self.dimensions = list(dimensions)
         self._processes = processes or Processes()
 
     def run(self, encoder: Encoder, only: Sequence[str] | None = None) -> Scorecard:
@@ -77,7 +87,7 @@ class Suite:
 
         Raises:
             UserError: if an embedding is not finite (its ranks would look like a score), or a benchmark gives
-                what is no score.
+                what is no score; if embeddings have no more dimensions than they are to be cut to.
         """
         start = time.perf_counter()
         chosen = [b for b in self.benchmarks if only is None or b.name in only]
@@ -120,13 +130,19 @@ class Suite:
                 "broken, or the precision is too low for it (precision=fp32 is the safe one)"
             )
 
+        for size in self.dimensions:
+            if size >= embeddings.shape[1]:
+                raise too_few_dimensions(size, embeddings.shape[1])
+
         card = Scorecard({}, notes=list(remarks), encoder_seconds=embedded - start, num_texts=num_texts)
         given_by: dict[str, str] = {}
         lengths = [sum(map(len, {request.text for request in b.requests})) for b in chosen]
         first, times = 0, []
         for benchmark, length in zip(chosen, lengths, strict=True):
             began = time.perf_counter()
-            result = benchmark.score(embeddings[first : first + len(benchmark.requests)])
+            rows = embeddings[first : first + len(benchmark.requests)]  # (N, D)
+            result = benchmark.score(rows)
+            result = replace(result, scores={**result.scores, **self._scores_when_cut(benchmark, rows)})
             first += len(benchmark.requests)
             # One pass embeds the texts of all: its time is shared out by their length.
             seconds = time.perf_counter() - began + (embedded - start) * length / max(sum(lengths), 1)
@@ -145,6 +161,25 @@ class Suite:
             log.warning("benchmark %s: %s is %s, which is no score: left out", given_by[key], key, value)
             card.notes.append(f"{key} is {value}, which is no score: left out.")
         return replace(card, seconds=time.perf_counter() - start)
+
+    def _scores_when_cut(self, benchmark: Benchmark, rows: Tensor) -> dict[str, float]:
+        """Its scores on the first dimensions of `rows` (N, D), at each size."""
+        if getattr(benchmark, "takes_whole_embeddings", False):
+            return {}
+        return {
+            at_dimension(key, size): value
+            for size in self.dimensions
+            for key, value in benchmark.score(rows[:, :size]).scores.items()
+            if not (isinstance(key, str) and benchmark_of(key).is_constant(key))
+        }
+
+
+def too_few_dimensions(size: int, width: int) -> UserError:
+    """The error for embeddings that cannot be cut."""
+    return UserError(
+        f"embeddings of {width} dimensions cannot be cut to {size}: name fewer (the full embedding is always "
+        "trained and scored) in trainer.matryoshka, eval.dimensions or dimensions"
+    )
 
 
 def _checked_scores(name: str, result: BenchmarkResult, given_by: Mapping[str, str]) -> dict[str, float]:

@@ -4,6 +4,7 @@ from train.factory.benchmarks import build_benchmarks
 from train.factory.encoder import (
     build_encoder,
     build_retention,
+    check_dimensions,
     glossary_path,
     idiom_expressions,
     named_glossary,
@@ -18,6 +19,7 @@ __all__ = [
     "build_encoder",
     "build_objective",
     "build_retention",
+    "check_dimensions",
     "glossary_path",
     "idiom_expressions",
     "module_benchmarks",

@@ -17,10 +17,11 @@ from train.encoder.loading import locate_checkpoint
 from train.encoder.lora import Adapters
 from train.encoder.width import configured_width
 from train.errors import UserError
+from train.evaluation.suite import too_few_dimensions
 from train.io.paths import expanded
 from train.objectives import Objective
-from train.objectives.joint import JointObjective
-from train.training.regularization import Distillation, Retention, weights_digest
+from train.objectives.mixture import MixtureObjective
+from train.training.regularization import Distillation, Retention, compared_requests, weights_digest
 
 
 def build_encoder(
@@ -126,6 +127,16 @@ def embedding_width(model: ModelSettings) -> int:
     return width or build_encoder(model, place("cpu", "fp32")).dimension
 
 
+def check_dimensions(model: ModelSettings, dimensions: Sequence[int]) -> None:
+    """Check, before anything is computed, that the embeddings can be cut to so many dimensions.
+
+    Raises:
+        UserError: if they have no more.
+    """
+    if dimensions and max(dimensions) >= (width := embedding_width(model)):
+        raise too_few_dimensions(max(dimensions), width)
+
+
 def idiom_expressions(
     model: ModelSettings, objective: Objective | None = None
 ) -> tuple[list[str], list[Path]]:
@@ -156,15 +167,15 @@ def idiom_expressions(
 
 
 def _part(objective: Objective, named: str) -> Objective:
-    """The objective that `train`, or `train/<part of a joint one>`, names."""
+    """The objective that `train`, or `train/<part of a mixture>`, names."""
     name = named.partition("/")[2]
     if not name:
         return objective
-    parts = objective.parts if isinstance(objective, JointObjective) else {}
+    parts = objective.parts if isinstance(objective, MixtureObjective) else {}
     if name not in parts:
         raise UserError(
             f"model.idiom_tokens={named}: the objective has no part {name}"
-            + (f", but {' and '.join(parts)}" if parts else ": it is not joint; give train")
+            + (f", but {' and '.join(parts)}" if parts else ": it is no mixture; give train")
         )
     return parts[name]
 
@@ -176,24 +187,34 @@ def build_retention(
     checkpoint: Path | None,
     expressions: Sequence[str] = (),
     processes: Processes | None = None,
+    *,
+    untrained: Encoder | None = None,
 ) -> Retention:
     """The encoder to train, with the base model's or the checkpoint's weights, and the remedies around it.
 
     Args:
         expressions: those that get idiom tokens; the base model then has these tokens, untrained.
-        processes: among which the texts that the base model embeds are divided.
+        processes: among which the texts that the base model or a teacher embeds are divided.
+        untrained: the base model, if it is loaded already; not with a checkpoint or idiom tokens.
     """
     retain = settings.retain
+    # With a remedy the base model, also for a run that is resumed.
+    saved = None if retain.is_on else checkpoint
+    encoder = untrained or build_encoder(
+        settings.model, placement, saved, expressions=expressions, seed=settings.seed
+    )
     if not retain.is_on:
-        return Retention(
-            build_encoder(settings.model, placement, checkpoint, expressions=expressions, seed=settings.seed)
-        )
-    # The base model, also for a run that is resumed.
-    encoder = build_encoder(settings.model, placement, expressions=expressions, seed=settings.seed)
+        return Retention(encoder)
     base = weights_digest(encoder)
-    distillation = None
+    distillation, teacher = None, None
     if retain.distillation:
-        distillation = Distillation(encoder, objective.plain_requests, retain.distillation, processes)
+        follows = encoder
+        if retain.teacher_model is not None:
+            follows = build_encoder(retain.teacher_model, placement)
+            teacher = weights_digest(follows)
+        texts = retain.teacher_texts
+        requests = compared_requests(objective, settings.trainer, texts)
+        distillation = Distillation(follows, requests, retain.distillation, processes, texts=texts)
     if checkpoint is not None and not retain.moves_back:
         encoder = build_encoder(settings.model, placement, checkpoint)
     adapters = None
@@ -213,6 +234,7 @@ def build_retention(
         adapters=adapters,
         distillation=distillation,
         base=base,
+        teacher=teacher,
     )
     if checkpoint is not None and retain.moves_back:
         retention.load(checkpoint)

@@ -157,8 +157,11 @@ def module_benchmarks(
     Empty if there is nothing to score, or its benchmark is not among `benchmarks`, which are scored.
     """
     is_scored = any(benchmark.name == "admire" for benchmark in benchmarks)
-    if not isinstance(modules, Experts | AimaSystem) or not is_scored:
+    # In a mixture they are those of a part.
+    trained = [] if modules is None else [m for m in modules.modules() if isinstance(m, Experts | AimaSystem)]
+    if not trained or not is_scored:
         return []
+    modules = trained[0]
     with_images = bool(modules.towers)
     taught = modules.options.astitch if isinstance(modules, AimaSystem) else ()
     splits = [

@@ -9,11 +9,13 @@ from train.data import semeval2022
 from train.data.semeval2022 import read_groups
 from train.declarations.objective import ObjectiveOptions
 from train.declarations.registry import objective_types, resolve
+from train.errors import UserError
 from train.factory.data import data_files
 from train.factory.losses import triplet_loss
 from train.objectives import Objective
 from train.objectives.adaptive_triplet import AdaptiveTripletObjective
-from train.objectives.joint import JointObjective
+from train.objectives.mixture import MixtureObjective, Part
+from train.objectives.mixture_options import MixtureSettings, of_part
 from train.objectives.options import AdaptiveTripletSettings, JointSettings
 
 
@@ -27,10 +29,25 @@ def _build(settings: TrainSettings, options: ObjectiveOptions) -> Any:
     return resolve(objective_types()[options.name].build)(settings, options)
 
 
-def joint_objective(settings: TrainSettings, options: JointSettings) -> JointObjective:
-    """Several objectives in turn."""
-    parts = {name: _build(settings, getattr(options, name)) for name in options.proportions}
-    return JointObjective(parts, options.proportions, settings.seed)
+def mixture_objective(settings: TrainSettings, options: MixtureSettings) -> MixtureObjective:
+    """Any number of objectives in turn, each with its data and batch size."""
+    parts = {}
+    for name, part in options.parts.items():
+        try:
+            objective = _build(part.seen_by(settings), part.options)
+        except UserError as error:
+            raise UserError(of_part(str(error), name)) from error
+        parts[name] = Part(objective, part.proportion, part.weight, f"objective.parts.{name}.options")
+    return MixtureObjective(parts, settings.seed)
+
+
+def joint_objective(settings: TrainSettings, options: JointSettings) -> MixtureObjective:
+    """The mixture of IdioLink and the adaptive triplet loss."""
+    parts = {
+        name: Part(_build(settings, getattr(options, name)), proportion, 1.0, f"objective.{name}")
+        for name, proportion in options.proportions.items()
+    }
+    return MixtureObjective(parts, settings.seed)
 
 
 def triplet_objective(settings: TrainSettings, options: AdaptiveTripletSettings) -> Objective:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from functools import lru_cache
+
+import numpy as np
 
 from idiomloss import CoSENTLoss, CosineMSELoss
 from train.benchmarks.own import HELD_OUT, OwnValOptions
@@ -16,6 +19,7 @@ from train.errors import UserError
 from train.factory.losses import info_nce, triplet_loss
 from train.objectives import Objective
 from train.objectives.contrastive import ContrastiveObjective, ContrastiveOptions
+from train.objectives.mixture_options import MixtureSettings
 from train.objectives.own_contrastive import OwnContrastiveData
 from train.objectives.own_labelled import LabelledObjective
 from train.objectives.own_options import OwnLoss, OwnSettings
@@ -36,7 +40,7 @@ def own_splits(settings: Common) -> OwnSplits:
     return _loaded(settings.data.own.model_dump_json())
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=32)
 def _loaded(data: str) -> OwnSplits:
     splits = load_own(OwnData.model_validate_json(data))
     for note in splits.notes:
@@ -46,19 +50,38 @@ def _loaded(data: str) -> OwnSplits:
 
 def own_revisions(settings: Common) -> dict[str, str]:
     """Data set of the Hub → its commit, of those of the user's own data that are read."""
-    is_read = HELD_OUT in settings.benchmark.names or isinstance(
-        getattr(settings, "objective", None), OwnSettings
-    )
-    named = [*(settings.data.train or []), *(settings.data.val or [])]
-    if not (is_read and any(name.startswith("hf:") for name in named)):
-        return {}
-    return dict(own_splits(settings).revisions)
+    objective = getattr(settings, "objective", None)
+    reading = [settings] if isinstance(objective, OwnSettings) or HELD_OUT in settings.benchmark.names else []
+    if isinstance(objective, MixtureSettings):
+        reading = [part.seen_by(settings) for part in objective.parts.values() if part.is_own]
+    found: dict[str, str] = {}
+    for each in reading:
+        if any(name.startswith("hf:") for name in [*(each.data.train or []), *(each.data.val or [])]):
+            found |= own_splits(each).revisions
+    return found
 
 
 def held_out_benchmark(settings: Common, options: OwnValOptions) -> OwnValBenchmark:
-    """What is held out of the training data."""
-    splits = own_splits(settings)
-    return OwnValBenchmark({"": splits.val}, splits.files, options)
+    """What is held out of the training data: of a mixture, of each part on the user's own."""
+    names = settings.splits(HELD_OUT)
+    if not names:
+        splits = own_splits(settings)
+        return OwnValBenchmark({"": splits.val}, splits.files, options)
+    mixture = settings.objective  # type: ignore[attr-defined]  # it alone brings such splits
+    loaded = {name: own_splits(mixture.parts[name].seen_by(settings)) for name in names}
+    _warn_of_shared(loaded)
+    files = [path for splits in loaded.values() for path in splits.files]
+    return OwnValBenchmark({name: splits.val for name, splits in loaded.items()}, files, options)
+
+
+def _warn_of_shared(loaded: Mapping[str, OwnSplits]) -> None:
+    """Tell which parts train on what others hold out: their scores are of rows that the model has seen."""
+    for name, splits in loaded.items():
+        held_out = splits.val.store.text_ids[splits.val.anchors]
+        for other, others in loaded.items():
+            shared = np.isin(held_out, others.train.store.text_ids[others.train.anchors]).sum()
+            if other != name and shared:
+                log.warning("%d rows that are held out of part %s are trained on in %s", shared, name, other)
 
 
 def own_objective(settings: TrainSettings, options: OwnSettings) -> Objective:

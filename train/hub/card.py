@@ -9,17 +9,19 @@ import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 from huggingface_hub import EvalResult, ModelCardData
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from train.declarations.own_data import OWN
-from train.declarations.registry import benchmark_of, objective_types, split_of
+from train.declarations.registry import benchmark_of, is_headline, objective_types, split_of
 from train.hub.licences import common_licence, sources_of
 from train.hub.paths import shortened_override
+from train.io.yaml_text import parse_yaml
 from train.reports.scorecard import score_rows
 from train.runs.resume import read_config, read_run
 
@@ -57,13 +59,7 @@ def model_card(
     name = model.rpartition("/")[2] if model != FOLDER else record["experiment"]
     licence = licence or common_licence(sources_of(config, record.get("glossary")))
     metadata = _metadata(config, name, scores, licence, examples)
-    environment = Environment(
-        loader=PackageLoader("train"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        keep_trailing_newline=True,
-    )
-    return environment.get_template("model_card.md.j2").render(
+    return _template().render(
         metadata=metadata.to_yaml(),
         sample=config["data"]["sample"],
         base=base,
@@ -84,6 +80,17 @@ def model_card(
         checkpoint=meta.get("checkpoint"),
         command=command(run),
     )
+
+
+@cache  # compiling it takes longer than filling it in
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("train"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template("model_card.md.j2")
 
 
 def _metadata(
@@ -119,7 +126,7 @@ def _is_own(config: Mapping[str, Any]) -> bool:
     return (
         declared is not None
         and declared.datasets is not None
-        and (list(declared.datasets(config["objective"])) == [OWN])
+        and (set(declared.datasets(config["objective"])) == {OWN})
     )
 
 
@@ -127,7 +134,7 @@ def command(run: Path) -> str:
     """The command line that started a run, as Hydra recorded it; without what decides nothing."""
     experiment = read_run(run)["experiment"]
     try:
-        recorded = yaml.safe_load((run / ".hydra" / "overrides.yaml").read_text(encoding="utf-8"))
+        recorded = parse_yaml((run / ".hydra" / "overrides.yaml").read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError):
         recorded = None
     if not isinstance(recorded, list):  # a run that was started from Python
@@ -141,7 +148,7 @@ def eval_results(scores: Mapping[str, float]) -> list[EvalResult]:
     results = []
     for key, value in scores.items():
         benchmark, split = benchmark_of(key), split_of(key) or None
-        if not benchmark.is_headline(key) or not math.isfinite(value):
+        if not is_headline(key) or not math.isfinite(value):
             continue
         *middle, metric = key.split("/")[2 if split else 1 :]
         results.append(
@@ -163,9 +170,7 @@ def _headline(run: Path, scores: Mapping[str, Any]) -> list[tuple[str, str, str]
     """Rows of the table: key, the untrained model's score, the model's; of all queries, pairs or items."""
     untrained = scores.get("baseline") or _baseline(run)
     rows = score_rows(scores["scores"], untrained)
-    return [
-        (row.key, row.cells[0], row.cells[1]) for row in rows if benchmark_of(row.key).is_headline(row.key)
-    ]
+    return [(row.key, row.cells[0], row.cells[1]) for row in rows if is_headline(row.key)]
 
 
 def _baseline(run: Path) -> dict[str, float]:

@@ -12,6 +12,7 @@ import yaml
 
 from train.declarations.own_data import OWN
 from train.declarations.registry import dataset_types, objective_types
+from train.io.yaml_text import parse_yaml
 
 # Whoever publishes what was made of these may put it under another licence.
 _PERMISSIVE = frozenset({"apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "cc0-1.0", "unlicense"})
@@ -75,9 +76,9 @@ def training_data(config: Mapping[str, Any]) -> list[Source]:
     if declared is None or declared.datasets is None:
         sources = [Source(f"the data of the objective {objective['name']}", None)]
     else:
-        sources = [s for name in declared.datasets(objective) for s in _datasets(name, data)]
+        sources = [s for name in declared.datasets(objective) for s in _datasets(name, config)]
     if data.get("extra") is not None:
-        sources += _datasets(data["extra"], data)
+        sources += _datasets(data["extra"], config)
     return list(dict.fromkeys(sources))
 
 
@@ -96,10 +97,11 @@ def glossary_sources(glossary: Mapping[str, Any] | None) -> list[Source]:
     return [Source(name, licence) for licence in dict.fromkeys(licences)]
 
 
-def _datasets(name: str, data: Mapping[str, Any]) -> list[Source]:
+def _datasets(name: str, config: Mapping[str, Any]) -> list[Source]:
     """What a data set is made of: itself, but for the user's own data."""
     if name == OWN:
-        return own_data(data)
+        return own_data(config)
+    data = config["data"]
     known = dataset_types().get(name)
     if known is None:
         return [Source(name, None)]
@@ -111,13 +113,16 @@ def _datasets(name: str, data: Mapping[str, Any]) -> list[Source]:
     return [Source(known.title or known.name, known.licence, known.hub)]
 
 
-def own_data(data: Mapping[str, Any]) -> list[Source]:
+def own_data(config: Mapping[str, Any]) -> list[Source]:
     """The user's own data: the names of its files, without where they lie; each data set of the Hub."""
-    named = data.get("train") or []
-    places = [named] if isinstance(named, str) else list(named)
+    parts = config["objective"].get("parts", {}).values()
+    places: list[str] = []
+    for data in (config["data"], *(part["data"] for part in parts)):
+        named = data.get("train") or []
+        places += [named] if isinstance(named, str) else named
     on_hub = [re.sub(r"^hf:([^/:@]+/[^/:@]+).*", r"\1", place) for place in places if place.startswith("hf:")]
     files = [Path(place).name for place in places if not place.startswith("hf:")]
-    sources = [Source(f"the user's own data ({', '.join(files)})", None)] if files else []
+    sources = [Source(f"the user's own data ({', '.join(dict.fromkeys(files))})", None)] if files else []
     return sources + [Source(repo, None, repo) for repo in on_hub]
 
 
@@ -149,7 +154,7 @@ def _card_licence(path: Path) -> str | None:
     try:
         text = path.read_text(encoding="utf-8")
         match = re.match(r"---\n(.*?)\n---", text, flags=re.DOTALL)
-        metadata = yaml.safe_load(match[1]) if match else None
+        metadata = parse_yaml(match[1]) if match else None
     except (OSError, ValueError, yaml.YAMLError):
         return None
     licence = metadata.get("license") if isinstance(metadata, dict) else None

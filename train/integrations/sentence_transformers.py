@@ -35,6 +35,7 @@ class SuiteEvaluator(BaseEvaluator):
         primary_metric: key of the score that picks the best checkpoint.
         name: put before each key with `_`, if a model has several such evaluators.
         tokens_per_forward: see :class:`~train.encoder.encoder.Encoder`.
+        dimensions: see :class:`~train.evaluation.suite.Suite`.
 
     A call with an output folder appends a line to its `idiom_benchmarks.jsonl`.
 
@@ -53,9 +54,10 @@ class SuiteEvaluator(BaseEvaluator):
         *,
         name: str = "",
         tokens_per_forward: int = 8192,
+        dimensions: Sequence[int] = (),
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.suite = Suite(benchmarks)
+        self.suite = Suite(benchmarks, dimensions=dimensions)
         self.name = name
         self.tokens_per_forward = tokens_per_forward
         self.greater_is_better = not smaller_is_better(primary_metric)
@@ -81,7 +83,8 @@ class SuiteEvaluator(BaseEvaluator):
                 f"primary_metric={primary_metric}: these benchmarks give no such score; they give "
                 f"{', '.join(alike[:5])}, …"
             )
-        return cls(build_benchmarks(settings, settings.benchmarks)[0], primary_metric, name=name)
+        benchmarks, _ = build_benchmarks(settings, settings.benchmarks)
+        return cls(benchmarks, primary_metric, name=name, dimensions=settings.cut_dimensions)
 
     def __call__(
         self, model: BaseModel, output_path: str | None = None, epoch: float = -1, steps: int = -1

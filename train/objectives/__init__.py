@@ -48,7 +48,7 @@ class ObjectiveLoss:
         counts: name → count; summed over the micro-steps of a step.
         means: name → mean over part of the batch; logged as the mean over all such parts of the step.
         is_empty: nothing to learn from was found in this batch (no triplet was mined): the loss is zero.
-        part: of a joint objective, the name of the part that this step trains; its loss is also logged under
+        part: of a mixture, the name of the part that this step trains; its loss is also logged under
             it.
     """
 

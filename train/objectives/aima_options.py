@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -30,8 +30,6 @@ class CaptionSettings(Section):
 
 
 class AimaSettings(ObjectiveOptions):
-    trains_modules: ClassVar[bool] = True
-
     name: Literal["aima"]
     split: Literal["train", "train_cv"]
     astitch: Annotated[list[AStitchFile], BeforeValidator(as_list), Field(min_length=1)]
@@ -42,6 +40,10 @@ class AimaSettings(ObjectiveOptions):
     separator: Annotated[str, Field(min_length=1)]
     clip: ClipSettings
     loss: RankLossSettings
+
+    @property
+    def trains_modules(self) -> bool:
+        return True
 
     @property
     def fold_split(self) -> str | None:
@@ -55,7 +57,7 @@ class AimaSettings(ObjectiveOptions):
         return experts_keys([*admire, *unseen], "experts_image") if admire else []
 
     def check_with(self, settings: Any, section: str = "objective") -> None:
-        if settings.data.extra:
+        if section == "objective" and settings.data.extra:
             raise ValueError(
                 "data.extra adds sentences to idiolink's tuples, which the objective aima has not"
             )

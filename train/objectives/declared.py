@@ -7,7 +7,9 @@ from typing import Any
 
 from train.declarations.objective import ObjectiveType
 from train.declarations.own_data import OWN
+from train.declarations.registry import objective_types
 from train.objectives.aima_options import AimaSettings
+from train.objectives.mixture_options import MixtureSettings
 from train.objectives.options import (
     AdaptiveTripletSettings,
     AdmireObjectiveSettings,
@@ -28,8 +30,18 @@ _TRAINED_ON = {
 }
 
 
-def _datasets_of_parts(objective: Mapping[str, Any]) -> list[str]:
+def _datasets_of_joint(objective: Mapping[str, Any]) -> list[str]:
     return [name for part in objective["proportions"] for name in _TRAINED_ON[part]]
+
+
+def _datasets_of_parts(objective: Mapping[str, Any]) -> list[str]:
+    """Those of each part; of one that says nothing, a name that no data set has."""
+    names: list[str] = []
+    for name, part in objective["parts"].items():
+        declared = objective_types().get(part["objective"])
+        known = declared is not None and declared.datasets
+        names += known(part["options"]) if known else [f"the data of the part {name}"]
+    return names
 
 
 DECLARED = [
@@ -60,5 +72,6 @@ DECLARED = [
         lambda _: _TRAINED_ON["aima"],
         card=_EXPERTS_CARD,
     ),
-    ObjectiveType("joint", JointSettings, f"{_BUILDERS}:joint_objective", _datasets_of_parts),
+    ObjectiveType("joint", JointSettings, f"{_BUILDERS}:joint_objective", _datasets_of_joint),
+    ObjectiveType("mixture", MixtureSettings, f"{_BUILDERS}:mixture_objective", _datasets_of_parts),
 ]

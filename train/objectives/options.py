@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -82,7 +82,7 @@ class IdioLinkObjectiveSettings(ObjectiveOptions):
                 "choose an accumulation that leaves two idioms or more in each"
             )
         if settings.data.extra and (self.tuples == "released" or not self.documents_as_queries):
-            raise ValueError(_about_extra(settings.data.extra))
+            raise ValueError(about_extra(settings.data.extra))
         if self.fold_split and self.tuples == "released":
             raise ValueError("objective.tuples=released are of the train split, not of a fold's idioms")
 
@@ -160,7 +160,7 @@ class TripletLossSettings(Section):
         return self
 
 
-def _about_extra(extra: str) -> str:
+def about_extra(extra: str) -> str:
     return (
         f"data.extra={extra} adds sentences that serve as anchors: it needs the objective "
         "idiolink, documents_as_queries=true, and tuples that are not the released ones"
@@ -178,7 +178,7 @@ class AdaptiveTripletSettings(ObjectiveOptions):
 
     def check_with(self, settings: Any, section: str = "objective") -> None:
         if section == "objective" and settings.data.extra:
-            raise ValueError(_about_extra(settings.data.extra))
+            raise ValueError(about_extra(settings.data.extra))
 
     @model_validator(mode="after")
     def _groups_are_cut_in_the_files_order(self) -> Self:
@@ -197,6 +197,8 @@ class AdaptiveTripletSettings(ObjectiveOptions):
 
 
 class JointSettings(ObjectiveOptions):
+    """A mixture of two known parts, whose options stand under their names."""
+
     name: Literal["joint"]
     proportions: Annotated[dict[str, Factor], Field(min_length=1)]
     idiolink: IdioLinkObjectiveSettings
@@ -249,8 +251,6 @@ AStitchFile = Literal["train_zero_shot", "train_one_shot", "train_few_shot"]
 
 
 class AdmireObjectiveSettings(ObjectiveOptions):
-    trains_modules: ClassVar[bool] = True
-
     name: Literal["admire"]
     split: Literal["train", "train_cv"]
     astitch: Annotated[list[AStitchFile], BeforeValidator(as_list), Field(min_length=1)]
@@ -267,6 +267,10 @@ class AdmireObjectiveSettings(ObjectiveOptions):
     loss: ExpertsLossSettings
 
     @property
+    def trains_modules(self) -> bool:
+        return True
+
+    @property
     def fold_split(self) -> str | None:
         return self.split if self.split == ADMIRE_CV_SPLIT else None
 
@@ -274,9 +278,9 @@ class AdmireObjectiveSettings(ObjectiveOptions):
         admire = splits("admire")
         return experts_keys([*admire, *get_args(AStitchSplit)], self.mode) if admire else []
 
-    def check_with(self, settings: Any, section: str = "objective") -> None:  # noqa: ARG002
-        if settings.data.extra:
-            raise ValueError(_about_extra(settings.data.extra))
+    def check_with(self, settings: Any, section: str = "objective") -> None:
+        if section == "objective" and settings.data.extra:
+            raise ValueError(about_extra(settings.data.extra))
 
     @property
     def mode(self) -> ExpertsMode:

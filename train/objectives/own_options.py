@@ -57,7 +57,7 @@ class OwnSettings(ObjectiveOptions):
                 f"{section}.per_label={self.per_label} sentences of a label do not divide "
                 f"trainer.batch_size={batch_size}"
             )
-        if settings.data.extra is not None:
+        if section == "objective" and settings.data.extra is not None:
             raise ValueError(f"data.extra={settings.data.extra} adds to IdioLink's data: leave it out")
 
     @model_validator(mode="after")

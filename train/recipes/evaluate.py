@@ -19,6 +19,7 @@ from train.evaluation.suite import Scorecard, Suite
 from train.factory import (
     build_benchmarks,
     build_encoder,
+    check_dimensions,
     idiom_expressions,
     module_benchmarks,
     own_revisions,
@@ -32,7 +33,8 @@ from train.recipes.knowledge import (
     glossary_files,
     glossary_note,
 )
-from train.reports.console import SAMPLE_NOTE, print_scores
+from train.reports.last_screen import show_scores
+from train.reports.runs import SAMPLE_NOTE
 from train.runs.folder import code_version, package_versions
 
 log = logging.getLogger(__name__)
@@ -62,8 +64,9 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
         _check_something_is_scored(settings, benchmarks)
     with accelerator.local_main_process_first():
         modules = saved_modules(resolve_model_path(settings.model.path), placement, settings.model.revision)
+    check_dimensions(settings.model, settings.cut_dimensions)
     benchmarks += module_benchmarks(settings, modules, benchmarks)
-    suite = Suite(benchmarks, processes)
+    suite = Suite(benchmarks, processes, settings.cut_dimensions)
     expressions, naming = idiom_expressions(settings.model)
     with accelerator.local_main_process_first():
         encoder = build_encoder(settings.model, placement, expressions=expressions)
@@ -89,7 +92,7 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
 def _show(settings: EvaluateSettings, card: Scorecard, glossary: dict[str, Any] | None) -> None:
     notes = [SAMPLE_NOTE] * settings.data.sample + glossary_note(glossary)
     if card.scores:
-        print_scores(card.scores, ", ".join([settings.model.path, *notes]))
+        show_scores(card.scores, settings.model.path, notes, all_scores=settings.scores == "all")
     for note in card.notes:
         log.info("%s", note)
 

@@ -19,6 +19,7 @@ from train.factory import (
     build_encoder,
     build_objective,
     build_retention,
+    check_dimensions,
     idiom_expressions,
     module_benchmarks,
     named_glossary,
@@ -33,9 +34,9 @@ from train.recipes.knowledge import benchmark_texts, describe_glossary, glossary
 from train.recipes.run_context import RunContext
 from train.recipes.run_report import report_run
 from train.recipes.untrained import score_untrained
-from train.reports import write_run_page
+from train.reports import show_finished_run
 from train.runs.folder import RunFolder
-from train.runs.resume import check_same_base, check_same_data
+from train.runs.resume import check_same_data, check_same_weights
 from train.runs.tracking import tracked
 from train.training.checkpoint import TrainerState, read_state
 from train.training.context import OnScores, TrainingContext
@@ -98,7 +99,7 @@ def fine_tune(
             state = _run(context, record, checkpoint, on_scores)
         run.end("finished", best_step=state.best_step, steps=state.step)
         if processes.is_main:  # the others need not wait
-            write_run_page(run.path)
+            show_finished_run(run.path, all_scores=settings.scores == "all")
             if settings.hub.push is not None:
                 push_or_warn(settings.hub, run.path)
     assert state.best_score is not None
@@ -121,7 +122,12 @@ def _run(
         check_remedies(settings.retain, objective)
         benchmarks, not_scored = build_benchmarks(settings)
     check_monitor(settings.trainer, not_scored)
-    suite = Suite([*benchmarks, *module_benchmarks(settings, objective.modules, benchmarks)], processes)
+    check_dimensions(settings.model, [*(settings.trainer.matryoshka or []), *settings.cut_dimensions])
+    suite = Suite(
+        [*benchmarks, *module_benchmarks(settings, objective.modules, benchmarks)],
+        processes,
+        settings.cut_dimensions,
+    )
     expressions, named_in = idiom_expressions(settings.model, objective)
     named_in += glossary_files(settings.model)
     data = fingerprints([*objective.files, *named_in, *(path for b in suite.benchmarks for path in b.files)])
@@ -133,8 +139,12 @@ def _run(
     if processes.count > 1:
         log.info("%d processes share each step's texts; the batch is the same as in one", processes.count)
 
-    baseline = score_untrained(context, Suite(benchmarks, processes))
-    retention = build_retention(settings, context.placement, objective, checkpoint, expressions, processes)
+    baseline, untrained = score_untrained(context, Suite(benchmarks, processes, settings.cut_dimensions))
+    if checkpoint is not None or expressions:
+        untrained = None  # not what is trained, so not kept in memory beside it
+    retention = build_retention(
+        settings, context.placement, objective, checkpoint, expressions, processes, untrained=untrained
+    )
     objective.modules.to(context.placement.device)
     _check_base(run, record, retention, resumed=checkpoint is not None)
     _check_tokens(objective, retention)
@@ -179,12 +189,16 @@ def _run(
 
 
 def _check_base(run: RunFolder, record: dict[str, Any], retention: Retention, *, resumed: bool) -> None:
-    """Record the base model's weights, if a remedy needs them; in a resumed run they must be the same."""
-    if retention.base is None:
-        return
-    if resumed:
-        check_same_base(record.get("base_weights"), retention.base)
-    run.update(base_weights=retention.base)
+    """Record the weights of the models that remedies need; in a resumed run they must be the same."""
+    needed = [
+        ("base_weights", retention.base, "the base model (model.path)"),
+        ("teacher_weights", retention.teacher, "the teacher (retain.teacher)"),
+    ]
+    for name, digest, model in needed:
+        if digest is not None:
+            if resumed:
+                check_same_weights(record.get(name), digest, model)
+            run.update(**{name: digest})
 
 
 def _check_tokens(objective: Objective, retention: Retention) -> None:
@@ -200,10 +214,11 @@ def _check_tokens(objective: Objective, retention: Retention) -> None:
 
 def _score_best(context: RunContext, benchmarks: list[Benchmark]) -> Scorecard:
     """Score the saved model, loaded as a user loads it: what is reported is what was saved."""
-    saved = context.run.path / "best"
+    settings, saved = context.settings, context.run.path / "best"
     modules = saved_modules(str(saved), context.placement)
-    suite = Suite([*benchmarks, *module_benchmarks(context.settings, modules, benchmarks)], context.processes)
-    return suite.run(build_encoder(context.settings.model, context.placement, saved))
+    scored = [*benchmarks, *module_benchmarks(settings, modules, benchmarks)]
+    suite = Suite(scored, context.processes, settings.cut_dimensions)
+    return suite.run(build_encoder(settings.model, context.placement, saved))
 
 
 def _card(context: RunContext, has_tokens: bool, *, with_scores: bool = False) -> str:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from train.config import TrainSettings
-from train.declarations.registry import benchmark_of
+from train.declarations.registry import is_curve
 from train.evaluation.suite import Scorecard
 from train.io.files import write_json, write_jsonl, write_text
 from train.recipes.knowledge import glossary_note
 from train.recipes.run_context import RunContext
-from train.reports.console import EXTERNAL_NOTE, SAMPLE_NOTE, print_comparison
 from train.reports.plots import learning_curve, violins
+from train.reports.runs import EXTERNAL_NOTE, SAMPLE_NOTE
 from train.training.checkpoint import TrainerState
-from train.training.early_stopping import monitored_if_any
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +28,7 @@ def report_run(
     glossary: dict[str, Any] | None,
     suite_names: list[str],
 ) -> None:
-    """Write the run's results, print the table, and log whether training helped.
+    """Write the run's results.
 
     Args:
         state: the run's progress at its end.
@@ -72,9 +69,8 @@ def report_run(
     _draw_plots(context, state, best, baseline)
     for note in best.notes:
         log.info("%s", note)
-    title = f"untrained → best checkpoint (step {state.best_step})"
-    print_comparison(baseline, best.scores, ", ".join([title, *notes]))
-    _log_verdict(settings, baseline, best.scores)
+    for note in notes:
+        log.info("%s", note)
 
 
 def write_per_query(folder: Path, scorecard: Scorecard) -> None:
@@ -91,18 +87,10 @@ def _draw_plots(
     learning_curve(
         run.metrics(),
         baseline,
-        [key for key in best.scores if benchmark_of(key).is_curve(key)],
+        [key for key in best.scores if is_curve(key)],
         state.best_step,
         f"{experiment}, seed {context.settings.seed}",
         run.path / "plots" / "learning_curve.png",
     )
     for name, distributions in best.plots.items():
         violins(distributions, run.path / "plots" / f"{name}.png")
-
-
-def _log_verdict(settings: TrainSettings, baseline: Mapping[str, float], best: Mapping[str, float]) -> None:
-    before, after = (monitored_if_any(scores, settings.trainer) for scores in (baseline, best))
-    if before is None or after is None:  # only a trained model has this score
-        return
-    verdict = "beats" if after > before else "does NOT beat"
-    log.info("the best trained checkpoint %s the untrained model: %.4f, was %.4f", verdict, after, before)

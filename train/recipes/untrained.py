@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from train.encoder.encoder import Encoder
 from train.evaluation.suite import Suite
 from train.factory import build_encoder
 from train.io.files import copy_aside, write_json
@@ -17,13 +18,17 @@ from train.training.early_stopping import monitor_name, monitored_if_any
 log = logging.getLogger(__name__)
 
 
-def score_untrained(context: RunContext, suite: Suite) -> dict[str, float]:
-    """The scores of the untrained model, kept in `baseline.json` for when the run is resumed."""
+def score_untrained(context: RunContext, suite: Suite) -> tuple[dict[str, float], Encoder | None]:
+    """The scores of the untrained model, kept in `baseline.json` for when the run is resumed.
+
+    Returns:
+        The scores, and the model as it was loaded; None if its scores were known.
+    """
     settings, processes = context.settings, context.processes
     path = context.run.path / "baseline.json"
     known = processes.from_main(lambda: _read(path))
     if known is not None:
-        return known
+        return known, None
     with context.accelerator.local_main_process_first():
         encoder = build_encoder(settings.model, context.placement)
     scorecard = suite.run(encoder)
@@ -42,7 +47,8 @@ def score_untrained(context: RunContext, suite: Suite) -> dict[str, float]:
         write_json(path, scorecard.scores)
 
     processes.from_main(write)
-    return scorecard.scores
+    encoder.cut_spans.clear()  # so that training tells of its own
+    return scorecard.scores, encoder
 
 
 def _read(path: Path) -> dict[str, float] | None:

@@ -3,6 +3,6 @@
 Needs neither torch nor a model: everything comes from what runs have left.
 """
 
-from train.reports.page import write_run_page
+from train.reports.last_screen import show_finished_run
 
-__all__ = ["write_run_page"]
+__all__ = ["show_finished_run"]

@@ -6,16 +6,16 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from train.declarations.benchmark import QueryResult
-from train.declarations.registry import benchmark_of, benchmark_type
+from train.declarations.registry import benchmark_type, is_compared
 from train.reports.groups import Group
-from train.reports.runs import Run, read_lines
+from train.reports.runs import Run, read_records
 from train.reports.statistics import (
     STATISTICS,
     Array,
@@ -38,14 +38,14 @@ class PerQuery:
         values: score key → query → value; the score is their mean.
         pairs: score key → pair → (predicted, gold); the score is a statistic of them.
         statistics: score key → its name, as in :data:`train.reports.statistics.STATISTICS`.
-        cluster: query → what it belongs to: its idiom, compound or expression.
+        cluster: query → what it belongs to: its idiom, compound or expression; None if it is by itself.
         notes: what is odd about the file.
     """
 
     values: dict[str, dict[str, float]] = field(default_factory=dict)
     pairs: dict[str, dict[str, tuple[float, float]]] = field(default_factory=dict)
     statistics: dict[str, str] = field(default_factory=dict)
-    cluster: dict[str, str] = field(default_factory=dict)
+    cluster: dict[str, str | None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def score(self, key: str) -> float:
@@ -68,7 +68,7 @@ class Difference:
         by_cluster: likewise, resampling idioms and so on, which says more about unseen ones.
         p_query, p_cluster: of the permutation test; None for statistics of pairs, as correlations.
         why_not: why there is no interval, or no p.
-        clusters: idiom, compound or expression → mean difference of its queries; none of a correlation.
+        changes: idiom, compound or expression → the difference of each of its queries; none of a correlation.
     """
 
     key: str
@@ -81,11 +81,17 @@ class Difference:
     p_query: float | None = None
     p_cluster: float | None = None
     why_not: str = ""
-    clusters: Mapping[str, float] = field(default_factory=dict)
+    changes: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @property
     def difference(self) -> float:
         return self.ours - self.theirs
+
+    @cached_property
+    def clusters(self) -> Mapping[str, float]:
+        """Idiom, compound or expression → mean difference of its queries, the greatest gain first."""
+        means = {name: math.fsum(values) / len(values) for name, values in self.changes.items()}
+        return dict(sorted(means.items(), key=lambda item: -item[1]))
 
 
 @dataclass(frozen=True)
@@ -118,22 +124,29 @@ def paired_notes(compared: Sequence[Paired]) -> list[str]:
     return [*notes, *dict.fromkeys(note for paired in compared for note in paired.notes)]
 
 
-def compare_groups(ours: Group, theirs: Group) -> Paired:
-    """Every main score that both have."""
-    keys = [key for key in ours.keys if is_main(key) and key in theirs.keys]
+def compare_groups(ours: Group, theirs: Group, keys: Sequence[str] | None = None) -> Paired:
+    """These scores, by default every main one, as far as both have them."""
+    if keys is None:
+        keys = [key for key in ours.keys if is_compared(key) and key in theirs.keys]
     return _compare(ours.name, theirs.name, _Side(ours), _Side(theirs), keys)
 
 
-def compare_to_untrained(group: Group) -> Paired:
-    """A group against the models that its runs started from."""
-    has = {key for run in group.runs for key in run.baseline}
-    keys = [key for key in group.keys if is_main(key) and key in has]
+def compare_to_untrained(group: Group, keys: Sequence[str] | None = None) -> Paired:
+    """A group against the models that its runs started from; `keys` as in :func:`compare_groups`."""
+    if keys is None:
+        has = {key for run in group.runs for key in run.baseline}
+        keys = [key for key in group.keys if is_compared(key) and key in has]
     return _compare(group.name, "untrained", _Side(group), _Side(group, untrained=True), keys)
 
 
-def is_main(key: str) -> bool:
-    """Whether a score is one that models are compared by."""
-    return benchmark_of(key).is_compared(key)
+def count_queries(group: Group, key: str) -> tuple[int, int]:
+    """Queries of a score, and clusters of them; 0 where there are no results of each query."""
+    cluster = {
+        query: results.cluster[query]
+        for _, results in _Side(group).files(key)
+        for query in results.values.get(key) or results.pairs.get(key) or ()
+    }
+    return len(cluster), len(set(cluster.values()))
 
 
 class _Side:
@@ -199,7 +212,7 @@ def _compare(ours: str, theirs: str, a: _Side, b: _Side, keys: Sequence[str]) ->
 
 def _compare_means(key: str, a: _Side, b: _Side, first: float, second: float) -> Difference:
     sides: list[dict[str, float]] = []
-    cluster: dict[str, str] = {}
+    cluster: dict[str, str | None] = {}
     for side in (a, b):
         values: dict[str, list[float]] = defaultdict(list)
         for _, results in side.files(key):
@@ -213,7 +226,8 @@ def _compare_means(key: str, a: _Side, b: _Side, first: float, second: float) ->
         reason = f"not the same queries ({len(ours)} and {len(theirs)}, {len(common)} in both)"
         return Difference(key, first, second, why_not=reason)
     change = np.array([ours[query] - theirs[query] for query in common])
-    clusters = [cluster[query] for query in common]
+    named = [cluster[query] for query in common]
+    clusters = [query if name is None else name for query, name in zip(common, named, strict=True)]
     first, second = (math.fsum(side[query] for query in common) / len(common) for side in sides)
     return Difference(
         key,
@@ -225,22 +239,22 @@ def _compare_means(key: str, a: _Side, b: _Side, first: float, second: float) ->
         by_cluster=mean_interval(change, clusters),
         p_query=permutation_p(change),
         p_cluster=permutation_p(change, clusters),
-        clusters=_cluster_means(change, clusters),
+        changes=_by_cluster(change, named),
     )
 
 
-def _cluster_means(change: Array, clusters: Sequence[str]) -> dict[str, float]:
-    """Cluster → mean change, the greatest gain first."""
+def _by_cluster(change: Array, clusters: Sequence[str | None]) -> dict[str, list[float]]:
+    """Of queries by themselves, none."""
     changes: dict[str, list[float]] = defaultdict(list)
     for value, name in zip(change.tolist(), clusters, strict=True):
-        changes[name].append(value)
-    means = {name: math.fsum(values) / len(values) for name, values in changes.items()}
-    return dict(sorted(means.items(), key=lambda item: -item[1]))
+        if name is not None:
+            changes[name].append(value)
+    return dict(changes)
 
 
 def _compare_correlations(key: str, a: _Side, b: _Side, first: float, second: float) -> Difference:
     """Intervals alone: swapping two models' predictions would mix scales that differ between them."""
-    cluster: dict[str, str] = {}
+    cluster: dict[str, str | None] = {}
     sides: list[list[_Predictions]] = []
     statistic = ""
     for side in (a, b):
@@ -252,7 +266,7 @@ def _compare_correlations(key: str, a: _Side, b: _Side, first: float, second: fl
     ids = sides[0][0].ids
     if any(run.ids != ids for runs in sides for run in runs):
         return Difference(key, first, second, why_not="not the same pairs")
-    clusters = tuple(cluster[id_] for id_ in ids)
+    clusters = tuple(id_ if (name := cluster[id_]) is None else name for id_ in ids)
 
     def difference_interval(together: tuple[str, ...] | None) -> tuple[float, float] | None:
         drawn = [
@@ -305,7 +319,7 @@ def read_per_query(path: Path, benchmark: str) -> PerQuery:
 
     Records of another form (of an older version, say) are counted in the notes.
     """
-    records, damaged = read_lines(path)
+    records, damaged = read_records(path, benchmark)
     results = PerQuery()
     read = benchmark_type(benchmark).read_record
     if read is None:

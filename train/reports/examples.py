@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from train.declarations.examples import Examples, Record
 from train.declarations.registry import benchmark_types, resolve
 from train.reports.groups import data_files
-from train.reports.runs import Run, read_lines
+from train.reports.runs import Run, read_records
 
 _THUMBNAIL = (120, 90)  # pixels
 
@@ -24,6 +24,7 @@ class _QueryRecords:
         self.monitor = run.monitor
         self.files = data_files(run)
         self.notes: list[str] = []
+        self._benchmark = benchmark
         self._paths = [run.per_query_file(benchmark, untrained=untrained) for untrained in (False, True)]
 
     @property
@@ -32,7 +33,7 @@ class _QueryRecords:
 
     def read(self, kind: type[Record], *, untrained: bool = False) -> list[Record]:
         path = self._paths[untrained]
-        lines, damaged = read_lines(path)
+        lines, damaged = read_records(path, self._benchmark)
         records = []
         for line in lines:
             try:

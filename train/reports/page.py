@@ -8,20 +8,20 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from train.declarations.examples import Examples
-from train.declarations.registry import benchmark_of
-from train.io.files import write_text
+from train.declarations.registry import benchmark_of, is_curve
 from train.reports.charts import Line, css, line_chart
-from train.reports.compare import Difference, Paired, compare_to_untrained, paired_notes
+from train.reports.compare import Difference, Paired, paired_notes
 from train.reports.examples import data_uri, examples_of, thumbnail
-from train.reports.groups import Group, data_files, group_runs, show
-from train.reports.runs import Run, read_lines, read_run, sample_note
+from train.reports.groups import Group, data_files, show
+from train.reports.runs import Run, read_lines, sample_note
 from train.reports.scorecard import ScoreRow, score_rows
 from train.reports.tables import PAIRED_HEADS, idiom_table, paired_cells, paper_tables, verdict
 
@@ -55,17 +55,6 @@ class RunView:
     notes: list[str]
 
 
-def write_run_page(folder: Path) -> None:
-    """A run's own page, in its folder. What goes wrong with it is a warning: the run is done."""
-    try:
-        run = read_run(folder, folder.name)
-        groups = group_runs([run]) if run.is_scored else []
-        compared = [compare_to_untrained(group) for group in groups if run.baseline]
-        write_text(folder / PAGE, page(groups, [run], compared, []))
-    except Exception as error:  # nothing about a page may spoil a finished run
-        log.warning("%s could not be written (%s: %s)", folder / PAGE, type(error).__name__, error)
-
-
 def page(
     groups: Sequence[Group], runs: Sequence[Run], compared: Sequence[Paired], notes: Sequence[str]
 ) -> str:
@@ -77,20 +66,12 @@ def page(
         compared: differences to show.
         notes: what to say first.
     """
-    environment = Environment(
-        loader=PackageLoader("train", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["thumbnail"] = thumbnail
     one = len(runs) == 1
     first = {group.runs[0].path for group in groups}
     views = [view(run, with_examples=run.path in first) for run in runs if run.is_scored]
     rest = [run for run in runs if not run.is_scored]
     notes = list(dict.fromkeys([*sample_note(runs), *notes, *paired_notes(compared)]))
-    return environment.get_template("report.html.j2").render(
+    return _template().render(
         title=runs[0].experiment if one else f"{len(runs)} runs compared",
         subtitle=str(runs[0].name) if one else ", ".join(dict.fromkeys(run.experiment for run in runs)),
         generated=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -109,6 +90,19 @@ def page(
         rest=rest,
         notes=notes,
     )
+
+
+@cache  # compiling it takes longer than filling it in
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("train", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["thumbnail"] = thumbnail
+    return environment.get_template("report.html.j2")
 
 
 def _bar(d: Difference, paired: Paired) -> Markup:
@@ -211,7 +205,7 @@ def _charts(run: Run, metrics: Sequence[Mapping[str, Any]]) -> list[Chart]:
     losses = [Line("training loss", _loss(metrics), 0)]
     charts = [_chart("Training loss", losses, "loss", markers=False)]
     for benchmark in dict.fromkeys(benchmark_of(key) for key in run.scores):
-        keys = [k for k in run.scores if benchmark_of(k) is benchmark and benchmark.is_curve(k)]
+        keys = [k for k in run.scores if benchmark_of(k) is benchmark and is_curve(k)]
         lines = [
             Line(key.partition("/")[2], _scored(run, metrics, [key]), number)
             for number, key in enumerate(keys)

@@ -14,7 +14,10 @@ import yaml
 
 from train.errors import UserError
 from train.io.text import text_lines
-from train.reports.console import SAMPLE_NOTE
+from train.io.yaml_text import parse_yaml
+
+SAMPLE_NOTE = "on the project's small SAMPLE data: says nothing about a model's quality"
+EXTERNAL_NOTE = "trained with EXTERNAL idiom data ({extra}): not the published protocol"
 
 _DEPTH = 3  # folders of folders of runs
 _WITHOUT_FOLDER = "left no folder: it failed before it started, or was not reached"
@@ -72,7 +75,14 @@ class Run:
         return list(map(str, monitor)) if isinstance(monitor, list) else [str(monitor)] if monitor else []
 
     def per_query_file(self, benchmark: str, *, untrained: bool = False) -> Path:
-        """Where the results of each query are, if they were written."""
+        """Where the results of each query are, if they were written.
+
+        Those of a scorecard are where `per_query=` said, or beside it, where both were moved together.
+        """
+        named = self.config.get("per_query")
+        if self.status == "scored" and isinstance(named, str) and not untrained:
+            beside, written = self.path.parent / Path(named).name, Path(named).expanduser()
+            return written if written.is_file() and not beside.is_file() else beside
         folder = "per_query_baseline" if untrained else "per_query"
         return self.path / folder / f"{benchmark}.jsonl"
 
@@ -129,7 +139,7 @@ def _missing_jobs(sweep: Path) -> list[str]:
         return []
     there = {int(path.name) for path in sweep.iterdir() if path.is_dir() and path.name.isdigit()}
     try:
-        hydra = yaml.safe_load((sweep / "multirun.yaml").read_text(encoding="utf-8"))["hydra"]
+        hydra = parse_yaml((sweep / "multirun.yaml").read_text(encoding="utf-8"))["hydra"]
         number = _num_jobs(hydra)
     except (yaml.YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError):
         number = None
@@ -216,7 +226,7 @@ def _mapping(path: Path, notes: list[str]) -> dict[str, Any]:
     """A JSON or YAML file's content; empty, with a note, where it is none."""
     try:
         text = path.read_text(encoding="utf-8")
-        content = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        content = json.loads(text) if path.suffix == ".json" else parse_yaml(text)
     except FileNotFoundError:
         notes.append(f"{path.name} is missing")
         return {}
@@ -269,6 +279,15 @@ def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
         else:
             damaged += 1
     return records, damaged
+
+
+def read_records(path: Path, benchmark: str) -> tuple[list[dict[str, Any]], int]:
+    """A benchmark's records of a file of results, as :func:`read_lines` gives them.
+
+    `train.evaluate` writes those of all benchmarks into one file; each then names its own.
+    """
+    records, damaged = read_lines(path)
+    return [record for record in records if record.get("benchmark", benchmark) == benchmark], damaged
 
 
 def sample_note(runs: Sequence[Run]) -> list[str]:

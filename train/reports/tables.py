@@ -9,11 +9,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from train.declarations.benchmark import Layout
+from train.declarations.dimensions import at_dimension, dimension_of, full_key
 from train.declarations.registry import (
     Verdict,
     benchmark_of,
     benchmark_type,
     benchmark_types,
+    is_compared,
+    is_headline,
     judge,
     split_of,
 )
@@ -67,13 +70,27 @@ class Table:
 
 
 def paper_tables(groups: Sequence[Group]) -> list[Table]:
-    """A table for each benchmark and split that any group was scored on, ours first."""
-    keys = list(dict.fromkeys(key for group in groups for key in group.keys))
+    """A table for each benchmark and split that any group was scored on, ours first; then by dimension."""
+    every = list(dict.fromkeys(key for group in groups for key in group.keys))
+    keys = [key for key in every if dimension_of(key) is None]
     there = dict.fromkeys((benchmark_of(key).name, split_of(key)) for key in keys)
     known = list(benchmark_types())
     ordered = sorted(there, key=lambda one: known.index(one[0]) if one[0] in known else len(known))
     tables = [_filled(benchmark_type(name).table(split, keys), groups) for name, split in ordered]
-    return [table for table in tables if table.columns and table.rows]
+    cut = [_filled(layout, groups) for layout in _by_dimension(every)]
+    return [table for table in [*tables, *cut] if table.columns and table.rows]
+
+
+def _by_dimension(keys: Sequence[str]) -> list[Layout]:
+    """One table of what models are compared by, at each size that embeddings were cut to; none if none."""
+    found = {key: size for key in keys if (size := dimension_of(key)) is not None}
+    sizes = sorted(set(found.values()), reverse=True)
+    scores = [key for key in dict.fromkeys(map(full_key, found)) if is_compared(key)]
+    if not scores:
+        return []
+    columns = [("", "full"), *(("dimensions", str(size)) for size in sizes)]
+    rows = [([key], [key, *(at_dimension(key, size) for size in sizes)]) for key in scores]
+    return [Layout("by-dimension", "By dimension", columns, rows, labels=["score"], digits=4)]
 
 
 def _filled(layout: Layout, groups: Sequence[Group]) -> Table:
@@ -145,7 +162,7 @@ def markdown_paired(paired: Paired) -> str:
 
 def idiom_table(paired: Paired) -> tuple[list[str], list[list[str]]]:
     """Heads and rows: each idiom's mean difference in the headline scores, the greatest gain first."""
-    differences = [d for d in paired.differences if d.clusters and benchmark_of(d.key).is_headline(d.key)]
+    differences = [d for d in paired.differences if d.clusters and is_headline(d.key)]
     names = dict.fromkeys(name for d in differences for name in d.clusters)
     rows = [[name, *(decimals(d.clusters.get(name), "+") for d in differences)] for name in names]
     return ["idiom", *(d.key for d in differences)], rows

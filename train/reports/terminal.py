@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from train.reports import console
+from train.declarations.registry import Verdict
 from train.reports.compare import Paired
+from train.reports.console import coloured
+from train.reports.console import print_table as print_rows
+from train.reports.gate import Check
 from train.reports.groups import Group
 from train.reports.scorecard import decimals, group_rows
-from train.reports.tables import PAIRED_HEADS, Table, paired_cells, verdict
+from train.reports.tables import PAIRED_HEADS, Table, paired_cells, show_interval, verdict
 
 _WIDTH = 160
 
@@ -20,7 +23,7 @@ def print_table(table: Table) -> None:
     """Scores of groups beside the untrained model's."""
     figures = [f"{above}\n{name}".strip() for above, name in table.columns]
     rows = [[*labels, *map(table.text, values)] for labels, values in table.rows]
-    console.print_table(table.title, table.labels, figures, rows, width=_WIDTH)
+    print_rows(table.title, table.labels, figures, rows, width=_WIDTH)
 
 
 def print_scores(group: Group) -> None:
@@ -28,10 +31,10 @@ def print_scores(group: Group) -> None:
     rows = []
     for row in group_rows(group):
         untrained, mean, difference = row.cells
-        change = console.coloured(difference, row.verdict)
+        change = coloured(difference, row.verdict)
         rows.append([row.key, untrained, mean, decimals(row.std), row.num_seeds, change])
     figures = ["untrained", "mean", "± std", "seeds", "difference"]
-    console.print_table(f"{group.name}: {group.summary}", ["score"], figures, rows, width=_WIDTH)
+    print_rows(f"{group.name}: {group.summary}", ["score"], figures, rows, width=_WIDTH)
 
 
 def print_paired(paired: Paired) -> None:
@@ -39,9 +42,22 @@ def print_paired(paired: Paired) -> None:
     rows = []
     for difference in paired.differences:
         key, ours, theirs, change, *tests = paired_cells(difference)
-        rows.append([key, ours, theirs, console.coloured(change, verdict(difference)), *tests])
+        rows.append([key, ours, theirs, coloured(change, verdict(difference)), *tests])
     title = f"{paired.ours} − {paired.theirs}"
-    console.print_table(title, ["score"], ["ours", "theirs", *PAIRED_HEADS], rows, width=_WIDTH)
+    print_rows(title, ["score"], ["ours", "theirs", *PAIRED_HEADS], rows, width=_WIDTH)
+
+
+def print_checks(checks: Sequence[Check], title: str) -> None:
+    """What a gate found, a line each check."""
+    colours: dict[str, Verdict] = {"passes": "better", "fails": "worse"}
+    rows = []
+    for check in checks:
+        change = [decimals(check.difference, "+"), show_interval(check.interval) if check.interval else ""]
+        told = coloured(check.told, colours.get(check.verdict, ""))
+        figures = [decimals(check.before), decimals(check.after), *change]
+        rows.append([check.asked, told, *figures, check.num_queries, check.num_clusters])
+    figures = ["before", "after", "difference", "95 %", "queries", "clusters"]
+    print_rows(title, ["check", "verdict"], figures, rows, width=_WIDTH)
 
 
 def print_notes(notes: Sequence[str]) -> None:

@@ -14,6 +14,7 @@ import yaml
 from train.declarations.registry import is_place
 from train.errors import UserError
 from train.io.paths import expanded, is_file
+from train.io.yaml_text import parse_yaml
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +24,7 @@ RECORD = "record.json"  # in a checkpoint: the run's `config.yaml` and `run.json
 # any other change would make it another run. A glossary may lie in another folder likewise.
 _MAY_CHANGE = (
     "device",
+    "scores",
     "trainer.max_epochs",
     "trainer.max_steps",
     "trainer.max_empty_steps",
@@ -206,20 +208,21 @@ def _same_files(recorded: Sequence[str], now: Sequence[str]) -> dict[str, str | 
     return found
 
 
-def check_same_base(recorded: str | None, now: str) -> None:
-    """Check that the base model, which remedies against forgetting load again, has the same weights.
+def check_same_weights(recorded: str | None, now: str, model: str) -> None:
+    """Check that a model which remedies against forgetting load again has the same weights.
 
     Args:
         recorded: digest of its weights, from `run.json`; None if the run did not get that far.
         now: the same, of the weights that were just loaded.
+        model: which one, and the option that names it.
 
     Raises:
         UserError: if they differ.
     """
     if recorded not in (None, now):
         raise UserError(
-            "the base model (model.path) has other weights than when the run was started, and retain.* "
-            "depends on them: restore it (on the Hub, model.revision names a commit), or start a new run "
+            f"{model} has other weights than when the run was started, and retain.* "
+            "depends on them: restore it (on the Hub, a revision names a commit), or start a new run "
             "without resume="
         )
 
@@ -276,7 +279,7 @@ def _sums(record: Mapping[str, Any]) -> list[tuple[str, Any]] | None:
 
 
 # Facts of `run.json` that do not change during a run.
-_NEVER_CHANGES = ("experiment", "seed", "started", "data", "sample", "base_weights")
+_NEVER_CHANGES = ("experiment", "seed", "started", "data", "sample", "base_weights", "teacher_weights")
 
 
 def _read_or_restored(folder: Path, name: str) -> dict[str, Any]:
@@ -332,7 +335,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
     """A JSON or YAML file; {} if it is missing or damaged."""
     try:
         text = path.read_text(encoding="utf-8")
-        content = yaml.safe_load(text) if path.suffix == ".yaml" else json.loads(text)
+        content = parse_yaml(text) if path.suffix == ".yaml" else json.loads(text)
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -54,7 +54,7 @@ class TrainerState:
         num_without_improvement: evaluations since that score.
         scored_step: the last step that was scored.
         grad_scale: of the gradient scaler, under fp16.
-        num_empty: part of a joint objective ("" for other objectives) → number of its latest steps in a row
+        num_empty: part of a mixture ("" for other objectives) → number of its latest steps in a row
             that had nothing to learn from.
         loss_sum: sum of the losses since the last evaluation.
         num_losses: number of these losses.
@@ -104,7 +104,7 @@ def save_checkpoint(
         objective_weights = modules.state_dict()
         if objective_weights:
             save_file(objective_weights, partial / "objective.safetensors")
-        for module in modules.modules():  # in a joint objective, those of each part
+        for module in modules.modules():  # in a mixture, those of each part
             if isinstance(module, Publishes):
                 module.publish(partial)
         save_file(_flatten(optimizer), partial / "optimizer.safetensors")

@@ -34,20 +34,20 @@ def not_finite(
     )
 
 
-def nothing_mined(state: TrainerState, part: str, run: RunFolder) -> UserError:
+def nothing_mined(state: TrainerState, part: str, section: str, run: RunFolder) -> UserError:
     """The error for a loss that was zero in many steps in a row, because no triplet was mined.
 
     Args:
-        part: the part of a joint objective; "" for other objectives.
+        part: the part of a mixture; "" for other objectives.
+        section: where the options of its loss stand.
     """
     last = latest_checkpoint(run.path)
-    loss = f"objective.{part}.loss" if part else "objective.loss"
     return UserError(
         f"no triplet was mined in {state.num_empty[part]} steps {f'of {part} ' if part else ''}in a "
         f"row, up to step {state.step + 1}: the objective's loss and its gradient are zero.\n"
         "  - all triplets keep the margin, and nothing is left to learn from this loss: end the run with "
-        f"trainer.max_steps, or raise {loss}.mining_margin\n"
-        f"  - {loss}.triplets or .scope leaves none: choose others\n"
+        f"trainer.max_steps, or raise the loss's mining_margin (in {section})\n"
+        f"  - the loss's triplets or scope (in {section}) leaves none: choose others\n"
         "  - or allow more such steps: trainer.max_empty_steps\n"
         f"  {f'The last checkpoint is {last}' if last else 'No checkpoint was saved before it'}."
     )

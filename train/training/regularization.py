@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from idiomloss import distillation_loss
-from train.config import RetainSettings
+from idiomloss import distillation_loss, relational_distillation_loss
+from train.config import RetainSettings, TrainerSettings
 from train.distributed.processes import Processes
 from train.distributed.sharding import local_shard, shard_like
 from train.encoder.encoder import Encoder
@@ -23,6 +25,8 @@ from train.errors import UserError
 from train.io.progress import progress_bar
 from train.objectives import Batch, Mean, Objective, ObjectiveLoss
 from train.requests import Request
+
+log = logging.getLogger(__name__)
 
 TRAINER_WEIGHTS = "trained.safetensors"  # in a checkpoint with other exported weights: the trained ones
 ADAPTER = "adapter"  # in a checkpoint and in best/: the adapters, in peft's own format
@@ -44,6 +48,7 @@ class Retention:
         adapters: of the encoder, if only they are trained; not together with interpolation.
         distillation: a term added to the objective's loss.
         base: digest of the base model's weights, for the run's record.
+        teacher: the same of the teacher's, where that is another model.
 
     References:
         Interpolation of base and tuned weights: Wortsman et al. 2022 (arXiv 2109.01903).
@@ -57,9 +62,11 @@ class Retention:
         adapters: Adapters | None = None,
         distillation: Distillation | None = None,
         base: str | None = None,
+        teacher: str | None = None,
     ) -> None:
         self.encoder = encoder
         self.base = base
+        self.teacher = teacher
         self._interpolation = interpolation
         self._adapters = adapters
         self._distillation = distillation
@@ -68,7 +75,7 @@ class Retention:
             self._base_weights = {name: p.detach().cpu().clone() for name, p in self._trained()}
 
     def add_distillation(self, result: ObjectiveLoss, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
-        """The objective's loss plus the term that keeps the batch's plain rows near the base model's.
+        """The objective's loss plus the term that keeps some of the batch's rows near a teacher's.
 
         Args:
             embeddings: (R, D), row i for `batch.requests[i]`.
@@ -76,7 +83,10 @@ class Retention:
         if self._distillation is None:
             return result
         term = self._distillation.term(embeddings, batch)
-        means = {**result.means, "distillation": Mean(term.item(), len(batch.plain_rows))}
+        means = {
+            **result.means,
+            "distillation": Mean(term.item(), self._distillation.num_terms(embeddings, batch)),
+        }
         return replace(result, loss=result.loss + self._distillation.weight * term, means=means)
 
     @contextmanager
@@ -126,36 +136,86 @@ class Retention:
         return [(name, p) for name, p in self.encoder.named_parameters() if p.requires_grad]
 
 
+TeacherTexts = Literal["plain", "all"]
+
+
 class Distillation:
-    """Keeps the embeddings of sentences without an idiom near those of the base model.
+    """Keeps embeddings near those of a teacher: the base model, or another one.
+
+    Of a teacher with embeddings of the same width the student's follow the embeddings; of another one, the
+    cosines between the batch's texts.
 
     Args:
-        base: the base model; it embeds all sentences here, in evaluation mode and float32.
-        requests: every sentence that may be in a batch's plain rows.
+        teacher: it embeds all requests here, once, in evaluation mode and float32.
+        requests: every request that may be compared.
         weight: of the term beside the objective's loss.
-        processes: among which the sentences are divided.
+        processes: among which the requests are divided.
+        texts: which rows of a batch are compared: `plain` = those of whole sentences without an idiom.
     """
 
     def __init__(
-        self, base: Encoder, requests: Sequence[Request], weight: float, processes: Processes | None = None
+        self,
+        teacher: Encoder,
+        requests: Sequence[Request],
+        weight: float,
+        processes: Processes | None = None,
+        *,
+        texts: TeacherTexts = "plain",
     ) -> None:
         self.weight = weight
+        self._texts = texts
         distinct = list(dict.fromkeys(requests))
         self._numbers = {request: number for number, request in enumerate(distinct)}
-        num_texts = len({base.prompts.render(request)[0] for request in distinct})
-        was_training = base.training
-        base.eval()
-        with progress_bar("embedding by the base model", num_texts) as advance:
-            self._embeddings = embed_all(base, distinct, processes or Processes(), advance).float()
-        base.train(was_training)
+        num_texts = len({teacher.prompts.render(request)[0] for request in distinct})
+        was_training = teacher.training
+        teacher.eval()
+        with progress_bar("embedding by the teacher", num_texts) as advance:
+            self._embeddings = embed_all(teacher, distinct, processes or Processes(), advance).float()
+        teacher.train(was_training)
+        log.info(
+            "distillation: %d embeddings of the teacher, of %d dimensions, are kept in memory (%.1f MB)",
+            *self._embeddings.shape,
+            self._embeddings.nbytes / 1e6,
+        )
 
     def term(self, embeddings: Tensor, batch: Batch) -> Tensor:
-        """Mean over the batch's plain rows of 1 - cosine with the base model's; a scalar."""
+        """How far the batch's rows are from the teacher's; a scalar.
+
+        With embeddings of one width the mean over rows of 1 - cosine, else the mean over pairs of rows of the
+        squared difference of cosines.
+        """
         device = embeddings.device
-        rows = torch.tensor(batch.plain_rows, dtype=torch.long, device=device)  # (P,)
-        numbers = [self._numbers[batch.requests[row]] for row in batch.plain_rows]
-        base_embeddings = self._embeddings[torch.tensor(numbers, dtype=torch.long, device=device)]  # (P, D)
-        return distillation_loss(embeddings[rows], base_embeddings)
+        compared = self._rows(batch)
+        rows = torch.tensor(compared, dtype=torch.long, device=device)  # (P,)
+        numbers = [self._numbers[batch.requests[row]] for row in compared]
+        theirs = self._embeddings[torch.tensor(numbers, dtype=torch.long, device=device)]  # (P, E)
+        if theirs.shape[1] == embeddings.shape[1]:
+            return distillation_loss(embeddings[rows], theirs)
+        return relational_distillation_loss(embeddings[rows], theirs)
+
+    def num_terms(self, embeddings: Tensor, batch: Batch) -> int:
+        """Over how many rows, or pairs of rows, :meth:`term` is the mean."""
+        num = len(self._rows(batch))
+        return num if self._embeddings.shape[1] == embeddings.shape[1] else num * (num - 1) // 2
+
+    def _rows(self, batch: Batch) -> Sequence[int]:
+        return batch.plain_rows if self._texts == "plain" else range(len(batch.requests))
+
+
+def compared_requests(
+    objective: Objective, trainer: TrainerSettings, texts: TeacherTexts
+) -> Sequence[Request]:
+    """Every request of a run that a teacher embeds: the plain ones, or all that its batches name."""
+    if texts == "plain":
+        return objective.plain_requests
+    found: dict[Request, None] = {}
+    num_left = trainer.max_steps
+    for epoch in range(trainer.max_epochs):
+        for step in objective.epoch_steps(epoch, trainer.accumulation)[:num_left]:
+            num_left = None if num_left is None else num_left - 1
+            for anchors in step:
+                found |= dict.fromkeys(objective.batch(epoch, anchors).requests)
+    return list(found)
 
 
 def check_remedies(retain: RetainSettings, objective: Objective) -> None:
@@ -168,11 +228,12 @@ def check_remedies(retain: RetainSettings, objective: Objective) -> None:
     if retain.lora.rank is not None:
         check_peft()
     shards = (anchors for step in objective.epoch_steps(0, 1) for anchors in step)
-    if retain.distillation and not any(objective.batch(0, anchors).plain_rows for anchors in shards):
+    is_plain = retain.distillation > 0 and retain.teacher_texts == "plain"
+    if is_plain and not any(objective.batch(0, anchors).plain_rows for anchors in shards):
         raise UserError(
             "retain.distillation: no batch of this objective embeds a whole sentence without an idiom, so "
-            "there is nothing to keep near the base model: set objective.document_mode=sentence, or "
-            "retain.distillation=0"
+            "there is nothing to keep near the base model: set objective.document_mode=sentence, "
+            "retain.distillation=0, or with a teacher (retain.teacher) retain.teacher_texts=all"
         )
 
 

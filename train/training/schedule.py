@@ -47,4 +47,7 @@ def schedule(trainer: TrainerSettings, step: int, warmup: int, total: int) -> fl
 def seed_everything(*numbers: int) -> None:
     """Seed what is drawn next (dropout) with these numbers, whatever was drawn before."""
     number = int(np.random.SeedSequence(list(numbers)).generate_state(1)[0])
-    torch.manual_seed(number)
+    if torch.accelerator.is_available():
+        torch.manual_seed(number)
+    else:  # the same, without the traceback that torch keeps for each accelerator that may come
+        torch.default_generator.manual_seed(number)

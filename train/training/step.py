@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from train.objectives import Batch, StepLog
+from train.objectives.matryoshka import matryoshka_loss
+from train.objectives.mixture import MixtureObjective
 from train.training.context import TrainingContext
 from train.training.failures import not_finite, nothing_mined
 from train.training.schedule import schedule
@@ -24,7 +26,7 @@ class StepResult:
         grad_norm: before clipping; not finite in a step that the gradient scaler skips.
         num_texts: texts that went through the encoder, in all processes.
         seconds: wall time.
-        part: of a joint objective, the part that the step trained; else "".
+        part: of a mixture, the part that the step trained; else "".
         logged: counts and means of the objective, by name.
     """
 
@@ -49,9 +51,10 @@ def take_step(
         UserError: if the loss or its gradient is not finite, or no triplet was mined in too many steps.
     """
     started = time.perf_counter()
-    objective, state, gradients = context.objective, training.state, training.gradients
+    objective, trainer = context.objective, context.trainer
+    state, gradients = training.state, training.gradients
     learning_rate = _set_learning_rate(context, training)
-    context.encoder.train(not context.trainer.freeze_encoder)
+    context.encoder.train(not trainer.freeze_encoder)
     objective.modules.train()
 
     loss, num_texts, is_empty, part = 0.0, 0, True, ""
@@ -62,7 +65,9 @@ def take_step(
         batch = objective.batch(state.epoch, anchors)
         batches.append(batch)
         embedded = training.embed(batch.requests, state.step, micro)
-        result = objective.loss(embedded.rows, batch)
+        result = matryoshka_loss(
+            objective, embedded.rows, batch, trainer.matryoshka or (), trainer.matryoshka_weights
+        )
         result = context.retention.add_distillation(result, embedded.rows, batch)
         value = result.loss.item()
         if not math.isfinite(value):
@@ -75,8 +80,9 @@ def take_step(
         step_log.add(result)
 
     state.num_empty[part] = state.num_empty.get(part, 0) + 1 if is_empty else 0
-    if state.num_empty[part] >= context.trainer.max_empty_steps:
-        raise nothing_mined(state, part, context.run)
+    if state.num_empty[part] >= trainer.max_empty_steps:
+        section = objective.sections[part] if isinstance(objective, MixtureObjective) else "objective"
+        raise nothing_mined(state, part, section, context.run)
     grad_norm = gradients.reduce_and_clip()
     if gradients.overflowed:
         raise not_finite("gradient norm", grad_norm, batches, state, context.run)

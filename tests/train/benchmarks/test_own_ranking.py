@@ -26,7 +26,7 @@ def test_forms(tmp_path: Path) -> None:
     table = write(
         tmp_path / "lists.csv", 'id,query,candidates,grades\n7,q,"[""c"", ""a"", ""b""]","[0, 2, 1]"\n'
     )
-    expected = RankedQuery("7", OwnText("q"), ("a", "b", "c"), (2.0, 1.0, 0.0), "7")
+    expected = RankedQuery("7", OwnText("q"), ("a", "b", "c"), (2.0, 1.0, 0.0), None)
     for path in (graded, pairs, table):
         assert read_ranking("mine", path).queries == [expected], path
     ordered = write_lines(tmp_path / "ordered.jsonl", [{"query": "q", "candidates": ["a", "b", "c"]}])
@@ -61,9 +61,9 @@ def test_scores_by_hand(tmp_path: Path) -> None:
     assert found["mrr"] == pytest.approx(0.5)
     assert found["map"] == pytest.approx(((1 / 2 + 2 / 3) / 2 + 1 / 2) / 2)
     assert found["r_precision"] == pytest.approx((0.5 + 0) / 2)
-    assert found["spearman"] == pytest.approx(-1)  # both in the reverse of the grades
+    assert found["spearman"] == pytest.approx(-1)  # a, c, b by grade
     assert found["span/ndcg@10"] == pytest.approx((ndcg + 1) / 2)
-    assert [record["group"] for record in result.per_query] == ["g", "2", "g", "2"]
+    assert [record["group"] for record in result.per_query] == ["g", None, "g", None]
     assert result.per_query[0]["top"][0] == {"text": "b", "grade": 0.0}
 
 

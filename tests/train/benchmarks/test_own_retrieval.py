@@ -55,6 +55,7 @@ def mteb(folder: Path) -> None:
         "default/dev-00000-of-00001": qrels[:1],
         "default/test-00000-of-00001": qrels,
     }
+    write(folder / "default" / ".gitattributes", "*.parquet filter=lfs")
     for name, rows in shards.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), folder / f"{name}.parquet")
@@ -175,7 +176,7 @@ def test_spans(tmp_path: Path) -> None:
     ]
     assert [(q.text.span, q.text.instruction, q.group) for q in collection.queries] == [
         ((2, 5), "Search", "g"),
-        (None, "Find it", "q2"),
+        (None, "Find it", None),
     ]
     benchmark = OwnRetrievalBenchmark([collection])
     pooled = [request.pooling for request in benchmark.requests]

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.fuzzing import FUZZED, TEXTS, VALUES
 from tests.own_data import write, write_collection
+from tests.programs import run
 from train.benchmarks.own.collections import read_collection
 from train.benchmarks.own.pair_files import read_labelled_pairs, read_scored_pairs
 from train.benchmarks.own.ranking_files import read_ranking
@@ -132,7 +139,76 @@ def test_files_of_other_kinds(tmp_path: Path) -> None:
     (folder / "qrels" / "test.tsv").write_bytes("q1\td1\t\xe9\n".encode("latin-1"))
     assert "UTF-8" in said_of(lambda: read_collection("mine", folder))
     write(folder / "corpus.csv", "id,text\n1,a\n")
-    assert "corpus.csv, corpus.jsonl" in said_of(lambda: read_collection("mine", folder))
+    assert "corpus.csv and corpus.jsonl" in said_of(lambda: read_collection("mine", folder))
+
+
+PAIR = {"id": "1", "sentence1": "a b", "sentence2": "c", "span1": "b", "span2_start": 0, "span2_end": 1}
+VALID: list[tuple[Read, dict[str, Any]]] = [
+    (read_scored_pairs, PAIR | {"score": 0.5, "group": "g"}),
+    (read_labelled_pairs, PAIR | {"label": 1, "instruction": "i"}),
+    (read_ranking, {"id": 1, "query": "q", "candidates": ["a", "b"], "grades": [0, 1], "span": "q"}),
+    (read_ranking, {"query": "q", "positives": ["a"], "negatives": "b"}),
+    (read_ranking, {"query_id": 1, "query": "q", "candidate": "a", "grade": 1}),
+]
+PARTS: dict[str, dict[str, Any]] = {
+    "corpus": {"_id": "d1", "title": "t", "text": "a", "span": "a"},
+    "queries": {"_id": "q1", "text": "a", "span_start": 0, "span_end": 1},
+    "qrels": {"query-id": "q1", "corpus-id": "d1", "score": 1},
+}
+FIELDS = st.one_of(TEXTS, st.sampled_from(VALUES), st.lists(st.one_of(TEXTS, st.integers()), max_size=3))
+
+
+@FUZZED
+@given(data=st.data())
+def test_whatever_stands_in_a_field_is_read_or_refused_by_the_files_name(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("fuzzed")
+    for read, row in VALID:
+        changed = row | data.draw(st.dictionaries(st.sampled_from(list(row)), FIELDS, min_size=1, max_size=2))
+        for path in both_kinds(folder / "mine", [row, changed]):
+            refused_by_name(partial(read, "mine", path), folder)
+    for name, row in PARTS.items():
+        changed = row | data.draw(st.dictionaries(st.sampled_from(list(row)), FIELDS, min_size=1, max_size=2))
+        collection = write_collection(folder / name, qrels="q1\td1\t1\n")
+        place = "qrels/test" if name == "qrels" else name
+        for old in collection.glob(f"{place}.*"):
+            old.unlink()
+        for path in both_kinds(collection / place, [row, changed]):
+            refused_by_name(partial(read_collection, "mine", collection), folder)
+            path.unlink()
+
+
+def both_kinds(path: Path, rows: list[dict[str, Any]]) -> Iterator[Path]:
+    """The rows as JSON lines, then as a table between tabs."""
+    yield write(path.with_suffix(".jsonl"), "".join(json.dumps(row) + "\n" for row in rows))
+    with path.with_suffix(".tsv").open("w", encoding="utf-8", errors="replace", newline="") as file:
+        writer = csv.DictWriter(file, rows[0], delimiter="\t")
+        writer.writeheader()
+        writer.writerows(rows)
+    yield path.with_suffix(".tsv")
+
+
+def refused_by_name(read: Callable[[], Any], folder: Path) -> None:
+    said = str(folder)
+    try:
+        read()
+    except UserError as error:
+        said = str(error)
+    assert str(folder) in said
+
+
+def test_a_spoiled_file_is_told_before_a_model_is_looked_for(tmp_path: Path) -> None:
+    path = write(tmp_path / "mine.csv", PAIRS + "7,a,b,1\n8,c,,0\n")
+    done = run(
+        *("train.evaluate", f"model={tmp_path}/none", "benchmarks=[own_sts]", "device=cpu"),
+        f"benchmark.own_sts.path={path}",
+    )
+    said = " ".join(done.stderr.split())
+    assert done.returncode == 2
+    assert "mine.csv: 1 problem" in said
+    assert "row 3 (id 8), field 'sentence2': is empty" in said
+    assert "none" not in said
 
 
 def test_reading_needs_no_model() -> None:

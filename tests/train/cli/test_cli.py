@@ -36,6 +36,11 @@ MODELS = ["minilm", "pretrained"]
         (["data.root=null"], ["data.root=null"]),
         (["benchmark.own_sts.path=my, own.csv"], ["benchmark.own_sts.path='my, own.csv'"]),
         (["benchmark.own_sts.path={a:b.csv}"], ["benchmark.own_sts.path={a:b.csv}"]),
+        (["trainer.monitor=a/b@1/dim=8"], ["trainer.monitor='a/b@1/dim=8'"]),  # Hydra takes no second =
+        (
+            ["trainer.monitor=[a/b,'a/b/dim=8',a/b/dim=16]"],
+            ["trainer.monitor=[a/b,'a/b/dim=8','a/b/dim=16']"],
+        ),
         (["-m", "model=a/b,c/d"], ["-m", "model=pretrained", "model.path='a/b','c/d'"]),
         (["-m", "model=minilm,pretrained"], ["-m", "model=minilm,pretrained"]),
     ],

@@ -11,7 +11,7 @@ from train.objectives.admire import AdmireObjective
 from train.objectives.aima import AimaObjective
 from train.objectives.contrastive import ContrastiveObjective, ContrastiveOptions
 from train.objectives.idiolink import IdioLinkObjective
-from train.objectives.joint import JointObjective
+from train.objectives.mixture import MixtureObjective, Part
 
 # What an objective is told of its data; no option of anybody's.
 FACTS = {"files", "extra_files", "note", "idiom_sentences", "section", "groups_name"}
@@ -26,7 +26,8 @@ FACTS = {"files", "extra_files", "note", "idiom_sentences", "section", "groups_n
         ContrastiveObjective,
         ContrastiveOptions,
         IdioLinkObjective,
-        JointObjective,
+        MixtureObjective,
+        Part,
     ],
 )
 def test_no_option_of_an_objective_has_a_default_in_python(objective: type) -> None:

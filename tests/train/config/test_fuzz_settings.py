@@ -35,10 +35,13 @@ MAY_BE_EMPTY = {
     "extensions",
     "query_modes",
     "bm25_modes",
+    "dimensions",
     "multivector_modes",
     "no_decay",
     "plain_usages",
     "papers",
+    "columns",
+    "positive_weights",
 }
 MAY_BE_BLANK = {"query_prompt", "document_prompt", "separator"}
 MAY_BE_ZERO = {
@@ -105,6 +108,8 @@ def assert_sensible(option: tuple[str, ...], value: Any) -> None:
     elif isinstance(value, list):
         assert value or option[-1] in MAY_BE_EMPTY
         assert all(isinstance(item, str) and item.strip() for item in value)
+    elif value == {}:
+        assert option[-1] in MAY_BE_EMPTY
     else:
         pytest.fail(f"{'.'.join(option)} takes {value!r}")
 

@@ -205,11 +205,11 @@ def test_a_span_of_the_words_beside_an_expression(encoder: Encoder) -> None:
 
 def test_new_embeddings_are_the_mean_of_the_word_pieces(tiny: Encoder) -> None:
     before = rows(tiny).clone()
-    tiny.add_idiom_tokens(["home run", "spill the beans"])
+    tiny.add_idiom_tokens(["home run", "hold the line"])
     after = rows(tiny)
     assert torch.equal(after[: len(before)], before)
     assert len(after) == len(before) + 2
-    for expression in ("home run", "spill the beans"):
+    for expression in ("home run", "hold the line"):
         ids = [tiny.model.tokenizer.convert_tokens_to_ids(word) for word in expression.split()]
         total = sum(before[i] for i in ids)
         torch.testing.assert_close(row(tiny, token_name(expression)), total / len(ids))

@@ -63,8 +63,8 @@ def dangling(folder: Path) -> None:
 
 
 def small_vocabulary(folder: Path) -> None:
-    setting("config.json", "vocab_size", 30_000)(folder)
-    weights(lambda w: {n: t[:30_000].clone() if "word_embeddings" in n else t for n, t in w.items()})(folder)
+    setting("config.json", "vocab_size", 3_000)(folder)
+    weights(lambda w: {n: t[:3_000].clone() if "word_embeddings" in n else t for n, t in w.items()})(folder)
 
 
 def module_type(kind: str) -> Spoil:
@@ -95,7 +95,7 @@ SPOILT: dict[str, tuple[Spoil, list[str]]] = {
         weights(lambda w: {n: (t * 100).to(torch.int8) for n, t in w.items()}),
         ["whole numbers"],
     ),
-    "small vocabulary": (small_vocabulary, ["30522", "30000", "config.json"]),
+    "small vocabulary": (small_vocabulary, ["tokenizer has", "embeddings for 3000", "config.json"]),
     "length 0": (
         setting("sentence_bert_config.json", "max_seq_length", 0),
         ["sentence_bert_config.json", "max_seq_length", "0"],

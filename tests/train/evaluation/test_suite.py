@@ -53,6 +53,23 @@ def test_each_benchmark_gets_its_own_rows_and_no_text_is_embedded_twice(tiny: En
     torch.testing.assert_close(b.got, tiny.encode(["two", "three", "one"]))
 
 
+def test_the_same_embeddings_are_scored_cut(tiny: Encoder) -> None:
+    """Scores alone, and none of a benchmark whose module is of the full width."""
+    whole = Probe("whole", ["one"])
+    whole.takes_whole_embeddings = True  # type: ignore[attr-defined]
+    scorecard = Suite([Probe("a", ["one", "two"]), whole], dimensions=[8, 4]).run(tiny)
+    embeddings = tiny.encode(["one", "two"])
+    expected = {
+        "a/sum": embeddings.sum().item(),
+        "a/sum/dim=8": embeddings[:, :8].sum().item(),
+        "a/sum/dim=4": embeddings[:, :4].sum().item(),
+    }
+    assert {k: v for k, v in scorecard.scores.items() if k != "whole/sum"} == pytest.approx(expected)
+    assert scorecard.per_query == {"a": [{"id": "a"}], "whole": [{"id": "whole"}]}
+    with pytest.raises(UserError, match=f"{tiny.dimension} dimensions"):
+        Suite([Probe("a", ["one"])], dimensions=[tiny.dimension]).run(tiny)
+
+
 def test_a_lower_precision_is_the_models_alone(tiny: Encoder) -> None:
     """In bfloat16 cosines of 0.9 are 0.004 apart, and many texts would share a rank."""
     probe = Probe("a", ["one", "two"])

@@ -12,7 +12,7 @@ from train.declarations import registry
 from train.declarations.benchmark import BenchmarkOptions, BenchmarkType
 from train.declarations.examples import Answer, Example, Examples, QueryRecords
 from train.declarations.registry import judge
-from train.reports import write_run_page
+from train.reports import show_finished_run
 from train.reports.console import print_comparison
 from train.reports.scorecard import score_rows
 
@@ -82,7 +82,7 @@ def test_a_benchmark_of_a_users_package_shows_its_queries(tmp_path: Path) -> Non
     folder = plant(tmp_path / "run", scores={"rewording/val/accuracy": 0.5})
     write_lines(folder / "per_query" / "rewording.jsonl", [{"id": "one", "right": True}, {"id": 3}])
     write_lines(folder / "per_query_baseline" / "rewording.jsonl", [{"id": "one", "right": False}])
-    write_run_page(folder)
+    show_finished_run(folder, all_scores=False)
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "&lt;one&gt;" in page
     assert "right <b>True</b>, was False" in page

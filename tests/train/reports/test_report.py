@@ -15,6 +15,7 @@ import yaml
 
 from tests.planted_runs import SCORES, plant, plant_queries, query, write_lines
 from train.errors import UserError
+from train.hub.card import eval_results
 from train.report import main, parse
 from train.reports.compare import compare_groups, compare_to_untrained, paired_notes
 from train.reports.groups import Group, group_runs
@@ -345,3 +346,20 @@ def test_a_name_is_no_formula_in_a_spreadsheet(name: str, tmp_path: Path) -> Non
         assert row["group"] == row["runs"] == f"'{name}"
         assert row["score"] in SCORES
         assert (float(row["mean"]), float(row["difference"])) == (-0.25, -0.5)
+
+
+def test_scores_of_cut_embeddings_are_a_table_of_their_own(tmp_path: Path) -> None:
+    """They are slices: not compared, in no other table and not in the card's headline."""
+    scores = SCORES | {f"{NDCG}/dim=8": 0.4, f"{NDCG}/dim=16": 0.5, f"{NDCG}/literal/dim=8": 0.3}
+    plant(tmp_path / "run", scores=scores, baseline=dict.fromkeys(scores, 0.25))
+    groups = groups_of(tmp_path / "run")
+    *others, cut = paper_tables(groups)
+    assert cut.columns == [("", "full"), ("dimensions", "16"), ("dimensions", "8")]
+    shown = {tuple(labels): [cut.text(value) for value in values] for labels, values in cut.rows}
+    assert shown["untrained", NDCG] == ["0.2500"] * 3
+    assert shown[groups[0].name, NDCG] == ["0.6000", "0.5000", "0.4000"]
+    assert len(shown) == 2  # nothing of slices, which models are not compared by
+    assert "dim=" not in "".join(markdown(table) for table in others)
+    assert not any("dim=" in d.key for d in compare_to_untrained(groups[0]).differences)
+    assert not any("dim=" in str(result.metric_name) for result in eval_results(scores))
+    assert "By dimension" in page(groups, groups[0].runs, [], [])

@@ -15,7 +15,7 @@ import pytest
 from tests.planted_runs import plant, plant_queries, query, write_lines
 from train.data.sources import SAMPLE_ROOT
 from train.report import main
-from train.reports import write_run_page
+from train.reports import show_finished_run
 from train.reports.charts import Line, line_chart, thinned, ticks
 from train.reports.compare import read_per_query
 from train.reports.runs import read_lines
@@ -113,7 +113,7 @@ def test_a_runs_own_page(tmp_path: Path) -> None:
         files=sums,
         tracking={"wandb": {"api_key": "hidden-thing"}},
     )
-    write_run_page(folder)
+    show_finished_run(folder, all_scores=False)
     text = checked(folder / "report.html")
     assert "Ice &lt; water &amp; snow." in text
     assert "✗ not relevant" in text
@@ -123,24 +123,24 @@ def test_a_runs_own_page(tmp_path: Path) -> None:
     assert "hidden-thing" not in text
     assert text.count('<svg class="chart"') == 2  # loss, IdioLink
     data.write_text("[]")
-    write_run_page(folder)
+    show_finished_run(folder, all_scores=False)
     text = checked(folder / "report.html")
     assert "documents are shown by their ids" in text
     assert "Ice &lt;" not in text
 
 
 def test_pictures_are_small_and_inside(tmp_path: Path) -> None:
-    write_run_page(admire_run(tmp_path / "here", SAMPLE_ROOT / "admire"))
+    show_finished_run(admire_run(tmp_path / "here", SAMPLE_ROOT / "admire"), all_scores=False)
     text = checked(tmp_path / "here" / "report.html")
     assert text.count('<img src="data:image/jpeg;base64,') == 10  # the one item is worst and best
     assert "✗ should be 5" in text
     gone = tmp_path / "gone"
     shutil.copytree(SAMPLE_ROOT / "admire", gone, ignore=shutil.ignore_patterns("images"))
-    write_run_page(admire_run(tmp_path / "captions", gone))
+    show_finished_run(admire_run(tmp_path / "captions", gone), all_scores=False)
     text = checked(tmp_path / "captions" / "report.html")
     assert "<img" not in text
     shutil.rmtree(gone)
-    write_run_page(tmp_path / "captions")
+    show_finished_run(tmp_path / "captions", all_scores=False)
     assert "images are shown by their names" in checked(tmp_path / "captions" / "report.html")
 
 
@@ -149,7 +149,7 @@ def test_plots_are_inside(tmp_path: Path) -> None:
     (folder / "plots").mkdir()
     for name in ("epsilon.png", "learning_curve.png"):
         (folder / "plots" / name).write_bytes(b"\x89PNG")
-    write_run_page(folder)
+    show_finished_run(folder, all_scores=False)
     assert checked(folder / "report.html").count("data:image/png") == 1
 
 
@@ -157,10 +157,10 @@ def test_a_page_never_fails_a_run(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     folder = plant(tmp_path / "a")
     (folder / "report.html").mkdir()
     with caplog.at_level(logging.WARNING):
-        write_run_page(folder)
+        show_finished_run(folder, all_scores=False)
     assert "report.html could not be written" in caplog.text
     shutil.rmtree(folder)
-    write_run_page(folder)
+    show_finished_run(folder, all_scores=False)
 
 
 def test_charts() -> None:
@@ -208,10 +208,10 @@ def test_a_bad_line_of_results_is_told(tmp_path: Path, line: str) -> None:
     good = path.read_text(encoding="utf-8")
     for content in (good + line + "\n", line):
         path.write_text(content, encoding="utf-8")
-        write_run_page(folder)
+        show_finished_run(folder, all_scores=False)
         assert "per_query/idiolink.jsonl: 1 lines are damaged" in checked(folder / "report.html")
     path.write_bytes(b"\xff" + good.encode())
-    write_run_page(folder)
+    show_finished_run(folder, all_scores=False)
     assert "per_query/idiolink.jsonl: 1 lines are damaged" in checked(folder / "report.html")
 
 
@@ -232,5 +232,5 @@ def test_items_that_name_other_pictures_show_none(tmp_path: Path) -> None:
         {"order": [3, None], "gold": [3]},
     ):
         write_lines(path, [record | changes])
-        write_run_page(folder)
+        show_finished_run(folder, all_scores=False)
         assert "<img" not in checked(folder / "report.html")

@@ -81,7 +81,7 @@ def test_the_training_datas_expressions(pairs: Path, sample_root: Path) -> None:
     assert expressions("objective=joint", *part) == (["home run", "case study"], [])
     with pytest.raises(UserError, match="no part idiolonk, but idiolink and adaptive_triplet"):
         expressions("objective=joint", *run_options[:-1], "model.idiom_tokens=train/idiolonk")
-    with pytest.raises(UserError, match="no part adaptive_triplet: it is not joint; give train"):
+    with pytest.raises(UserError, match="no part adaptive_triplet: it is no mixture; give train"):
         expressions("objective=adaptive_triplet", *part)
 
 

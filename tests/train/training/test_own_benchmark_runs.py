@@ -58,6 +58,7 @@ def test_a_run_is_scored_monitored_and_reported(
         "own_retrieval/log/mrr@10",
     } <= compared.keys()
     assert compared["own_retrieval/log/ndcg@10"].p_query is not None
+    assert not compared["own_retrieval/log/ndcg@10"].clusters, "queries without a group are by themselves"
     readme = (tmp_path / "run" / "best" / "README.md").read_text(encoding="utf-8")
     assert "own_retrieval/log/ndcg@10" in readme
 
@@ -82,7 +83,7 @@ def test_what_cannot_be_monitored_is_told_first(own_data: list[str]) -> None:
     ("given", "named"),
     [
         ((), ("benchmark.own_sts", "path")),
-        (("benchmark.own_sts.path={'a/b':x.csv}",), ("benchmark.own_sts", "'a/b'")),
+        (("benchmark.own_sts.path={a/b:x.csv}",), ("benchmark.own_sts", "'a/b'")),
         (("benchmark.own_sts.path=x.csv", "benchmark.own_sts.columns={first:x}"), ("columns", "first")),
     ],
 )

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from tests import process_jobs
 from tests.launches import Launches
-from tests.own_data import write
+from tests.own_data import mixture_options, write
 from tests.tiny_clip import save_tiny_clip
 from tests.tiny_runs import DRAWN, assert_same_run, metrics, train, weights
 from train.distributed.processes import Processes
@@ -56,6 +56,8 @@ def experiment_options(name: str, tiny_path: Path) -> list[str]:
             *("+experiment=own", f"data.train={own_pairs(tiny_path)}", "trainer.batch_size=20"),
             *("objective.query_mode=[span,sentence]", *common[1:]),
         ],
+        # seven steps of three parts, in batches of 22, 12 (the last shorter) and 48
+        "mixture": [*mixture_options(tiny_path.parent), "trainer.batch_size=48", *common],
         "pairwise": ["+experiment=admire_experts", "objective.loss.rank=pairwise", *common],
         "listwise": ["+experiment=admire_experts", "objective.loss.rank=listwise", *common],
         "top1": ["+experiment=admire_experts", "objective.loss.rank=top1", *common],
@@ -78,7 +80,18 @@ def assert_close(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor])
 
 @pytest.mark.parametrize(
     "name",
-    ["idiolink", "idiolink_ft", "adaptive_triplet", "joint", "own", "pairwise", "listwise", "top1", "aima"],
+    [
+        "idiolink",
+        "idiolink_ft",
+        "adaptive_triplet",
+        "joint",
+        "mixture",
+        "own",
+        "pairwise",
+        "listwise",
+        "top1",
+        "aima",
+    ],
 )
 def test_gradients_of_two_processes_are_those_of_one(
     launches: Launches, tiny_path: Path, tmp_path: Path, name: str

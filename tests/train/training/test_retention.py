@@ -17,18 +17,20 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoTokenizer, LlamaModel
 
-from tests.tiny_models import tiny_transformer
+from tests.tiny_models import tiny_sentence_transformer, tiny_transformer
 from tests.tiny_runs import assert_same_run, at_loss, composed, metrics, resume, train, weights
 from train.config import TrainSettings, check
+from train.config.compose import CONF
+from train.config.model import ModelSettings, named_model
 from train.encoder.encoder import Encoder
 from train.encoder.lora import Adapters
 from train.errors import Interrupted, UserError
 from train.evaluation.suite import Suite
-from train.factory import build_benchmarks
+from train.factory import build_benchmarks, build_objective
 from train.objectives import Batch, Mean, ObjectiveLoss
 from train.requests import Request
 from train.training.checkpoint import verify
-from train.training.regularization import Distillation, Retention
+from train.training.regularization import Distillation, Retention, compared_requests, weights_digest
 
 INTERPOLATION = ["retain.interpolation=0.7"]
 DISTILLATION = ["retain.distillation=0.5"]
@@ -164,6 +166,90 @@ def test_what_is_logged_of_a_step_in_parts_is_the_mean_over_its_plain_sentences(
 def test_distillation_without_plain_sentences_is_an_error(tmp_path: Path, options: list[str]) -> None:
     with pytest.raises(UserError, match=r"set objective\.document_mode"):
         train(tmp_path / "run", [*options, *DISTILLATION, "objective.document_mode=span"])
+
+
+# ------------------------------------------------------------------ another teacher
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory, minilm_path: str) -> Path:
+    """A teacher with embeddings of 48 dimensions, where the student's have 32."""
+    return tiny_sentence_transformer(tmp_path_factory.mktemp("wide"), minilm_path, size=48)
+
+
+def test_of_a_teacher_of_another_width_the_similarities_are_followed(tiny: Encoder, wide: Path) -> None:
+    """On every text of a batch, spans too, each as the teacher itself embeds it."""
+    teacher = Encoder.from_pretrained(wide, device="cpu")
+    requests = [Request("All was calm."), Request("He broke the ice.", (3, 16), pooling="span")]
+    requests.append(Request("Rain fell.", role="query"))
+    distillation = Distillation(teacher, requests, weight=0.5, texts="all")
+    batch = Batch(requests, ["a"], None, plain_rows=[0])
+    ours, theirs = tiny(requests), teacher(requests)
+    terms = [
+        (torch.cosine_similarity(ours[i], ours[j], 0) - torch.cosine_similarity(theirs[i], theirs[j], 0)) ** 2
+        for i, j in ((0, 1), (0, 2), (1, 2))
+    ]
+    expected = torch.stack(terms).mean()
+    assert expected.item() > 1e-4
+    torch.testing.assert_close(distillation.term(ours, batch), expected)
+    result = Retention(tiny, distillation=distillation).add_distillation(
+        ObjectiveLoss(ours.sum()), ours, batch
+    )
+    assert result.means["distillation"].num == 3  # pairs
+    plain = Distillation(teacher, requests[:1], weight=0.5)
+    assert plain.term(ours, batch).item() == 0  # one text has no relations
+
+
+def test_what_a_teacher_embeds_is_all_that_batches_name(options: list[str]) -> None:
+    settings = check(TrainSettings, composed("config", *options, "trainer.max_steps=4"))
+    objective = build_objective(settings)
+    found = compared_requests(objective, settings.trainer, "all")
+    steps = [(epoch, step) for epoch in (0, 1) for step in objective.epoch_steps(epoch, 1)][:4]
+    named = {r for epoch, step in steps for part in step for r in objective.batch(epoch, part).requests}
+    assert len(found) == len(set(found))
+    assert set(found) == named
+
+
+@pytest.mark.parametrize("texts", ["plain", "all"])
+def test_a_run_with_a_teacher_is_recorded_and_resumes_bit_for_bit(
+    tmp_path: Path, options: list[str], wide: Path, monkeypatch: pytest.MonkeyPatch, texts: str
+) -> None:
+    run_options = [*options, *DISTILLATION, f"retain.teacher='{wide}'", f"retain.teacher_texts={texts}"]
+    train(tmp_path / "whole", run_options)
+    at_loss(monkeypatch, 4, lambda: os.kill(os.getpid(), 15))
+    with pytest.raises(Interrupted):
+        train(tmp_path / "cut", run_options)
+    monkeypatch.undo()
+    resume(tmp_path / "cut")
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+    logged = [line["distillation"] for line in metrics(tmp_path / "whole") if "loss" in line]
+    assert len(logged) == 6
+    assert all(value > 0 for value in logged)
+    record = json.loads((tmp_path / "whole" / "run.json").read_text())
+    assert record["teacher_weights"] == weights_digest(Encoder.from_pretrained(wide, device="cpu"))
+
+
+def test_another_teacher_is_refused_at_resume(tmp_path: Path, options: list[str], tiny: Encoder) -> None:
+    """One of the student's width, too, which the run needs no plain sentences for."""
+    tiny.save(tmp_path / "teacher")
+    teacher = [f"retain.teacher='{tmp_path / 'teacher'}'", "retain.teacher_texts=all"]
+    run_options = [*options, *DISTILLATION, *teacher, "objective.document_mode=span"]
+    train(tmp_path / "run", [*run_options, "trainer.max_steps=1"])
+    disturbed(tiny)
+    tiny.save(tmp_path / "teacher")
+    with pytest.raises(UserError, match=r"the teacher \(retain\.teacher\) has other weights"):
+        resume(tmp_path / "run", "trainer.max_steps=2")
+
+
+@pytest.mark.parametrize("name", [p.stem for p in (CONF / "model").glob("*.yaml") if p.stem != "pretrained"])
+def test_a_teacher_by_name_is_the_model_of_that_name(name: str) -> None:
+    config = composed("config", f"model={name}", "model.trust_remote_code=true")["model"]
+    if (config["about"] or {}).get("remote_code") == "needed":
+        with pytest.raises(ValueError, match="trust_remote_code"):
+            named_model(name)
+        return
+    settings = named_model(name)
+    assert settings.model_copy(update={"trust_remote_code": True}) == ModelSettings.model_validate(config)
 
 
 # ------------------------------------------------------------------ adapters
@@ -381,6 +467,9 @@ def test_another_base_model_is_refused_at_resume(tmp_path: Path, options: list[s
     [
         (["retain.interpolation=1.5"], "retain.interpolation: must be less than or equal to 1"),
         (["retain.distillation=-1"], "retain.distillation"),
+        (["retain.teacher=minilm"], "teacher=minilm is followed with the weight distillation="),
+        ([*DISTILLATION, "retain.teacher=minilmm"], "minilmm is no folder, Hub id or name of a model"),
+        ([*DISTILLATION, "retain.teacher_texts=all"], "teacher_texts=all is for a teacher"),
         (["retain.lora.rank=0"], "retain.lora.rank: must be greater than 0"),
         (["retain.lora.rank=4", *INTERPOLATION], "lora.rank=4 and interpolation=0.7 exclude each other"),
         (["retain.lora.rank=4", "model.idiom_tokens=train"], "the new tokens would learn nothing"),

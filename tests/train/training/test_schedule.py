@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from transformers import get_cosine_schedule_with_warmup, get_linear_schedule_with_warmup
 
 from tests.tiny_runs import composed
 from train.config import TrainSettings, check
-from train.training.schedule import num_warmup_steps, schedule
+from train.training.schedule import num_warmup_steps, schedule, seed_everything
 
 
 def test_schedule_equals_transformers() -> None:
@@ -26,3 +27,10 @@ def test_schedule_equals_transformers() -> None:
             assert schedule(trainer, step, warmup, 40) == pytest.approx(theirs.get_last_lr()[0])
             optimizer.step()
             theirs.step()
+
+
+def test_what_is_drawn_is_what_torch_draws_with_that_seed() -> None:
+    seed_everything(3, 1, 4)
+    ours = torch.rand(5)
+    torch.manual_seed(int(np.random.SeedSequence([3, 1, 4]).generate_state(1)[0]))
+    assert torch.equal(ours, torch.rand(5))

@@ -39,6 +39,7 @@ class ExpertsBenchmark:
     """
 
     name = "admire"
+    takes_whole_embeddings = True  # the experts are of their width
 
     def __init__(
         self,

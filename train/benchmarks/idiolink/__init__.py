@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, model_validator
 
 from train.benchmarks.idiolink.keys import (
     IDIOLINK_METRICS,
+    IDIOLINK_SLICES,
     Bm25Mode,
     MultivectorMode,
     idiolink_key,
@@ -71,9 +72,12 @@ def _is_compared(key: str) -> bool:
 
 
 def _read_record(record: Mapping[str, Any]) -> Iterator[QueryResult]:
+    split, mode, query, idiom = (record[name] for name in ("split", "mode", "id", "idiom"))
+    slices = (None, record["usage"]) if record.get("usage") in IDIOLINK_SLICES else (None,)
     for metric in IDIOLINK_METRICS:
-        key = idiolink_key(record["split"], record["mode"], metric)
-        yield QueryResult(key, record["id"], record["idiom"], value=float(record[metric]))
+        for slice_ in slices:
+            key = idiolink_key(split, mode, metric, slice_)
+            yield QueryResult(key, query, idiom, value=float(record[metric]))
 
 
 DECLARED = [

@@ -209,6 +209,8 @@ class OwnRetrievalOptions(OwnOptions):
 class OwnValOptions(BenchmarkOptions):
     """Options of the benchmark on what is held out of the user's own training data.
 
+    Its splits are the parts of a mixture, each scored by itself; else it has none.
+
     Attributes:
         max_queries, max_documents: taken at most, the same in every run.
     """
@@ -218,9 +220,11 @@ class OwnValOptions(BenchmarkOptions):
     max_documents: Count
 
     def score_keys(self, splits: Sequence[str]) -> list[str]:
-        del splits
         metrics = (*RETRIEVAL_METRICS, *STS_METRICS)
-        return [f"{HELD_OUT}/score", *(own_key(HELD_OUT, "", mode, m) for mode in MODES for m in metrics)]
+        keys = [
+            own_key(HELD_OUT, part, mode, m) for part in splits or [""] for mode in MODES for m in metrics
+        ]
+        return [f"{HELD_OUT}/score", *(f"{HELD_OUT}/{part}/score" for part in splits), *keys]
 
 
 def _layout(

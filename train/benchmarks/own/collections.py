@@ -23,7 +23,7 @@ _CORPUS = ("corpus", "collection", "documents", "docs")
 _QUERIES = ("queries", "topics")
 _JUDGEMENTS = ("qrels", "default", "judgements", "judgments")
 _TABLES = (".jsonl", ".ndjson", ".tsv", ".csv", ".parquet")
-_PLAIN = (".tsv", ".txt", ".trec", ".qrels", "")  # lines of fields between tabs or blanks
+_PLAIN = (".tsv", ".txt", ".trec", ".qrels")  # lines of fields between tabs or blanks
 _SHARD = re.compile(r"-\d+-of-\d+$")
 _USUAL_SPLIT = "test"
 
@@ -34,13 +34,13 @@ class OwnQuery:
 
     Attributes:
         relevance: position of a document → its grade, above 0.
-        group: what belongs together in a resample; its id where nothing is said.
+        group: what it belongs to in a resample; None if it is by itself.
     """
 
     id: str
     text: OwnText
     relevance: dict[int, float]
-    group: str
+    group: str | None
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def read_collection(
     if not is_folder(folder):
         raise UserError(f"{folder}: there is no such folder, with corpus, queries and qrels in it")
     corpus, asked = _parts(folder, _CORPUS), _parts(folder, _QUERIES)
-    judged = _chosen(folder, _parts(folder, _JUDGEMENTS, of_judgements=True), judgements)
+    judged = _chosen(folder, _parts(folder, _JUDGEMENTS, are_judgements=True), judgements)
     positions, documents = _read_documents(corpus)
     queries = _read_queries(asked, instruction)
     relevance = _read_judgements(judged, queries, positions)
@@ -103,24 +103,24 @@ def read_collection(
     )
 
 
-def _parts(folder: Path, names: Sequence[str], *, of_judgements: bool = False) -> list[Path]:
-    """The files of a part: those of a folder of its name, or the file of that name."""
-    suffixes = (*_TABLES, *_PLAIN) if of_judgements else _TABLES
+def _parts(folder: Path, names: Sequence[str], *, are_judgements: bool = False) -> list[Path]:
+    """The files of a part: those in a folder of its name, or the file of that name."""
+    suffixes = (*_TABLES, *_PLAIN) if are_judgements else _TABLES
     for name in names:
-        inside = folder / name
-        candidates = sorted(inside.iterdir()) if is_folder(inside) else sorted(folder.glob(f"{name}.*"))
-        files = [path for path in candidates if _suffix(path) in suffixes and is_file(path)]
-        if not is_folder(inside) and is_file(inside) and of_judgements:
-            files.append(inside)
-        if not is_folder(inside) and len({_suffix(path) for path in files}) > 1 and not of_judgements:
-            shown = ", ".join(path.name for path in files)
+        part = folder / name
+        if is_file(part):
+            return [part]
+        found = part.iterdir() if is_folder(part) else folder.glob(f"{name}.*")
+        files = sorted(path for path in found if _suffix(path) in suffixes and is_file(path))
+        if len(files) > 1 and not is_folder(part) and not are_judgements:
+            shown = " and ".join(path.name for path in files)
             raise UserError(f"{folder}: {shown} could each be the {names[0]}: keep one of them there")
         if files:
             return files
-    what = f"{names[0]}.jsonl" if not of_judgements else "qrels.tsv or qrels/<split>.tsv"
+    what = "qrels.tsv or qrels/<split>.tsv" if are_judgements else f"{names[0]}.jsonl"
     raise UserError(
-        f"{folder}: there is no {what} (nor another of {', '.join(names)} as {', '.join(_TABLES)}, or a "
-        "folder of such)"
+        f"{folder}: there is no {what} (nor {' or '.join(names)} with another of {', '.join(suffixes)}, nor "
+        "a folder of that name with such files)"
     )
 
 
@@ -177,9 +177,9 @@ def _document(record: Record) -> OwnText:
     return record.span_text("text", before=f"{title} ") if record.has("text") else OwnText(title)
 
 
-def _read_queries(files: Sequence[Path], instruction: str | None) -> dict[str, tuple[OwnText, str]]:
+def _read_queries(files: Sequence[Path], instruction: str | None) -> dict[str, tuple[OwnText, str | None]]:
     """Id → text and group."""
-    queries: dict[str, tuple[OwnText, str]] = {}
+    queries: dict[str, tuple[OwnText, str | None]] = {}
     for path in files:
         table = Table(path, QUERY_COLUMNS, ("id", "text"))
         for record in table.records(_rows(path, QUERY_COLUMNS, {2: ("id", "text")})):
@@ -187,7 +187,7 @@ def _read_queries(files: Sequence[Path], instruction: str | None) -> dict[str, t
                 id_ = record.name("id")
                 if id_ in queries:
                     raise record.error("id", f"{id_!r} occurs twice")
-                queries[id_] = record.span_text("text", default=instruction), record.name("group", id_)
+                queries[id_] = record.span_text("text", default=instruction), record.group()
             except FieldError as error:
                 table.add(error)
         table.close()
@@ -195,7 +195,7 @@ def _read_queries(files: Sequence[Path], instruction: str | None) -> dict[str, t
 
 
 def _read_judgements(
-    files: Sequence[Path], queries: dict[str, tuple[OwnText, str]], positions: dict[str, int]
+    files: Sequence[Path], queries: dict[str, tuple[OwnText, str | None]], positions: dict[str, int]
 ) -> dict[str, dict[int, float]]:
     """Id of a query → position of a document → its grade, of those above 0."""
     found: dict[str, dict[int, float]] = {}
@@ -230,20 +230,21 @@ def _rows(path: Path, columns: Columns, forms: Mapping[int, Sequence[str]]) -> I
     Args:
         forms: number of fields → roles.
     """
-    is_judged = columns is JUDGEMENT_COLUMNS
-    if _suffix(path) not in _PLAIN or (_has_header(path, columns) and _suffix(path) == ".tsv"):
+    suffix, are_judgements = _suffix(path), columns is JUDGEMENT_COLUMNS
+    is_plain = suffix in (*_PLAIN, "")
+    has_header = is_plain and _has_header(path, columns)
+    if not is_plain or (has_header and suffix == ".tsv"):
         yield from read_rows(path)
         return
     problems = Table(path, columns, ())
     with _opened(path) as file:
-        header = _has_header(path, columns)
-        names = [] if not header else [normalised(field) for field in _fields(file.readline(), is_judged)]
+        names = _fields(file.readline(), are_judgements) if has_header else []
         num_rows = 0
-        for number, line in enumerate(file, 1 + header):
+        for number, line in enumerate(file, 2 if has_header else 1):
             if not line.strip():
                 continue
             num_rows += 1
-            fields = _fields(line, is_judged)
+            fields = _fields(line, are_judgements)
             roles = names or forms.get(len(fields), ())
             if len(roles) != len(fields):
                 expected = str(len(names)) if names else " or ".join(map(str, forms))

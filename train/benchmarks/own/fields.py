@@ -110,6 +110,10 @@ class Record:
         except CellError as error:
             raise self.error(role, str(error)) from None
 
+    def group(self) -> str | None:
+        """What the row belongs to; None where nothing is said."""
+        return self.name("group") if self.has("group") else None
+
     def number_in(self, role: str) -> float:
         """Raises FieldError if it is no finite number."""
         value = self.raw(role)

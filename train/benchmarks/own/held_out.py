@@ -33,7 +33,7 @@ class OwnValBenchmark:
     cosine and score.
 
     Args:
-        parts: name in score keys ("" for none) → held-out rows.
+        parts: name in score keys ("" for none) → held-out rows. `own_val/score` is the mean over parts.
         files: that were read.
         options: how many queries and documents are taken, at most.
     """
@@ -43,7 +43,10 @@ class OwnValBenchmark:
 
     def __init__(self, parts: dict[str, Examples], files: Sequence[Path], options: OwnValOptions) -> None:
         self.files = list(files)
-        self._parts = {name: _benchmark(examples, options) for name, examples in parts.items()}
+        self._parts = {
+            name: _benchmark(examples, options, f"objective.parts.{name}.data" if name else "data")
+            for name, examples in parts.items()
+        }
         self._has_spans = {name: examples.store.has_spans for name, examples in parts.items()}
         self.requests = [request for part in self._parts.values() for request in part.requests]
 
@@ -62,17 +65,22 @@ class OwnValBenchmark:
             result.scores[f"{prefix}score"] = scores[f"span/{metric}" if self._has_spans[name] else metric]
             for record in scored.per_query:
                 result.per_query.append({**record, "name": name})
-            result.notes.extend(scored.notes)
+            result.notes.extend(f"{name}: {note}" if name else note for note in scored.notes)
+        if "" not in self._parts:
+            means = [result.scores[f"{HELD_OUT}/{name}/score"] for name in self._parts]
+            result.scores[f"{HELD_OUT}/score"] = float(np.mean(means))
         return result
 
 
-def _benchmark(examples: Examples, options: OwnValOptions) -> OwnRetrievalBenchmark | OwnPairBenchmark:
+def _benchmark(
+    examples: Examples, options: OwnValOptions, section: str
+) -> OwnRetrievalBenchmark | OwnPairBenchmark:
     if examples.form == "scored":
-        return OwnPairBenchmark(HELD_OUT, [_pairs(examples)], correlations)
+        return OwnPairBenchmark(HELD_OUT, [_pairs(examples, section)], correlations)
     made = _of_pairs(examples, options) if examples.form == "pairs" else _of_sentences(examples, options)
     if not made.queries:
         raise UserError(
-            "of what is held out, no row has anything alike to be found: name other data with data.val="
+            f"of what is held out, no row has anything alike to be found: name other data with {section}.val="
         )
     return OwnRetrievalBenchmark([made], exclude_self=True)
 
@@ -83,7 +91,7 @@ def _text(examples: Examples, text: int, row: int | None = None) -> OwnText:
     return OwnText(store.read_text(text), store.span(text), instruction)
 
 
-def _pairs(examples: Examples) -> PairFile:
+def _pairs(examples: Examples, section: str) -> PairFile:
     store = examples.store
     pairs = []
     for row, first in enumerate(examples.anchors.tolist()):
@@ -91,7 +99,7 @@ def _pairs(examples: Examples) -> PairFile:
         gold = float(store.scores[examples.rows[row]])
         pairs.append(OwnPair(name, _text(examples, first), _text(examples, first + 1), gold, name))
     if len({pair.gold for pair in pairs}) < 2:
-        raise UserError("of what is held out, all scores are equal: name other data with data.val=")
+        raise UserError(f"of what is held out, all scores are equal: name other data with {section}.val=")
     return PairFile("val", Path(), pairs)
 
 

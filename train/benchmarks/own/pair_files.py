@@ -21,14 +21,14 @@ class OwnPair:
 
     Attributes:
         gold: their score; of labelled pairs 1 or 0.
-        group: what belongs together in a resample; its id where nothing is said.
+        group: what it belongs to in a resample; None if it is by itself.
     """
 
     id: str
     first: OwnText
     second: OwnText
     gold: float
-    group: str
+    group: str | None
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _read(table: Table, gold_of: Callable[[Record], float], instruction: str | N
             first, second = (
                 record.span_text(f"sentence{n}", suffix=n, default=instruction) for n in ("1", "2")
             )
-            pairs.append(OwnPair(id_, first, second, gold_of(record), record.name("group", id_)))
+            pairs.append(OwnPair(id_, first, second, gold_of(record), record.group()))
         except FieldError as error:
             table.add(error)
     table.close()

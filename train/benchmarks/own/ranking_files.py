@@ -23,14 +23,14 @@ class RankedQuery:
     Attributes:
         candidates: different texts, sorted, so that their order says nothing of the gold order.
         grades: of each; the greater, the better. A candidate with a grade above 0 is relevant.
-        group: what belongs together in a resample; its id where nothing is said.
+        group: what it belongs to in a resample; None if it is by itself.
     """
 
     id: str
     query: OwnText
     candidates: tuple[str, ...]
     grades: tuple[float, ...]
-    group: str
+    group: str | None
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def read_ranking(
             table.check_id(id_, record)
             candidates, grades = _lists(record, form)
             query = record.span_text("query", default=instruction)
-            found.append(_query(id_, query, candidates, grades, record.name("group", id_)))
+            found.append(_query(id_, query, candidates, grades, record.group()))
         except FieldError as error:
             table.add(error)
     table.close()
@@ -113,7 +113,7 @@ class _Pairs:
     """What the rows of one query give."""
 
     query: OwnText
-    group: str
+    group: str | None
     candidates: list[str]
     grades: list[float]
 
@@ -131,7 +131,7 @@ def _form(record: Record) -> str:
 def _add_pair(record: Record, by_pair: dict[str, _Pairs], instruction: str | None) -> None:
     query, candidate = record.span_text("query", default=instruction), record.text("candidate")
     id_, grade = record.name("id", query.text), record.number_in("grade")
-    group = record.name("group", id_)
+    group = record.group()
     pairs = by_pair.setdefault(id_, _Pairs(query, group, [], []))
     if (pairs.query, pairs.group) != (query, group):
         raise record.error("query", f"is not that of the first row of {id_!r} (query, span, group)")
@@ -162,7 +162,7 @@ def _lists(record: Record, form: str) -> tuple[list[str], list[float]]:
 
 
 def _query(
-    id_: str, query: OwnText, candidates: Sequence[str], grades: Sequence[float], group: str
+    id_: str, query: OwnText, candidates: Sequence[str], grades: Sequence[float], group: str | None
 ) -> RankedQuery:
     order = sorted(range(len(candidates)), key=candidates.__getitem__)
     return RankedQuery(

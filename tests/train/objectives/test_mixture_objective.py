@@ -1,4 +1,4 @@
-"""The joint objective: whose turn it is, that nobody's data is left out, and that it can be resumed."""
+"""The mixture of objectives: whose turn it is, that no data is left out, and that it can be resumed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.tiny_runs import composed
+from train.config import TrainSettings, check
+from train.factory import build_objective
 from train.objectives import Batch, ObjectiveLoss
-from train.objectives.joint import JointObjective
+from train.objectives.mixture import MixtureObjective
+from train.objectives.mixture import Part as MixturePart
 from train.requests import Request
 
 
@@ -42,16 +46,19 @@ class Part:
         return ObjectiveLoss(embeddings.sum(), {"count": float(batch.targets)}, is_empty=True)
 
 
-def build(seed: int = 0, a: float = 1.0, b: float = 1.0) -> JointObjective:
-    return JointObjective({"a": Part("a", 40, 4), "b": Part("b", 12, 4)}, {"a": a, "b": b}, seed)
+def build(seed: int = 0, a: float = 1.0, b: float = 1.0, weight: float = 1.0) -> MixtureObjective:
+    parts = {"a": (Part("a", 40, 4), a, 1.0), "b": (Part("b", 12, 4), b, weight)}
+    return MixtureObjective(
+        {name: MixturePart(*part, section=f"objective.{name}") for name, part in parts.items()}, seed
+    )
 
 
-def anchors_of(joint: JointObjective, epochs: Sequence[int]) -> dict[str, list[list[str]]]:
+def anchors_of(mixture: MixtureObjective, epochs: Sequence[int]) -> dict[str, list[list[str]]]:
     """Part → its steps' anchors, in turn."""
     steps: dict[str, list[list[str]]] = {"a": [], "b": []}
     for epoch in epochs:
-        for step in joint.epoch_steps(epoch, 2):
-            batches = [joint.batch(epoch, shard) for shard in step]
+        for step in mixture.epoch_steps(epoch, 2):
+            batches = [mixture.batch(epoch, shard) for shard in step]
             (name,) = {batch.targets[0] for batch in batches}
             steps[name].append([anchor for batch in batches for anchor in batch.anchors])
     return steps
@@ -93,12 +100,13 @@ def test_parts_take_turns() -> None:
 
 
 def test_the_loss_and_its_logs_are_the_parts() -> None:
-    joint = build()
-    for step in joint.epoch_steps(1, 1)[:4]:
-        batch = joint.batch(1, step[0])
-        result = joint.loss(torch.ones(4, 2), batch)
+    mixture = build(weight=0.25)
+    for step in mixture.epoch_steps(1, 1)[:4]:
+        batch = mixture.batch(1, step[0])
+        result = mixture.loss(torch.ones(4, 2), batch)
         name = batch.targets[0]
-        assert (result.loss.item(), result.part, result.counts) == (8.0, name, {f"{name}/count": 1.0})
+        loss = {"a": 8.0, "b": 2.0}[name]
+        assert (result.loss.item(), result.part, result.counts) == (loss, name, {f"{name}/count": 1.0})
         assert result.is_empty
 
 
@@ -110,15 +118,45 @@ class Masked(Part):
 
 def test_special_tokens_are_those_of_the_parts_that_have_some() -> None:
     assert build().special_tokens == {}
-    joint = JointObjective({"a": Part("a", 40, 4), "b": Masked("b", 12, 4)}, {"a": 1.0, "b": 1.0}, 0)
-    assert joint.special_tokens == {"b.mask": "[MASK]"}  # by the option that names it
+    masked = MixturePart(Masked("b", 12, 4), 1.0, 1.0, "objective.parts.b.options")
+    mixture = MixtureObjective({"b": masked}, 0)
+    assert mixture.special_tokens == {"parts.b.options.mask": "[MASK]"}  # by the option that names it
 
 
 def test_what_the_parts_bring_is_brought() -> None:
-    joint = build()
-    assert joint.files == [Path("a"), Path("b")]
-    assert {name for name, _ in joint.modules.named_parameters()} == {
+    mixture = build()
+    assert mixture.files == [Path("a"), Path("b")]
+    assert {name for name, _ in mixture.modules.named_parameters()} == {
         *("a.weight", "a.bias", "b.weight", "b.bias")
     }
-    assert len(joint.plain_requests) == 2
-    assert joint.describe() == "50% a: 40 anchors; 50% b: 12 anchors"
+    assert len(mixture.plain_requests) == 2
+    assert mixture.describe() == "50% a: 40 anchors; 50% b: 12 anchors"
+    assert "25% b (loss times 0.5): 12 anchors" in build(a=3.0, weight=0.5).describe()
+
+
+def test_a_part_may_have_the_name_of_a_method() -> None:
+    part = MixturePart(Part("a", 40, 4), 1.0, 1.0, "objective.parts.train.options")
+    assert len(list(MixtureObjective({"train": part}, 0).modules.parameters())) == 2
+
+
+def test_a_mixture_of_joints_parts_is_joint() -> None:
+    """The same steps, the same batches, the same losses."""
+    joint = build_objective(check(TrainSettings, composed("config", "+experiment=joint", "data=sample")))
+    section = composed("config", "+experiment=joint")["objective"]
+    config = composed(
+        *("config", "objective=mixture", "data=sample", "trainer.batch_size=64"),
+        "+objective.parts={idiolink: {objective: idiolink}, adaptive_triplet: {objective: adaptive_triplet}}",
+    )
+    for name, part in config["objective"]["parts"].items():
+        part["options"] = section[name]
+    assert list(config["objective"]["parts"]) == list(section["proportions"])
+    mixture = build_objective(check(TrainSettings, config))
+    for epoch in (0, 1):
+        steps = joint.epoch_steps(epoch, 2)
+        assert mixture.epoch_steps(epoch, 2) == steps
+        for anchors in steps[0] + steps[-1]:
+            ours, theirs = (one.batch(epoch, anchors) for one in (mixture, joint))
+            assert (ours.requests, ours.anchors) == (theirs.requests, theirs.anchors)
+            embeddings = torch.randn(len(ours.requests), 8, generator=torch.Generator().manual_seed(0))
+            losses = [one.loss(embeddings, b).loss for one, b in ((mixture, ours), (joint, theirs))]
+            assert torch.equal(*losses)

@@ -1,4 +1,4 @@
-"""The section `objective`, checked as the objective of its `name` declares it."""
+"""Options of an objective, checked as the one of their `name` declares them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ValidationError
 
-from train.config.benchmarks import located
 from train.declarations.objective import ObjectiveOptions
+from train.declarations.options import located
 from train.declarations.registry import objective_types
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,25 +13,49 @@ from train.objectives import Batch, Objective, ObjectiveLoss, UsesSpecialTokens
 from train.requests import Request
 
 
-class JointObjective:
+@dataclass(frozen=True)
+class Part:
+    """One objective of a mixture.
+
+    Attributes:
+        objective: whose steps they are.
+        proportion: weight of its steps among all; those of all parts need not sum to 1.
+        weight: factor of its loss.
+        section: where its options stand, for messages.
+    """
+
+    objective: Objective
+    proportion: float
+    weight: float
+    section: str
+
+
+class MixtureObjective:
     """Draws each optimizer step from one of several objectives.
 
     An epoch lasts until every part has given all its steps at least once. Parts that run out before begin
     again, and continue in the next epoch where they stopped.
 
     Args:
-        parts: name → objective.
-        proportions: name → weight of its steps among all (they need not sum to 1).
+        parts: by name.
         seed: of the order of steps.
+
+    Attributes:
+        parts: name → objective.
+        proportions: name → share of all steps; they sum to 1.
+        weights: name → factor of its loss.
+        sections: name → where its options stand, for messages.
     """
 
-    def __init__(self, parts: Mapping[str, Objective], proportions: Mapping[str, float], seed: int) -> None:
-        self.parts = {name: parts[name] for name in proportions}
+    def __init__(self, parts: Mapping[str, Part], seed: int) -> None:
+        self.parts = {name: part.objective for name, part in parts.items()}
         self.seed = seed
-        total = sum(proportions.values())
-        self.proportions = {name: weight / total for name, weight in proportions.items()}
+        total = sum(part.proportion for part in parts.values())
+        self.proportions = {name: part.proportion / total for name, part in parts.items()}
+        self.weights = {name: part.weight for name, part in parts.items()}
+        self.sections = {name: part.section for name, part in parts.items()}
         self.files: list[Path] = [path for part in self.parts.values() for path in part.files]
-        self.modules = nn.ModuleDict({name: part.modules for name, part in self.parts.items()})
+        self.modules = nn.ModuleDict({_module_name(name): part.modules for name, part in self.parts.items()})
         self.plain_requests: list[Request] = [r for part in self.parts.values() for r in part.plain_requests]
         self.idiom_sentences = [pair for part in self.parts.values() for pair in part.idiom_sentences]
         self._streams: dict[str, list[list[list[int]]]] = {name: [] for name in self.parts}
@@ -42,7 +66,7 @@ class JointObjective:
     def special_tokens(self) -> Mapping[str, str]:
         """Those of all parts."""
         return {
-            f"{name}.{option}": text
+            f"{self.sections[name].removeprefix('objective.')}.{option}": text
             for name, part in self.parts.items()
             if isinstance(part, UsesSpecialTokens)
             for option, text in part.special_tokens.items()
@@ -51,7 +75,7 @@ class JointObjective:
     def describe(self) -> str:
         """One line for the log."""
         return "; ".join(
-            f"{proportion:.0%} {name}: {self.parts[name].describe()}"
+            f"{proportion:.0%} {name}{_weight_in_words(self.weights[name])}: {self.parts[name].describe()}"
             for name, proportion in self.proportions.items()
         )
 
@@ -83,16 +107,26 @@ class JointObjective:
         return stream[start:end]
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:
-        """The part's batch; what a part redraws each epoch, it redraws each epoch of the joint objective."""
+        """The part's batch; what a part redraws each epoch, it redraws each epoch of the mixture."""
         names = list(self.parts)
         name = names[anchors[0] % len(names)]
         batch = self.parts[name].batch(epoch, [a // len(names) for a in anchors])
         return replace(batch, targets=(name, batch))
 
     def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
-        """The part's loss; logged under its name."""
+        """The part's loss times its weight; logged under its name."""
         name, part_batch = batch.targets
         result = self.parts[name].loss(embeddings, part_batch)
         counts = {f"{name}/{key}": count for key, count in result.counts.items()}
         means = {f"{name}/{key}": mean for key, mean in result.means.items()}
-        return replace(result, counts=counts, means=means, part=name)
+        loss = self.weights[name] * result.loss
+        return replace(result, loss=loss, counts=counts, means=means, part=name)
+
+
+def _module_name(part: str) -> str:
+    """A name that torch lets a module have: not that of one of its methods, such as `train`."""
+    return f"{part}_" if hasattr(nn.ModuleDict, part) else part
+
+
+def _weight_in_words(weight: float) -> str:
+    return "" if weight == 1 else f" (loss times {weight:g})"

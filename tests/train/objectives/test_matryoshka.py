@@ -1,0 +1,134 @@
+"""The loss on leading dimensions: against sentence-transformers' and a naive loop, and in runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
+from torch import Tensor, nn
+
+from idiomloss import cosine_similarity
+from tests.tiny_runs import KEY, assert_same_run, at_loss, metrics, resume, train, weights
+from train.errors import Interrupted, UserError
+from train.objectives import Batch, Mean, ObjectiveLoss
+from train.objectives.matryoshka import matryoshka_loss
+from train.requests import Request
+
+BATCH = Batch([Request(str(i)) for i in range(8)], ["a", "b", "c", "d"], None)
+
+
+class Ranking:
+    """Row i + 4 is the positive of row i, the others' positives its negatives; at a temperature of 0.05."""
+
+    def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
+        logits = cosine_similarity(embeddings[:4], embeddings[4:]) / 0.05
+        loss = nn.functional.cross_entropy(logits, torch.arange(4))
+        return ObjectiveLoss(loss, {"anchors": 4.0}, {"mean": Mean(1.0, len(batch.anchors))})
+
+
+class Given(nn.Module):
+    """A model of sentence-transformers whose embeddings are given."""
+
+    def get_embedding_dimension(self) -> int:
+        return 16
+
+    def forward(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        return dict(features)
+
+
+def embeddings() -> Tensor:
+    return torch.randn(8, 16, generator=torch.Generator().manual_seed(3)).requires_grad_()
+
+
+@pytest.mark.parametrize("given", [None, [1.0, 0.5, 0.25]])
+def test_it_is_the_mean_of_which_sentence_transformers_has_the_sum(given: list[float] | None) -> None:
+    ours, theirs = embeddings(), embeddings()
+    result = matryoshka_loss(Ranking(), ours, BATCH, [8, 4], given)  # type: ignore[arg-type]
+    model = Given()
+    inner = MultipleNegativesRankingLoss(model, scale=20.0)  # type: ignore[arg-type]
+    loss = MatryoshkaLoss(model, inner, [16, 8, 4], given)  # type: ignore[arg-type]
+    features = [{"sentence_embedding": theirs[:4]}, {"sentence_embedding": theirs[4:]}]
+    expected = loss(features, torch.empty(0)) / sum(given or [1, 1, 1])
+    torch.testing.assert_close(result.loss, expected)
+    result.loss.backward()  # type: ignore[no-untyped-call]
+    expected.backward()
+    torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_against_a_loop() -> None:
+    ours, theirs = embeddings(), embeddings()
+    result = matryoshka_loss(Ranking(), ours, BATCH, [5, 3], [2.0, 1.0, 3.0])  # type: ignore[arg-type]
+    total = torch.zeros(())
+    at = {}
+    for weight, size in ((2.0, 16), (1.0, 5), (3.0, 3)):
+        terms = []
+        for anchor in range(4):
+            a = theirs[anchor, :size]
+            s = [(a @ (b := theirs[4 + j, :size])) / (a.norm() * b.norm()) / 0.05 for j in range(4)]
+            terms.append(torch.stack(s).logsumexp(0) - s[anchor])
+        at[size] = torch.stack(terms).mean()
+        total = total + weight * at[size] / 6
+    torch.testing.assert_close(result.loss, total)
+    result.loss.backward()  # type: ignore[no-untyped-call]
+    total.backward()  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(ours.grad, theirs.grad)
+    assert result.counts == {"anchors": 4.0}
+    assert result.means["mean"] == Mean(1.0, 4)
+    assert result.means["loss/dim=3"].value == pytest.approx(at[3].item(), rel=1e-5)
+
+
+def test_without_dimensions_it_is_the_objectives_own() -> None:
+    class Once(Ranking):
+        result = Ranking().loss(embeddings(), BATCH)
+
+        def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:  # noqa: ARG002
+            return self.result
+
+    assert matryoshka_loss(Once(), embeddings(), BATCH, ()) is Once.result  # type: ignore[arg-type]
+
+
+SIZES = ["trainer.matryoshka=[16,8]"]
+
+
+def test_a_run_trains_and_scores_each_size(tmp_path: Path, options: list[str]) -> None:
+    """The scores are those of the saved model as its users cut it; cached gradients give the same weights."""
+    run, cached = tmp_path / "run", tmp_path / "cached"
+    short = [*options, *SIZES, "trainer.max_steps=2", f"trainer.monitor='{KEY}/dim=8'"]
+    train(run, short)
+    train(cached, [*short, "trainer.gradient_caching=true"])
+    for name, ours in weights(run / "step_2").items():
+        torch.testing.assert_close(ours, weights(cached / "step_2")[name], rtol=1e-4, atol=1e-6)
+    logged = [line for line in metrics(run) if "loss" in line]
+    assert all({"loss/dim=16", "loss/dim=8"} <= line.keys() for line in logged)
+    card = json.loads((run / "scores.json").read_text())
+    assert {KEY, f"{KEY}/dim=16", f"{KEY}/dim=8"} <= card["scores"].keys()
+    assert card["baseline"].keys() == card["scores"].keys()
+    assert card["meta"]["monitor"] == [f"{KEY}/dim=8"]
+    cut = SentenceTransformer(str(run / "best"), device="cpu", truncate_dim=8)
+    assert cut.encode(["He broke the ice."]).shape == (1, 8)
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "By dimension" in page
+
+
+def test_it_resumes_bit_for_bit(tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    train(straight, [*options, *SIZES])
+
+    def stop() -> None:
+        raise Interrupted
+
+    with monkeypatch.context() as patch:
+        at_loss(patch, 3 * 4 + 2, stop)  # in the fifth step: three losses a step
+        with pytest.raises(Interrupted):
+            train(stopped, [*options, *SIZES])
+    resume(stopped)
+    assert_same_run(straight, stopped)
+
+
+def test_more_dimensions_than_there_are(tmp_path: Path, options: list[str]) -> None:
+    with pytest.raises(UserError, match=r"trainer\.matryoshka"):
+        train(tmp_path / "run", [*options, "trainer.matryoshka=[32]"])
