@@ -37,6 +37,7 @@ from train.runs.resume import saved_config
 
 PROGRAMS: dict[str, tuple[str, type[Section]]] = {
     "train": ("config", TrainSettings),
+    "train.check": ("config", TrainSettings),
     "train.evaluate": ("evaluate", EvaluateSettings),
     "train.learn": ("learn", LearnSettings),
     "train.push": ("push", PushSettings),
@@ -51,6 +52,7 @@ OTHERS = re.compile(
 )
 # Options that the worked examples add; a test of their own runs them.
 OF_EXAMPLES = ("+experiment=contrast", "rewording")
+RUN = ("adding-a-loss", "adding-a-benchmark", "knowledge", "mixtures", "own-data", "own-data-scoring")
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 
 
@@ -257,8 +259,7 @@ def test_every_block_is_checked_by_some_test() -> None:
             yaml.safe_load(block)
         assert not blocks(page, "diff", "csv"), f"{name}: a change of no named file"
         if page_files(page):
-            of_examples = ("adding-a-loss", "adding-a-benchmark", "knowledge", "mixtures", "own-data-scoring")
-            assert page.stem in of_examples  # test_docs_examples.py
+            assert page.stem in RUN, f"{name}: files that test_docs_examples.py does not run"
 
 
 def test_record_is_one() -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
-from tests.doc_pages import page_files, put_into
+from tests.doc_pages import page_files, put_into, shell_lines
 from tests.programs import ROOT, run
 
 CONF = ("--config-dir", "my_idioms/conf")
+SEARCH = "own_retrieval/search/ndcg@10"
 OWN = "extensions=[my_idioms.rewording,my_idioms.contrast]"
 
 
@@ -149,6 +151,32 @@ def test_own_data_is_scored_and_monitored(tmp_path: Path, tiny_path: Path) -> No
     assert trained["baseline"][key] == pytest.approx(scored["scores"][key])
     assert {"own_sts/pairs/spearman", key} <= trained["scores"].keys()
     assert not any("idiolink" in name for name in trained["scores"])
+
+
+@pytest.mark.slow
+def test_own_data_from_the_file_to_the_scores(tmp_path: Path, tiny_path: Path) -> None:
+    """Three ways: checked, trained, scored again; a smaller model, and two steps."""
+    page = ROOT / "docs" / "own-data.md"
+    put_into(tmp_path, page_files(page))
+    commands = [shlex.split(line)[2:] for line in shell_lines(page) if " resume=" not in line]
+    commands = [command for command in commands if len(command) > 1 and not re.search("<", " ".join(command))]
+    assert [command[0] for command in commands] == ["train.check", "train", "train.evaluate"] * 3
+    for command, *arguments in commands:
+        arguments = ["device=cpu", *arguments]
+        if command != "train.evaluate":
+            arguments.append(f"model={tiny_path}")
+        if command == "train":
+            arguments.append("trainer.max_steps=2")
+        before = sorted(tmp_path.iterdir())
+        said = python(tmp_path, "-m", command, *arguments)
+        if command == "train.check":
+            assert sorted(tmp_path.iterdir()) == before
+            assert all(part in said for part in ("steps an epoch", "benchmark own_", "in order"))
+    for name, key in (("pairs", "own_val/score"), ("senses", "own_val/span/ndcg@10"), ("search", SEARCH)):
+        trained = json.loads((tmp_path / "runs" / name / "scores.json").read_text(encoding="utf-8"))
+        scored = json.loads((tmp_path / f"{name}.json").read_text(encoding="utf-8"))
+        assert trained["scores"][key] == pytest.approx(scored["scores"][key])
+        assert key in trained["baseline"]
 
 
 @pytest.mark.slow

@@ -1,8 +1,8 @@
 """`python -m train.check`: check a configuration and its data; the same options as for training."""
 
+import sys
 from typing import Any
 
-from train.cli.folders import remove_unused_folder
 from train.cli.launch import launch
 from train.config import TrainSettings, check
 
@@ -10,13 +10,15 @@ from train.config import TrainSettings, check
 def run(config: dict[str, Any]) -> None:
     """Check what `python -m train` would train on and score."""
     settings: TrainSettings = check(TrainSettings, config)
-    remove_unused_folder()
     from train.recipes.check import check_data  # heavy: after the configuration is checked
 
     check_data(settings)
 
 
 def main() -> None:
+    given = [argument for argument in sys.argv[1:] if not argument.startswith("run_dir=")]
+    resumes = any(argument.startswith("resume=") for argument in given)
+    sys.argv[1:] = [*given, *([] if resumes else ["hydra.run.dir=."])]  # leaves no folder behind
     launch("config", run)
 
 

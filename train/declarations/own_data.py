@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
 from train.declarations.options import Section, Text, as_list
 
+OWN = "own"  # the name of the user's own data among the data sets that an objective trains on
+# Where one's own data lies, which makes no other run.
+PLACE = re.compile(r"(objective\.parts\.[\w-]+\.)?data\.(train|val)")
 Form = Literal["pairs", "scored", "sentences"]
 
 

@@ -12,6 +12,7 @@ from train.declarations.benchmark import BenchmarkOptions, BenchmarkType
 from train.declarations.dataset import DatasetType
 from train.declarations.dimensions import dimension_of, full_key
 from train.declarations.objective import ObjectiveType
+from train.declarations.own_data import PLACE
 from train.errors import UserError
 
 Declaration = BenchmarkType | ObjectiveType | DatasetType
@@ -110,6 +111,8 @@ def is_place(option: str) -> bool:
             f"benchmark.{b.name}.{place}" for b in benchmark_types().values() for place in b.options.places
         )
         return any(f"{option}.".startswith(f"{place}.") for place in places)  # each of several has a name
+    if PLACE.fullmatch(option):
+        return True
     return any(option == dataset.setting for dataset in dataset_types().values())
 
 

@@ -12,6 +12,7 @@ from train.factory.encoder import (
 )
 from train.factory.experts import module_benchmarks, saved_modules
 from train.factory.objectives import build_objective
+from train.factory.own import own_revisions
 
 __all__ = [
     "build_benchmarks",
@@ -23,6 +24,7 @@ __all__ = [
     "idiom_expressions",
     "module_benchmarks",
     "named_glossary",
+    "own_revisions",
     "resolve_model_path",
     "saved_modules",
 ]

@@ -19,6 +19,7 @@ from train.errors import UserError
 from train.factory.losses import info_nce, triplet_loss
 from train.objectives import Objective
 from train.objectives.contrastive import ContrastiveObjective, ContrastiveOptions
+from train.objectives.mixture_options import MixtureSettings
 from train.objectives.own_contrastive import OwnContrastiveData
 from train.objectives.own_labelled import LabelledObjective
 from train.objectives.own_options import OwnLoss, OwnSettings
@@ -45,6 +46,19 @@ def _loaded(data: str) -> OwnSplits:
     for note in splits.notes:
         log.info("%s", note)
     return splits
+
+
+def own_revisions(settings: Common) -> dict[str, str]:
+    """Data set of the Hub → its commit, of those of the user's own data that are read."""
+    objective = getattr(settings, "objective", None)
+    reading = [settings] if isinstance(objective, OwnSettings) or HELD_OUT in settings.benchmark.names else []
+    if isinstance(objective, MixtureSettings):
+        reading = [part.seen_by(settings) for part in objective.parts.values() if part.is_own]
+    found: dict[str, str] = {}
+    for each in reading:
+        if any(name.startswith("hf:") for name in [*(each.data.train or []), *(each.data.val or [])]):
+            found |= own_splits(each).revisions
+    return found
 
 
 def held_out_benchmark(settings: Common, options: OwnValOptions) -> OwnValBenchmark:
@@ -110,6 +124,7 @@ def _loss_for(examples: Examples) -> OwnLoss:
 
 def _contrastive(settings: TrainSettings, options: OwnSettings, splits: OwnSplits) -> Objective:
     from_batch = splits.train.form == "sentences"
+    has_spans = splits.train.store.has_spans  # without one, all modes embed the whole text
     weights = {str(number_for(usage)): weight for usage, weight in options.positive_weights.items()}
     data = OwnContrastiveData(
         splits.train,
@@ -125,9 +140,9 @@ def _contrastive(settings: TrainSettings, options: OwnSettings, splits: OwnSplit
         ContrastiveOptions(
             batch_size=settings.trainer.batch_size,
             seed=settings.seed,
-            query_modes=options.query_mode,
-            query_weights=options.query_weights,
-            document_modes=options.document_mode,
+            query_modes=options.query_mode if has_spans else ["sentence"],
+            query_weights=options.query_weights if has_spans else None,
+            document_modes=options.document_mode if has_spans else ["sentence"],
             mask=options.mask,
             in_batch="all" if from_batch else options.infonce.in_batch,
             false_negatives="positive" if from_batch else options.infonce.false_negatives,

@@ -17,6 +17,7 @@ import yaml
 from huggingface_hub import EvalResult, ModelCardData
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
+from train.declarations.own_data import OWN
 from train.declarations.registry import benchmark_of, is_headline, objective_types, split_of
 from train.hub.licences import common_licence, sources_of
 from train.hub.paths import shortened_override
@@ -68,6 +69,7 @@ def model_card(
         idiom_tokens=idiom_tokens,
         glossary=_glossary_in_words(record.get("glossary")),
         objective="" if objective is None else objective.card,
+        is_own=_is_own(config),
         adapter=config.get("retain", {}).get("lora", {}).get("rank") is not None,
         scores=None if scores is None else _headline(run, scores),
         not_scored=record.get("not_scored", {}),
@@ -105,13 +107,26 @@ def _metadata(
     return ModelCardData(
         library_name="sentence-transformers",
         pipeline_tag="sentence-similarity",
-        tags=["sentence-transformers", "sentence-similarity", "feature-extraction", "idioms"],
+        tags=[
+            *("sentence-transformers", "sentence-similarity", "feature-extraction"),
+            *([] if _is_own(config) else ["idioms"]),
+        ],
         license=licence,
         base_model=base.repo_id,
         datasets=[source.repo_id for source in data if source.repo_id] or None,
         model_name=name if results else None,
         eval_results=results or None,
         widget=[{"source_sentence": examples[0], "sentences": list(examples[1:])}] if examples else None,
+    )
+
+
+def _is_own(config: Mapping[str, Any]) -> bool:
+    """Whether it was trained on the user's own data alone, of which no idiom is known."""
+    declared = objective_types().get(config["objective"]["name"])
+    return (
+        declared is not None
+        and declared.datasets is not None
+        and (set(declared.datasets(config["objective"])) == {OWN})
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from train.declarations.own_data import OWN
 from train.declarations.registry import dataset_types, objective_types
 from train.io.yaml_text import parse_yaml
 
@@ -75,9 +76,9 @@ def training_data(config: Mapping[str, Any]) -> list[Source]:
     if declared is None or declared.datasets is None:
         sources = [Source(f"the data of the objective {objective['name']}", None)]
     else:
-        sources = [_dataset(name, data) for name in declared.datasets(objective)]
+        sources = [s for name in declared.datasets(objective) for s in _datasets(name, config)]
     if data.get("extra") is not None:
-        sources.append(_dataset(data["extra"], data))
+        sources += _datasets(data["extra"], config)
     return list(dict.fromkeys(sources))
 
 
@@ -96,16 +97,33 @@ def glossary_sources(glossary: Mapping[str, Any] | None) -> list[Source]:
     return [Source(name, licence) for licence in dict.fromkeys(licences)]
 
 
-def _dataset(name: str, data: Mapping[str, Any]) -> Source:
+def _datasets(name: str, config: Mapping[str, Any]) -> list[Source]:
+    """What a data set is made of: itself, but for the user's own data."""
+    if name == OWN:
+        return own_data(config)
+    data = config["data"]
     known = dataset_types().get(name)
     if known is None:
-        return Source(name, None)
+        return [Source(name, None)]
     if data["sample"] and known.in_sample:
-        return Source("the project's own sample data", "apache-2.0")
+        return [Source("the project's own sample data", "apache-2.0")]
     place = data.get(known.option or known.name)
     if place and known.allows_custom:
-        return Source(f"the idioms in {Path(place).name}", None)
-    return Source(known.title or known.name, known.licence, known.hub)
+        return [Source(f"the idioms in {Path(place).name}", None)]
+    return [Source(known.title or known.name, known.licence, known.hub)]
+
+
+def own_data(config: Mapping[str, Any]) -> list[Source]:
+    """The user's own data: the names of its files, without where they lie; each data set of the Hub."""
+    parts = config["objective"].get("parts", {}).values()
+    places: list[str] = []
+    for data in (config["data"], *(part["data"] for part in parts)):
+        named = data.get("train") or []
+        places += [named] if isinstance(named, str) else named
+    on_hub = [re.sub(r"^hf:([^/:@]+/[^/:@]+).*", r"\1", place) for place in places if place.startswith("hf:")]
+    files = [Path(place).name for place in places if not place.startswith("hf:")]
+    sources = [Source(f"the user's own data ({', '.join(dict.fromkeys(files))})", None)] if files else []
+    return sources + [Source(repo, None, repo) for repo in on_hub]
 
 
 def common_licence(sources: Sequence[Source]) -> str | None:

@@ -34,6 +34,28 @@ def raise_problems(problems: Sequence[str], what: Path | str) -> None:
         raise describe(problems, str(what))
 
 
+class Problems:
+    """What is wrong with the rows of a file: the first few in full, the rest counted."""
+
+    def __init__(self, what: Path | str) -> None:
+        self._what = what
+        self._shown: list[str] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, *problems: str) -> None:
+        """Take up some."""
+        self._shown += problems[: MAX_PROBLEMS_SHOWN - len(self._shown)]
+        self._count += len(problems)
+
+    def raise_if_any(self) -> None:
+        """Raise the error for all of them, if there are any."""
+        if self._count:
+            raise describe(self._shown, str(self._what), count=self._count)
+
+
 def read_json(path: Path) -> Any:
     """The file's content.
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from train.errors import UserError
 from train.io.paths import is_file
-from train.io.records import MAX_PROBLEMS_SHOWN, describe, field_problems, parse_json
+from train.io.records import Problems, field_problems, parse_json
 from train.io.text import has_lone_surrogate, one_line, printable
 
 R = TypeVar("R", bound=BaseModel)
@@ -43,23 +43,6 @@ class Row(NamedTuple):
     values: dict[str, Any]
 
 
-class _Problems:
-    """What is wrong with rows: the first few in full, the rest counted."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.shown: list[str] = []
-        self.count = 0
-
-    def add(self, *problems: str) -> None:
-        self.shown += problems[: MAX_PROBLEMS_SHOWN - len(self.shown)]
-        self.count += len(problems)
-
-    def raise_if_any(self) -> None:
-        if self.count:
-            raise describe(self.shown, str(self.path), count=self.count)
-
-
 def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = None) -> Iterator[Row]:
     """The rows of a table, which is never held whole.
 
@@ -81,7 +64,7 @@ def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = Non
     if not is_file(path):
         raise UserError(f"{path}: there is no such file")
     suffix = kind or _suffix(path)
-    problems = _Problems(path)
+    problems = Problems(path)
     if suffix in _DELIMITERS:
         rows = _delimited(path, _DELIMITERS[suffix], columns, problems)
     elif suffix in _JSON_LINES:
@@ -126,7 +109,7 @@ def validated(
     Raises:
         UserError: after the last row, naming file, row and field of all problems.
     """
-    problems = _Problems(path)
+    problems = Problems(path)
     for number, values in rows:
         try:
             record = model.model_validate(values)
@@ -155,7 +138,7 @@ def _suffix(path: Path) -> str:
     return Path(path.stem).suffix.lower() if suffix == _GZIP else suffix
 
 
-def _delimited(path: Path, delimiter: str, columns: Sequence[str], problems: _Problems) -> Iterator[Row]:
+def _delimited(path: Path, delimiter: str, columns: Sequence[str], problems: Problems) -> Iterator[Row]:
     with _text(path, newline="") as file:
         numbered = _csv_rows(path, file, delimiter)
         _, header = next(numbered, (0, []))
@@ -197,7 +180,7 @@ def _check_columns(path: Path, found: Sequence[str], required: Sequence[str]) ->
         raise UserError(f"{path}: the columns {', '.join(map(repr, twice))} are there twice")
 
 
-def _json_lines(path: Path, problems: _Problems) -> Iterator[Row]:
+def _json_lines(path: Path, problems: Problems) -> Iterator[Row]:
     with _text(path, newline="\n") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():

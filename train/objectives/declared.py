@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from train.declarations.objective import ObjectiveType
+from train.declarations.own_data import OWN
 from train.declarations.registry import objective_types
 from train.objectives.aima_options import AimaSettings
 from train.objectives.mixture_options import MixtureSettings
@@ -63,7 +64,7 @@ DECLARED = [
         lambda _: _TRAINED_ON["admire"],
         card=_EXPERTS_CARD,
     ),
-    ObjectiveType("own", OwnSettings, "train.factory.own:own_objective"),
+    ObjectiveType("own", OwnSettings, "train.factory.own:own_objective", lambda _: [OWN]),
     ObjectiveType(
         "aima",
         AimaSettings,

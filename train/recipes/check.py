@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from train.config import TrainSettings
 from train.factory import build_benchmarks, build_objective
-from train.io.text import printable
+from train.io.text import first_of, printable
 from train.recipes.knowledge import glossary_files
 from train.training.early_stopping import check_monitor
 from train.training.regularization import check_remedies
@@ -22,6 +22,10 @@ def check_data(settings: TrainSettings) -> None:
     benchmarks, not_scored = build_benchmarks(settings)
     check_monitor(settings.trainer, not_scored)
     steps = objective.epoch_steps(0, 1)
+    files = [
+        str(path) for path in dict.fromkeys([*objective.files, *(p for b in benchmarks for p in b.files)])
+    ]
+    print(printable(f"files: {first_of(files) or 'none'}"))
     print(printable(f"objective {settings.objective.name}: {objective.describe()}"))
     print(printable(f"{len(steps)} steps an epoch, {settings.trainer.max_epochs} epochs"))
     for benchmark in benchmarks:

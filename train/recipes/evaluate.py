@@ -22,6 +22,7 @@ from train.factory import (
     check_dimensions,
     idiom_expressions,
     module_benchmarks,
+    own_revisions,
     resolve_model_path,
     saved_modules,
 )
@@ -116,7 +117,7 @@ def _write(
                 "glossary": glossary,
                 "not_scored": not_scored,
                 "notes": card.notes,
-                "files": fingerprints(files),
+                "files": fingerprints(files) | own_revisions(settings),
                 "device": placement.device,
                 "precision": placement.precision,
                 "code": code_version(),

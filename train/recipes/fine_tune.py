@@ -23,6 +23,7 @@ from train.factory import (
     idiom_expressions,
     module_benchmarks,
     named_glossary,
+    own_revisions,
     saved_modules,
 )
 from train.hub.card import model_card
@@ -130,6 +131,7 @@ def _run(
     expressions, named_in = idiom_expressions(settings.model, objective)
     named_in += glossary_files(settings.model)
     data = fingerprints([*objective.files, *named_in, *(path for b in suite.benchmarks for path in b.files)])
+    data |= own_revisions(settings)
     if checkpoint is not None:
         check_same_data(record.get("data", {}), data)
     run.update(data=data, sample=settings.data.sample, not_scored=not_scored, trained_on=objective.describe())

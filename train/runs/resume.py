@@ -189,7 +189,7 @@ def check_same_data(recorded: Mapping[str, str], now: Mapping[str, str]) -> None
         shown = ", ".join("/".join(Path(path).parts[-2:]) for path in differing)
         raise UserError(
             f"the data is not what the run was started with: {shown} changed. Restore "
-            "it (data.root, IDIOM_DATA), or start a new run without resume="
+            "it (data.root, data.train, IDIOM_DATA), or start a new run without resume="
         )
 
 

@@ -10,16 +10,25 @@ from typing import Any
 
 import pytest
 import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import (
+    CoSENTLoss,
+    CosineSimilarityLoss,
+    MultipleNegativesRankingLoss,
+)
 
 from idiomloss import AdaptiveTripletLoss, InfoNCELoss
 from tests.tiny_objectives import ADAPTIVE_TRIPLET, IDIOLINK_LOSS, idiolink_options
 from tests.tiny_runs import composed
+from train.config import TrainSettings, check
 from train.data.idiolink import Document, Split, load_split
 from train.data.own.load import load_own
 from train.data.own.store import number_for
 from train.data.semeval2022 import read_groups
 from train.data.tuples import TrainingTuple, draw_tuples
 from train.declarations.own_data import OwnData
+from train.encoder.encoder import Encoder
+from train.factory import build_objective
 from train.objectives import Batch, Objective
 from train.objectives.adaptive_triplet import AdaptiveTripletObjective
 from train.objectives.contrastive import ContrastiveObjective
@@ -197,3 +206,60 @@ def test_several_positives_come_in_turn(tmp_path: Path) -> None:
     read = full.examples.store.read_text
     drawn = [[read(text) for text in data.candidates(epoch, 0)[0]] for epoch in (0, 1, 2)]
     assert drawn == [["a", "b"], ["c", "a"], ["b", "c"]]
+
+
+@pytest.mark.parametrize("with_negatives", [False, True])
+def test_pairs_of_a_csv_have_sentence_transformers_losses(
+    tiny: Encoder, tiny_path: Path, tmp_path: Path, with_negatives: bool
+) -> None:
+    """MultipleNegativesRankingLoss, batch by batch, both from the files on, without dropout."""
+    columns = ["anchor", "positive", *(["negative"] if with_negatives else [])]
+    rows = [{column: f"the {column} of row {i}" for column in columns} for i in range(12)]
+    path = tmp_path / "pairs.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(rows)
+    options = composed("config", "+experiment=own", f"data.train={path}", "trainer.batch_size=5")
+    options["data"]["val"] = str(write_jsonl(tmp_path / "val.jsonl", [{c: f"val {c}" for c in columns}]))
+    objective = build_objective(check(TrainSettings, options))
+    model = SentenceTransformer(str(tiny_path), device="cpu").eval()
+    reference = MultipleNegativesRankingLoss(model)
+    by_anchor = {row["anchor"]: row for row in rows}
+    steps = objective.epoch_steps(0, 1)
+    assert [len(step[0]) for step in steps] == [5, 5, 2]
+    tiny.eval()
+    with torch.no_grad():
+        for step in steps:
+            batch = objective.batch(0, step[0])
+            ours = objective.loss(tiny(batch.requests), batch).loss
+            chosen = [by_anchor[request.text] for request in batch.requests[: len(step[0])]]
+            features = [model.preprocess([row[column] for row in chosen]) for column in columns]
+            torch.testing.assert_close(ours, reference(features, None), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", ["cosent", "cosine"])
+def test_scored_pairs_of_a_csv_have_sentence_transformers_losses(
+    tiny: Encoder, tiny_path: Path, tmp_path: Path, loss: str
+) -> None:
+    rows = [{"sentence1": f"a cat {i}", "sentence2": f"some {i} cats", "score": i / 10} for i in range(10)]
+    path = write_jsonl(tmp_path / "scored.jsonl", rows)
+    val = write_jsonl(
+        tmp_path / "val.jsonl", [{"sentence1": "x", "sentence2": "y", "score": i} for i in (0, 1)]
+    )
+    options = composed("config", "+experiment=own", f"data.train={path}", f"objective.loss={loss}")
+    options["data"]["val"] = str(val)
+    options["trainer"]["batch_size"] = 4
+    objective = build_objective(check(TrainSettings, options))
+    model = SentenceTransformer(str(tiny_path), device="cpu").eval()
+    reference = {"cosent": CoSENTLoss, "cosine": CosineSimilarityLoss}[loss](model)
+    tiny.eval()
+    with torch.no_grad():
+        for step in objective.epoch_steps(0, 1):
+            batch = objective.batch(0, step[0])
+            ours = objective.loss(tiny(batch.requests), batch).loss
+            texts = [request.text for request in batch.requests]
+            half = len(texts) // 2
+            features = [model.preprocess(texts[:half]), model.preprocess(texts[half:])]
+            expected = reference(features, batch.targets.float())
+            torch.testing.assert_close(ours.float(), expected, rtol=1e-5, atol=1e-5)

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from tests import process_jobs
 from tests.launches import Launches
-from tests.own_data import mixture_options
+from tests.own_data import mixture_options, write
 from tests.tiny_clip import save_tiny_clip
 from tests.tiny_runs import DRAWN, assert_same_run, metrics, train, weights
 from train.distributed.processes import Processes
@@ -32,6 +32,15 @@ def launches() -> Iterator[Launches]:
     started.close()
 
 
+def own_pairs(tiny_path: Path) -> Path:
+    """A table of pairs, some of one group, with spans and weights."""
+    rows = "".join(
+        f"what is a number {i}?,number {i},it is {i},it is not {i + 1},g{i // 3},{1 + i % 2}\n"
+        for i in range(50)
+    )
+    return write(tiny_path.parent / "pairs.csv", f"anchor,span,positive,negative,group,weight\n{rows}")
+
+
 def experiment_options(name: str, tiny_path: Path) -> list[str]:
     common = [*("data=sample", "device=cpu", "model=pretrained", f"model.path={tiny_path}"), SHORT]
     clip, bert = tiny_path.parent / "clip", tiny_path.parent / "bert"
@@ -43,6 +52,10 @@ def experiment_options(name: str, tiny_path: Path) -> list[str]:
         "idiolink_ft": ["+experiment=idiolink_ft", "trainer.batch_size=48", *common],
         "adaptive_triplet": ["+experiment=adaptive_triplet", "trainer.batch_size=40", *common],
         "joint": ["+experiment=joint", "trainer.batch_size=48", *common],
+        "own": [
+            *("+experiment=own", f"data.train={own_pairs(tiny_path)}", "trainer.batch_size=20"),
+            *("objective.query_mode=[span,sentence]", *common[1:]),
+        ],
         # seven steps of three parts, in batches of 22, 12 (the last shorter) and 48
         "mixture": [*mixture_options(tiny_path.parent), "trainer.batch_size=48", *common],
         "pairwise": ["+experiment=admire_experts", "objective.loss.rank=pairwise", *common],
@@ -73,6 +86,7 @@ def assert_close(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor])
         "adaptive_triplet",
         "joint",
         "mixture",
+        "own",
         "pairwise",
         "listwise",
         "top1",

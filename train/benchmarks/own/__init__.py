@@ -12,6 +12,8 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
+from train.data.own.cells import SPAN_PARTS
+from train.data.own.columns import ALIASES
 from train.declarations.benchmark import BenchmarkOptions, BenchmarkType, Layout, QueryResult
 from train.declarations.options import Count, Text
 from train.io.paths import expanded
@@ -38,14 +40,10 @@ PAIR_THRESHOLDS = ("f1_threshold", "accuracy_threshold")
 RANKING_METRICS = ("ndcg@1", "ndcg@5", "ndcg@10", "mrr", "map", "r_precision", "spearman")
 
 # Names of columns that are understood as they are, in any case, with - or _ or a blank between words.
-SPAN_COLUMNS = {
-    "span": ("span",),
-    "span_start": ("span_start",),
-    "span_end": ("span_end",),
-}
+SPAN_COLUMNS = {part: (part,) for part in SPAN_PARTS}
 _PAIR_COLUMNS = {
-    "sentence1": ("sentence1", "sentence_1", "sentence_a", "text1", "text_1", "text_a", "question1"),
-    "sentence2": ("sentence2", "sentence_2", "sentence_b", "text2", "text_2", "text_b", "question2"),
+    "sentence1": ALIASES["sentence1"],
+    "sentence2": ALIASES["sentence2"],
     "id": ("id", "_id", "pair_id"),
     "group": ("group", "cluster"),
     "instruction": ("instruction",),
@@ -58,7 +56,7 @@ _PAIR_COLUMNS = {
 }
 STS_COLUMNS = {
     **_PAIR_COLUMNS,
-    "score": ("score", "similarity", "similarity_score", "relatedness_score", "label", "gold"),
+    "score": (*ALIASES["score"], "label", "gold"),
 }
 PAIR_COLUMNS = {**_PAIR_COLUMNS, "label": ("label", "labels", "is_duplicate", "score", "gold")}
 RANKING_COLUMNS = {

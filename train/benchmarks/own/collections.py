@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TextIO
 
 from train.benchmarks.own import DOCUMENT_COLUMNS, JUDGEMENT_COLUMNS, QUERY_COLUMNS, Mode
-from train.benchmarks.own.fields import Columns, FieldError, OwnText, Record, Table, normalised
+from train.benchmarks.own.fields import Columns, FieldError, OwnText, Record, Table
+from train.data.own.cells import normalised
 from train.errors import UserError
 from train.io.paths import is_file, is_folder
 from train.io.tables import Row, read_rows

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from train.benchmarks.own import Mode
+from train.data.own.cells import (
+    CellError,
+    as_name,
+    as_number,
+    as_text,
+    is_empty,
+    normalised,
+    span_offsets,
+)
 from train.errors import UserError
-from train.io.records import describe
+from train.io.records import Problems
 from train.io.tables import Row, name_row, read_rows
 from train.io.text import printable
-from train.requests import Request, Role, find_span
+from train.requests import Request, Role
 
 Columns = Mapping[str, Sequence[str]]  # role → names of columns that have it
 
@@ -66,7 +74,7 @@ class Record:
 
     def has(self, role: str) -> bool:
         """Whether there is anything in it."""
-        return role in self.names and self.values[self.names[role]] not in (None, "", [])
+        return role in self.names and not is_empty(self.values[self.names[role]])
 
     def raw(self, role: str) -> Any:
         """What stands in it.
@@ -81,15 +89,13 @@ class Record:
         return self.values[self.names[role]]
 
     def text(self, role: str) -> str:
-        """Raises FieldError if it is no text, or blank."""
-        value = self.raw(role)
-        if not isinstance(value, str):
-            raise self.error(role, f"must be a text, found {value!r}")
-        if not value.strip():
-            raise self.error(role, "is blank")
-        if "\0" in value:
-            raise self.error(role, "holds a NUL character")
-        return value
+        """Raises FieldError if it is missing, empty or no text."""
+        if role not in self.names:
+            raise self.error(role, "is missing")
+        try:
+            return as_text(self.values[self.names[role]])
+        except CellError as error:
+            raise self.error(role, str(error)) from None
 
     def optional_text(self, role: str) -> str | None:
         """None where nothing stands."""
@@ -99,10 +105,10 @@ class Record:
         """An id, which may be a whole number; the default, if there is one, where there is no such column."""
         if role not in self.names and default is not None:
             return default
-        value = self.raw(role)
-        if isinstance(value, bool) or not isinstance(value, int | str):
-            raise self.error(role, f"must be a text or a whole number, found {value!r}")
-        return str(value)
+        try:
+            return as_name(self.raw(role))
+        except CellError as error:
+            raise self.error(role, str(error)) from None
 
     def group(self) -> str | None:
         """What the row belongs to; None where nothing is said."""
@@ -131,23 +137,11 @@ class Record:
         return OwnText(before + text, span, instruction)
 
     def _span(self, text: str, role: str) -> tuple[int, int] | None:
-        start, end = f"{role}_start", f"{role}_end"
-        if self.has(start) != self.has(end):
-            given, missing = (start, end) if self.has(start) else (end, start)
-            raise self.error(given, f"needs {missing} beside it")
-        if self.has(start):
-            offsets = self.number_in(start), self.number_in(end)
-            if not (0 <= offsets[0] < offsets[1] <= len(text)) or any(o != int(o) for o in offsets):
-                shown = f"{self.raw(start)}–{self.raw(end)}"
-                raise self.error(start, f"{shown} is no stretch of a text of {len(text)} characters")
-            return int(offsets[0]), int(offsets[1])
-        if not self.has(role):
-            return None
-        marked = self.text(role)
-        found = find_span(text, marked)
-        if found is None:
-            raise self.error(role, f"{marked!r} is not in the text")
-        return found
+        parts = (self.values.get(self.names.get(part, "")) for part in (role, f"{role}_start", f"{role}_end"))
+        try:
+            return span_offsets(text, *parts, name=role)
+        except CellError as error:
+            raise self.error(error.part, str(error)) from None
 
     def error(self, role: str, problem: str) -> FieldError:
         return FieldError(f"{self.where}, field {self.names.get(role, role)!r}: {problem}")
@@ -177,7 +171,7 @@ class Table:
         option: str = "",
     ) -> None:
         self.path = path
-        self.problems: list[str] = []
+        self._problems = Problems(path)
         self._columns, self._required = columns, required
         self._chosen, self._option = chosen or {}, option
         self._known: dict[tuple[str, ...], dict[str, str]] = {}
@@ -196,7 +190,7 @@ class Table:
 
     def add(self, error: FieldError | str) -> None:
         """A problem of a row."""
-        self.problems.append(str(error))
+        self._problems.add(str(error))
 
     def check_id(self, id_: str, record: Record) -> None:
         """Raises FieldError for an id that an earlier row has."""
@@ -206,8 +200,7 @@ class Table:
 
     def close(self) -> None:
         """Raises UserError if there are problems."""
-        if self.problems:
-            raise describe(self.problems, str(self.path))
+        self._problems.raise_if_any()
 
     def _recognised(self, found: Sequence[str], *, is_first: bool) -> dict[str, str]:
         """Role → column."""
@@ -249,21 +242,3 @@ class Table:
                 )
             )
         return names
-
-
-def normalised(column: str) -> str:
-    """A column's name as :class:`Table` compares it."""
-    return column.strip().lower().replace("-", "_").replace(" ", "_")
-
-
-def as_number(value: Any) -> float | None:
-    """A finite number, also as text; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    if isinstance(value, str) and "_" in value:  # which Python takes: 1_000
-        return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) else None

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from train.benchmarks.own import PAIR_COLUMNS, SPAN_COLUMNS, STS_COLUMNS, Mode
-from train.benchmarks.own.fields import FieldError, OwnText, Record, Table, as_number
+from train.benchmarks.own.fields import FieldError, OwnText, Record, Table
+from train.data.own.cells import as_number
 from train.errors import UserError
 
 _TRUE = ("true", "yes")

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from train.benchmarks.own import RANKING_COLUMNS, Mode
-from train.benchmarks.own.fields import FieldError, OwnText, Record, Table, as_number
+from train.benchmarks.own.fields import FieldError, OwnText, Record, Table
+from train.data.own.cells import as_number
 from train.errors import UserError
 from train.io.records import parse_json, parse_list
 

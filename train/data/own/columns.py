@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from train.data.own.cells import SPAN_PARTS, normalised
 from train.declarations.own_data import Form
 from train.errors import UserError
 
-_ALIASES = {
+# Role → names of columns that have it, in any case, with - or a blank for _.
+ALIASES = {
     "anchor": ("anchor", "query", "question", "query_text"),
     "positive": ("positive", "positives", "pos", "answer", "passage", "document", "positive_passages"),
     "negative": ("negative", "negatives", "neg", "hard_negative", "negative_passages"),
-    "sentence1": ("sentence1", "sentence_1", "sentence_a", "text1", "text_1", "text_a"),
-    "sentence2": ("sentence2", "sentence_2", "sentence_b", "text2", "text_2", "text_b"),
-    "score": ("score", "scores", "similarity", "similarity_score"),
+    "sentence1": ("sentence1", "sentence_1", "sentence_a", "text1", "text_1", "text_a", "question1"),
+    "sentence2": ("sentence2", "sentence_2", "sentence_b", "text2", "text_2", "text_b", "question2"),
+    "score": ("score", "scores", "similarity", "similarity_score", "relatedness_score"),
     "text": ("text", "sentence"),
     "label": ("label", "labels", "class"),
     "group": ("group", "expression", "idiom"),
@@ -29,35 +31,53 @@ _ALIASES = {
     "weight": ("weight",),
     "instruction": ("instruction", "prompt"),
 }
-# Prefixes of the columns with the span of a text: `span`, `anchor_span`, `positive_span_start`, …
-_SPANS = {
+SEVERAL = ("positive", "negative")  # also as positive_1, positive_2, …
+_IGNORED = ("id", "_id", "query_id", "type", "language", "source", "licence", "split")  # never a slip
+# The texts of a row, and what else a row of that form may say.
+_TEXTS: Mapping[Form, Sequence[str]] = {
+    "pairs": ("anchor", *SEVERAL),
+    "scored": ("sentence1", "sentence2"),
+    "sentences": ("text",),
+}
+_FACTS: Mapping[Form, Sequence[str]] = {
+    "pairs": ("group", "meaning", "weight", "instruction"),
+    "scored": ("score", "group", "weight", "instruction"),
+    "sentences": ("label", "group", "meaning", "usage", "weight", "instruction"),
+}
+# The roles that make a form, the most telling first.
+_FORMS: Sequence[tuple[Form, Collection[str]]] = (
+    ("pairs", {"anchor", "positive"}),
+    ("scored", {"sentence1", "sentence2", "score"}),
+    ("pairs", {"sentence1", "sentence2"}),
+    ("sentences", {"text", "label"}),
+    ("sentences", {"text", "group"}),
+)
+# What stands before `span`, `span_start`, `span_end` in the column with the span of a text.
+_SPAN_PREFIXES = {
     "anchor": ("", "anchor_", "query_"),
     "positive": ("positive_", "pos_"),
     "negative": ("negative_", "neg_"),
-    "sentence1": ("sentence1_",),
+    "sentence1": ("sentence1_",),  # also as span1, span1_start, …
     "sentence2": ("sentence2_",),
     "text": ("", "text_", "sentence_"),
 }
-_PARTS = ("span", "span_start", "span_end")
-_SEVERAL = ("positive", "negative")  # also as positive_1, positive_2, …
-_IGNORED = ("id", "_id", "query_id", "type", "language", "source", "licence", "split")  # never a slip
-# The roles that make a form, the most telling first.
-_FORMS: Sequence[tuple[Form, Sequence[str]]] = (
-    ("pairs", ("anchor", "positive")),
-    ("scored", ("sentence1", "sentence2", "score")),
-    ("pairs", ("sentence1", "sentence2")),
-    ("sentences", ("text", "label")),
-    ("sentences", ("text", "group")),
-)
-_SPAN_COLUMNS: dict[str, list[tuple[str, str]]] = {}  # name → (text, part) that it may be
-for _text, _prefixes in _SPANS.items():
-    for _part in _PARTS:
-        for _prefix in _prefixes:
-            _SPAN_COLUMNS.setdefault(f"{_prefix}{_part}", []).append((_text, _part))
-for _number in "12":  # span1, span1_start, …
-    for _part in _PARTS:
-        _SPAN_COLUMNS[_part.replace("span", f"span{_number}")] = [(f"sentence{_number}", _part)]
-ROLES = (*_ALIASES, *(f"{role}_{part}" for role in _SPANS for part in _PARTS))
+ROLES = (*ALIASES, *SPAN_PARTS, *(f"{text}_{part}" for text in _SPAN_PREFIXES for part in SPAN_PARTS))
+_ROLE_OF = {alias: role for role, aliases in ALIASES.items() for alias in aliases}
+
+
+def _span_columns() -> dict[str, list[tuple[str, str]]]:
+    """Name of a column → the texts and parts of a span that it may be."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for part in SPAN_PARTS:
+        for text, prefixes in _SPAN_PREFIXES.items():
+            for prefix in prefixes:
+                found.setdefault(f"{prefix}{part}", []).append((text, part))
+        for number in "12":
+            found[part.replace("span", f"span{number}")] = [(f"sentence{number}", part)]
+    return found
+
+
+_SPAN_COLUMNS = _span_columns()
 
 
 @dataclass(frozen=True)
@@ -67,13 +87,13 @@ class Columns:
     Attributes:
         form: of the table.
         by_role: role → its columns, one, or several of `positive` and `negative`.
-        spans: role of a text → columns (span, span_start, span_end), "" for one that is not there.
+        spans: role of a text → part of its span (`span`, `span_start`, `span_end`) → column.
         ignored: columns that say nothing to training.
     """
 
     form: Form
     by_role: Mapping[str, Sequence[str]]
-    spans: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
+    spans: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     ignored: Sequence[str] = ()
 
     def one(self, role: str) -> str | None:
@@ -82,95 +102,102 @@ class Columns:
         return found[0] if found else None
 
 
+def check_mapping(mapping: Mapping[str, str], option: str = "data.columns") -> None:
+    """Raises UserError for what is no role, and for a column that is named twice."""
+    for role, column in mapping.items():
+        if role not in ROLES and _numbered(role) not in SEVERAL:
+            raise UserError(f"{option}: {role!r} is not one of {', '.join(ROLES)}")
+        if list(mapping.values()).count(column) > 1:
+            both = " and ".join(role for role, other in mapping.items() if other == column)
+            raise UserError(f"{option}: the column {column!r} is named as {both}")
+
+
 def recognise(header: Sequence[str], mapping: Mapping[str, str], form: Form | None, source: str) -> Columns:
     """The roles of a table's columns.
 
     Args:
-        header: names of the columns, of JSONL those of its first row.
+        header: names of the columns; in JSON lines those of one row.
         mapping: role → column, as the user says; it comes before the names.
         form: as the user says; None = by the columns.
-        source: the table's name, for messages.
+        source: the table, or its row, for messages.
 
     Raises:
         UserError: if the columns make no form, or two of them are the same thing.
     """
-    for role, column in mapping.items():
-        if role not in ROLES:
-            raise UserError(f"data.columns: {role!r} is not one of {', '.join(ROLES)}")
-        if column not in header:
-            raise UserError(
-                f"{source}: there is no column {column!r}, which data.columns names {_near(column, header)}"
-            )
-    mapping = {column: role for role, column in mapping.items()}
-    by_role, spans = _by_role(header, mapping, source)
-    if form == "scored" and "score" not in by_role and "label" in by_role:
-        by_role["score"] = by_role.pop("label")
-    if form is None and {"sentence1", "sentence2", "label"} <= by_role.keys() and "score" not in by_role:
-        by_role["score"] = by_role.pop("label")  # as sentence-transformers names a pair's score
-    found = next((f for f, needed in _FORMS if form in (None, f) and by_role.keys() >= set(needed)), None)
+    roles = _roles(header, {column: role for role, column in mapping.items()}, source)
+    spans = _spans(header, mapping, source)
+    if form != "sentences" and "score" not in roles and {"sentence1", "sentence2", "label"} <= roles.keys():
+        roles["score"] = roles.pop("label")  # as sentence-transformers names a pair's score
+    found = next((name for name, needed in _FORMS if form in (None, name) and roles.keys() >= needed), None)
     if found is None:
-        raise UserError(_no_form(header, form, source))
-    if found == "pairs" and "anchor" not in by_role:
-        by_role["anchor"], by_role["positive"] = by_role.pop("sentence1"), by_role.pop("sentence2")
-        spans = {{"sentence1": "anchor", "sentence2": "positive"}.get(r, r): c for r, c in spans.items()}
-    texts = {"pairs": ("anchor", *_SEVERAL), "scored": ("sentence1", "sentence2"), "sentences": ("text",)}[
-        found
-    ]
-    spans = {role: columns for role, columns in spans.items() if role in texts}
-    others = {
-        "pairs": ("group", "meaning"),
-        "scored": ("score", "group"),
-        "sentences": ("label", "group", "meaning", "usage"),
+        missing = [column for column in mapping.values() if column not in header]
+        raise UserError(no_column(missing[0], header, source) if missing else _no_form(header, form, source))
+    if found == "pairs" and not roles.keys() >= {"anchor", "positive"}:
+        for new, old in (("anchor", "sentence1"), ("positive", "sentence2")):
+            roles[new] = roles.pop(old)
+            spans[new] = spans.get(old, spans.get(new, {}))
+    by_role = {role: found_ for role, found_ in roles.items() if role in (*_TEXTS[found], *_FACTS[found])}
+    spans = {role: parts for role, parts in spans.items() if role in _TEXTS[found] and parts}
+    used = {
+        column for columns in (*by_role.values(), *(s.values() for s in spans.values())) for column in columns
     }
-    kept = {*texts, *others[found], "weight", "instruction"}
-    by_role = {role: columns for role, columns in by_role.items() if role in kept}
-    used = {c for columns in by_role.values() for c in columns} | {
-        c for three in spans.values() for c in three
-    }
-    return Columns(
-        found, by_role, spans, tuple(c for c in header if c not in used and c.casefold() not in _IGNORED)
-    )
+    ignored = [c for c in header if c not in used and normalised(c) not in _IGNORED]
+    return Columns(found, by_role, spans, ignored)
 
 
-def _by_role(
-    header: Sequence[str], mapping: Mapping[str, str], source: str
-) -> tuple[dict[str, list[str]], dict[str, tuple[str, str, str]]]:
-    names = {alias: role for role, aliases in _ALIASES.items() for alias in aliases}
-    roles: dict[str, list[str]] = {}
-    spans: dict[str, dict[str, str]] = {}
+def no_column(column: str, header: Sequence[str], source: str) -> str:
+    """The message for a column that the user's mapping names, and that is not there."""
+    match = difflib.get_close_matches(column, header, 1)
+    near = f"(is it {match[0]!r}?)" if match else f"(it has {', '.join(header)})"
+    return f"{source}: there is no column {column!r}, which data.columns names {near}"
+
+
+def _numbered(name: str) -> str | None:
+    """The role of `negative_3` or `neg3`; None if it is no such name."""
+    match = re.fullmatch(r"([a-z_]+?)_?\d+", name)
+    return _ROLE_OF.get(match[1]) if match else None
+
+
+def _roles(header: Sequence[str], mapped: Mapping[str, str], source: str) -> dict[str, list[str]]:
+    """Role → its columns; of a role that is mapped, the mapped ones alone."""
+    taken = {_numbered(role) or role for role in mapped.values()}
+    found: dict[str, list[str]] = {}
     for column in header:
-        name = mapping.get(column, column).casefold().strip()
-        numbered = re.fullmatch(r"(\w+?)_?\d+", name)
-        role = names.get(name) or (names.get(numbered[1]) if numbered else None)
-        if role in _SEVERAL or (role and name in names):
-            if role in roles and role not in _SEVERAL:
-                raise UserError(
-                    f"{source}: the columns {roles[role][0]!r} and {column!r} are both the {role}: leave one "
-                    "out, or say with data.columns what each is"
-                )
-            roles.setdefault(role, []).append(column)
+        name = mapped.get(column, normalised(column))
+        role = _ROLE_OF.get(name)
+        if role is None and _numbered(name) in SEVERAL:
+            role = _numbered(name)
+        if role is None or (role in taken and column not in mapped):
             continue
-        for text, part in _SPAN_COLUMNS.get(name, ()):
-            spans.setdefault(text, {})[part] = column
-    triples = {
-        text: (parts.get("span", ""), parts.get("span_start", ""), parts.get("span_end", ""))
-        for text, parts in spans.items()
-    }
-    for text, (_, start, end) in triples.items():
-        if bool(start) != bool(end):
+        if role in found and role not in SEVERAL:
             raise UserError(
-                f"{source}: of the {text}'s span there is {start or end!r} alone; it needs both ends"
+                f"{source}: the columns {found[role][0]!r} and {column!r} are both the {role}: leave one "
+                "out, or say with data.columns what each is"
             )
-    return roles, triples
+        found.setdefault(role, []).append(column)
+    return found
+
+
+def _spans(header: Sequence[str], mapping: Mapping[str, str], source: str) -> dict[str, dict[str, str]]:
+    """Role of a text → part of its span → column."""
+    mapped = {column: role for role, column in mapping.items()}
+    found: dict[str, dict[str, str]] = {}
+    for column in header:
+        for text, part in _SPAN_COLUMNS.get(mapped.get(column, normalised(column)), ()):
+            found.setdefault(text, {})[part] = column
+    for text, parts in found.items():
+        ends = [column for part, column in parts.items() if part != "span"]
+        if len(ends) == 1:
+            raise UserError(f"{source}: of the {text}'s span there is {ends[0]!r} alone; it needs both ends")
+    return found
 
 
 def _no_form(header: Sequence[str], form: Form | None, source: str) -> str:
-    known = [alias for aliases in _ALIASES.values() for alias in aliases]
     near = [
         f"{column!r} (is it {match[0]!r}?)"
         for column in header
-        if column.casefold() not in known
-        and (match := difflib.get_close_matches(column.casefold(), known, 1, 0.8))
+        if normalised(column) not in _ROLE_OF
+        and (match := difflib.get_close_matches(normalised(column), _ROLE_OF, 1, 0.8))
     ]
     wanted = {
         "pairs": "pairs: anchor, positive (and negative)",
@@ -183,8 +210,3 @@ def _no_form(header: Sequence[str], form: Form | None, source: str) -> str:
         + (f"Look at {', '.join(near)}. " if near else "")
         + "Rename them, or say what they are: 'data.columns={anchor: <column>, positive: <column>}'"
     )
-
-
-def _near(column: str, header: Sequence[str]) -> str:
-    match = difflib.get_close_matches(column, header, 1)
-    return f"(is it {match[0]!r}?)" if match else f"(it has {', '.join(header)})"

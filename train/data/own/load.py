@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import mmap
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from train.data.own.columns import Columns, recognise
-from train.data.own.rows import RowReader
+from train.data.own.cells import CellError
+from train.data.own.columns import check_mapping, no_column, recognise
+from train.data.own.rows import Example, RowReader
 from train.data.own.sources import Source, find_sources
 from train.data.own.store import Examples, Store, StoreWriter
 from train.declarations.own_data import Form, OwnData
 from train.errors import UserError
-from train.io.records import describe
+from train.io.records import Problems
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _MAX_IN_MEMORY = 2**28  # bytes of tables; texts of larger ones are memory-mapped
 _MAX_NAMED = 3
@@ -62,11 +66,17 @@ def load_own(data: OwnData, section: str = "data") -> OwnSplits:
     both = {s.name for s in train_sources} & {s.name for s in val_sources}
     if both:
         raise UserError(f"{section}.train and {section}.val both name {min(both)}")
+    check_mapping(data.columns, f"{section}.columns")
     notes: list[str] = []
     store = _read(train_sources, data.columns, data.form, notes)
     everything = Examples(store, np.arange(len(store.numbers), dtype=np.int64))
     if val_sources:
-        held_out = _read(val_sources, data.columns, store.form, notes)
+        held_out = _read(val_sources, data.columns, data.form, notes)
+        if held_out.form != store.form:
+            raise UserError(
+                f"{section}.val: {val_sources[0].name} holds {held_out.form}, but {train_sources[0].name} "
+                f"holds {store.form}"
+            )
         train, val = everything, Examples(held_out, np.arange(len(held_out.numbers), dtype=np.int64))
     else:
         train, val = _split(everything, data.val_share, notes, section)
@@ -74,6 +84,8 @@ def load_own(data: OwnData, section: str = "data") -> OwnSplits:
     if not len(train):
         raise UserError(f"{section}.train: no row is left to train on: all of them are in {section}.val too")
     _note_duplicates(train, notes)
+    _note_lonely(train, notes)
+    _note_one_sided(train, notes)
     sources = [*train_sources, *val_sources]
     return OwnSplits(
         train,
@@ -93,34 +105,94 @@ def _read(
     # It lives as long as the store, which maps it.
     file: IO[bytes] = tempfile.TemporaryFile() if is_mapped else BytesIO()  # noqa: SIM115
     writer: StoreWriter | None = None
-    first: tuple[str, Form] | None = None
+    first = ""
     for source in sources:
-        rows = source.rows()
-        head = next(rows, None)
-        if head is None:
-            raise UserError(f"{source.name}: there is no row")
-        columns = recognise(list(head.values), mapping, form, source.name)
-        if first is None:
-            first = source.name, columns.form
-            writer = StoreWriter(columns.form, file)
-        elif columns.form != first[1]:
-            raise UserError(
-                f"{source.name} holds {columns.form}, but {first[0]} holds {first[1]}: train on them as "
-                "parts of a mixture (+experiment=mixture), or leave one out"
-            )
-        assert writer is not None
-        writer.begin(source.name)
-        reader = RowReader(columns)
-        for example in reader.read(chain([head], rows)):
+        table = _Table(source, mapping, form)
+        for example in table.examples():
+            if writer is None:
+                writer, first = StoreWriter(table.form, file), source.name
+            elif table.form != writer.form:
+                raise UserError(
+                    f"{source.name} holds {table.form}, but {first} holds {writer.form}: train on them as "
+                    "parts of a mixture (+experiment=mixture), or leave one out"
+                )
+            writer.begin(source.name)
             writer.add(example)
-        if reader.problems:
-            raise describe(reader.problems, source.name)
-        notes += _about(source.name, columns)
+        notes.append(table.about())
     assert writer is not None
     store = writer.finish(_text(file, is_mapped=is_mapped))
     if store.form == "sentences" and store.has_labels and (store.label_ids == 0).any():
-        raise UserError(f"{sources[0].name}: some tables have labels, and others none")
+        row = int(np.flatnonzero(store.label_ids == 0)[0])
+        raise UserError(f"{store.name(row)}: has a group and no label, where other rows have labels")
     return store
+
+
+class _Table:
+    """The rows of one source.
+
+    Args:
+        form: what the user says that a row is.
+    """
+
+    def __init__(self, source: Source, mapping: Mapping[str, str], form: Form | None) -> None:
+        self._source, self._mapping, self._given = source, mapping, form
+        # By the row's columns: in JSON lines each row may have others.
+        self._readers: dict[tuple[str, ...], RowReader] = {}
+
+    @property
+    def form(self) -> Form:
+        """What its rows are, once one was read."""
+        return next(iter(self._readers.values())).columns.form
+
+    def examples(self) -> Iterator[Example]:
+        """Its rows as examples.
+
+        Raises:
+            UserError: after the last row, naming row and field of all problems; at once, if the columns make
+                no form.
+        """
+        problems = Problems(self._source.name)
+        num_rows = 0
+        for num_rows, (number, values) in enumerate(self._source.rows(), 1):  # noqa: B007
+            try:
+                example = self._reader(number, tuple(values)).read(number, values)
+            except CellError as error:
+                problems.add(str(error))
+            else:
+                if not problems:
+                    yield example
+        if not num_rows:
+            raise UserError(f"{self._source.name}: there is no row")
+        problems.raise_if_any()
+        seen = list(dict.fromkeys(chain.from_iterable(self._readers)))
+        if missing := [column for column in self._mapping.values() if column not in seen]:
+            raise UserError(no_column(missing[0], seen, self._source.name))
+
+    def _reader(self, number: int, header: tuple[str, ...]) -> RowReader:
+        if header not in self._readers:
+            is_first = not self._readers
+            where = self._source.name if is_first else f"{self._source.name} row {number}"
+            columns = recognise(header, self._mapping, self._given if is_first else self.form, where)
+            self._readers[header] = RowReader(columns)
+        return self._readers[header]
+
+    def about(self) -> str:
+        """A line that says what each column was taken as."""
+        kinds = [reader.columns for reader in self._readers.values()]
+        roles: dict[str, dict[str, None]] = {}  # role → its columns, each once
+        for columns in kinds:
+            for role, found in columns.by_role.items():
+                roles.setdefault(role, {}).update(dict.fromkeys(found))
+            for text, parts in columns.spans.items():
+                name = "span" if text in ("anchor", "text") else f"{text}'s span"
+                roles.setdefault(name, {}).update(dict.fromkeys(parts.values()))
+        ignored = list(dict.fromkeys(column for columns in kinds for column in columns.ignored))
+        said = ", ".join(
+            role if list(found) == [role] else f"{' and '.join(found)} as {role}"
+            for role, found in roles.items()
+        )
+        left_out = f"; left out: {', '.join(ignored)}" if ignored else ""
+        return f"{self._source.name}: {_FORM_NAMES[self.form]} ({said}{left_out})"
 
 
 def _text(file: IO[bytes], *, is_mapped: bool) -> Any:
@@ -131,32 +203,31 @@ def _text(file: IO[bytes], *, is_mapped: bool) -> Any:
     return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if file.tell() else b""
 
 
-def _about(source: str, columns: Columns) -> list[str]:
-    roles = ", ".join(
-        f"{' and '.join(found)} as {role}" if list(found) != [role] else role
-        for role, found in columns.by_role.items()
-    )
-    ignored = f"; left out: {', '.join(columns.ignored)}" if columns.ignored else ""
-    return [f"{source}: {_FORM_NAMES[columns.form]} ({roles}{ignored})"]
-
-
 _FORM_NAMES = {"pairs": "pairs", "scored": "scored pairs", "sentences": "sentences"}
 
 
 def _split(everything: Examples, share: float, notes: list[str], section: str) -> tuple[Examples, Examples]:
     """Hold out whole groups, the same in every run: those of the smallest numbers, which are hashes."""
-    groups = everything.store.groups
+    store = everything.store
+    groups, what = store.groups, _group_name(store)
     distinct, counts = np.unique(groups, return_counts=True)
-    if len(distinct) < 2:
+    # One label alone is neither learnt nor found; of anything else two are more telling than one.
+    is_by_label = store.form == "sentences" and (what == "labels" or not store.has_meanings)
+    if len(distinct) < (4 if is_by_label else 2):
         raise UserError(
-            f"{section}.val: all rows are of one group, and none can be held out: name a file, {section}.val="
+            f"{section}.val: whole {what} are held out, and {len(distinct)} are too few to hold out some: "
+            f"name a file, {section}.val="
         )
-    num_held_out = int(np.searchsorted(np.cumsum(counts), share * len(groups))) + 1
-    num_held_out = min(num_held_out, len(distinct) - 1)
-    is_held_out = np.isin(groups, distinct[:num_held_out])
-    what = _group_name(everything.store)
+    # A group that is larger than all that is to be held out stays in training.
+    wanted = share * len(groups)
+    fitting = np.flatnonzero(counts <= wanted)
+    fitting = fitting[np.cumsum(counts[fitting]) <= wanted]
+    least = 2 if len(distinct) >= 4 else 1
+    if len(fitting) < least:
+        fitting = np.argsort(counts, kind="stable")[:least]
+    is_held_out = np.isin(groups, distinct[fitting])
     notes.append(
-        f"held out: {int(is_held_out.sum())} of {len(groups)} rows, {num_held_out} of {len(distinct)} {what} "
+        f"held out: {int(is_held_out.sum())} of {len(groups)} rows, {len(fitting)} of {len(distinct)} {what} "
         f"({section}.val_share={share:g})"
     )
     return everything.without(is_held_out), everything.without(~is_held_out)
@@ -205,15 +276,51 @@ def _keys(examples: Examples) -> Any:
 
 def _note_duplicates(train: Examples, notes: list[str]) -> None:
     """Rows that say the same twice."""
-    ids = train.store.text_ids
-    first = train.anchors
+    ids, first = train.store.text_ids, train.anchors
     keys = ids[first] if train.form == "sentences" else ids[first] * np.int64(31) + ids[first + 1]
     order = np.argsort(keys, kind="stable")
     is_again = np.zeros(len(keys), dtype=bool)
     is_again[order[1:]] = keys[order[1:]] == keys[order[:-1]]
     if is_again.any():
-        rows = np.flatnonzero(is_again)
-        places = ", ".join(train.names(rows[:_MAX_NAMED].tolist())) + (
-            ", …" if len(rows) > _MAX_NAMED else ""
+        notes.append(f"said twice in the training data: {_rows(train, is_again)}; they count twice")
+
+
+def _note_lonely(train: Examples, notes: list[str]) -> None:
+    """Labels, or meanings of groups, with one sentence, which has no positive; scores that are all equal."""
+    store = train.store
+    if train.form == "scored":
+        scores = store.scores[train.rows]
+        if (scores == scores[0]).all():
+            notes.append(f"all scores of the training data are {scores[0]:g}: they put no two pairs in order")
+        return
+    if train.form == "pairs":
+        return
+    what = "label" if store.has_labels else "group and meaning" if store.has_meanings else "group"
+    labels = store.label_ids[train.rows][:, None] if store.has_labels else store.labels[train.anchors]
+    _, which, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
+    is_alone = counts[which.ravel()] == 1
+    if is_alone.any():
+        notes.append(f"no other sentence of the same {what}: {_rows(train, is_alone)}")
+
+
+def _note_one_sided(train: Examples, notes: list[str]) -> None:
+    """Groups in which no text can be a hard negative: all are of one meaning."""
+    store = train.store
+    if train.form == "scored" or not (store.has_groups and store.has_meanings):
+        return
+    is_trained = np.isin(np.arange(len(store.numbers)), train.rows)
+    pairs = np.unique(store.labels[np.repeat(is_trained, np.diff(store.first))], axis=0)
+    groups, counts = np.unique(pairs[:, 0], return_counts=True)
+    is_one_sided = np.isin(store.labels[train.anchors, 0], groups[counts == 1])
+    if is_one_sided.any():
+        notes.append(
+            f"{int((counts == 1).sum())} of {len(groups)} groups have one meaning, and no hard negative: "
+            f"{_rows(train, is_one_sided)}"
         )
-        notes.append(f"said twice in the training data: {len(rows)} rows ({places}); they count twice")
+
+
+def _rows(examples: Examples, chosen: NDArray[np.bool_]) -> str:
+    """`12 rows (pairs.csv row 3, pairs.csv row 9, …)`."""
+    rows = np.flatnonzero(chosen)
+    names = ", ".join(examples.names(rows[:_MAX_NAMED].tolist())) + (", …" if len(rows) > _MAX_NAMED else "")
+    return f"{len(rows)} row{'s' if len(rows) > 1 else ''} ({names})"

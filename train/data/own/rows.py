@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from train.data.own.columns import Columns
-from train.io.text import has_lone_surrogate
-from train.requests import find_span
+from train.data.own.cells import SPAN_PARTS, CellError, as_name, as_number, as_text, is_empty, span_offsets
+from train.data.own.columns import SEVERAL, Columns
+from train.io.records import parse_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,101 +50,72 @@ class Example:
     instruction: str | None = None
 
 
-@dataclass
 class RowReader:
-    """Turns the rows of a table into examples.
+    """Turns rows with these columns into examples."""
 
-    Attributes:
-        problems: what is wrong with the rows that gave none, by row and field.
-    """
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        self._required = {"scored": ["score"], "pairs": [], "sentences": ["label"]}[columns.form]
+        if columns.form == "sentences" and "label" not in columns.by_role:
+            self._required = ["group"]
 
-    columns: Columns
-    problems: list[str] = field(default_factory=list)
+    def read(self, number: int, row: Mapping[str, Any]) -> Example:
+        """Raises CellError, which names row and field of the first problem."""
+        for role in self._required:
+            if is_empty(row.get(column := self.columns.by_role[role][0])):
+                raise _problem(number, column, "is empty")
+        try:
+            return self._example(number, row)
+        except _FieldError as error:
+            raise _problem(number, error.column, str(error)) from None
 
-    def read(self, rows: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[Example]:
-        """The examples of the rows without a problem."""
-        for number, row in rows:
-            found: list[str] = []
-            example = self._example(number, row, found)
-            if found:
-                self.problems += [f"row {number}, {problem}" for problem in found]
-            elif example is not None:
-                yield example
-
-    def _example(self, number: int, row: Mapping[str, Any], found: list[str]) -> Example | None:
-        columns = self.columns
-        label, usage = self._name(row, "label", found), self._name(row, "usage", found)
-        group, meaning = self._name(row, "group", found), self._name(row, "meaning", found)
-        weight = self._number(row, "weight", found)
-        if weight is not None and weight < 0:
-            found.append(f"field {columns.one('weight')!r}: is negative: {weight:g}")
-        instruction = self._name(row, "instruction", found)
-        score = self._number(row, "score", found)
-        if columns.form == "scored" and score is None and not found:
-            found.append(f"field {columns.one('score')!r}: is empty")
-        if columns.form == "sentences" and "label" in columns.by_role and label is None and not found:
-            found.append(f"field {columns.one('label')!r}: is empty")
-        if columns.form == "sentences" and "label" not in columns.by_role and group is None and not found:
-            found.append(f"field {columns.one('group')!r}: is empty")
-        sentences: list[Sentence] = []
-        num_positives = 0
-        if columns.form == "pairs":
-            anchor = self._sentences(row, "anchor", group, meaning, found)
-            positives = self._sentences(row, "positive", group, meaning, found)
-            negatives = self._sentences(row, "negative", group, None, found)
-            if not positives and not found:
-                found.append(f"field {columns.one('positive')!r}: is empty")
-            if len(anchor) > 1:
-                found.append(f"field {columns.one('anchor')!r}: is a list; an anchor is one text")
-            same = {s.text for s in positives} & {s.text for s in negatives}
-            if same:
-                found.append(f"field {columns.one('negative')!r}: {min(same)!r} is a positive of the row too")
-            sentences, num_positives = [*anchor, *positives, *negatives], len(positives)
+    def _example(self, number: int, row: Mapping[str, Any]) -> Example:
+        group, meaning = self._name(row, "group"), self._name(row, "meaning")
+        if self.columns.form == "pairs":
+            (anchor,) = self._sentences(row, "anchor", group, meaning)
+            positives = self._sentences(row, "positive", group, meaning)
+            negatives = self._sentences(row, "negative", group, None)
+            texts = {sentence.text for sentence in positives}
+            if same := [s.text for s in negatives if s.text in texts]:
+                raise _FieldError(self.columns.one("negative"), f"{same[0]!r} is a positive of the row too")
+            sentences, num_positives = [anchor, *positives, *negatives], len(positives)
         else:
-            roles = ("sentence1", "sentence2") if columns.form == "scored" else ("text",)
-            for role in roles:
-                given = self._sentences(row, role, group, meaning, found)
-                if len(given) > 1:
-                    found.append(f"field {columns.one(role)!r}: is a list; it is to be one text")
-                sentences += given
+            roles = ("sentence1", "sentence2") if self.columns.form == "scored" else ("text",)
+            sentences = [s for role in roles for s in self._sentences(row, role, group, meaning)]
             num_positives = len(roles) - 1
-        if found:
-            return None
+        weight = self._number(row, "weight")
+        if weight is not None and weight < 0:
+            raise _FieldError(self.columns.one("weight"), f"is negative: {weight:g}")
         return Example(
             number,
             tuple(sentences),
             num_positives,
-            label,
-            usage,
-            score,
-            1.0 if weight is None else weight,
-            instruction,
+            label=self._name(row, "label"),
+            usage=self._name(row, "usage"),
+            score=self._number(row, "score"),
+            weight=1.0 if weight is None else weight,
+            instruction=self._text(row, "instruction"),
         )
 
     def _sentences(
-        self, row: Mapping[str, Any], role: str, group: str | None, meaning: str | None, found: list[str]
+        self, row: Mapping[str, Any], role: str, group: str | None, meaning: str | None
     ) -> list[Sentence]:
-        """The texts of a role; an empty cell of a role with several columns is none."""
+        """The texts of a role: one; of positives one or more; of negatives any number."""
         columns = self.columns.by_role.get(role, ())
-        sentences: list[Sentence] = []
+        entries = []
         for column in columns:
-            value = row.get(column)
-            entries = value if isinstance(value, list) else [value]
-            for entry in entries:
-                if _is_empty(entry):
-                    if role == "negative" or (len(columns) > 1 and role == "positive"):
-                        continue
-                    found.append(f"field {column!r}: is empty")
-                    continue
-                sentence = self._sentence(row, role, column, entry, (group, meaning), found)
-                if sentence is not None:
-                    sentences.append(sentence)
-        if role in ("positive", "negative") and role in self.columns.spans and len(sentences) > 1:
-            found.append(
-                f"field {next(c for c in self.columns.spans[role] if c)!r}: there are several texts; write "
-                'each as an object: {"text": …, "span": …}'
-            )
-        return sentences
+            cell = row.get(column)
+            if role not in SEVERAL:
+                entries.append((column, cell))
+            elif not is_empty(cell):  # one of several columns is, or there is no negative
+                entries += [(column, entry) for entry in _entries(cell)]
+        if not entries and role != "negative":
+            raise _FieldError(columns[0], "is empty")
+        spans = [c for c in self.columns.spans.get(role, {}).values() if not is_empty(row.get(c))]
+        if spans and len(entries) > 1:
+            problem = 'there are several texts; write each as an object: {"text": …, "span": …}'
+            raise _FieldError(spans[0], problem)
+        return [self._sentence(row, role, column, entry, (group, meaning)) for column, entry in entries]
 
     def _sentence(
         self,
@@ -154,102 +124,92 @@ class RowReader:
         column: str,
         entry: Any,
         labels: tuple[str | None, str | None],
-        found: list[str],
-    ) -> Sentence | None:
+    ) -> Sentence:
         """One text: a string, or an object with `text` (and `title`, `span`, `group`, `meaning`)."""
-        spans = self.columns.spans.get(role, ("", "", ""))
-        span, start, end = (row.get(c) if c else None for c in spans)
+        spans = self.columns.spans.get(role, {})
+        parts = {part: row.get(spans[part]) if part in spans else None for part in SPAN_PARTS}
         group, meaning = labels
-        if isinstance(entry, dict):
-            group, meaning = entry.get("group", group), entry.get("meaning", meaning)
-            span, start, end = (
-                entry.get("span", span),
-                entry.get("span_start", start),
-                entry.get("span_end", end),
-            )
-            title = entry.get("title")
-            entry = entry.get("text")
-            if isinstance(title, str) and title.strip() and isinstance(entry, str):
-                entry = f"{title} {entry}"  # as BEIR and Tevatron read it
-            if _is_empty(entry):
-                found.append(f"field {column!r}: has an object without 'text'")
-                return None
-            for name, value in (("group", group), ("meaning", meaning)):
-                if not isinstance(value, str | int | None):
-                    found.append(f"field {column!r}: its {name!r} is to be a text, found {value!r}")
-                    return None
-        if not isinstance(entry, str):
-            found.append(f"field {column!r}: is to be a text, found {entry!r}")
-            return None
-        if has_lone_surrogate(entry):
-            found.append(f"field {column!r}: holds half a character (a lone surrogate)")
-            return None
-        offsets = None
+        before = ""
         try:
-            offsets = _offsets(entry, span, start, end)
-        except ValueError as error:
-            found.append(f"field {next((c for c in spans if c), column)!r}: {error}")
-        return Sentence(entry, offsets, _as_name(group), _as_name(meaning))
+            if isinstance(entry, dict):
+                if any(part in entry for part in SPAN_PARTS):
+                    spans, parts = {}, {part: entry.get(part) for part in SPAN_PARTS}
+                group, meaning = _own_name(entry, "group", group), _own_name(entry, "meaning", meaning)
+                title, entry = entry.get("title"), entry.get("text")
+                if is_empty(entry) and is_empty(title):
+                    raise CellError("has an object without 'text'")
+                if is_empty(entry):
+                    entry, title = title, None
+                before = "" if is_empty(title) else f"{as_text(title)} "  # as BEIR and Tevatron read it
+            text = as_text(entry)
+            span = span_offsets(text, parts["span"], parts["span_start"], parts["span_end"])
+        except CellError as error:
+            raise _FieldError(spans.get(error.part, column), str(error)) from None
+        if span is not None:
+            span = span[0] + len(before), span[1] + len(before)
+        return Sentence(before + text, span, group, meaning)
 
-    def _name(self, row: Mapping[str, Any], role: str, found: list[str]) -> str | None:
+    def _name(self, row: Mapping[str, Any], role: str) -> str | None:
         """A cell that names something; None where it is empty or has no column."""
         column = self.columns.one(role)
-        value = row.get(column) if column else None
-        if value is None or value == "":
-            return None
-        if isinstance(value, bool) or not isinstance(value, str | int):
-            found.append(f"field {column!r}: is to be a text or a whole number, found {value!r}")
-            return None
-        return _as_name(value)
-
-    def _number(self, row: Mapping[str, Any], role: str, found: list[str]) -> float | None:
-        column = self.columns.one(role)
-        value = row.get(column) if column else None
-        if value is None or value == "":
+        if column is None or is_empty(row.get(column)):
             return None
         try:
-            number = math.nan if isinstance(value, bool | list | dict) else float(value)
-        except (TypeError, ValueError):
-            number = math.nan
-        if not math.isfinite(number):
-            found.append(f"field {column!r}: is no number: {value!r}")
+            return as_name(row[column]).strip()
+        except CellError as error:
+            raise _FieldError(column, str(error)) from None
+
+    def _text(self, row: Mapping[str, Any], role: str) -> str | None:
+        column = self.columns.one(role)
+        if column is None or is_empty(row.get(column)):
             return None
+        try:
+            return as_text(row[column])
+        except CellError as error:
+            raise _FieldError(column, str(error)) from None
+
+    def _number(self, row: Mapping[str, Any], role: str) -> float | None:
+        column = self.columns.one(role)
+        if column is None or is_empty(row.get(column)):
+            return None
+        number = as_number(row[column])
+        if number is None:
+            raise _FieldError(column, f"{row[column]!r} is no number")
         return number
 
 
-def _is_empty(value: Any) -> bool:
-    return value is None or (isinstance(value, str) and not value.strip())
+class _FieldError(Exception):
+    """A problem of a column's cell."""
+
+    def __init__(self, column: str | None, problem: str) -> None:
+        super().__init__(problem)
+        self.column = column
 
 
-def _as_name(value: str | int | None) -> str | None:
-    return None if value is None or str(value).strip() == "" else str(value).strip()
+def _problem(number: int, column: str | None, problem: str) -> CellError:
+    return CellError(f"row {number}, field {column!r}: {problem}")
 
 
-def _offsets(text: str, span: Any, start: Any, end: Any) -> tuple[int, int] | None:
-    """Where the span is.
-
-    Raises:
-        ValueError: saying what is wrong with it.
-    """
-    if not (_is_empty(start) and _is_empty(end)):
+def _entries(cell: Any) -> list[Any]:
+    """The texts in a cell: a list, also as JSON's in a CSV, or one text."""
+    if isinstance(cell, list):
+        return cell
+    if isinstance(cell, str) and cell.lstrip().startswith("["):
         try:
-            offsets = int(start), int(end)
-        except (TypeError, ValueError):
-            raise ValueError(f"the span's ends are no whole numbers: {start!r}, {end!r}") from None
-        if not 0 <= offsets[0] < offsets[1] <= len(text):
-            raise ValueError(
-                f"the span {offsets[0]} to {offsets[1]} is not within the text of {len(text)} characters"
-            )
-        if not _is_empty(span) and text[slice(*offsets)] != span:
-            raise ValueError(
-                f"the span is {span!r}, but at {offsets[0]} to {offsets[1]} stands {text[slice(*offsets)]!r}"
-            )
-        return offsets
-    if _is_empty(span):
-        return None
-    if not isinstance(span, str):
-        raise ValueError(f"the span is to be a text, found {span!r}")
-    found = find_span(text, span)
-    if found is None:
-        raise ValueError(f"the span {span!r} does not occur in {text!r}")
-    return found
+            parsed = parse_json(cell)
+        except ValueError:
+            return [cell]  # a text such as "[Laughter] No."
+        if isinstance(parsed, list) and parsed and all(isinstance(entry, str | dict) for entry in parsed):
+            return parsed
+    return [cell]
+
+
+def _own_name(entry: Mapping[str, Any], name: str, default: str | None) -> str | None:
+    """What an object says of itself, else what its row says."""
+    value = entry.get(name)
+    if is_empty(value):
+        return default
+    try:
+        return as_name(value).strip()
+    except CellError as error:
+        raise CellError(f"its {name!r} {error}") from None

@@ -20,7 +20,7 @@ class Source:
     """One table.
 
     Attributes:
-        name: for messages: the file's path, or what the user named.
+        name: for messages: the file's path, or what the user named, without a revision.
         path: None for a data set of the Hub.
         revision: of a data set of the Hub: the commit.
     """
@@ -82,25 +82,36 @@ def _hub_source(name: str, option: str) -> Source:
             f"{option}={name} needs the package datasets: pip install 'idiomtune[data]'"
         ) from None
     try:
-        split = load_dataset(
-            match["repo"],
-            match["subset"],
-            split=match["split"],
-            revision=_commit(match["repo"], match["revision"]),
-        )
+        rows = load_dataset(match["repo"], match["subset"], split=match["split"], revision=match["revision"])
     except Exception as error:  # the library raises dozens of kinds
         reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise DataMissingError(f"{option}={name}: cannot be loaded by datasets: {reason}") from None
-    return Source(name, None, _commit(match["repo"], match["revision"]), split)
+        raise DataMissingError(
+            f"{option}={name}: cannot be loaded from the Hugging Face Hub, nor from its cache: {reason}"
+        ) from None
+    commit = _commit(rows)
+    if match["revision"] is not None and commit != _wanted_commit(match["repo"], match["revision"]):
+        # Without a network the library takes what it has.
+        raise DataMissingError(
+            f"{option}={name}: the Hugging Face Hub cannot be asked for that revision, and its cache holds "
+            f"the commit {commit or '(unknown)'}: name that one, or try again with a network"
+        )
+    return Source(name.partition("@")[0], None, commit, rows)
 
 
-def _commit(repo: str, revision: str | None) -> str | None:
-    """The commit that a branch or tag stands for; as named where the Hub cannot be asked."""
-    if revision is not None and re.fullmatch("[0-9a-f]{40}", revision):
+def _commit(rows: Any) -> str | None:
+    """The commit, by which the library names the folder of its cache."""
+    folders = {Path(file["filename"]).parent.name for file in rows.cache_files}
+    found = [folder for folder in folders if re.fullmatch("[0-9a-f]{40}", folder)]
+    return found[0] if len(found) == 1 else None
+
+
+def _wanted_commit(repo: str, revision: str) -> str | None:
+    """What a branch or tag stands for; None where the Hub cannot be asked."""
+    if re.fullmatch("[0-9a-f]{40}", revision):
         return revision
     from huggingface_hub import HfApi
 
     try:
         return HfApi().dataset_info(repo, revision=revision).sha
-    except Exception:  # offline: what is in the cache serves
-        return revision
+    except Exception:  # of many kinds, too
+        return None

@@ -97,7 +97,7 @@ class StoreWriter:
     """
 
     def __init__(self, form: Form, file: IO[bytes]) -> None:
-        self._form, self._file = form, file
+        self.form, self._file = form, file
         self._ends, self._first = array("q", [0]), array("q", [0])
         self._num_positives, self._spans = array("i"), array("i")
         self._text_ids, self._labels = array("q"), array("q")
@@ -110,7 +110,8 @@ class StoreWriter:
 
     def begin(self, source: str) -> None:
         """The next rows are of this table."""
-        self._sources.append((source, len(self._numbers)))
+        if not self._sources or self._sources[-1][0] != source:
+            self._sources.append((source, len(self._numbers)))
 
     def add(self, example: Example) -> None:
         """One row."""
@@ -142,7 +143,7 @@ class StoreWriter:
     def _label(self, example: Example, place: int, row_group: int) -> tuple[int, int]:
         """Group and meaning of a text: its own, else what its row says of it."""
         sentence = example.sentences[place]
-        is_negative = self._form == "pairs" and place > example.num_positives
+        is_negative = self.form == "pairs" and place > example.num_positives
         if example.label is not None and sentence.group is None:
             return number_for(example.label), 0
         group = row_group if sentence.group is None else number_for(sentence.group)
@@ -170,7 +171,7 @@ class StoreWriter:
             text: what was written to the file, as bytes or mapped.
         """
         return Store(
-            form=self._form,
+            form=self.form,
             text=text,
             ends=np.frombuffer(self._ends, np.int64),
             first=np.frombuffer(self._first, np.int64),

@@ -1,0 +1,501 @@
+"""Users' own training data: every form is read as it is meant, and split by group; what is wrong is told."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import gzip
+import io
+import json
+import mmap
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.bench.own_data import read as load_pairs
+from tests.bench.own_data import write_pairs
+from tests.fuzzing import FUZZED, NAMES, TEXTS, VALUES
+from tests.own_data import write, write_lines
+from tests.tiny_runs import composed
+from train.data.own import columns as load_columns
+from train.data.own import load
+from train.data.own.columns import recognise
+from train.data.own.load import OwnSplits, load_own
+from train.data.own.rows import Example, RowReader, Sentence
+from train.declarations.own_data import OwnData
+from train.errors import UserError
+
+_DEFAULTS = {name: composed("config")["data"][name] for name in OwnData.model_fields}
+
+
+def read(*train: Path | str, **options: Any) -> OwnSplits:
+    """What is trained on, and held out."""
+    named = {"train": [str(path) for path in train]}
+    return load_own(OwnData(**(_DEFAULTS | named | options)))
+
+
+def example(values: Mapping[str, Any], mapping: Mapping[str, str] | None = None) -> Example:
+    """A row, by its own columns."""
+    return RowReader(recognise(list(values), mapping or {}, None, "a row")).read(7, values)
+
+
+def texts(splits: OwnSplits, row: int) -> list[str]:
+    """Those of a row that is trained on."""
+    return [splits.train.store.read_text(text) for text in splits.train.texts(row)]
+
+
+def pair(*texts: str, num_positives: int = 1, **more: Any) -> Example:
+    return Example(7, tuple(Sentence(text) for text in texts), num_positives, **more)
+
+
+FORMS: list[tuple[dict[str, Any], Example]] = [
+    # sentence-transformers: pairs, triplets, several negatives
+    ({"anchor": "a", "positive": "p"}, pair("a", "p")),
+    ({"anchor": "a", "positive": "p", "negative": "n"}, pair("a", "p", "n")),
+    ({"anchor": "a", "positive": "p", "negative_1": "m", "negative_2": "n"}, pair("a", "p", "m", "n")),
+    ({"anchor": "a", "positive": "p", "negative_1": "", "negative_2": "n"}, pair("a", "p", "n")),
+    ({"question": "a", "answer": "p"}, pair("a", "p")),
+    ({"Query": "a", "Positive 1": "p", "positive-2": "q"}, pair("a", "p", "q", num_positives=2)),
+    ({"sentence1": "a", "sentence2": "p"}, pair("a", "p")),
+    ({"sentence_A": "a", "sentence_B": "p"}, pair("a", "p")),
+    # a `query` beside two sentences makes no third one
+    ({"query": "x", "text1": "a", "text2": "p"}, pair("a", "p")),
+    # FlagEmbedding
+    ({"query": "a", "pos": ["p", "q"], "neg": ["n"]}, pair("a", "p", "q", "n", num_positives=2)),
+    ({"query": "a", "pos": ["p"], "neg": [], "prompt": "Find: "}, pair("a", "p", instruction="Find: ")),
+    # Tevatron
+    (
+        {
+            "query_id": "1",
+            "query": "a",
+            "positive_passages": [{"docid": "3", "title": "T", "text": "p"}],
+            "negative_passages": [{"docid": "4", "title": "", "text": "n"}, {"title": "U", "text": ""}],
+        },
+        pair("a", "T p", "n", "U"),
+    ),
+    # lists in a CSV
+    (
+        {"query": "a", "pos": '["p", "q"]', "neg": "[Laughter] No."},
+        pair("a", "p", "q", "[Laughter] No.", num_positives=2),
+    ),
+    # spans, groups and meanings
+    (
+        {
+            "query": "a cat",
+            "span": "cat",
+            "group": "g",
+            "meaning": "m",
+            "pos": [{"text": "one", "span_start": 1, "span_end": 3}],
+            "neg": [{"title": "T", "text": "two", "span": "two", "group": "h", "meaning": "k"}, "n"],
+        },
+        Example(
+            7,
+            (
+                Sentence("a cat", (2, 5), "g", "m"),
+                Sentence("one", (1, 3), "g", "m"),
+                Sentence("T two", (2, 5), "h", "k"),
+                Sentence("n", None, "g"),
+            ),
+            1,
+        ),
+    ),
+    (
+        {
+            "anchor": "a",
+            "positive": "a dog",
+            "positive_span": "dog",
+            "anchor_span_start": "0",
+            "anchor_span_end": "1",
+        },
+        Example(7, (Sentence("a", (0, 1)), Sentence("a dog", (2, 5))), 1),
+    ),
+    ({"anchor": "a", "positive": "p", "weight": "0.5"}, pair("a", "p", weight=0.5)),
+    # scored pairs
+    ({"sentence1": "a", "sentence2": "b", "score": "4.5"}, pair("a", "b", score=4.5)),
+    ({"sentence1": "a", "sentence2": "b", "label": 1}, pair("a", "b", score=1.0)),
+    (
+        {
+            "text1": "a cat",
+            "text2": "b",
+            "similarity": 0,
+            "span1": "cat",
+            "span2_start": 0.0,
+            "span2_end": 1.0,
+        },
+        Example(7, (Sentence("a cat", (2, 5)), Sentence("b", (0, 1))), 1, score=0.0),
+    ),
+    # sentences
+    ({"text": "a", "label": 3}, pair("a", num_positives=0, label="3")),
+    ({"text": "a", "label": 3.0}, pair("a", num_positives=0, label="3")),
+    (
+        {"sentence": "a cat", "idiom": " g ", "sense": "m", "usage": "literal", "span": "cat"},
+        Example(7, (Sentence("a cat", (2, 5), "g", "m"),), usage="literal"),
+    ),
+    (
+        {"text": "a", "label": "x", "group": "g"},
+        Example(7, (Sentence("a", None, "g"),), label="x"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("row", "expected"), FORMS, ids=[str(n) for n in range(len(FORMS))])
+def test_a_row_of_every_form(row: dict[str, Any], expected: Example) -> None:
+    assert example(row) == expected
+
+
+def test_columns_are_mapped() -> None:
+    """A mapped column comes before one whose name says the same."""
+    row = {"title": "a", "query": "x", "abstract": "p", "wrong": "n", "worse": "m", "idiom in it": "a"}
+    mapping = {
+        "anchor": "title",
+        "positive": "abstract",
+        "negative_1": "wrong",
+        "negative_2": "worse",
+        "anchor_span": "idiom in it",
+    }
+    found = example(row, mapping)
+    assert [sentence.text for sentence in found.sentences] == ["a", "p", "n", "m"]
+    assert found.sentences[0].span == (0, 1)
+    assert recognise(list(row), mapping, None, "").ignored == ["query"]
+
+
+def test_a_form_that_the_columns_do_not_tell() -> None:
+    header = ["sentence1", "sentence2", "label", "text"]
+    assert recognise(header, {}, None, "").form == "scored"
+    assert recognise(header, {}, "sentences", "").by_role == {"label": ["label"], "text": ["text"]}
+    assert (
+        recognise(["anchor", "positive", "sentence1", "sentence2", "score"], {}, "scored", "").form
+        == "scored"
+    )
+
+
+PAIRS = [{"anchor": f"question {i}", "positive": f"answer {i}"} for i in range(40)]
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], delimiter: str = ",") -> Path:
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(rows)
+    return write(path, file.getvalue())
+
+
+def test_files_of_every_kind_in_a_folder(tmp_path: Path) -> None:
+    """The same rows, whatever the file; other files of the folder are none of ours."""
+    write_csv(tmp_path / "all" / "1.csv", PAIRS[:10])
+    write_csv(tmp_path / "all" / "2.tsv", PAIRS[10:20], "\t")
+    packed = gzip.compress("".join(json.dumps(row) + "\n" for row in PAIRS[20:30]).encode())
+    (tmp_path / "all" / "3.jsonl.gz").write_bytes(packed)
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(PAIRS[30:]), tmp_path / "all" / "4.parquet")
+    write(tmp_path / "all" / "README.md", "mine")
+    folder = read(tmp_path / "all")
+    whole = read(write_csv(tmp_path / "whole.csv", PAIRS))
+    for splits in (folder, whole):
+        assert len(splits.train) + len(splits.val) == len(PAIRS)
+    assert [texts(folder, row) for row in range(30)] == [texts(whole, row) for row in range(30)]
+    assert [path.name for path in folder.files] == ["1.csv", "2.tsv", "3.jsonl.gz", "4.parquet"]
+    assert folder.train.store.name(10) == f"{tmp_path / 'all' / '2.tsv'} row 2"
+    assert folder.train.store.name(39) == f"{tmp_path / 'all' / '4.parquet'} row 10"
+
+
+def test_rows_of_json_lines_may_have_other_fields(tmp_path: Path) -> None:
+    """A negative in the third row alone is one; what is nothing to training is said, wherever it stands."""
+    rows: list[dict[str, Any]] = [{"query": f"q{i}", "pos": [f"p{i}"]} for i in range(5)]
+    rows[2] |= {"neg": ["n"], "ngative": "n"}
+    splits = read(
+        write_lines(tmp_path / "mine.jsonl", rows), val=[str(write_lines(tmp_path / "v.jsonl", rows[:1]))]
+    )
+    assert [len(texts(splits, row)) for row in range(4)] == [2, 3, 2, 2]
+    about = splits.notes[0]
+    assert all(
+        part in about for part in ("mine.jsonl", "query as anchor", "neg as negative", "left out: ngative")
+    )
+
+
+def groups_of(examples: load.Examples) -> set[int]:
+    return set(examples.store.groups[examples.rows].tolist())
+
+
+def test_whole_groups_are_held_out_the_same_in_every_run(tmp_path: Path) -> None:
+    """By group, label or anchor; in whatever order the rows come."""
+    rows = [{"text": f"text {i}", "group": f"group {i % 20}", "meaning": i % 3} for i in range(200)]
+    splits = read(write_lines(tmp_path / "a.jsonl", rows))
+    assert 10 <= len(splits.val) <= 20
+    assert not groups_of(splits.train) & groups_of(splits.val)
+    assert any("20 groups" in note and "data.val_share=0.1" in note for note in splits.notes)
+    again = read(write_lines(tmp_path / "b.jsonl", rows[::-1]))
+    assert groups_of(again.val) == groups_of(splits.val)
+    labelled = [{"text": row["text"], "label": row["group"]} for row in rows]
+    by_label = read(write_lines(tmp_path / "c.jsonl", labelled), val_share=0.3)
+    assert len(groups_of(by_label.val)) >= 2
+    assert not groups_of(by_label.train) & groups_of(by_label.val)
+    anchors = read(
+        write_lines(tmp_path / "d.jsonl", [*PAIRS, *({**row, "positive": "other"} for row in PAIRS)])
+    )
+    assert not groups_of(anchors.train) & groups_of(anchors.val)
+    assert len(anchors.train) == 72
+
+
+def test_a_large_group_is_not_held_out(tmp_path: Path) -> None:
+    rows = [{"text": f"text {i}", "group": "large" if i < 90 else str(i), "meaning": "m"} for i in range(100)]
+    splits = read(write_lines(tmp_path / "a.jsonl", rows), val_share=0.05)
+    assert len(splits.val) == 5
+
+
+def test_what_is_held_out_is_not_trained_on(tmp_path: Path) -> None:
+    val = write_csv(tmp_path / "val.csv", [{**PAIRS[3], "positive": "another answer"}, PAIRS[5]])
+    splits = read(write_csv(tmp_path / "train.csv", PAIRS), val=[str(val)])
+    assert len(splits.train) == 38
+    (said,) = [note for note in splits.notes if "held out" in note]
+    assert all(part in said for part in ("2 rows", "train.csv row 5", "val.csv row 2"))
+    # A scored pair is the same in either order; one of its sentences in another pair is not.
+    scored = [{"sentence1": f"a{i}", "sentence2": f"b{i}", "score": i} for i in range(4)]
+    held = [
+        {"sentence1": "b1", "sentence2": "a1", "score": 3},
+        {"sentence1": "a2", "sentence2": "x", "score": 1},
+    ]
+    splits = read(write_csv(tmp_path / "s.csv", scored), val=[str(write_csv(tmp_path / "sv.csv", held))])
+    assert [texts(splits, row)[0] for row in range(3)] == ["a0", "a2", "a3"]
+
+
+def test_groups_on_both_sides_are_said(tmp_path: Path) -> None:
+    rows = [{"text": f"{i}", "group": f"g{i % 2}", "meaning": "m"} for i in range(8)]
+    val = write_lines(tmp_path / "val.jsonl", [{"text": "new", "group": "g1", "meaning": "m"}])
+    splits = read(write_lines(tmp_path / "a.jsonl", rows), val=[str(val)])
+    assert any("1 groups are both" in note for note in splits.notes)
+
+
+NOTES: list[tuple[list[dict[str, Any]], tuple[str, ...]]] = [
+    ([*PAIRS[:5], PAIRS[2]], ("said twice", "1 row ", "mine.jsonl row 6")),
+    (
+        [{"text": f"{i}", "label": "x"} for i in range(4)] + [{"text": "alone", "label": "y"}],
+        ("label", "1 row ", "mine.jsonl row 5"),
+    ),
+    (
+        [{"text": f"{i}", "group": "g", "meaning": min(i, 1)} for i in range(4)],
+        ("group and meaning", "mine.jsonl row 1"),
+    ),
+    (
+        [{"text": f"{i}", "group": min(i // 2, 1), "meaning": min(i, 2)} for i in range(5)],
+        ("1 of 2 groups", "one meaning", "mine.jsonl row 3"),
+    ),
+    ([{"sentence1": f"{i}", "sentence2": "b", "score": 1} for i in range(3)], ("all scores", "1")),
+    ([{"anchor": "a", "positive": "p", "anchr_span": "a"}], ("left out: anchr_span",)),
+]
+
+
+@pytest.mark.parametrize(("rows", "named"), NOTES, ids=[str(n) for n in range(len(NOTES))])
+def test_what_is_odd_is_said(tmp_path: Path, rows: list[dict[str, Any]], named: tuple[str, ...]) -> None:
+    held_out = {key: "zzz" if isinstance(value, str) else value for key, value in rows[0].items()}
+    val = write_lines(tmp_path / "val.jsonl", [held_out])
+    splits = read(write_lines(tmp_path / "mine.jsonl", rows), val=[str(val)])
+    assert any(all(part in note for part in named) for note in splits.notes), splits.notes
+
+
+TWO = "anchor,positive\na,p\n"
+THREE = "anchor,positive,negative\na,p,n\n"
+SCORED = "sentence1,sentence2,score\na,b,1\n"
+LABELLED = "text,label\na,x\n"
+SPANS = "anchor,positive,span,span_start,span_end\na,p,,,\n"
+LIST = '{"query": "a", "pos": ["p"]}\n'
+# content of the file, options, what the message names beside the file
+SPOILED: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
+    ("", {}, ("no row",)),
+    ("anchor,positive\n", {}, ("no row",)),
+    ("a,b\n1,2\n", {}, ("a, b", "anchor, positive", "data.columns")),
+    ("anker,positiv\n1,2\n", {}, ("'positiv' (is it 'positive'?)",)),
+    ("query,question,pos\n1,2,3\n", {}, ("'query' and 'question'", "anchor", "data.columns")),
+    (TWO, {"form": "scored"}, ("sentence1, sentence2, score",)),
+    (TWO, {"columns": {"anchor": "ancor"}}, ("'ancor'", "'anchor'", "data.columns")),
+    (TWO, {"columns": {"negative": "neg"}}, ("'neg'", "anchor, positive", "data.columns")),
+    (TWO + ",q\n", {}, ("row 3", "'anchor'", "empty")),
+    (TWO + "b, \n", {}, ("row 3", "'positive'", "empty")),
+    (TWO + "b\n", {}, ("row 3", "fields")),
+    (TWO + '"b,q\n', {}, ("row 3", "quotation mark")),
+    (TWO + ",q\n,r\nc,\n", {}, ("3 problems", "row 3", "row 4", "row 5")),
+    (TWO + "b\0,q\n", {}, ("row 3", "'anchor'", "NUL")),
+    (THREE + "b,q,q\n", {}, ("row 3", "'negative'", "'q'", "positive")),
+    ("anchor,positive,weight\na,p,1\nb,q,-1\n", {}, ("row 3", "'weight'", "negative")),
+    ("anchor,positive,weight\na,p,1\nb,q,1_0\n", {}, ("row 3", "'weight'", "'1_0' is no number")),
+    (SPANS + "a cat,p,dog,,\n", {}, ("row 3", "'span'", "'dog'", "'a cat'")),
+    (SPANS + "a cat,p,,2,\n", {}, ("row 3", "'span_start'", "span_end")),
+    (SPANS + "a cat,p,,2,9\n", {}, ("row 3", "'span_start'", "2–9", "5 characters")),
+    (SPANS + "a cat,p,,3,2\n", {}, ("row 3", "'span_start'", "3–2")),
+    (SPANS + "a cat,p,,1.5,3\n", {}, ("row 3", "'span_start'", "1.5")),
+    (SPANS + "a cat,p,cat,0,3\n", {}, ("row 3", "'span'", "'cat'", "'a c'")),
+    ("anchor,positive,span_start\na,p,0\n", {}, ("'span_start' alone", "both ends")),
+    (SCORED + "c,d,\n", {}, ("row 3", "'score'", "empty")),
+    (SCORED + "c,d,nan\n", {}, ("row 3", "'score'", "'nan' is no number")),
+    (SCORED + 'c,d,"3,5"\n', {}, ("row 3", "'score'", "'3,5'")),
+    ("sentence1,sentence2,label\na,b,1\nc,d,entailment\n", {}, ("row 3", "'label'", "'entailment'")),
+    (LABELLED + "b,\n", {}, ("row 3", "'label'", "empty")),
+    (LABELLED + " ,x\n", {}, ("row 3", "'text'", "blank")),
+    (LABELLED + "b,x\nc,y\n", {}, ("labels", "too few", "data.val=")),
+    ("text,group\na,\n", {}, ("row 2", "'group'", "empty")),
+    (TWO + "a,q\n", {}, ("anchors", "too few", "data.val=")),
+    (LIST + '{"query": "b", "pos": []}\n', {}, ("row 2", "'pos'", "empty")),
+    (LIST + '{"query": "b", "pos": [null]}\n', {}, ("row 2", "'pos'", "empty")),
+    (LIST + '{"query": "b", "pos": ["p"], "neg": [""]}\n', {}, ("row 2", "'neg'", "empty")),
+    (LIST + '{"query": "b", "pos": [["p"]]}\n', {}, ("row 2", "'pos'", "['p']")),
+    (LIST + '{"query": ["b"], "pos": ["p"]}\n', {}, ("row 2", "'query'", "['b']")),
+    (LIST + '{"query": [], "pos": ["p"]}\n', {}, ("row 2", "'query'", "empty")),
+    (LIST + '{"query": "b", "pos": [{"contents": "p"}]}\n', {}, ("row 2", "'pos'", "'text'")),
+    (
+        LIST + '{"query": "b", "pos": [{"text": "p", "group": []}, {"text": "q", "meaning": true}]}\n',
+        {},
+        ("row 2", "'meaning'", "True"),
+    ),
+    (
+        LIST + '{"query": "b", "pos": ["p", "q"], "pos_span": "p"}\n',
+        {},
+        ("row 2", "'pos_span'", "several texts"),
+    ),
+    (LIST + '{"query": "b"}\n', {}, ("row 2", "query", "anchor, positive")),
+    (LIST + '{"query": "b", "pos": ["p"], "weight": true}\n', {}, ("row 2", "'weight'", "True")),
+    (LIST + '{"query": "b", "pos": ["p"], "group": 1.5}\n', {}, ("row 2", "'group'", "1.5")),
+    (LIST + '{"query": "b", \n', {}, ("line 2", "JSON")),
+    (LIST + '["b", "p"]\n', {}, ("line 2", "object")),
+    (LIST + '{"query": "\\ud800", "pos": ["p"]}\n', {}, ("line 2", "surrogate")),
+    (
+        '{"text": "a", "label": 1}\n{"text": "b", "span_start": 1e400, "span_end": 2, "label": 1}\n',
+        {},
+        ("row 2", "'span_start'", "inf"),
+    ),
+    ('{"text": "a", "label": "x"}\n{"text": "b", "group": "g"}\n', {}, ("row 2", "group", "label")),
+]
+
+
+def said_of(*train: Path | str, **options: Any) -> str:
+    with pytest.raises(UserError) as caught:
+        read(*train, **options)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("content", "options", "named"), SPOILED, ids=[str(n) for n in range(len(SPOILED))])
+def test_a_spoiled_file_is_told(
+    tmp_path: Path, content: str, options: dict[str, Any], named: tuple[str, ...]
+) -> None:
+    """In training data and in what is held out alike."""
+    path = write(tmp_path / ("mine.jsonl" if content[:1] in ("{", "[") else "mine.csv"), content)
+    said = said_of(path, **options)
+    is_option = "data.val=" in named  # nothing is wrong with the file as such
+    assert all(part in said for part in (*([] if is_option else [str(path)]), *named)), said
+    assert "Error" not in said
+    if not (is_option or options):
+        good = write_csv(tmp_path / "good.csv", PAIRS)
+        assert str(path) in said_of(good, val=[str(path)])
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    assert "no such file" in said_of(tmp_path / "none.csv")
+    (tmp_path / "empty").mkdir()
+    assert "no table" in said_of(tmp_path / "empty")
+    assert ".csv" in said_of(write(tmp_path / "mine.txt", "a"))
+    latin = tmp_path / "latin.csv"
+    latin.write_bytes("anchor,positive\na,p\ncafé,q\n".encode("latin-1"))
+    assert "line 3" in said_of(latin)
+    wide = tmp_path / "wide.csv"
+    wide.write_bytes(TWO.encode("utf-16"))
+    assert "UTF-16" in said_of(wide)
+    broken = tmp_path / "broken.parquet"
+    broken.write_bytes(b"PAR1 no more")
+    assert "Parquet" in said_of(broken)
+    good = write_csv(tmp_path / "good.csv", PAIRS)
+    assert "twice" in said_of(good, good)
+    assert "both name" in said_of(good, val=[str(good)])
+    assert "hf:<owner>/<name>" in said_of("hf:mine")
+
+
+def test_tables_of_other_forms_are_refused(tmp_path: Path) -> None:
+    pairs, scored = write_csv(tmp_path / "1.csv", PAIRS), write(tmp_path / "2.csv", SCORED)
+    said = said_of(tmp_path)
+    assert all(part in said for part in (str(pairs), str(scored), "holds pairs", "holds scored"))
+    assert str(scored) in said_of(pairs, val=[str(scored)])
+
+
+@pytest.mark.parametrize(
+    ("columns", "named"),
+    [
+        ({"anker": "a"}, ("'anker'", "anchor")),
+        ({"anchor": "anchor", "positive": "anchor"}, ("'anchor'", "anchor and positive")),
+    ],
+)
+def test_a_slip_in_the_mapping_is_told(
+    tmp_path: Path, columns: dict[str, str], named: tuple[str, ...]
+) -> None:
+    said = said_of(write(tmp_path / "mine.csv", TWO), columns=columns)
+    assert all(part in said for part in ("data.columns", *named)), said
+
+
+@pytest.mark.slow
+def test_texts_of_large_tables_are_not_held_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """200,000 pairs of 400 characters, 80 MB: numbers of them alone are held."""
+    monkeypatch.setattr(load, "_MAX_IN_MEMORY", 0)
+    write_pairs(tmp_path / "small.parquet", 1000)
+    load_pairs(tmp_path / "small.parquet")  # what the libraries take for themselves
+    write_pairs(tmp_path / "pairs.parquet", 200_000)
+    cost = load_pairs(tmp_path / "pairs.parquet")
+    train = cost.splits.train
+    assert isinstance(train.store.text, mmap.mmap)
+    assert len(train) + len(cost.splits.val) == 200_000
+    last = train.store.read_text(train.texts(len(train) - 1)[1])
+    assert last.startswith(f"answer {train.rows[-1]} word")
+    assert cost.memory / 200_000 < 330
+
+
+def test_nothing_is_left_to_train_on(tmp_path: Path) -> None:
+    one, other = write(tmp_path / "1.csv", TWO), write(tmp_path / "2.csv", TWO)
+    assert "no row is left" in said_of(one, val=[str(other)])
+
+
+def test_reading_loads_no_model() -> None:
+    code = (
+        "import train.data.own.load, sys; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+CELLS = st.one_of(
+    st.sampled_from(VALUES), TEXTS, st.lists(st.one_of(TEXTS, st.sampled_from(VALUES)), max_size=2)
+)
+COLUMNS = st.sampled_from(
+    [*load_columns.ALIASES, "query", "pos", "neg", "span", "span_start", "span_end", "pos_span", "negative_2"]
+)
+OBJECTS = st.dictionaries(st.sampled_from(["text", "title", "span", "group", "meaning"]), CELLS)
+
+
+def test_rows_at_random(tmp_path: Path) -> None:
+    """They are read, or refused in words."""
+    good = {"query": "a cat", "pos": ["p"], "neg": ["n"]}
+    labelled = {"text": "a cat", "label": "x"}
+
+    @FUZZED
+    @given(
+        st.lists(
+            st.dictionaries(st.one_of(COLUMNS, NAMES), st.one_of(CELLS, OBJECTS), max_size=3), max_size=3
+        )
+    )
+    def tried(changes: list[dict[str, Any]]) -> None:
+        for row in (good, labelled):
+            lines = [json.dumps(row | change) for change in ({}, *changes)]
+            path = write(tmp_path / "mine.jsonl", "\n".join(lines))
+            val = write_lines(tmp_path / "val.jsonl", [{k: f"other {k}" for k in row}])
+            splits = None
+            with contextlib.suppress(UserError):
+                splits = read(path, val=[str(val)])
+            if splits is not None:
+                for text in range(len(splits.train.store.ends) - 1):
+                    span = splits.train.store.span(text)
+                    assert span is None or 0 <= span[0] < span[1] <= len(splits.train.store.read_text(text))
+
+    tried()
