@@ -4,6 +4,8 @@
 |---|---|---|
 | `AdaptiveTripletLoss` | mined triplets of relabelled groups | arXiv 2406.15175 |
 | `InfoNCELoss` | positives against soft, hard and in-batch negatives | arXiv 2605.22247; arXiv 1807.03748 |
+| `CoSENTLoss` | cosines in the order of graded similarities | Su 2022 |
+| `CosineMSELoss` | cosines equal to graded similarities | arXiv 1908.10084 |
 | `distillation_loss` | embeddings held to another model's | after arXiv 2004.09813 |
 | `PairwiseHingeLoss` | the order of each pair of ranked candidates | AIMA, SemEval-2025 Task 1 (*) |
 | `ListwiseSoftmaxLoss` | a gold distribution over ranked candidates | Cao et al. 2007; AIMA (*) |
@@ -18,6 +20,7 @@ Knows no model, no config and no trainer, and imports nothing of `train`.
 from idiomloss.batches import group_steps
 from idiomloss.candidates import CandidateMasks, candidate_masks, flatten_tuples
 from idiomloss.distillation import distillation_loss
+from idiomloss.graded import CoSENTLoss, CosineMSELoss
 from idiomloss.groups import GroupLabels, label_groups
 from idiomloss.infonce import InfoNCELoss, infonce_terms
 from idiomloss.printed import PairwisePrintedLoss, Top1PrintedLoss, pairwise_printed, top1_printed
@@ -35,6 +38,8 @@ from idiomloss.triplet import AdaptiveTripletLoss, TripletResult, property_loss
 __all__ = [
     "AdaptiveTripletLoss",
     "CandidateMasks",
+    "CoSENTLoss",
+    "CosineMSELoss",
     "GroupLabels",
     "InfoNCELoss",
     "ListwiseSoftmaxLoss",

@@ -61,7 +61,8 @@ def candidate_masks(
         is_positive: bool (M,), whether it was drawn as its owner's positive (else as a negative).
         anchor_labels: int (B, 2), columns (idiom, meaning).
         candidate_labels: int (M, 2), the same for candidates.
-        anchor_ids: int (B,), identities; an anchor is never its own candidate.
+        anchor_ids: int (B,), identities; an anchor is never its own candidate, and what is the same as one of
+            its positives is a false negative (unless those are kept).
         candidate_ids: int (M,), identities in the same numbering.
         in_batch: which candidates of *other* anchors count: `none`, their `positives`, or `all`.
         false_negatives: what becomes of in-batch candidates with the anchor's idiom and meaning:
@@ -102,21 +103,23 @@ def candidate_masks(
         itself = anchor_ids[:, None] == candidate_ids[None, :]
         positive, negative = positive & ~itself, negative & ~itself
 
+    false = torch.zeros_like(positive)
     hard = torch.zeros_like(positive)
-    num_false_negatives = 0
     if anchor_labels is not None and candidate_labels is not None:
         same_idiom = anchor_labels[:, None, 0] == candidate_labels[None, :, 0]
         same_meaning = anchor_labels[:, None, 1] == candidate_labels[None, :, 1]
         hard = same_idiom & ~same_meaning
         false = negative & same_idiom & same_meaning
-        num_false_negatives = int(false.sum())
-        if false_negatives == "positive":
-            positive = positive | false
-        if false_negatives in ("mask", "positive"):
-            negative = negative & ~false
-        elif false_negatives != "keep":
-            raise ValueError(f"false_negatives: {false_negatives!r} is not one of keep, mask, positive")
-    return CandidateMasks(positive, negative, hard, num_false_negatives)
+    if false_negatives != "keep" and candidate_ids is not None:
+        alike = (candidate_ids[:, None] == candidate_ids[None, :]).float()  # (M, M)
+        false = false | (negative & (positive.float() @ alike > 0))
+    if false_negatives not in ("keep", "mask", "positive"):
+        raise ValueError(f"false_negatives: {false_negatives!r} is not one of keep, mask, positive")
+    if false_negatives == "positive":
+        positive = positive | false
+    if false_negatives != "keep":
+        negative = negative & ~false
+    return CandidateMasks(positive, negative, hard, int(false.sum()))
 
 
 def flatten_tuples(

@@ -144,6 +144,7 @@ class InfoNCELoss(nn.Module):
         candidates: Tensor,
         masks: CandidateMasks,
         positive_weights: Tensor | None = None,
+        anchor_weights: Tensor | None = None,
     ) -> Tensor:
         """Mean loss over anchors.
 
@@ -152,6 +153,7 @@ class InfoNCELoss(nn.Module):
             candidates: (M, D).
             masks: for these B anchors and M candidates, from :func:`~idiomloss.candidate_masks`.
             positive_weights: (B, M), see :func:`infonce_terms`.
+            anchor_weights: (B,), not negative, of the anchors in the mean; None = all the same.
 
         Returns:
             A scalar. Zero, with a graph, when no anchor has a loss.
@@ -166,7 +168,10 @@ class InfoNCELoss(nn.Module):
             positives=self.positives,
             positive_weights=positive_weights,
         )
-        return terms.sum() / valid.sum().clamp(min=1)
+        if anchor_weights is None:
+            return terms.sum() / valid.sum().clamp(min=1)
+        weights = anchor_weights.to(terms) * valid
+        return (weights * terms).sum() / weights.sum().clamp(min=torch.finfo(terms.dtype).tiny)
 
     def extra_repr(self) -> str:
         return (

@@ -27,7 +27,7 @@ from tests.doc_pages import PAGES, blocks, inline, page_files, shell_lines
 from tests.programs import ROOT
 from train.cli.arguments import rewrite_arguments
 from train.config import EvaluateSettings, LearnSettings, PushSettings, TrainSettings, check
-from train.config.compose import CONF, config_names, register_resolvers
+from train.config.compose import CONF, chosen_by_default, config_names, register_resolvers
 from train.config.search import SearchSettings
 from train.data.idiolink import Document
 from train.declarations.options import Section
@@ -120,7 +120,9 @@ def check_program(program: str, arguments: list[str]) -> None:
         PARSERS[program](arguments)
         return
     name, kind = PROGRAMS[program]
-    rewritten = rewrite_arguments(arguments, config_names("model"))
+    rewritten = rewrite_arguments(
+        arguments, config_names("model"), name, chosen_by_default(name, "benchmark")
+    )
     overrides = [a for a in rewritten if a not in ("-m", "--multirun", "--help", "--cfg", "job")]
     # Launchers are packages of their own.
     overrides = [o for o in overrides if not o.startswith(("hydra/launcher=", "hydra.launcher."))]
@@ -189,9 +191,10 @@ def test_a_wrong_command_would_be_noticed(line: str) -> None:
 
 def test_options_that_are_named_exist() -> None:
     """`objective.loss.margin=` and the like, in running text."""
-    choices = ["idiolink", "adaptive_triplet", "admire", "joint"]
+    choices = ["idiolink", "adaptive_triplet", "admire", "aima", "joint"]
     configs = [composed("config", (f"objective={choice}",)) for choice in choices]
     configs += [composed("config", ("tracking=[wandb,tensorboard]",)), composed("evaluate", ())]
+    configs.append(composed("evaluate", ("benchmark=[own_retrieval,own_sts,own_pairs,own_ranking]",)))
     sweeper = yaml.safe_load((CONF / "hydra" / "sweeper" / "optuna.yaml").read_text(encoding="utf-8"))
     known = {key for config in configs for key in leaves(config)}
     known |= {f"hydra.sweeper.{key}" for key in sweeper} | {"hydra.sweep.dir", "hydra.sweep"}
@@ -255,7 +258,8 @@ def test_every_block_is_checked_by_some_test() -> None:
             yaml.safe_load(block)
         assert not blocks(page, "diff", "csv"), f"{name}: a change of no named file"
         if page_files(page):
-            assert page.stem in ("adding-a-loss", "adding-a-benchmark", "knowledge")  # test_docs_examples.py
+            of_examples = ("adding-a-loss", "adding-a-benchmark", "knowledge", "own-data-scoring")
+            assert page.stem in of_examples  # test_docs_examples.py
 
 
 def test_record_is_one() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,28 @@ def test_a_slip_is_named(
     said = python(package, "-m", "train", *CONF, "+experiment=contrast", *kept, *options, status=2)
     assert all(part in said for part in named), said
     assert "Traceback" not in said
+
+
+@pytest.mark.slow
+def test_own_data_is_scored_and_monitored(tmp_path: Path, tiny_path: Path) -> None:
+    """The page's commands on the page's files; a smaller model, and two steps."""
+    page = ROOT / "docs" / "own-data-scoring.md"
+    put_into(tmp_path, page_files(page))
+    marked = r"run by tests/test_docs_examples.py -->\n```\n(.*?)```"
+    commands = re.findall(marked, page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert len(commands) == 3
+    for command in commands:
+        _, *arguments = command.replace("\\\n", " ").split()
+        arguments = [a for a in arguments if a != "model=minilm"] + [f"model={tiny_path}", "device=cpu"]
+        if arguments[1] == "train":
+            arguments += ["run_dir=run", "trainer.max_steps=2"]
+        assert "own_" in python(tmp_path, *arguments)
+    trained = json.loads((tmp_path / "run" / "scores.json").read_text(encoding="utf-8"))
+    scored = json.loads((tmp_path / "scores.json").read_text(encoding="utf-8"))
+    key = "own_retrieval/search/ndcg@10"
+    assert trained["baseline"][key] == pytest.approx(scored["scores"][key])
+    assert {"own_sts/pairs/spearman", key} <= trained["scores"].keys()
+    assert not any("idiolink" in name for name in trained["scores"])
 
 
 @pytest.mark.slow

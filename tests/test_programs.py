@@ -94,9 +94,15 @@ def test_wrong_world_is_explained(arguments: list[str], parts: list[str], tmp_pa
 def test_every_experiment_runs_in_smoke(experiment: str, tmp_path: Path, tiny_path: Path) -> None:
     """As a user types it, on MiniLM, in two; the others with a model as small as can be."""
     folder = tmp_path / "run"
-    model = (
-        () if experiment in ("idiolink_ft", "joint") else (f"model.path={tiny_path}", "model.max_length=64")
-    )
+    model: tuple[str, ...] = (f"model.path={tiny_path}", "model.max_length=64")
+    if experiment in ("idiolink_ft", "joint"):
+        model = ()
+    if experiment == "admire_aima":
+        from tests.tiny_clip import save_tiny_clip
+
+        clip = f"objective.clip.path={save_tiny_clip(tmp_path / 'clip')}"
+        sense = f"objective.sense_encoder.path={tiny_path}"
+        model += (clip, sense, "objective.sense_encoder.epochs=1", "objective.captions.summariser=null")
     done = run("train", f"+experiment={experiment}", "+debug=smoke", f"run_dir={folder}", *model, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == str(folder)
@@ -105,7 +111,7 @@ def test_every_experiment_runs_in_smoke(experiment: str, tmp_path: Path, tiny_pa
     scores = json.loads((folder / "scores.json").read_text())
     # Experts are there since training alone.
     expert_keys = {key for key in scores["scores"] if "/experts_" in key or "/majority/" in key}
-    assert bool(expert_keys) == (experiment == "admire_experts")
+    assert bool(expert_keys) == (experiment in ("admire_experts", "admire_aima"))
     assert scores["scores"].keys() - expert_keys == scores["baseline"].keys()
     assert "SAMPLE" in done.stdout
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from idiomloss import InfoNCELoss
 from tests.tiny_runs import composed
-from train.objectives.idiolink import IdioLinkOptions
+from train.objectives.contrastive import ContrastiveOptions
 
 _IDIOLINK = composed("config", "objective=idiolink")["objective"]
 _TRIPLET = composed("config", "objective=adaptive_triplet")["objective"]
@@ -20,11 +20,9 @@ _IDIOLINK_OPTIONS: dict[str, Any] = {
     "seed": 0,
     "candidates_from_batch": _IDIOLINK["tuples"] == "batch",
     "positive_weights": None,
+    "groups_per_batch": _IDIOLINK["idioms_per_batch"],
     **{name: _IDIOLINK["loss"][name] for name in ("in_batch", "false_negatives")},
-    **{
-        name: _IDIOLINK[name]
-        for name in ("query_weights", "mask", "idioms_per_batch", "plain_usages", "drop_last")
-    },
+    **{name: _IDIOLINK[name] for name in ("query_weights", "mask", "drop_last")},
 }
 ADAPTIVE_TRIPLET: dict[str, Any] = {
     "batch_size": 2,
@@ -43,6 +41,6 @@ ADMIRE: dict[str, Any] = {
 }
 
 
-def idiolink_options(**changes: Any) -> IdioLinkOptions:
+def idiolink_options(**changes: Any) -> ContrastiveOptions:
     """The objective's defaults, in batches of two anchors."""
-    return IdioLinkOptions(**(_IDIOLINK_OPTIONS | changes))
+    return ContrastiveOptions(**(_IDIOLINK_OPTIONS | changes))

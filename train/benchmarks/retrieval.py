@@ -1,4 +1,4 @@
-"""Binary retrieval metrics on rankings. Ties are broken by corpus order."""
+"""Retrieval metrics on rankings. Ties are broken by corpus order."""
 
 from collections.abc import Callable
 
@@ -95,3 +95,49 @@ def ndcg(hits: Tensor, num_relevant: Tensor, k: int) -> Tensor:
     dcg = hits[:, :k].double() @ discounts
     ideal = torch.cat([discounts.new_zeros(1), discounts.cumsum(0)])
     return dcg / ideal[num_relevant.clamp(max=k)].clamp(min=discounts[0])
+
+
+def ndcg_of_gains(gains: Tensor, ideal: Tensor, k: int) -> Tensor:
+    """As :func:`ndcg`, with a gain of each document's own (linear, as trec_eval has it).
+
+    Args:
+        gains: (Q, K) by rank, 0 at least, K at least k or the whole corpus.
+        ideal: (Q, J), all gains of a query, the greatest first, zeros after them.
+        k: cut-off.
+
+    Returns:
+        (Q,), float64; 0 for a query without gains.
+    """
+
+    def dcg(values: Tensor) -> Tensor:
+        first = values[:, :k].double()
+        return first @ (1.0 / torch.arange(2, first.shape[1] + 2, dtype=torch.float64).log2()).to(first)
+
+    best = dcg(ideal)
+    return torch.where(best > 0, dcg(gains) / best.clamp(min=torch.finfo(torch.float64).tiny), 0.0)
+
+
+def average_precision(hits: Tensor, num_relevant: Tensor) -> Tensor:
+    """Mean over relevant documents of the precision at their rank; 0 for those beyond the first K.
+
+    Args:
+        hits: bool (Q, K) by rank.
+        num_relevant: int (Q,), also of those beyond K.
+
+    Returns:
+        (Q,), float64; 0 for a query without relevant documents.
+    """
+    ranks = torch.arange(1, hits.shape[1] + 1, device=hits.device, dtype=torch.float64)
+    precision = hits.cumsum(1) / ranks
+    return (precision * hits).sum(1) / num_relevant.clamp(min=1)
+
+
+def recall(hits: Tensor, num_relevant: Tensor, k: int) -> Tensor:
+    """Share of relevant documents among the first k: (Q,), float64, from hits (Q, K) and their number."""
+    return hits[:, :k].sum(1).double() / num_relevant.clamp(min=1)
+
+
+def reciprocal_rank(hits: Tensor, k: int | None = None) -> Tensor:
+    """1 / rank of the first relevant document, 0 if there is none in the first k: (Q,), float64."""
+    ranks = torch.arange(1, hits.shape[1] + 1, device=hits.device, dtype=torch.float64)
+    return (hits / ranks)[:, :k].amax(1)

@@ -30,11 +30,18 @@ _PATHS = (
 )
 
 
-def rewrite_arguments(arguments: Sequence[str], models: Sequence[str]) -> list[str]:
+def rewrite_arguments(
+    arguments: Sequence[str], models: Sequence[str], program: str = "", benchmarks: Sequence[str] = ()
+) -> list[str]:
     """The command line as Hydra takes it.
 
     `model=<folder or Hub id>` becomes `model=pretrained model.path='...'` (Hydra refuses the slash);
-    `resume=` gets the folder of the run.
+    `resume=` gets the folder of the run; `benchmarks=` chooses the benchmarks that it names.
+
+    Args:
+        models: names of models' configurations.
+        program: name of its configuration: `config` trains, `evaluate` scores.
+        benchmarks: those that are chosen by default.
 
     Raises:
         UserError: for `run_dir=` or `resume=` in a sweep, whose runs would share the folder; for
@@ -55,6 +62,10 @@ def rewrite_arguments(arguments: Sequence[str], models: Sequence[str]) -> list[s
             _check_new_folder(value)
         if key == "model":
             rewritten += _rewritten_model(value, models, is_sweep)
+        elif key == "benchmarks" and program == "config":
+            rewritten.append(f"benchmark={value}")
+        elif key == "benchmarks" and program == "evaluate":
+            rewritten += [*_choice_of(value, arguments, benchmarks), argument]
         elif key != "resume":
             rewritten.append(argument if is_sweep else _quoted_path(argument))
     return rewritten
@@ -95,6 +106,16 @@ def _rewritten_model(value: str, models: Sequence[str], is_sweep: bool) -> list[
     return ["model=pretrained", "model.path=" + ",".join(quoted(path) for path in paths)]
 
 
+def _choice_of(value: str, arguments: Sequence[str], benchmarks: Sequence[str]) -> list[str]:
+    """`benchmark=`, where `benchmarks=` names one beyond those that are chosen by default.
+
+    Else it only says which of the chosen are scored; options of the others may stand beside it.
+    """
+    named = set(re.findall(r"\w+", value)) - {"null"}
+    is_chosen = any(argument.startswith("benchmark=") for argument in arguments)
+    return [] if is_chosen or named <= {*benchmarks} else [f"benchmark={value}"]
+
+
 def _is_model_path(name: str) -> bool:
     return "/" in name or (bool(name) and is_folder(expanded(name, "model")))
 
@@ -103,7 +124,7 @@ def _quoted_path(argument: str) -> str:
     """An option that names a path, in quotation marks: a folder's name may hold what Hydra parses."""
     key, _, value = argument.partition("=")
     names_path = (key in _PATHS or is_place(key)) and value not in ("", "null")
-    is_bare = value == value.strip("'\"") and not value.startswith("[")
+    is_bare = value == value.strip("'\"") and not value.startswith(("[", "{"))
     return f"{key}={quoted(value)}" if names_path and is_bare else argument
 
 

@@ -24,7 +24,13 @@ from omegaconf.errors import OmegaConfBaseException
 from train.cli.arguments import follower_arguments, is_unnamed_sweep, quoted, rewrite_arguments
 from train.cli.folders import new_sweep_folder, remove_unused_folder, run_folder_path
 from train.cli.start import remember, started
-from train.config.compose import CONF, config_names, explained, register_resolvers
+from train.config.compose import (
+    CONF,
+    chosen_by_default,
+    config_names,
+    explained,
+    register_resolvers,
+)
 from train.config.credentials import refuse_values
 from train.distributed.processes import has_peers, is_lost_peer, rank_of_launch
 from train.errors import UserError
@@ -74,7 +80,9 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
             return None
 
     try:
-        sys.argv[1:] = rewrite_arguments(sys.argv[1:], config_names("model"))
+        sys.argv[1:] = rewrite_arguments(
+            sys.argv[1:], config_names("model"), config_name, chosen_by_default(config_name, "benchmark")
+        )
         if rank_of_launch():
             sys.argv[1:] += follower_arguments()
         elif config_name == "config" and is_unnamed_sweep(sys.argv[1:]):

@@ -39,6 +39,14 @@ def config_names(group: str) -> list[str]:
     return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
+def chosen_by_default(config_name: str, group: str) -> list[str]:
+    """The choices of a config group that `conf/<config_name>.yaml` makes; none of a group that it has not."""
+    config = OmegaConf.to_container(OmegaConf.load(CONF / f"{config_name}.yaml"))
+    assert isinstance(config, dict)
+    chosen = [entry[group] for entry in config["defaults"] if isinstance(entry, dict) and group in entry]
+    return [str(name) for choice in chosen for name in ([choice] if isinstance(choice, str) else choice)]
+
+
 def register_resolvers() -> None:
     """Register the interpolations that `conf/` uses in addition to Hydra's."""
     resolvers: dict[str, Callable[..., Any]] = {

@@ -6,11 +6,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from train.declarations.options import CountFromZero, Section, Text
+from train.declarations.options import CountFromZero, Text
+from train.declarations.own_data import OwnData
 from train.declarations.registry import dataset_types
 
 
-class DataSettings(Section):
+class DataSettings(OwnData):
     """Options that are not declared here name where a data set lies, see :meth:`place`."""
 
     model_config = ConfigDict(extra="allow")
@@ -30,6 +31,11 @@ class DataSettings(Section):
             if value is not None and not (isinstance(value, str) and value.strip()):
                 raise ValueError(f"data.{name}: must not be empty, but a folder or file, got {value!r}")
         return self
+
+    @property
+    def own(self) -> OwnData:
+        """The user's own data, without the places of others."""
+        return OwnData(**{name: getattr(self, name) for name in OwnData.model_fields})
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:

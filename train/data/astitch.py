@@ -128,22 +128,26 @@ class _SensesRow(TableRow):
     non_literal_3: Cell = Field(alias="Non-Literal Meaning 3")
 
 
-def read_usages(files: DataFiles, names: Sequence[UsageFile]) -> UsageCorpus:
+def read_usages(files: DataFiles, names: Sequence[UsageFile], *, keep_repeated: bool = False) -> UsageCorpus:
     """Labelled sentences (0 = idiomatic, 1 = literal), in the order of the files.
+
+    Args:
+        keep_repeated: also rows that say the same as an earlier one (all of `train_one_shot` are in
+            `train_few_shot` too).
 
     Raises:
         UserError: naming file, row and field of what is wrong: an empty field, an unknown label, a sentence
             with both labels.
     """
     usages: dict[tuple[str, str], Usage] = {}
-    num_rows, paths = 0, []
+    rows_read: list[Usage] = []
+    paths = []
     for name in names:
         path = files(usages_file(name))
         paths.append(path)
         problems = []
         for number, row in read_table(path, _UsageRow):
             where = f"row {number} (sentence2 {row.phrase})"
-            num_rows += 1
             try:
                 span = find_expression(row.sentence, row.phrase)
             except ValueError as error:
@@ -153,17 +157,19 @@ def read_usages(files: DataFiles, names: Sequence[UsageFile]) -> UsageCorpus:
             earlier = usages.setdefault((plain_expression(row.phrase), row.sentence), usage)
             if earlier.is_idiomatic != usage.is_idiomatic:
                 problems.append(f"{where}, field 'label': the sentence has the other one too ({earlier.id})")
+            rows_read.append(usage)
         raise_problems(problems, path)
-    without = [usage for usage in usages.values() if usage.span is None]
+    kept = rows_read if keep_repeated else list(usages.values())
+    without = [usage for usage in kept if usage.span is None]
     if without:
         log.info(
             "AStitchInLanguageModels: the compound was not found in %d of %d sentences (the first: %r in %r)",
             len(without),
-            len(usages),
+            len(kept),
             without[0].phrase,
             without[0].sentence,
         )
-    return UsageCorpus(tuple(usages.values()), tuple(paths), len(without), num_rows - len(usages))
+    return UsageCorpus(tuple(kept), tuple(paths), len(without), len(rows_read) - len(kept))
 
 
 def read_senses(path: Path) -> dict[str, Meanings]:

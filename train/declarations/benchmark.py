@@ -18,11 +18,13 @@ class BenchmarkOptions(Section, ABC):
         known_splits: those that it has; none where it has no splits at all.
         fold_split: the one that is a fold of cross-validation, if it has such.
         has_others: it may also have splits that no other benchmark knows (in a user's own data).
+        places: options that say where its data lies.
     """
 
     known_splits: ClassVar[tuple[str, ...]] = ()
     fold_split: ClassVar[str] = ""
     has_others: ClassVar[bool] = False
+    places: ClassVar[tuple[str, ...]] = ()
 
     name: str
 
@@ -55,16 +57,18 @@ class QueryResult:
     Attributes:
         key: of the score.
         query: which query, pair or item it is of, unique in the score.
-        cluster: what belongs together in a resample: its idiom, compound or expression.
+        cluster: what belongs together in a resample: its idiom, compound or expression; None if it is alone.
         value: the score is the mean of these, …
-        pair: … or Spearman's correlation of these (predicted, gold).
+        pair: … or a statistic of these (predicted, gold), …
+        statistic: … by its name in :data:`train.reports.statistics.STATISTICS`.
     """
 
     key: str
     query: str
-    cluster: str
+    cluster: str | None
     value: float | None = None
     pair: tuple[float, float] | None = None
+    statistic: str = "spearman"
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,7 @@ class BenchmarkType:
         title: for people.
         has_splits: whether the second part of its keys is a split.
         smaller_is_better: parts of keys that count errors or ranks; of all other scores more is better.
-        are_facts: its scores are neither good nor bad: a change is shown and not judged.
+        is_fact: whether a score is neither good nor bad: a change is shown and not judged.
         is_headline: whether a score (by its key) stands in the model card.
         is_compared: whether models are compared by it: no slice or fact, nothing that training cannot change.
         is_curve: whether it is drawn over the steps of a run.
@@ -165,7 +169,7 @@ class BenchmarkType:
     title: str = ""
     has_splits: bool = True
     smaller_is_better: frozenset[str] = field(default_factory=frozenset)
-    are_facts: bool = False
+    is_fact: Callable[[str], bool] = lambda _: False
     is_headline: Callable[[str], bool] = lambda _: True
     is_compared: Callable[[str], bool] = lambda _: True
     is_curve: Callable[[str], bool] = lambda _: True

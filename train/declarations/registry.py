@@ -23,6 +23,7 @@ _OURS = (
     "train.benchmarks.semeval2022",
     "train.benchmarks.epsilon",
     "train.benchmarks.admire",
+    "train.benchmarks.own",
     "train.objectives.declared",
 )
 _added: dict[str, list[Declaration]] = {}  # by module
@@ -81,13 +82,18 @@ def smaller_is_better(key: str) -> bool:
 
 def judge(key: str, change: float) -> Verdict:
     """Whether a change of a score is for the better; nothing of a fact, or where nothing changed."""
-    if not change or benchmark_of(key).are_facts:
+    if not change or benchmark_of(key).is_fact(key):
         return ""
     return "worse" if (change > 0) == smaller_is_better(key) else "better"
 
 
 def is_place(option: str) -> bool:
-    """Whether an option says where a data set lies, which makes no other run."""
+    """Whether an option says where data lies, which makes no other run."""
+    if option.startswith("benchmark."):
+        places = (
+            f"benchmark.{b.name}.{place}" for b in benchmark_types().values() for place in b.options.places
+        )
+        return any(f"{option}.".startswith(f"{place}.") for place in places)  # each of several has a name
     return any(option == dataset.setting for dataset in dataset_types().values())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,8 @@ import torch
 from torch import Tensor, nn
 from transformers import CLIPImageProcessor, CLIPModel, CLIPTokenizer
 
-from train.encoder.checks import check_report, check_vocabulary, check_weights, loading_reports
-from train.encoder.loading import silence_libraries, why_not_loaded
 from train.errors import UserError
+from train.experts.loading import load_pretrained
 
 _CHUNK_SIZE = 32  # images in a forward pass
 
@@ -68,29 +68,29 @@ class ClipTowers:
         Raises:
             UserError: if there is no such model, it cannot be reached, or it is no CLIP.
         """
-        local = Path(path).expanduser()
-        name = str(local) if local.is_dir() else path
-        options: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
         try:
-            with silence_libraries(), loading_reports() as reports:
-                model = CLIPModel.from_pretrained(name, use_safetensors=True, dtype=torch.float32, **options)
-                tokenizer = CLIPTokenizer.from_pretrained(name, **options)
-                image_processor = CLIPImageProcessor.from_pretrained(name, **options)
-        except Exception as error:
-            reason = why_not_loaded(name, revision, error)
-            if reason is None:
-                raise
-            raise _no_clip(path, reason) from error
-        try:
-            for loaded, report in reports:
-                check_report(name, loaded, report)
-            check_weights(name, model)
-            check_vocabulary(name, tokenizer)
+            model, tokenizer, image_processor = load_pretrained(
+                path, revision, CLIPModel, CLIPTokenizer, CLIPImageProcessor
+            )
         except UserError as error:
-            raise _no_clip(path, str(error)) from None
+            raise _no_clip(path, str(error)) from error
         return cls(
             model, tokenizer, image_processor, path=path, revision=revision, trained_layers=trained_layers
         )
+
+    def twin(self) -> ClipTowers:
+        """The same model with a text tower of its own; the frozen image tower and its images are shared."""
+        shared = (self._model.vision_model, self._model.visual_projection)
+        twin = ClipTowers(
+            deepcopy(self._model, {id(module): module for module in shared}),
+            self._tokenizer,
+            self._image_processor,
+            path=self.path,
+            revision=self.revision,
+            trained_layers=self.trained_layers,
+        )
+        twin._images = self._images
+        return twin
 
     @property
     def width(self) -> int:
@@ -133,7 +133,7 @@ class ClipTowers:
     def _device(self) -> torch.device:
         """The device of the trained layers, to which the rest of the model, no submodule, is moved."""
         device: torch.device = next(iter(self._model.text_model.encoder.layers[-1].parameters())).device
-        if self._model.visual_projection.weight.device != device:
+        if self._model.text_projection.weight.device != device:
             self._model.to(device)
         return device
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 import torch
 from torch import nn
@@ -19,36 +20,70 @@ from idiomloss import (
 from train.benchmarks import Benchmark
 from train.benchmarks.admire.experts import ExpertsBenchmark
 from train.config import Common, TrainSettings
-from train.data import astitch
-from train.data.admire import read_items
-from train.data.astitch import UsageCorpus, read_senses, read_usages
+from train.data import astitch as astitch_data
+from train.data.admire import Item, read_items
+from train.data.astitch import Meanings, Usage, UsageCorpus, UsageFile, read_senses, read_usages
 from train.data.names import ADMIRE_CV_SPLIT, AdmireSplit, AStitchSplit
 from train.distributed.device import Placement
 from train.encoder.files import fetch_file
 from train.encoder.loading import locate_checkpoint
 from train.errors import DataMissingError, UserError
+from train.experts.aima import SYSTEM, AimaSystem, load_aima
+from train.experts.captions import CaptionOptions, Captions
 from train.experts.heads import FILES as EXPERTS_FILES
-from train.experts.heads import Experts, ExpertsOptions, Towers, load_experts
+from train.experts.heads import Experts, ExpertsOptions, load_experts
 from train.expressions import plain_expression
 from train.factory.data import admire_folder, admire_split, data_files
 from train.factory.encoder import embedding_width
+from train.io.paths import cache_folder
+from train.io.records import read_json
 from train.objectives.admire import AdmireObjective
-from train.objectives.options import AdmireObjectiveSettings
+from train.objectives.options import AdmireObjectiveSettings, RankLossSettings
+
+if TYPE_CHECKING:
+    from train.experts.clip import ClipTowers
 
 log = logging.getLogger(__name__)
 
+_ASTITCH_FILES: dict[AStitchSplit, UsageFile] = {"astitch_dev": "dev", "astitch_test": "test"}
 
-def admire_objective(settings: TrainSettings, options: AdmireObjectiveSettings) -> AdmireObjective:
-    """The experts with their data, without the compounds that a fold holds out."""
-    training = admire_split(
-        settings, options.split, training=True, check_images=options.clip.path is not None
-    )
-    files = data_files(settings, astitch.FILES)
-    corpus = read_usages(files, options.astitch)
+
+class TrainingData(NamedTuple):
+    """What AdMIRe's experts are trained on, without the compounds that a fold holds out.
+
+    Attributes:
+        meanings: by compound.
+        files: that were read.
+        note: what was held out.
+    """
+
+    items: Sequence[Item]
+    usages: list[Usage]
+    meanings: dict[str, Meanings]
+    files: list[Path]
+    note: str
+
+
+def training_data(
+    settings: TrainSettings,
+    split: AdmireSplit,
+    astitch: Sequence[UsageFile],
+    *,
+    check_images: bool,
+    keep_repeated: bool = False,
+) -> TrainingData:
+    """Items, AStitch's sentences and meanings.
+
+    Raises:
+        UserError: if the data is wrong, or no sentence is left.
+    """
+    training = admire_split(settings, split, training=True, check_images=check_images)
+    files = data_files(settings, astitch_data.FILES)
+    corpus = read_usages(files, astitch, keep_repeated=keep_repeated)
     usages, note = list(corpus.usages), ""
-    senses = files(astitch.SENSES_FILE)
+    senses = files(astitch_data.SENSES_FILE)
     meanings = read_senses(senses)
-    if options.split == ADMIRE_CV_SPLIT:
+    if split == ADMIRE_CV_SPLIT:
         trained = {plain_expression(item.compound) for item in training.items}
         everything = read_items(admire_folder(settings), "train").items
         held_out = {plain_expression(item.compound) for item in everything} - trained
@@ -60,7 +95,11 @@ def admire_objective(settings: TrainSettings, options: AdmireObjectiveSettings) 
         )
     if not usages:
         raise UserError("objective.astitch: no sentence is left to learn senses from")
-    loss = options.loss
+    return TrainingData(training.items, usages, meanings, [*training.files, *corpus.files, senses], note)
+
+
+def ranking_loss(loss: RankLossSettings) -> nn.Module:
+    """The loss of an item's scores that is named."""
     losses: dict[str, nn.Module] = {
         "pairwise": PairwiseHingeLoss(loss.margin),
         "listwise": ListwiseSoftmaxLoss(loss.gold_temperature),
@@ -68,6 +107,13 @@ def admire_objective(settings: TrainSettings, options: AdmireObjectiveSettings) 
         "pairwise_printed": PairwisePrintedLoss(loss.margin),
         "top1_printed": Top1PrintedLoss(loss.margin, loss.sum_weight),
     }
+    return losses[loss.rank]
+
+
+def admire_objective(settings: TrainSettings, options: AdmireObjectiveSettings) -> AdmireObjective:
+    """The experts with their data."""
+    data = training_data(settings, options.split, options.astitch, check_images=options.clip.path is not None)
+    loss = options.loss
     torch.manual_seed(settings.seed)  # of the experts' first weights
     experts_options = ExpertsOptions(
         width=embedding_width(settings.model),
@@ -89,17 +135,17 @@ def admire_objective(settings: TrainSettings, options: AdmireObjectiveSettings) 
         )
     return AdmireObjective(
         Experts(experts_options, towers),
-        training.items,
-        usages,
-        meanings,
-        losses[loss.rank],
+        data.items,
+        data.usages,
+        data.meanings,
+        ranking_loss(loss),
         batch_size=settings.trainer.batch_size,
         seed=settings.seed,
         usages_per_item=options.usages_per_item,
         temperature=loss.temperature,
         weights=(loss.rank_weight, loss.sense_weight, loss.meaning_weight),
-        files=[*training.files, *corpus.files, senses],
-        note=note,
+        files=data.files,
+        note=data.note,
     )
 
 
@@ -110,9 +156,11 @@ def module_benchmarks(
 
     Empty if there is nothing to score, or its benchmark is not among `benchmarks`, which are scored.
     """
-    if not isinstance(modules, Experts) or all(benchmark.name != "admire" for benchmark in benchmarks):
+    is_scored = any(benchmark.name == "admire" for benchmark in benchmarks)
+    if not isinstance(modules, Experts | AimaSystem) or not is_scored:
         return []
     with_images = bool(modules.towers)
+    taught = modules.options.astitch if isinstance(modules, AimaSystem) else ()
     splits = [
         admire_split(settings, name, check_images=with_images)
         for name in get_args(AdmireSplit)
@@ -120,14 +168,18 @@ def module_benchmarks(
     ]
     usages: list[tuple[AStitchSplit, UsageCorpus]] = []
     try:
-        files = data_files(settings, astitch.FILES)
-        usages = [
-            ("astitch_dev", read_usages(files, ["dev"])),
-            ("astitch_test", read_usages(files, ["test"])),
-        ]
+        files = data_files(settings, astitch_data.FILES)
+        for split, name in _ASTITCH_FILES.items():
+            if name not in taught:
+                usages.append((split, read_usages(files, [name])))
     except DataMissingError as error:
+        usages = []
         log.warning("the sense classifier is NOT SCORED on AStitchInLanguageModels: %s", error)
-    return [ExpertsBenchmark(modules, splits, usages)]
+    benchmark = ExpertsBenchmark(modules, splits, usages)
+    if isinstance(modules, AimaSystem) and modules.sees_captions:
+        captions = (c.caption for split in splits for item in split.items for c in item.candidates)
+        benchmark.files += modules.captions.prepare(captions)
+    return [benchmark]
 
 
 def saved_modules(path: str, placement: Placement, revision: str | None = None) -> nn.Module | None:
@@ -145,9 +197,18 @@ def saved_modules(path: str, placement: Placement, revision: str | None = None) 
         return None
     folder = files[0].parent.parent  # for a model on the Hub, that of the downloaded files
 
-    def towers(clip_path: str, trained_layers: int, clip_revision: str | None) -> Towers:
+    def towers(clip_path: str, trained_layers: int, clip_revision: str | None) -> ClipTowers:
         from train.experts.clip import ClipTowers
 
         return ClipTowers.from_pretrained(clip_path, revision=clip_revision, trained_layers=trained_layers)
 
+    content = read_json(folder / EXPERTS_FILES[0])
+    if isinstance(content, dict) and content.get("system") == SYSTEM:
+        system = load_aima(folder, towers, lambda options: make_captions(options, placement))
+        return system.to(placement.device)
     return load_experts(folder, towers).to(placement.device)
+
+
+def make_captions(options: CaptionOptions, placement: Placement) -> Captions:
+    """Captions whose summaries lie in the cache of downloads."""
+    return Captions(options, cache_folder(), placement.device)

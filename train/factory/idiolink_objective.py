@@ -7,15 +7,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from idiomloss import InfoNCELoss
 from train.config import TrainSettings
 from train.data.idiolink import Split, available_splits, check_disjoint, load_split
 from train.data.names import CV_SPLIT
 from train.data.pie import PieCorpus, pie_file, read_pie
 from train.data.tuples import TrainingTuple, draw_tuples, read_released, released_file
 from train.factory.data import idiolink_folder, idiolink_split
+from train.factory.losses import info_nce
 from train.objectives import Objective
-from train.objectives.idiolink import IdioLinkObjective, IdioLinkOptions
+from train.objectives.contrastive import ContrastiveOptions
+from train.objectives.idiolink import IdioLinkData, IdioLinkObjective
 from train.objectives.options import IdioLinkObjectiveSettings
 
 log = logging.getLogger(__name__)
@@ -48,16 +49,11 @@ def idiolink_objective(settings: TrainSettings, options: IdioLinkObjectiveSettin
         extra_files, note = [*extra_files, path], corpus.describe()
     weights = options.positive_weights.model_dump()
     return IdioLinkObjective(
-        split,
-        _tuples(options, split, released, settings.seed),
-        InfoNCELoss(
-            options.loss.temperature,
-            options.loss.denominator,
-            options.loss.hard_weight,
-            options.loss.soft_weight,
-            options.loss.positives,
+        IdioLinkData(
+            split, _tuples(options, split, released, settings.seed), options.plain_usages, idiom_sentences
         ),
-        IdioLinkOptions(
+        info_nce(options.loss),
+        ContrastiveOptions(
             batch_size=settings.trainer.batch_size,
             seed=settings.seed,
             query_modes=options.query_mode,
@@ -67,14 +63,12 @@ def idiolink_objective(settings: TrainSettings, options: IdioLinkObjectiveSettin
             in_batch=options.loss.in_batch,
             false_negatives=options.loss.false_negatives,
             candidates_from_batch=options.tuples == "batch",
-            idioms_per_batch=options.idioms_per_batch,
+            groups_per_batch=options.idioms_per_batch,
             positive_weights=None if set(weights.values()) == {1.0} else weights,
-            plain_usages=options.plain_usages,
             drop_last=options.drop_last,
         ),
         extra_files=extra_files,
         note=note,
-        idiom_sentences=idiom_sentences,
     )
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from idiomloss import AdaptiveTripletLoss
 from train.config import TrainSettings
 from train.data import semeval2022
 from train.data.semeval2022 import read_groups
 from train.declarations.objective import ObjectiveOptions
 from train.declarations.registry import objective_types, resolve
 from train.factory.data import data_files
+from train.factory.losses import triplet_loss
 from train.objectives import Objective
 from train.objectives.adaptive_triplet import AdaptiveTripletObjective
 from train.objectives.joint import JointObjective
@@ -40,19 +40,9 @@ def triplet_objective(settings: TrainSettings, options: AdaptiveTripletSettings)
     if options.one_shot:
         paths.append(files(semeval2022.ONE_SHOT_FILE))
     groups = [group for path in paths for group in read_groups(path)]
-    loss = options.loss
     return AdaptiveTripletObjective(
         groups,
-        AdaptiveTripletLoss(
-            loss.margin,
-            loss.mining_margin,
-            loss.mining_distance,
-            loss.triplets,
-            loss.scope,
-            loss.triplet_weight,
-            loss.property_weight,
-            loss.correct_weight,
-        ),
+        triplet_loss(options.loss),
         batch_size=settings.trainer.batch_size,
         seed=settings.seed,
         shuffled=options.order == "shuffled",

@@ -145,6 +145,11 @@ def name_row(number: int, values: Mapping[str, Any], named_by: str, *, unit: str
     return f"{unit} {number}" + (f" ({named_by} {name})" if isinstance(name, str) and name else "")
 
 
+def is_table(path: Path) -> bool:
+    """Whether a file is one, by its suffix."""
+    return is_file(path) and _suffix(path) in (*_DELIMITERS, *_JSON_LINES, ".parquet")
+
+
 def _suffix(path: Path) -> str:
     suffix = path.suffix.lower()
     return Path(path.stem).suffix.lower() if suffix == _GZIP else suffix
@@ -214,8 +219,8 @@ def _json_lines(path: Path, problems: _Problems) -> Iterator[Row]:
 
 def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Row]:
     try:
-        from pyarrow import ArrowException  # type: ignore[import-untyped]
-        from pyarrow.parquet import ParquetFile  # type: ignore[import-untyped]
+        from pyarrow import ArrowException
+        from pyarrow.parquet import ParquetFile
     except ImportError:
         raise UserError(f"{path}: Parquet needs the package pyarrow: pip install pyarrow") from None
     number = 0

@@ -14,6 +14,7 @@ from idiomloss import AdaptiveTripletLoss, GroupLabels, group_steps, label_group
 from train.data.semeval2022 import Group
 from train.errors import UserError
 from train.objectives import Batch, ObjectiveLoss
+from train.objectives.steps import in_order_steps
 from train.requests import Request
 
 
@@ -114,7 +115,7 @@ class AdaptiveTripletObjective:
         elif self.shuffled:
             steps = group_steps(self._sizes, self.batch_size, np.random.default_rng([self.seed, epoch, 0]))
         else:
-            steps = self._in_order()
+            steps = in_order_steps(self._sizes, self.batch_size)
         return [
             [
                 [anchor for group in part for anchor in range(self._first[group], self._first[group + 1])]
@@ -138,18 +139,6 @@ class AdaptiveTripletObjective:
         rng = np.random.default_rng([self.seed, epoch, 0])
         steps = group_steps(sizes, self.batch_size, rng, num_steps=num_steps)
         return [[chosen[i] for i in step] for step in steps]
-
-    def _in_order(self) -> list[list[int]]:
-        """Groups in the file's order, as many a step as fit."""
-        steps: list[list[int]] = [[]]
-        room = self.batch_size
-        for group, size in enumerate(self._sizes):
-            if size > room:
-                steps.append([])
-                room = self.batch_size
-            steps[-1].append(group)
-            room -= size
-        return steps
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:  # noqa: ARG002
         """Requests and labels of these sentences: groups, one after the other."""

@@ -224,12 +224,15 @@ class ClipSettings(Section):
     trained_layers: CountFromZero
 
 
-class ExpertsLossSettings(Section):
+class RankLossSettings(Section):
     rank: Literal["pairwise", "listwise", "top1", "pairwise_printed", "top1_printed"]
     margin: Weight
     bounded: bool
     sum_weight: Weight
     gold_temperature: Temperature
+
+
+class ExpertsLossSettings(RankLossSettings):
     rank_weight: Weight
     sense_weight: Weight
     meaning_weight: Weight

@@ -6,22 +6,41 @@ For whole groups see :func:`idiomloss.group_steps`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
-def shuffled_steps(anchors: Sequence[int], size: int, rng: np.random.Generator) -> list[list[int]]:
+
+def shuffled_steps(
+    anchors: Sequence[int] | NDArray[np.int64], size: int, rng: np.random.Generator
+) -> list[list[int]]:
     """All anchors in a random order, `size` a step; the last step may be smaller."""
     order = rng.permutation(np.asarray(anchors)).tolist()
     return [order[i : i + size] for i in range(0, len(order), size)]
+
+
+def in_order_steps(sizes: Sequence[int], capacity: int) -> list[list[int]]:
+    """Whole groups in their order, as many a step as fit."""
+    steps: list[list[int]] = [[]]
+    room = capacity
+    for group, size in enumerate(sizes):
+        if size > room:
+            steps.append([])
+            room = capacity
+        steps[-1].append(group)
+        room -= size
+    return steps
 
 
 def balanced_steps(
     anchors: Sequence[int],
     size: int,
     idioms_per_step: int,
-    classes: Mapping[int, tuple[str, str]],
+    classes: Mapping[int, tuple[Hashable, str]],
     rng: np.random.Generator,
 ) -> list[list[int]]:
     """Steps of several idioms with equally many anchors each, of all usages in their proportion.
@@ -37,7 +56,7 @@ def balanced_steps(
             fewer.
         classes: anchor → (idiom, usage).
     """
-    by_idiom: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    by_idiom: dict[Hashable, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for anchor in anchors:
         idiom, usage = classes[anchor]
         by_idiom[idiom][usage].append(anchor)

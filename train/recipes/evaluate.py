@@ -31,7 +31,8 @@ from train.recipes.knowledge import (
     glossary_files,
     glossary_note,
 )
-from train.reports.console import SAMPLE_NOTE, print_scores
+from train.reports.console import print_scores
+from train.reports.runs import SAMPLE_NOTE
 from train.runs.folder import code_version, package_versions
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,9 @@ from train.evaluation.suite import Scorecard
 from train.io.files import write_json, write_jsonl, write_text
 from train.recipes.knowledge import glossary_note
 from train.recipes.run_context import RunContext
-from train.reports.console import EXTERNAL_NOTE, SAMPLE_NOTE, print_comparison
+from train.reports.console import print_comparison
 from train.reports.plots import learning_curve, violins
+from train.reports.runs import EXTERNAL_NOTE, SAMPLE_NOTE
 from train.training.checkpoint import TrainerState
 from train.training.early_stopping import monitored_if_any
 

@@ -17,15 +17,15 @@ from train.declarations.registry import benchmark_of, benchmark_type
 from train.reports.groups import Group
 from train.reports.runs import Run, read_records
 from train.reports.statistics import (
+    STATISTICS,
     Array,
     interval,
     mean_interval,
     permutation_p,
     resampled_counts,
-    resampled_spearman,
 )
 
-_SPEARMAN_RESAMPLES = 1_000
+_PAIR_RESAMPLES = 1_000
 _TOLERANCE = 1e-6
 _NAMED = 4  # runs that share a problem
 
@@ -36,14 +36,16 @@ class PerQuery:
 
     Attributes:
         values: score key → query → value; the score is their mean.
-        pairs: score key → pair → (predicted, gold); the score is Spearman's correlation.
-        cluster: query → what it belongs to: its idiom, compound or expression.
+        pairs: score key → pair → (predicted, gold); the score is a statistic of them.
+        statistics: score key → its name, as in :data:`train.reports.statistics.STATISTICS`.
+        cluster: query → what it belongs to: its idiom, compound or expression; None if it is by itself.
         notes: what is odd about the file.
     """
 
     values: dict[str, dict[str, float]] = field(default_factory=dict)
     pairs: dict[str, dict[str, tuple[float, float]]] = field(default_factory=dict)
-    cluster: dict[str, str] = field(default_factory=dict)
+    statistics: dict[str, str] = field(default_factory=dict)
+    cluster: dict[str, str | None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def score(self, key: str) -> float:
@@ -51,7 +53,8 @@ class PerQuery:
         if key in self.values:
             return math.fsum(self.values[key].values()) / len(self.values[key])
         predicted, gold = zip(*self.pairs[key].values(), strict=True)
-        return float(resampled_spearman(predicted, gold, np.ones((1, len(gold)), dtype=np.int64))[0])
+        statistic = STATISTICS[self.statistics[key]]
+        return float(statistic(predicted, gold, np.ones((1, len(gold)), dtype=np.int64))[0])
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Difference:
         num_queries: of them; num_clusters: idioms, compounds or expressions.
         by_query: 95% interval, resampling queries; None where there are no results of each query.
         by_cluster: likewise, resampling idioms and so on, which says more about unseen ones.
-        p_query, p_cluster: of the permutation test; None for correlations.
+        p_query, p_cluster: of the permutation test; None for statistics of pairs, as correlations.
         why_not: why there is no interval, or no p.
         changes: idiom, compound or expression → the difference of each of its queries; none of a correlation.
     """
@@ -143,7 +146,7 @@ def count_queries(group: Group, key: str) -> tuple[int, int]:
         for _, results in _Side(group).files(key)
         for query in results.values.get(key) or results.pairs.get(key) or ()
     }
-    return len(cluster), len(set(cluster.values()))
+    return len(cluster), len({query if name is None else name for query, name in cluster.items()})
 
 
 def is_main(key: str) -> bool:
@@ -172,7 +175,7 @@ class _Side:
         ]
 
     def is_of_pairs(self, key: str) -> bool:
-        """Whether the score is a correlation over pairs."""
+        """Whether the score is a statistic of pairs, as a correlation."""
         return any(key in results.pairs for _, results in self.files(key))
 
     def problems(self, key: str) -> list[tuple[str, str]]:
@@ -214,7 +217,7 @@ def _compare(ours: str, theirs: str, a: _Side, b: _Side, keys: Sequence[str]) ->
 
 def _compare_means(key: str, a: _Side, b: _Side, first: float, second: float) -> Difference:
     sides: list[dict[str, float]] = []
-    cluster: dict[str, str] = {}
+    cluster: dict[str, str | None] = {}
     for side in (a, b):
         values: dict[str, list[float]] = defaultdict(list)
         for _, results in side.files(key):
@@ -228,7 +231,8 @@ def _compare_means(key: str, a: _Side, b: _Side, first: float, second: float) ->
         reason = f"not the same queries ({len(ours)} and {len(theirs)}, {len(common)} in both)"
         return Difference(key, first, second, why_not=reason)
     change = np.array([ours[query] - theirs[query] for query in common])
-    clusters = [cluster[query] for query in common]
+    named = [cluster[query] for query in common]
+    clusters = [query if name is None else name for query, name in zip(common, named, strict=True)]
     first, second = (math.fsum(side[query] for query in common) / len(common) for side in sides)
     return Difference(
         key,
@@ -240,34 +244,38 @@ def _compare_means(key: str, a: _Side, b: _Side, first: float, second: float) ->
         by_cluster=mean_interval(change, clusters),
         p_query=permutation_p(change),
         p_cluster=permutation_p(change, clusters),
-        changes=_by_cluster(change, clusters),
+        changes=_by_cluster(change, named),
     )
 
 
-def _by_cluster(change: Array, clusters: Sequence[str]) -> dict[str, list[float]]:
+def _by_cluster(change: Array, clusters: Sequence[str | None]) -> dict[str, list[float]]:
+    """Cluster → change of each of its queries; nothing of queries by themselves."""
     changes: dict[str, list[float]] = defaultdict(list)
     for value, name in zip(change.tolist(), clusters, strict=True):
-        changes[name].append(value)
+        if name is not None:
+            changes[name].append(value)
     return dict(changes)
 
 
 def _compare_correlations(key: str, a: _Side, b: _Side, first: float, second: float) -> Difference:
     """Intervals alone: swapping two models' predictions would mix scales that differ between them."""
-    cluster: dict[str, str] = {}
+    cluster: dict[str, str | None] = {}
     sides: list[list[_Predictions]] = []
+    statistic = ""
     for side in (a, b):
         files = [results for _, results in side.files(key)]
         sides.append([_predictions(results.pairs[key]) for results in files])
         for results in files:
             cluster |= results.cluster
+            statistic = results.statistics[key]
     ids = sides[0][0].ids
     if any(run.ids != ids for runs in sides for run in runs):
         return Difference(key, first, second, why_not="not the same pairs")
-    clusters = tuple(cluster[id_] for id_ in ids)
+    clusters = tuple(id_ if (name := cluster[id_]) is None else name for id_ in ids)
 
     def difference_interval(together: tuple[str, ...] | None) -> tuple[float, float] | None:
         drawn = [
-            np.mean([_spearman_sample(run.predicted, run.gold, together) for run in runs], axis=0)
+            np.mean([_sample(statistic, run.predicted, run.gold, together) for run in runs], axis=0)
             for runs in sides
         ]
         return interval(drawn[0] - drawn[1])
@@ -281,7 +289,7 @@ def _compare_correlations(key: str, a: _Side, b: _Side, first: float, second: fl
         num_clusters=len(set(clusters)),
         by_query=by_query,
         by_cluster=difference_interval(clusters),
-        why_not="no p: a correlation is no mean over pairs" if by_query else "too few pairs for an interval",
+        why_not="no p: this score is no mean over pairs" if by_query else "too few pairs for an interval",
     )
 
 
@@ -300,14 +308,14 @@ def _predictions(pairs: Mapping[str, tuple[float, float]]) -> _Predictions:
 
 
 @lru_cache(maxsize=256)
-def _spearman_sample(
-    predicted: tuple[float, ...], gold: tuple[float, ...], clusters: tuple[str, ...] | None
+def _sample(
+    statistic: str, predicted: tuple[float, ...], gold: tuple[float, ...], clusters: tuple[str, ...] | None
 ) -> Array:
-    counts = resampled_counts(len(set(clusters)) if clusters else len(gold), _SPEARMAN_RESAMPLES)
+    counts = resampled_counts(len(set(clusters)) if clusters else len(gold), _PAIR_RESAMPLES)
     if clusters:
         number = {name: i for i, name in enumerate(dict.fromkeys(clusters))}
         counts = counts[:, [number[name] for name in clusters]]
-    return resampled_spearman(predicted, gold, counts)
+    return STATISTICS[statistic](predicted, gold, counts)
 
 
 @lru_cache(maxsize=256)
@@ -336,5 +344,6 @@ def _add(found: Sequence[QueryResult], results: PerQuery) -> None:
         results.cluster[result.query] = result.cluster
         if result.pair is not None:
             results.pairs.setdefault(result.key, {})[result.query] = result.pair
+            results.statistics[result.key] = result.statistic
         elif result.value is not None:
             results.values.setdefault(result.key, {})[result.query] = result.value

@@ -11,10 +11,6 @@ from rich.text import Text
 from train.declarations.registry import Verdict, benchmark_of
 from train.reports.scorecard import decimals, score_rows
 
-SAMPLE_NOTE = "on the project's small SAMPLE data: says nothing about a model's quality"
-
-EXTERNAL_NOTE = "trained with EXTERNAL idiom data ({extra}): not the published protocol"
-
 _COLOURS: dict[Verdict, str] = {"better": "green", "worse": "red", "": ""}
 
 

@@ -70,9 +70,10 @@ def mode_table(runs: Sequence[Values], ours: str, theirs: str, split: str) -> st
     nothing_common = f"no items of the split {split} with scores by both {ours} and {theirs}"
     lines = []
     for key in dict.fromkeys(key for run in runs for key in run):
-        benchmark, *place, metric = key.split("/")
-        if place != [split, ours]:
+        benchmark, *place = key.split("/")
+        if place[:2] != [split, ours]:
             continue
+        metric = "/".join(place[2:])  # of all queries, or of a slice of them
         keys = [key, f"{benchmark}/{split}/{theirs}/{metric}"]
         a, b = (means_by_query(runs, one) for one in keys)
         if a.keys() != b.keys():

@@ -14,7 +14,9 @@ import yaml
 
 from train.errors import UserError
 from train.io.text import text_lines
-from train.reports.console import SAMPLE_NOTE
+
+SAMPLE_NOTE = "on the project's small SAMPLE data: says nothing about a model's quality"
+EXTERNAL_NOTE = "trained with EXTERNAL idiom data ({extra}): not the published protocol"
 
 _DEPTH = 3  # folders of folders of runs
 _WITHOUT_FOLDER = "left no folder: it failed before it started, or was not reached"

@@ -152,6 +152,69 @@ def resampled_spearman(
         return np.where(spread > 0, (weights * x * y).sum(1) / np.sqrt(spread), np.nan)
 
 
+def resampled_pearson(
+    predicted: Sequence[float] | Array, gold: Sequence[float] | Array, counts: NDArray[np.int64]
+) -> Array:
+    """Pearson's correlation of each resample: (R,). Args, Returns: as :func:`resampled_spearman`."""
+    weights = counts / counts.sum(1, keepdims=True)
+    x, y = (np.asarray(values, dtype=float)[None] for values in (predicted, gold))
+    x, y = (values - (weights * values).sum(1, keepdims=True) for values in (x, y))
+    spread = (weights * x * x).sum(1) * (weights * y * y).sum(1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(spread > 0, (weights * x * y).sum(1) / np.sqrt(spread), np.nan)
+
+
+def resampled_roc_auc(
+    predicted: Sequence[float] | Array, gold: Sequence[float] | Array, counts: NDArray[np.int64]
+) -> Array:
+    """The area under the ROC curve of each resample: (R,).
+
+    Args:
+        predicted: (N,).
+        gold: (N,), 1 or 0.
+        counts: (R, N), from :func:`resampled_counts`.
+
+    Returns:
+        NaN for a resample with one label.
+    """
+    weights = counts.astype(float)
+    positive = weights * (np.asarray(gold) == 1)
+    num_positive = positive.sum(1)
+    above = (positive * _resampled_ranks(predicted, weights)).sum(1) - num_positive * (num_positive + 1) / 2
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(above / (num_positive * (weights.sum(1) - num_positive)))
+
+
+def resampled_average_precision(
+    predicted: Sequence[float] | Array, gold: Sequence[float] | Array, counts: NDArray[np.int64]
+) -> Array:
+    """Average precision of each resample, equal predictions at one threshold: (R,).
+
+    Args: as :func:`resampled_roc_auc`.
+
+    Returns:
+        NaN for a resample without positives.
+    """
+    _, kind = np.unique(-np.asarray(predicted, dtype=float), return_inverse=True)
+    order = np.argsort(kind, kind="stable")
+    starts = np.flatnonzero(np.diff(kind[order], prepend=-1))
+    weights = counts[:, order].astype(float)
+    gained = np.add.reduceat(weights * (np.asarray(gold) == 1)[order], starts, axis=1)
+    found, of = gained.cumsum(1), np.add.reduceat(weights, starts, axis=1).cumsum(1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        precision = np.where(of > 0, found / of, 0.0)
+        return np.asarray((gained * precision).sum(1) / found[:, -1])
+
+
+# What a score over pairs (predicted, gold) can be.
+STATISTICS = {
+    "spearman": resampled_spearman,
+    "pearson": resampled_pearson,
+    "roc_auc": resampled_roc_auc,
+    "average_precision": resampled_average_precision,
+}
+
+
 def _resampled_ranks(values: Sequence[float] | Array, weights: Array) -> Array:
     """Mean rank of each item in each resample (R, N); of no meaning where it was not drawn."""
     _, kind = np.unique(np.asarray(values, dtype=float), return_inverse=True)

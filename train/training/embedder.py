@@ -90,6 +90,10 @@ class TrainableEmbedder:
 
     def __call__(self, requests: Sequence[Request], step: int, micro: int = 0) -> Embedded:
         """See :class:`Embedder`."""
+        if not requests:  # a step that trains an objective's modules alone
+            seed_everything(self._seed, step, micro)
+            rows = torch.zeros(0, self._encoder.dimension, device=self._encoder.device)
+            return Embedded(rows, 0, self._accelerator.backward)
         requests = self._drop_meanings(requests, step, micro)
         seed = partial(self._seed_forward_batch, step, micro)
         partition = self._parallel.partition(requests)

@@ -7,7 +7,17 @@ import pytrec_eval
 import torch
 
 from train.benchmarks import retrieval
-from train.benchmarks.retrieval import ndcg, r_precision, rank, rank_in_parts, recall_at_r
+from train.benchmarks.retrieval import (
+    average_precision,
+    ndcg,
+    ndcg_of_gains,
+    r_precision,
+    rank,
+    rank_in_parts,
+    recall,
+    recall_at_r,
+    reciprocal_rank,
+)
 
 
 def test_by_hand() -> None:
@@ -67,3 +77,54 @@ def test_equal_pytrec_eval(seed: int) -> None:
     for q in range(num_queries):
         assert r_precision(hits, number)[q].item() == pytest.approx(theirs[str(q)]["Rprec"], abs=1e-12)
         assert ndcg(hits, number, 10)[q].item() == pytest.approx(theirs[str(q)]["ndcg_cut_10"], abs=1e-12)
+
+
+def test_graded_by_hand() -> None:
+    """Gains 1, 0, 3 at ranks 1 to 3, and a relevant document of gain 2 beyond them."""
+    gains, ideal = torch.tensor([[1.0, 0.0, 3.0]]), torch.tensor([[3.0, 2.0, 1.0]])
+    dcg, best = 1 + 3 / 2, 3 + 2 / 1.584962500721156 + 1 / 2
+    assert ndcg_of_gains(gains, ideal, 10).item() == pytest.approx(dcg / best, abs=1e-12)
+    assert ndcg_of_gains(gains, ideal, 1).item() == pytest.approx(1 / 3, abs=1e-12)
+    hits, number = gains > 0, torch.tensor([3])
+    assert average_precision(hits, number).item() == pytest.approx((1 + 2 / 3) / 3, abs=1e-12)
+    assert [recall(hits, number, k).item() for k in (1, 2, 3)] == pytest.approx([1 / 3, 1 / 3, 2 / 3])
+    assert reciprocal_rank(hits).item() == 1.0
+    later = torch.tensor([[False, False, True]])
+    assert reciprocal_rank(later).item() == pytest.approx(1 / 3)
+    assert reciprocal_rank(later, 2).item() == 0.0
+    none = torch.zeros(1, 3)
+    assert ndcg_of_gains(none, none, 10).item() == average_precision(none > 0, torch.tensor([0])).item() == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_graded_metrics_equal_pytrec_eval(seed: int) -> None:
+    """Grades from -1 to 3, of which only some documents are judged; the first 100 of 150 are ranked."""
+    g = torch.Generator().manual_seed(seed)
+    num_queries, num_documents = 12, 150
+    similarity = torch.stack([torch.randperm(num_documents, generator=g) for _ in range(num_queries)]).float()
+    grades = torch.randint(-1, 4, (num_queries, num_documents), generator=g)
+    judged = torch.rand(num_queries, num_documents, generator=g) < torch.rand(num_queries, 1, generator=g)
+    judged[:, 0], grades[:, 0] = True, 1
+    gains = (grades * judged).clamp(min=0)
+    ranked = gains.gather(1, rank(similarity, 100))
+    ideal, hits, number = gains.sort(dim=1, descending=True).values, ranked > 0, (gains > 0).sum(1)
+    ours = {
+        **{f"ndcg_cut_{k}": ndcg_of_gains(ranked, ideal, k) for k in (1, 5, 10, 100)},
+        **{f"recall_{k}": recall(hits, number, k) for k in (1, 5, 10, 100)},
+        "map_cut_100": average_precision(hits, number),
+        "P_1": hits[:, 0].double(),
+        "recip_rank": reciprocal_rank(rank_all := gains.gather(1, rank(similarity)) > 0),
+    }
+    assert torch.equal(reciprocal_rank(rank_all, 100), reciprocal_rank(hits))
+
+    names = [f"d{n:03d}" for n in range(num_documents)]
+    qrel = {
+        str(q): {n: r for n, r, is_judged in zip(names, row, known, strict=True) if is_judged}
+        for q, (row, known) in enumerate(zip(grades.tolist(), judged.tolist(), strict=True))
+    }
+    run = {str(q): dict(zip(names, row, strict=True)) for q, row in enumerate(similarity.tolist())}
+    measures = {"ndcg_cut.1,5,10,100", "recall.1,5,10,100", "map_cut.100", "P.1", "recip_rank"}
+    theirs = pytrec_eval.RelevanceEvaluator(qrel, measures).evaluate(run)
+    for q in range(num_queries):
+        for name, values in ours.items():
+            assert values[q].item() == pytest.approx(theirs[str(q)][name], abs=1e-12), name

@@ -11,7 +11,7 @@ import yaml
 
 from train.cli.arguments import rewrite_arguments
 from train.config import TrainSettings, check
-from train.config.compose import compose_config
+from train.config.compose import chosen_by_default, compose_config
 from train.errors import UserError
 from train.runs.resume import find_run, saved_config
 
@@ -34,6 +34,8 @@ MODELS = ["minilm", "pretrained"]
         (["model.glossary=it's, mine.tsv"], ["model.glossary='it\\'s, mine.tsv'"]),
         (["model.glossary=[a.tsv,b.tsv]"], ["model.glossary=[a.tsv,b.tsv]"]),
         (["data.root=null"], ["data.root=null"]),
+        (["benchmark.own_sts.path=my, own.csv"], ["benchmark.own_sts.path='my, own.csv'"]),
+        (["benchmark.own_sts.path={a:b.csv}"], ["benchmark.own_sts.path={a:b.csv}"]),
         (["-m", "model=a/b,c/d"], ["-m", "model=pretrained", "model.path='a/b','c/d'"]),
         (["-m", "model=minilm,pretrained"], ["-m", "model=minilm,pretrained"]),
     ],
@@ -43,6 +45,39 @@ def test_model_paths(
 ) -> None:
     monkeypatch.chdir(tmp_path)  # a run folder is made there
     assert rewrite_arguments(given, MODELS) == expected
+
+
+@pytest.mark.parametrize(
+    ("program", "given", "expected"),
+    [
+        ("config", ["benchmarks=[own_sts]"], ["benchmark=[own_sts]"]),
+        ("evaluate", ["benchmarks=[idiolink]"], ["benchmarks=[idiolink]"]),  # of those that are there
+        ("evaluate", ["benchmarks=null"], ["benchmarks=null"]),
+        ("evaluate", ["benchmarks=own_sts"], ["benchmark=own_sts", "benchmarks=own_sts"]),
+        (
+            "evaluate",
+            ["benchmarks=[own_sts,idiolink]"],
+            ["benchmark=[own_sts,idiolink]", "benchmarks=[own_sts,idiolink]"],
+        ),
+        (
+            "evaluate",
+            ["benchmark=[own_sts,idiolink]", "benchmarks=[own_sts]"],
+            ["benchmark=[own_sts,idiolink]", "benchmarks=[own_sts]"],
+        ),
+    ],
+)
+def test_benchmarks_are_chosen_by_their_names(program: str, given: list[str], expected: list[str]) -> None:
+    assert rewrite_arguments(given, MODELS, program, ["idiolink", "admire"]) == expected
+
+
+def test_what_is_chosen_by_default_is_known() -> None:
+    for program in ("config", "evaluate"):
+        assert chosen_by_default(program, "benchmark") == compose_defaults(program)
+    assert chosen_by_default("push", "benchmark") == []
+
+
+def compose_defaults(program: str) -> list[str]:
+    return list(compose_config(program)["benchmark"])
 
 
 def test_model_folder_without_a_slash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

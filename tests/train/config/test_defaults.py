@@ -8,16 +8,26 @@ import pytest
 
 from train.objectives.adaptive_triplet import AdaptiveTripletObjective
 from train.objectives.admire import AdmireObjective
-from train.objectives.idiolink import IdioLinkObjective, IdioLinkOptions
+from train.objectives.aima import AimaObjective
+from train.objectives.contrastive import ContrastiveObjective, ContrastiveOptions
+from train.objectives.idiolink import IdioLinkObjective
 from train.objectives.joint import JointObjective
 
 # What an objective is told of its data; no option of anybody's.
-FACTS = {"files", "extra_files", "note", "idiom_sentences"}
+FACTS = {"files", "extra_files", "note", "idiom_sentences", "section", "groups_name"}
 
 
 @pytest.mark.parametrize(
     "objective",
-    [AdaptiveTripletObjective, AdmireObjective, IdioLinkObjective, IdioLinkOptions, JointObjective],
+    [
+        AdaptiveTripletObjective,
+        AdmireObjective,
+        AimaObjective,
+        ContrastiveObjective,
+        ContrastiveOptions,
+        IdioLinkObjective,
+        JointObjective,
+    ],
 )
 def test_no_option_of_an_objective_has_a_default_in_python(objective: type) -> None:
     parameters = inspect.signature(objective).parameters.values()

@@ -21,7 +21,15 @@ from train.cli.arguments import rewrite_arguments
 from train.config import EvaluateSettings, TrainSettings, check
 from train.errors import UserError
 
-CONFIGS = ["idiolink_released", "idiolink_ft", "adaptive_triplet", "admire_experts", "joint", "evaluate"]
+CONFIGS = [
+    "idiolink_released",
+    "idiolink_ft",
+    "adaptive_triplet",
+    "admire_experts",
+    "admire_aima",
+    "joint",
+    "evaluate",
+]
 MAY_BE_EMPTY = {
     "glossary",
     "extensions",
@@ -31,6 +39,8 @@ MAY_BE_EMPTY = {
     "no_decay",
     "plain_usages",
     "papers",
+    "columns",
+    "positive_weights",
 }
 MAY_BE_BLANK = {"query_prompt", "document_prompt", "separator"}
 MAY_BE_ZERO = {
@@ -97,6 +107,8 @@ def assert_sensible(option: tuple[str, ...], value: Any) -> None:
     elif isinstance(value, list):
         assert value or option[-1] in MAY_BE_EMPTY
         assert all(isinstance(item, str) and item.strip() for item in value)
+    elif value == {}:
+        assert option[-1] in MAY_BE_EMPTY
     else:
         pytest.fail(f"{'.'.join(option)} takes {value!r}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ def test_every_experiment_is_sound_also_in_smoke(experiment: str) -> None:
 @pytest.mark.parametrize("experiment", config_names("experiment"))
 def test_every_experiment_is_headed_by_its_command(experiment: str) -> None:
     text = (CONF / "experiment" / f"{experiment}.yaml").read_text(encoding="utf-8")
-    assert f"# python -m train +experiment={experiment}\n" in text
+    assert re.search(rf"^# python -m train \+experiment={experiment}( data\.\S+)*$", text, re.MULTILINE)
 
 
 def test_evaluation_config_is_sound() -> None:
@@ -49,7 +50,7 @@ def test_evaluation_config_is_sound() -> None:
         ("eval.every=0", "eval.every"),
         (
             "eval.benchmarks=[idiolnk]",
-            "must be one of 'idiolink', 'semeval2022', 'epsilon' or 'admire', got 'idiolnk'",
+            "got 'idiolnk'",
         ),
         ("trainer.monitor=idiolink/val/sentence/ndcg10", "the nearest it has: idiolink/val/sentence/ndcg@10"),
         ("split=test", "trainer.monitor: this run has no score 'idiolink/val/sentence/ndcg@10'"),

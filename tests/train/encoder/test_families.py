@@ -24,7 +24,7 @@ from train.data.tuples import draw_tuples
 from train.encoder.encoder import Encoder
 from train.encoder.lora import Adapters
 from train.errors import UserError
-from train.objectives.idiolink import IdioLinkObjective
+from train.objectives.idiolink import IdioLinkData, IdioLinkObjective
 from train.requests import Request
 
 TEXTS = CORPUS[:4]
@@ -107,9 +107,11 @@ def test_spans_in_a_padded_batch_are_the_mean_of_their_own_tokens(encoder: Encod
 def test_a_training_step_in_all_query_modes(encoder: Encoder, sample_root: Path) -> None:
     split: Split = load_split(sample_root, "train")
     objective = IdioLinkObjective(
-        split,
-        lambda epoch: draw_tuples(
-            split.queries, split.documents, num_positives=1, num_hard=1, num_soft=1, seed=[0, epoch]
+        IdioLinkData(
+            split,
+            lambda epoch: draw_tuples(
+                split.queries, split.documents, num_positives=1, num_hard=1, num_soft=1, seed=[0, epoch]
+            ),
         ),
         IDIOLINK_LOSS,
         idiolink_options(query_modes=["sentence", "span", "instruction_sentence", "instruction_span"]),

@@ -113,7 +113,7 @@ def test_a_fold_is_trained_on_the_others_idioms() -> None:
     ((benchmark,), _) = build_benchmarks(settings(*options), ["idiolink"])
     (scored,) = benchmark.splits  # type: ignore[attr-defined]
     held_out = {q.idiom for q in scored.queries}
-    trained = {r.idiom for r in objective(*options)._anchors}
+    trained = {idiom for idiom, _ in objective(*options).idiom_sentences}
     assert (len(held_out), len(trained)) == (3, 6)
     assert not held_out & trained
 

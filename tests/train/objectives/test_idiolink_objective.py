@@ -14,8 +14,10 @@ from tests.tiny_objectives import IDIOLINK_LOSS, idiolink_options
 from train.data.idiolink import Document, Split, load_split, query_request
 from train.data.tuples import TrainingTuple, draw_tuples, read_released, released_file
 from train.errors import UserError
-from train.objectives.idiolink import IdioLinkObjective
+from train.objectives.idiolink import IdioLinkData, IdioLinkObjective
 from train.requests import Request
+
+PLAIN = ["simplification", "sense"]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +33,8 @@ def build(split: Split, **changes: Any) -> IdioLinkObjective:
         return draw_tuples(anchors, split.documents, num_positives=1, num_hard=2, num_soft=3, seed=[0, epoch])
 
     options: dict[str, Any] = {"query_modes": ["sentence", "span"], "batch_size": 32}
-    return IdioLinkObjective(split, tuples, IDIOLINK_LOSS, idiolink_options(**(options | changes)))
+    data = IdioLinkData(split, tuples, PLAIN)
+    return IdioLinkObjective(data, IDIOLINK_LOSS, idiolink_options(**(options | changes)))
 
 
 def flat(steps: list[list[list[int]]]) -> list[int]:
@@ -138,7 +141,7 @@ def test_anchors_without_a_positive_are_left_out_and_counted(split: Split) -> No
         ids = [d.id for d in split.documents[:4]]
         return [TrainingTuple(id_, (ids[0],) if i else (), (), ()) for i, id_ in enumerate(ids)]
 
-    objective = IdioLinkObjective(split, tuples, IDIOLINK_LOSS, idiolink_options())
+    objective = IdioLinkObjective(IdioLinkData(split, tuples), IDIOLINK_LOSS, idiolink_options())
     assert objective.num_skipped == 1
     assert sorted(flat(objective.epoch_steps(0, 1))) == [1, 2, 3]
     assert "1 without a positive left out" in objective.describe()
@@ -155,7 +158,7 @@ def test_real_batches_hold_the_false_negatives_that_were_counted(real_data: Path
     real = load_split(root, "train")
     fixed = read_released(released_file(root, "train"), real)
     options = idiolink_options(batch_size=32, seed=42, false_negatives="keep", drop_last=True)
-    objective = IdioLinkObjective(real, lambda _epoch: fixed, IDIOLINK_LOSS, options)
+    objective = IdioLinkObjective(IdioLinkData(real, lambda _epoch: fixed), IDIOLINK_LOSS, options)
     counts = []
     for epoch in range(10):
         steps = objective.epoch_steps(epoch, 1)
@@ -175,10 +178,11 @@ def alone(split: Split, loss: InfoNCELoss = IDIOLINK_LOSS, **changes: Any) -> Id
         "in_batch": "all",
         "false_negatives": "positive",
         "candidates_from_batch": True,
-        "idioms_per_batch": 6,
+        "groups_per_batch": 6,
         "positive_weights": {"sense": 3.0},
     }
-    return IdioLinkObjective(split, lambda _epoch: tuples, loss, idiolink_options(**(options | changes)))
+    data = IdioLinkData(split, lambda _epoch: tuples, PLAIN)
+    return IdioLinkObjective(data, loss, idiolink_options(**(options | changes)))
 
 
 @pytest.mark.parametrize("positives", ["mean", "hardest"])
@@ -231,7 +235,7 @@ def test_an_anchor_that_is_alone_in_its_class_is_left_out(split: Split) -> None:
     others = [d for d in split.documents if d.usage != "literal"]
     tuples = [TrainingTuple(r.id, (), (), ()) for r in (literal, *others)]
     options = idiolink_options(batch_size=8, in_batch="all", candidates_from_batch=True)
-    objective = IdioLinkObjective(split, lambda _epoch: tuples, IDIOLINK_LOSS, options)
+    objective = IdioLinkObjective(IdioLinkData(split, lambda _epoch: tuples), IDIOLINK_LOSS, options)
     assert objective.num_skipped == 1
     assert 0 not in flat(objective.epoch_steps(0, 1))
 

@@ -46,7 +46,7 @@ def somebodys(monkeypatch: pytest.MonkeyPatch) -> None:
         "rewording",
         BenchmarkOptions,
         "nowhere:build",
-        are_facts=True,
+        is_fact=lambda _: True,
         is_constant=lambda key: key.endswith("/chance"),
         examples=examples,
     )

@@ -60,6 +60,33 @@ def test_any_benchmark_with_modes_is_compared(tmp_path: Path, capsys: pytest.Cap
         assert "difference +0.2500" in line
 
 
+def test_idiomatic_and_literal_items_are_compared_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run without literal items counts for the others; a sense that nobody has gets no line."""
+    first = [
+        {**record(item, mode, value), "sense": sense}
+        for item, sense, ours in (("a", "idiomatic", 1.0), ("b", "literal", 0.0), ("c", "literal", 0.0))
+        for mode, value in (("experts_text", ours), ("caption", 0.5))
+    ]
+    second = [{**r, "id": "d"} for r in first if r["sense"] == "idiomatic"]
+    for number, records in enumerate((first, second)):
+        folder = tmp_path / str(number) / "per_query"
+        folder.mkdir(parents=True)
+        (folder / "admire.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    assert main([str(tmp_path), "modes=experts_text,caption"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("ndcg@5")]
+    assert [line.partition(":")[0] for line in lines] == [*("ndcg@5", "ndcg@5/idiomatic", "ndcg@5/literal")]
+    assert "experts_text 1.0000" in lines[1]
+    assert "difference +0.5000 [+0.5000, +0.5000]" in lines[1]
+    assert "of 2 items" in lines[2]
+    assert "difference -0.5000 [-0.5000, -0.5000]" in lines[2]
+    assert "nan" not in "".join(lines)
+    (tmp_path / "0" / "per_query" / "admire.jsonl").unlink()
+    assert main([str(tmp_path), "modes=experts_text,caption"]) == 0
+    assert "literal" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("line", ["{", "[1]", '{"id": "a"}', "[" * 100_000])
 def test_a_damaged_line_is_named(line: str, tmp_path: Path) -> None:
     path = tmp_path / "run" / "per_query" / "admire.jsonl"

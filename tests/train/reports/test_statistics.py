@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import bootstrap, permutation_test, spearmanr
 
+from train.benchmarks import pairs
 from train.reports.statistics import (
+    STATISTICS,
     interval,
     mean_interval,
     permutation_p,
@@ -80,3 +82,24 @@ def test_no_correlation_without_differences() -> None:
     values = resampled_spearman([1, 1, 1], [1, 2, 3], np.ones((2, 3), dtype=np.int64))
     assert np.isnan(values).all()
     assert interval(values) is None
+
+
+@pytest.mark.parametrize("name", list(STATISTICS))
+def test_statistics_of_resamples_are_those_of_each_alone(name: str) -> None:
+    """As the benchmarks compute them, with ties, on the pairs that a resample draws."""
+    rng = np.random.default_rng(5)
+    labels = rng.integers(0, 2, 40).astype(float)
+    gold = rng.normal(0, 1, 40) if name == "pearson" else labels
+    predicted = np.round(gold + rng.normal(0, 1, 40), 1)
+    counts = resampled_counts(40, 30)
+    ours = STATISTICS[name](predicted, gold, counts)
+    for value, times in zip(ours, counts, strict=True):
+        drawn = np.repeat(np.arange(40), times)
+        alone = getattr(pairs, name)(predicted[drawn].tolist(), gold[drawn].tolist())
+        assert value == pytest.approx(alone, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", list(STATISTICS))
+def test_no_statistic_of_one_label(name: str) -> None:
+    values = STATISTICS[name]([1.0, 2.0, 3.0], [0.0, 0.0, 0.0], np.ones((2, 3), dtype=np.int64))
+    assert np.isnan(values).all()

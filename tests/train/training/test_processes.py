@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from tests import process_jobs
 from tests.launches import Launches
+from tests.tiny_clip import save_tiny_clip
 from tests.tiny_runs import DRAWN, assert_same_run, metrics, train, weights
 from train.distributed.processes import Processes
 from train.encoder.encoder import Encoder
@@ -32,6 +33,9 @@ def launches() -> Iterator[Launches]:
 
 def experiment_options(name: str, tiny_path: Path) -> list[str]:
     common = [*("data=sample", "device=cpu", "model=pretrained", f"model.path={tiny_path}"), SHORT]
+    clip, bert = tiny_path.parent / "clip", tiny_path.parent / "bert"
+    if name == "aima" and not clip.is_dir():
+        save_tiny_clip(clip)
     return {
         # 144 anchors in steps of 60: the last is shorter; in-batch false negatives are masked
         "idiolink": [*DRAWN, "objective.loss.false_negatives=mask", "trainer.batch_size=60", *common],
@@ -41,6 +45,12 @@ def experiment_options(name: str, tiny_path: Path) -> list[str]:
         "pairwise": ["+experiment=admire_experts", "objective.loss.rank=pairwise", *common],
         "listwise": ["+experiment=admire_experts", "objective.loss.rank=listwise", *common],
         "top1": ["+experiment=admire_experts", "objective.loss.rank=top1", *common],
+        # steps of both kinds: those that rank embed nothing
+        "aima": [
+            *("+experiment=admire_aima", *common, f"objective.clip.path={clip}", "trainer.batch_size=7"),
+            *(f"objective.sense_encoder.path={bert}", "objective.sense_encoder.stage=beside"),
+            *("objective.captions.summariser=null", "objective.astitch=[train_one_shot]"),
+        ],
     }[name]
 
 
@@ -53,7 +63,7 @@ def assert_close(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor])
 
 
 @pytest.mark.parametrize(
-    "name", ["idiolink", "idiolink_ft", "adaptive_triplet", "joint", "pairwise", "listwise", "top1"]
+    "name", ["idiolink", "idiolink_ft", "adaptive_triplet", "joint", "pairwise", "listwise", "top1", "aima"]
 )
 def test_gradients_of_two_processes_are_those_of_one(
     launches: Launches, tiny_path: Path, tmp_path: Path, name: str

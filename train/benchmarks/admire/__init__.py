@@ -62,11 +62,12 @@ def _is_compared(key: str) -> bool:
 
 def _read_record(record: Mapping[str, Any]) -> Iterator[QueryResult]:
     split, mode, item, compound = (record[name] for name in ("split", "mode", "id", "compound"))
-    senses = (None, record["sense"]) if record.get("sense") in ADMIRE_SENSES else (None,)
     for metric in ADMIRE_METRICS:
-        for sense in senses if metric in record else ():  # not where there is no gold
-            key = admire_key(split, mode, metric, sense)
-            yield QueryResult(key, item, compound, value=float(record[metric]))
+        if metric in record:  # not where there is no gold
+            for sense in (None, record.get("sense")):
+                if sense is None or sense in ADMIRE_SENSES:
+                    key = admire_key(split, mode, metric, sense)
+                    yield QueryResult(key, item, compound, value=float(record[metric]))
 
 
 DECLARED = [

@@ -15,6 +15,7 @@ from train.benchmarks.admire.scoring import add_order
 from train.data.admire import ItemSplit
 from train.data.astitch import UsageCorpus
 from train.data.names import AStitchSplit
+from train.experts.aima import AimaSystem
 from train.experts.heads import Experts
 from train.requests import Request
 
@@ -41,7 +42,7 @@ class ExpertsBenchmark:
 
     def __init__(
         self,
-        experts: Experts,
+        experts: Experts | AimaSystem,
         splits: Sequence[ItemSplit],
         usages: Sequence[tuple[AStitchSplit, UsageCorpus]] = (),
     ) -> None:

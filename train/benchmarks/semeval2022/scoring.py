@@ -7,16 +7,13 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
-from scipy.stats import spearmanr
 from torch import Tensor
-from torch.nn import functional
 
 from train.benchmarks import BenchmarkResult
+from train.benchmarks.pairs import cosines, spearman
 from train.benchmarks.semeval2022.keys import semeval_key
 from train.data.semeval2022 import PairSplit
 from train.requests import Request
-
-_ROUNDING = 1e-6  # of cosines of embeddings in float32
 
 
 class SemEvalBenchmark:
@@ -65,9 +62,7 @@ class SemEvalBenchmark:
             start = self._start[ids]
             first = embeddings[start : start + len(ids)]
             second = embeddings[start + len(ids) : start + 2 * len(ids)]
-            cosine = functional.cosine_similarity(first.double(), second.double(), dim=1)
-            cosine[cosine > 1 - _ROUNDING] = 1.0
-            predicted = dict(zip(ids, cosine.tolist(), strict=True))
+            predicted = dict(zip(ids, cosines(first, second), strict=True))
             if split.gold is not None:
                 self._score_split(split, predicted, result)
             result.predictions[f"semeval2022_{split.name}.csv"] = _submission(split, predicted, self.setting)
@@ -100,17 +95,9 @@ class SemEvalBenchmark:
                 pairs = [
                     (p, g) for lang, sub, p, g in rows if language in (lang, "all") and subset in (sub, "all")
                 ]
-                value = _spearman(pairs)
+                value = spearman(*zip(*pairs, strict=True)) if pairs else None
                 if value is not None:
                     result.scores[semeval_key(split.name, language, subset)] = value
-
-
-def _spearman(pairs: Sequence[tuple[float, float]]) -> float | None:
-    """None where it is not defined: fewer than two pairs, or no difference in predictions or gold."""
-    predicted, gold = ([pair[i] for pair in pairs] for i in (0, 1))
-    if len(set(predicted)) < 2 or len(set(gold)) < 2:
-        return None
-    return float(spearmanr(predicted, gold).statistic)
 
 
 def _submission(split: PairSplit, predicted: dict[str, float], setting: str) -> str:

@@ -1,0 +1,199 @@
+"""Objectives on a user's own data: the same losses as those that they generalise, bit for bit."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from idiomloss import AdaptiveTripletLoss, InfoNCELoss
+from tests.tiny_objectives import ADAPTIVE_TRIPLET, IDIOLINK_LOSS, idiolink_options
+from tests.tiny_runs import composed
+from train.data.idiolink import Document, Split, load_split
+from train.data.own.load import load_own
+from train.data.own.store import number_for
+from train.data.semeval2022 import read_groups
+from train.data.tuples import TrainingTuple, draw_tuples
+from train.declarations.own_data import OwnData
+from train.objectives import Batch, Objective
+from train.objectives.adaptive_triplet import AdaptiveTripletObjective
+from train.objectives.contrastive import ContrastiveObjective
+from train.objectives.idiolink import IdioLinkData, IdioLinkObjective
+from train.objectives.own_contrastive import OwnContrastiveData
+from train.objectives.own_labelled import LabelledObjective
+from train.requests import Request
+
+_DEFAULTS = {name: composed("config")["data"][name] for name in OwnData.model_fields}
+
+
+@pytest.fixture(scope="module")
+def split(sample_root: Path) -> Split:
+    return load_split(sample_root, "train")
+
+
+def write_jsonl(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def own_data(path: Path, tmp_path: Path, held_out: dict[str, Any], **changes: Any) -> OwnContrastiveData:
+    """All rows of a file as training data; another file is held out."""
+    val = write_jsonl(tmp_path / "val.jsonl", [held_out])
+    splits = load_own(OwnData(**(_DEFAULTS | {"train": [str(path)], "val": [str(val)]} | changes)))
+    return OwnContrastiveData(splits.train, "the training data", splits.files)
+
+
+def embedded(batch: Batch) -> torch.Tensor:
+    """A vector for what each request embeds: the same for the same text, span and pooling."""
+    rows = []
+    for request in batch.requests:
+        span = request.span if request.pooling == "span" else None
+        seed = number_for(repr((request.text, span, request.role))) % 2**31
+        rows.append(torch.randn(8, generator=torch.Generator().manual_seed(seed)))
+    return torch.stack(rows).requires_grad_()
+
+
+def losses(objective: Objective, epochs: int = 2) -> list[tuple[float, torch.Tensor]]:
+    """Loss and gradient of every step."""
+    found = []
+    for epoch in range(epochs):
+        for step in objective.epoch_steps(epoch, 1):
+            batch = objective.batch(epoch, step[0])
+            embeddings = embedded(batch)
+            loss = objective.loss(embeddings, batch).loss
+            loss.backward()  # type: ignore[no-untyped-call]
+            assert embeddings.grad is not None
+            found.append((loss.item(), embeddings.grad))
+    return found
+
+
+def as_row(record: Document) -> dict[str, Any]:
+    start, end = record.span_offsets
+    return {
+        "text": record.sentence,
+        "span_start": start,
+        "span_end": end,
+        "group": record.idiom,
+        "meaning": record.meaning,
+        "usage": record.usage,
+    }
+
+
+def assert_same(ours: list[tuple[float, torch.Tensor]], reference: list[tuple[float, torch.Tensor]]) -> None:
+    assert len(ours) == len(reference) > 1
+    for (loss, gradient), (expected, expected_gradient) in zip(ours, reference, strict=True):
+        assert loss == expected
+        assert torch.equal(gradient, expected_gradient)
+
+
+def test_idiolink_as_sentences_gives_the_same_losses(split: Split, tmp_path: Path) -> None:
+    """As `idiolink_ft` trains: a batch's sentences against each other, in three modes."""
+    records = [*split.queries, *split.documents]
+    tuples = [TrainingTuple(record.id, (), (), ()) for record in records]
+    options = idiolink_options(
+        batch_size=24,
+        query_modes=["span", "sentence", "masked_span"],
+        query_weights=[1.0, 0.5, 0.5],
+        document_modes=["sentence"],
+        candidates_from_batch=True,
+        groups_per_batch=6,
+        in_batch="all",
+        false_negatives="positive",
+    )
+    loss = InfoNCELoss(0.03, hard_weight=5.0)
+    reference = IdioLinkObjective(IdioLinkData(split, lambda _epoch: tuples), loss, options)
+    path = write_jsonl(tmp_path / "train.jsonl", [as_row(record) for record in records])
+    data = own_data(path, tmp_path, {"text": "It rains.", "group": "rain"})
+    assert_same(losses(ContrastiveObjective(data, loss, options)), losses(reference))
+
+
+def test_idiolink_as_pairs_gives_the_same_losses(split: Split, tmp_path: Path) -> None:
+    """Tuples with hard and soft negatives, drawn once; false negatives are masked by group and meaning."""
+    drawn = draw_tuples(split.queries, split.documents, num_positives=2, num_hard=2, num_soft=3, seed=[0])
+    options = idiolink_options(batch_size=8, query_modes=["span"], document_modes=["sentence"])
+    reference = IdioLinkObjective(IdioLinkData(split, lambda _epoch: drawn), IDIOLINK_LOSS, options)
+    records = {record.id: record for record in (*split.documents, *split.queries)}
+    rows = [
+        {
+            "query": as_row(records[t.anchor]),
+            "pos": [as_row(records[i]) for i in t.positives],
+            "neg": [as_row(records[i]) for i in (*t.hard, *t.soft)],
+        }
+        for t in drawn
+    ]
+    data = own_data(write_jsonl(tmp_path / "t.jsonl", rows), tmp_path, {"query": "a", "pos": ["b"]})
+    own = ContrastiveObjective(data, IDIOLINK_LOSS, options)
+    assert_same(losses(own), losses(reference))
+    batch = own.batch(0, own.epoch_steps(0, 1)[0][0])
+    assert own.loss(embedded(batch), batch).counts["false_negatives"] > 0
+
+
+def test_the_triplets_file_as_labelled_sentences_gives_its_batches(sample_root: Path, tmp_path: Path) -> None:
+    path = sample_root.parent / "semeval2022_task2b/SubTaskB/TrainData/train_data.csv"
+    groups = read_groups(path)
+    loss = AdaptiveTripletLoss()
+    options = ADAPTIVE_TRIPLET | {
+        "batch_size": 24,
+        "only_usable": False,
+        "per_expression": None,
+        "shuffled": True,
+    }
+    reference = AdaptiveTripletObjective(groups, loss, **options)
+    table = tmp_path / "labelled.csv"
+    with table.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "label", "group"])
+        for group in groups:
+            writer.writerow([group.sentence, f"{group.id} same", group.id])
+            writer.writerows([text, f"{group.id} same", group.id] for text in group.correct)
+            writer.writerows([text, f"{group.id} {i}", group.id] for i, text in enumerate(group.incorrect))
+    val = write_jsonl(tmp_path / "val.jsonl", [{"text": "It rains.", "label": "rain"}])
+    splits = load_own(OwnData(**(_DEFAULTS | {"train": [str(table)], "val": [str(val)]})))
+    own = LabelledObjective(
+        splits.train, loss, batch_size=24, seed=options["seed"], shuffled=True, per_label=4
+    )
+    for epoch in (0, 1):
+        steps = own.epoch_steps(epoch, 2)
+        assert steps == reference.epoch_steps(epoch, 2)
+        for step in steps:
+            ours, expected = own.batch(epoch, step[0]), reference.batch(epoch, step[0])
+            assert ours.requests == expected.requests
+    assert_same(losses(own), losses(reference))
+
+
+def test_rows_that_share_a_text_are_no_negatives_of_each_other(tmp_path: Path) -> None:
+    """Two rows with one question, and two with one answer."""
+    rows = [
+        {"question": "What is rain?", "answer": "Water that falls."},
+        {"question": "What is rain?", "answer": "Drops from clouds."},
+        {"question": "What is snow?", "answer": "Frozen water."},
+        {"question": "And hail?", "answer": "Frozen water."},
+    ]
+    data = own_data(write_jsonl(tmp_path / "t.jsonl", rows), tmp_path, {"question": "a", "answer": "b"})
+    options = idiolink_options(
+        batch_size=4, query_modes=["sentence"], document_modes=["sentence"], in_batch="all"
+    )
+    objective = ContrastiveObjective(data, InfoNCELoss(), options)
+    batch = objective.batch(0, [0, 1, 2, 3])
+    assert batch.targets.masks.negative.int().tolist() == [
+        [0, 0, 1, 1],
+        [0, 0, 1, 1],
+        [1, 1, 0, 0],
+        [1, 1, 0, 0],
+    ]
+    assert batch.requests[0] == Request("What is rain?", role="query")
+    assert batch.anchors[1] == f"{tmp_path / 't.jsonl'} row 2"
+
+
+def test_several_positives_come_in_turn(tmp_path: Path) -> None:
+    rows = [{"query": "q", "pos": ["a", "b", "c"], "neg": ["n"]}]
+    full = own_data(write_jsonl(tmp_path / "t.jsonl", rows), tmp_path, {"query": "x", "pos": ["y"]})
+    data = OwnContrastiveData(full.examples, "", [], num_positives=2)
+    read = full.examples.store.read_text
+    drawn = [[read(text) for text in data.candidates(epoch, 0)[0]] for epoch in (0, 1, 2)]
+    assert drawn == [["a", "b"], ["c", "a"], ["b", "c"]]

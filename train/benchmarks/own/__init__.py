@@ -1,0 +1,374 @@
+"""Benchmarks on users' own files: retrieval, scored pairs, labelled pairs, rankings.
+
+Declared here; files are read in `fields`, `pair_files`, `ranking_files` and `collections`, and scored in a
+module each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import model_validator
+
+from train.declarations.benchmark import BenchmarkOptions, BenchmarkType, Layout, QueryResult
+from train.declarations.options import Count, Text
+from train.io.paths import expanded
+
+_Reader = Callable[[Mapping[str, Any]], Iterator[QueryResult]]
+
+HELD_OUT = "own_val"  # the benchmark on what is held out of the user's own training data
+
+Mode = Literal["sentence", "span"]
+MODES: tuple[Mode, ...] = ("sentence", "span")
+
+NDCG_CUTOFFS = (1, 5, 10, 100)
+RECALL_CUTOFFS = (1, 5, 10, 100)
+RETRIEVAL_METRICS = (
+    *(f"ndcg@{k}" for k in NDCG_CUTOFFS),
+    "map@100",
+    *(f"recall@{k}" for k in RECALL_CUTOFFS),
+    "precision@1",
+    "mrr@10",
+)
+STS_METRICS = ("spearman", "pearson")
+PAIR_METRICS = ("average_precision", "roc_auc", "f1", "accuracy")
+PAIR_THRESHOLDS = ("f1_threshold", "accuracy_threshold")
+RANKING_METRICS = ("ndcg@1", "ndcg@5", "ndcg@10", "mrr", "map", "r_precision", "spearman")
+
+# Names of columns that are understood as they are, in any case, with - or _ or a blank between words.
+SPAN_COLUMNS = {
+    "span": ("span",),
+    "span_start": ("span_start",),
+    "span_end": ("span_end",),
+}
+_PAIR_COLUMNS = {
+    "sentence1": ("sentence1", "sentence_1", "sentence_a", "text1", "text_1", "text_a", "question1"),
+    "sentence2": ("sentence2", "sentence_2", "sentence_b", "text2", "text_2", "text_b", "question2"),
+    "id": ("id", "_id", "pair_id"),
+    "group": ("group", "cluster"),
+    "instruction": ("instruction",),
+    **SPAN_COLUMNS,  # understood in order to be refused: of which sentence?
+    **{
+        name.replace("span", f"span{side}"): tuple(name.replace("span", f"span{form}") for form in forms)
+        for name in SPAN_COLUMNS
+        for side, forms in (("1", ("1", "_1", "_a")), ("2", ("2", "_2", "_b")))
+    },
+}
+STS_COLUMNS = {
+    **_PAIR_COLUMNS,
+    "score": ("score", "similarity", "similarity_score", "relatedness_score", "label", "gold"),
+}
+PAIR_COLUMNS = {**_PAIR_COLUMNS, "label": ("label", "labels", "is_duplicate", "score", "gold")}
+RANKING_COLUMNS = {
+    "query": ("query", "question", "anchor"),
+    "candidate": ("candidate", "document", "passage", "text"),
+    "grade": ("grade", "score", "relevance", "label"),
+    "candidates": ("candidates", "documents", "passages"),
+    "grades": ("grades", "scores", "relevances", "labels"),
+    "positives": ("positives", "positive", "pos"),
+    "negatives": ("negatives", "negative", "neg"),
+    "id": ("query_id", "qid"),
+    "row_id": ("id", "_id"),  # the query's, where it has a row of its own
+    "group": ("group", "cluster"),
+    "instruction": ("instruction",),
+    **SPAN_COLUMNS,
+}
+DOCUMENT_COLUMNS = {
+    "id": ("_id", "id", "corpus_id", "document_id", "doc_id", "docid", "docno", "pid"),
+    "text": ("text", "contents", "content", "passage", "document", "sentence", "body"),
+    "title": ("title",),
+    **SPAN_COLUMNS,
+}
+QUERY_COLUMNS = {
+    "id": ("_id", "id", "query_id", "qid"),
+    "text": ("text", "query", "question", "sentence"),
+    "group": ("group", "cluster"),
+    "instruction": ("instruction",),
+    **SPAN_COLUMNS,
+}
+JUDGEMENT_COLUMNS = {
+    "query": ("query_id", "qid", "query"),
+    "document": ("corpus_id", "document_id", "doc_id", "docid", "docno", "pid", "document"),
+    "relevance": ("score", "relevance", "rel", "label", "grade"),
+}
+
+
+def own_key(benchmark: str, name: str, mode: Mode, metric: str) -> str:
+    """`<benchmark>/<name of the data, if any>/<metric>`; of spans `<benchmark>/<name>/span/<metric>`."""
+    return "/".join([benchmark, *([name] if name else []), *(["span"] if mode == "span" else []), metric])
+
+
+class OwnOptions(BenchmarkOptions):
+    """Options of a benchmark on the user's own data.
+
+    Attributes:
+        metrics: that can be monitored.
+    """
+
+    places: ClassVar[tuple[str, ...]] = ("path",)
+    metrics: ClassVar[Sequence[str]] = ()
+
+    path: Text | dict[Text, Text] | None
+    instruction: Text | None
+
+    @model_validator(mode="after")
+    def _data_is_named(self) -> Self:
+        if not self.path:
+            raise ValueError(
+                f"names no data: benchmark.{self.name}.path=<where it lies>, or several with names: "
+                f"benchmark.{self.name}.path={{mine: <…>, theirs: <…>}}"
+            )
+        for name in self.paths:
+            if not name or "/" in name:
+                raise ValueError(
+                    f"path: {name!r} is no name for data, which is a part of score keys: "
+                    f"benchmark.{self.name}.path={{<a name without />: <where it lies>}}"
+                )
+        return self
+
+    @property
+    def paths(self) -> dict[str, Path]:
+        """Name of the data → where it lies."""
+        option = f"benchmark.{self.name}.path"
+        if isinstance(self.path, dict):
+            return {name: expanded(path, option) for name, path in self.path.items()}
+        path = expanded(self.path or "", option)
+        return {self.default_name(path): path}
+
+    def default_name(self, path: Path) -> str:
+        """That of the folder."""
+        return path.name if path.name not in ("", "..") else path.resolve().name
+
+    @property
+    def default_splits(self) -> list[str]:
+        return list(self.paths)
+
+    def score_keys(self, splits: Sequence[str]) -> list[str]:
+        return [
+            own_key(self.name, name, mode, metric)
+            for name in splits
+            for mode in MODES
+            for metric in self.metrics
+        ]
+
+
+class OwnTableOptions(OwnOptions):
+    """Options of a benchmark on a table.
+
+    Attributes:
+        roles: what `columns` can name.
+    """
+
+    roles: ClassVar[Collection[str]] = ()
+
+    columns: dict[Text, Text] | None
+
+    @model_validator(mode="after")
+    def _columns_are_roles(self) -> Self:
+        for role in self.columns or {}:
+            if role not in self.roles:
+                raise ValueError(
+                    f"columns: {role} is nothing that this benchmark reads; it reads {', '.join(self.roles)}"
+                )
+        return self
+
+    def default_name(self, path: Path) -> str:
+        """That of the file, without its suffixes."""
+        return Path(path.stem).stem if path.suffix == ".gz" else path.stem
+
+
+class OwnStsOptions(OwnTableOptions):
+    metrics: ClassVar[Sequence[str]] = STS_METRICS
+    roles: ClassVar[Collection[str]] = STS_COLUMNS.keys()
+
+    name: Literal["own_sts"]
+
+
+class OwnPairsOptions(OwnTableOptions):
+    metrics: ClassVar[Sequence[str]] = PAIR_METRICS
+    roles: ClassVar[Collection[str]] = PAIR_COLUMNS.keys()
+
+    name: Literal["own_pairs"]
+
+
+class OwnRankingOptions(OwnTableOptions):
+    metrics: ClassVar[Sequence[str]] = RANKING_METRICS
+    roles: ClassVar[Collection[str]] = RANKING_COLUMNS.keys()
+
+    name: Literal["own_ranking"]
+
+
+class OwnRetrievalOptions(OwnOptions):
+    metrics: ClassVar[Sequence[str]] = RETRIEVAL_METRICS
+
+    name: Literal["own_retrieval"]
+    judgements: Text | None
+    exclude_self: bool
+
+
+class OwnValOptions(BenchmarkOptions):
+    """Options of the benchmark on what is held out of the user's own training data.
+
+    Attributes:
+        max_queries, max_documents: taken at most, the same in every run.
+    """
+
+    name: Literal["own_val"]
+    max_queries: Count
+    max_documents: Count
+
+    def score_keys(self, splits: Sequence[str]) -> list[str]:
+        del splits
+        metrics = (*RETRIEVAL_METRICS, *STS_METRICS)
+        return [f"{HELD_OUT}/score", *(own_key(HELD_OUT, "", mode, m) for mode in MODES for m in metrics)]
+
+
+def _layout(
+    benchmark: str, title: str, metrics: Sequence[str], factor: float
+) -> Callable[[str, Sequence[str]], Layout]:
+    def layout(split: str, keys: Sequence[str]) -> Layout:
+        there = [m for m in metrics if any(own_key(benchmark, split, mode, m) in keys for mode in MODES)]
+        unit = " in percent" if factor == 100 else ""
+        return Layout(
+            f"{benchmark}-{split}",
+            f"{title} {split}{unit}",
+            [("", metric) for metric in there],
+            [([mode], [own_key(benchmark, split, mode, metric) for metric in there]) for mode in MODES],
+            labels=["mode"],
+            factor=factor,
+            digits=2 if factor == 100 else 3,
+        )
+
+    return layout
+
+
+def _read_means(benchmark: str, metrics: Sequence[str]) -> _Reader:
+    """Of records with a value for each metric, whose means are the scores; null where a query has none."""
+
+    def read(record: Mapping[str, Any]) -> Iterator[QueryResult]:
+        name, query = record["name"], f"{record['name']}/{record['id']}"
+        for metric in metrics:
+            if record[metric] is not None:
+                key = own_key(benchmark, name, record["mode"], metric)
+                yield QueryResult(key, query, record["group"], value=float(record[metric]))
+
+    return read
+
+
+def _read_sts(record: Mapping[str, Any]) -> Iterator[QueryResult]:
+    query, pair = f"{record['name']}/{record['id']}", (float(record["predicted"]), float(record["gold"]))
+    for metric in STS_METRICS:
+        key = own_key("own_sts", record["name"], record["mode"], metric)
+        yield QueryResult(key, query, record["group"], pair=pair, statistic=metric)
+
+
+def _read_pairs(record: Mapping[str, Any]) -> Iterator[QueryResult]:
+    name, mode, group = record["name"], record["mode"], record["group"]
+    query, pair = f"{name}/{record['id']}", (float(record["predicted"]), float(record["gold"]))
+    for metric in ("average_precision", "roc_auc"):
+        yield QueryResult(own_key("own_pairs", name, mode, metric), query, group, pair=pair, statistic=metric)
+    yield QueryResult(
+        own_key("own_pairs", name, mode, "accuracy"), query, group, value=float(record["is_right"])
+    )
+
+
+_VAL_COMPARED = ("ndcg@10", "mrr@10", "spearman")
+
+
+def _read_held_out(record: Mapping[str, Any]) -> Iterator[QueryResult]:
+    name, mode, query = record["name"], record["mode"], f"{record['name']}/{record['id']}"
+    if "gold" in record:
+        pair = (float(record["predicted"]), float(record["gold"]))
+        for metric in STS_METRICS:
+            key = own_key(HELD_OUT, name, mode, metric)
+            yield QueryResult(key, query, record["group"], pair=pair, statistic=metric)
+        return
+    for metric in RETRIEVAL_METRICS:
+        key = own_key(HELD_OUT, name, mode, metric)
+        yield QueryResult(key, query, record["group"], value=float(record[metric]))
+
+
+def _declared(
+    options: type[OwnOptions],
+    name: str,
+    title: str,
+    *,
+    compared: Sequence[str],
+    table: Sequence[str],
+    read: _Reader,
+    task: str,
+    factor: float = 1.0,
+) -> BenchmarkType:
+    """A benchmark of this package.
+
+    Args:
+        compared: metrics that models are compared by, and that stand in the card; the first is drawn.
+        table: metrics in its table.
+    """
+    return BenchmarkType(
+        name,
+        options,
+        f"train.benchmarks.own.{name.removeprefix('own_')}:build",
+        title=title,
+        is_fact=lambda key: key.endswith("_threshold"),
+        is_headline=lambda key: key.rpartition("/")[2] in compared,
+        is_compared=lambda key: key.rpartition("/")[2] in compared,
+        is_curve=lambda key: key.rpartition("/")[2] == compared[0],
+        layout=_layout(name, title, table, factor),
+        read_record=read,
+        hub_task=task,
+    )
+
+
+DECLARED = [
+    _declared(
+        OwnRetrievalOptions,
+        "own_retrieval",
+        "Own retrieval:",
+        compared=("ndcg@10", "map@100", "recall@100", "mrr@10"),
+        table=RETRIEVAL_METRICS,
+        read=_read_means("own_retrieval", RETRIEVAL_METRICS),
+        task="information-retrieval",
+        factor=100.0,
+    ),
+    _declared(
+        OwnStsOptions,
+        "own_sts",
+        "Own scored pairs:",
+        compared=STS_METRICS,
+        table=STS_METRICS,
+        read=_read_sts,
+        task="semantic-similarity",
+    ),
+    _declared(
+        OwnPairsOptions,
+        "own_pairs",
+        "Own labelled pairs:",
+        compared=("average_precision", "roc_auc", "accuracy"),
+        table=(*PAIR_METRICS, *PAIR_THRESHOLDS),
+        read=_read_pairs,
+        task="binary-classification",
+    ),
+    _declared(
+        OwnRankingOptions,
+        "own_ranking",
+        "Own rankings:",
+        compared=("ndcg@10", "map", "mrr", "r_precision", "spearman"),
+        table=RANKING_METRICS,
+        read=_read_means("own_ranking", RANKING_METRICS),
+        task="reranking",
+    ),
+    BenchmarkType(
+        HELD_OUT,
+        OwnValOptions,
+        "train.factory.own:held_out_benchmark",
+        title="Held out of the training data",
+        has_splits=False,
+        is_headline=lambda key: key.rpartition("/")[2] in _VAL_COMPARED,
+        is_compared=lambda key: key.rpartition("/")[2] in _VAL_COMPARED,
+        is_curve=lambda key: key.rpartition("/")[2] == "score",
+        read_record=_read_held_out,
+    ),
+]

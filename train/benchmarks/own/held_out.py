@@ -1,0 +1,154 @@
+"""What is held out of the user's own training data: retrieval of positives, or correlation with scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor
+
+from train.benchmarks import BenchmarkResult
+from train.benchmarks.own import HELD_OUT, OwnValOptions
+from train.benchmarks.own.collections import Collection, OwnQuery
+from train.benchmarks.own.fields import OwnText
+from train.benchmarks.own.pair_files import OwnPair, PairFile
+from train.benchmarks.own.pair_scoring import OwnPairBenchmark
+from train.benchmarks.own.retrieval import OwnRetrievalBenchmark
+from train.benchmarks.own.sts import correlations
+from train.data.own.store import Examples
+from train.errors import UserError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class OwnValBenchmark:
+    """The held-out rows, scored as `own_retrieval` or `own_sts` score a user's files.
+
+    Pairs: each anchor searches all held-out positives and negatives for its positives. Sentences: each
+    searches all others for those of its label, or of its group and meaning. Scored pairs: correlation of
+    cosine and score.
+
+    Args:
+        parts: name in score keys ("" for none) → held-out rows.
+        files: that were read.
+        options: how many queries and documents are taken, at most.
+    """
+
+    name = HELD_OUT
+    without_gold: Sequence[str] = ()
+
+    def __init__(self, parts: dict[str, Examples], files: Sequence[Path], options: OwnValOptions) -> None:
+        self.files = list(files)
+        self._parts = {name: _benchmark(examples, options) for name, examples in parts.items()}
+        self._has_spans = {name: examples.store.has_spans for name, examples in parts.items()}
+        self.requests = [request for part in self._parts.values() for request in part.requests]
+
+    def score(self, embeddings: Tensor) -> BenchmarkResult:
+        """Scores from embeddings (N, D), row i for `requests[i]`."""
+        result = BenchmarkResult({})
+        start = 0
+        for name, part in self._parts.items():
+            end = start + len(part.requests)
+            scored = part.score(embeddings[start:end])
+            start = end
+            prefix = f"{HELD_OUT}/{name}/" if name else f"{HELD_OUT}/"
+            scores = {key.split("/", 2)[2]: value for key, value in scored.scores.items()}
+            result.scores.update({f"{prefix}{key}": value for key, value in scores.items()})
+            metric = "spearman" if isinstance(part, OwnPairBenchmark) else "ndcg@10"
+            result.scores[f"{prefix}score"] = scores[f"span/{metric}" if self._has_spans[name] else metric]
+            for record in scored.per_query:
+                result.per_query.append({**record, "name": name})
+            result.notes.extend(scored.notes)
+        return result
+
+
+def _benchmark(examples: Examples, options: OwnValOptions) -> OwnRetrievalBenchmark | OwnPairBenchmark:
+    if examples.form == "scored":
+        return OwnPairBenchmark(HELD_OUT, [_pairs(examples)], correlations)
+    made = _of_pairs(examples, options) if examples.form == "pairs" else _of_sentences(examples, options)
+    if not made.queries:
+        raise UserError(
+            "of what is held out, no row has anything alike to be found: name other data with data.val="
+        )
+    return OwnRetrievalBenchmark([made], exclude_self=True)
+
+
+def _text(examples: Examples, text: int, row: int | None = None) -> OwnText:
+    store = examples.store
+    instruction = None if row is None else store.instruction(int(examples.rows[row]))
+    return OwnText(store.read_text(text), store.span(text), instruction)
+
+
+def _pairs(examples: Examples) -> PairFile:
+    store = examples.store
+    pairs = []
+    for row, first in enumerate(examples.anchors.tolist()):
+        name = examples.names([row])[0]
+        gold = float(store.scores[examples.rows[row]])
+        pairs.append(OwnPair(name, _text(examples, first), _text(examples, first + 1), gold, name))
+    if len({pair.gold for pair in pairs}) < 2:
+        raise UserError("of what is held out, all scores are equal: name other data with data.val=")
+    return PairFile("val", Path(), pairs)
+
+
+def _sampled(numbers: NDArray[Any], limit: int) -> NDArray[Any]:
+    """At most so many, the same in every run, in their order."""
+    if len(numbers) <= limit:
+        return numbers
+    return np.sort(np.random.default_rng(0).choice(numbers, limit, replace=False))
+
+
+def _of_pairs(examples: Examples, options: OwnValOptions) -> Collection:
+    """Queries are the distinct anchors; documents all distinct positives and negatives."""
+    store = examples.store
+    ids = store.text_ids
+    _, which, row_query = np.unique(ids[examples.anchors], return_index=True, return_inverse=True)
+    chosen = set(_sampled(np.arange(len(which)), options.max_queries).tolist())
+    # Rows of the chosen queries first: what is relevant to them is in any case among the documents.
+    order = sorted(range(len(examples)), key=lambda row: (int(row_query[row]) not in chosen, row))
+    documents: dict[tuple[int, tuple[int, int] | None], int] = {}  # text, span → its position
+    texts: list[int] = []
+    relevant: dict[int, dict[int, float]] = {}
+    for row in order:
+        query = int(row_query[row])
+        if query not in chosen and len(texts) >= options.max_documents:
+            break
+        num_positives = int(store.num_positives[examples.rows[row]])
+        for place, text in enumerate(examples.texts(row)[1:]):
+            position = documents.setdefault((int(ids[text]), store.span(text)), len(texts))
+            if position == len(texts):
+                texts.append(text)
+            if query in chosen and place < num_positives:
+                relevant.setdefault(query, {})[position] = 1.0
+    queries = []
+    for query, found in sorted(relevant.items()):
+        row = int(which[query])
+        anchor = _text(examples, int(examples.anchors[row]), row)
+        group = str(store.groups[examples.rows[row]])
+        queries.append(OwnQuery(examples.names([row])[0], anchor, found, group))
+    names = [str(position) for position in range(len(texts))]
+    return Collection("val", names, [_text(examples, t) for t in texts], queries, 0, [])
+
+
+def _of_sentences(examples: Examples, options: OwnValOptions) -> Collection:
+    """Every sentence is a document, and those with another one alike are queries."""
+    rows = _sampled(np.arange(len(examples)), options.max_documents)
+    kept = replace(examples, rows=examples.rows[rows])
+    store = kept.store
+    labels = store.label_ids[kept.rows][:, None] if store.has_labels else store.labels[kept.anchors]
+    _, label = np.unique(labels, axis=0, return_inverse=True)
+    label = label.ravel()
+    alike = {int(k): np.flatnonzero(label == k) for k in np.unique(label)}
+    candidates = np.flatnonzero(np.bincount(label)[label] > 1)
+    names = kept.names(range(len(kept)))
+    queries = []
+    for row in _sampled(candidates, options.max_queries).tolist():
+        found = {int(other): 1.0 for other in alike[int(label[row])] if other != row}
+        group = str(store.groups[kept.rows[row]])
+        queries.append(OwnQuery(names[row], _text(kept, int(kept.anchors[row]), row), found, group))
+    documents = [_text(kept, text) for text in kept.anchors.tolist()]
+    return Collection("val", names, documents, queries, len(kept) - len(candidates), [])

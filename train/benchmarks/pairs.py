@@ -1,0 +1,106 @@
+"""Metrics of pairs of sentences: what a model predicts for each, against a gold score or label."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import pearsonr, rankdata, spearmanr
+from torch import Tensor
+from torch.nn import functional
+
+_ROUNDING = 1e-6  # of cosines of embeddings in float32
+
+
+class AtThreshold(NamedTuple):
+    """A metric at the threshold that is best for it; greater predictions count as positive."""
+
+    value: float
+    threshold: float
+
+
+def cosines(first: Tensor, second: Tensor) -> list[float]:
+    """The cosine of each pair of rows of two (N, D).
+
+    Sentences that a model reads as the same text have a cosine of 1 up to rounding, which differs by kernel
+    and device; they count as 1.
+    """
+    cosine = functional.cosine_similarity(first.double(), second.double(), dim=1)
+    cosine[cosine > 1 - _ROUNDING] = 1.0
+    values: list[float] = cosine.tolist()
+    return values
+
+
+def spearman(predicted: Sequence[float], gold: Sequence[float]) -> float | None:
+    """None where it is not defined: fewer than two pairs, or no difference in predictions or gold."""
+    if len(set(predicted)) < 2 or len(set(gold)) < 2:
+        return None
+    return float(spearmanr(predicted, gold).statistic)
+
+
+def pearson(predicted: Sequence[float], gold: Sequence[float]) -> float | None:
+    """None where it is not defined, as :func:`spearman`."""
+    if len(set(predicted)) < 2 or len(set(gold)) < 2:
+        return None
+    return float(pearsonr(predicted, gold).statistic)
+
+
+def roc_auc(predicted: Sequence[float], gold: Sequence[float]) -> float:
+    """How often a positive pair is predicted above a negative one; equal predictions count one half.
+
+    Args:
+        predicted: (N,).
+        gold: (N,), 1 or 0, both of which occur.
+    """
+    positive = np.asarray(gold) == 1
+    num_positive = int(positive.sum())
+    above = rankdata(predicted)[positive].sum() - num_positive * (num_positive + 1) / 2
+    return float(above / (num_positive * (len(positive) - num_positive)))
+
+
+def average_precision(predicted: Sequence[float], gold: Sequence[float]) -> float:
+    """Sum over thresholds of precision times the gain in recall; equal predictions have one threshold.
+
+    Args: as :func:`roc_auc`.
+    """
+    found, of, _ = _by_threshold(predicted, gold)
+    gained = np.diff(found, prepend=0) / found[-1]
+    return float((gained * found / of).sum())
+
+
+def best_f1(predicted: Sequence[float], gold: Sequence[float]) -> AtThreshold:
+    """The greatest F1 of the positive label over all thresholds. Args: as :func:`roc_auc`."""
+    found, of, thresholds = _by_threshold(predicted, gold)
+    return _best(2 * found / (of + found[-1]), thresholds)
+
+
+def best_accuracy(predicted: Sequence[float], gold: Sequence[float]) -> AtThreshold:
+    """The greatest accuracy over all thresholds. Args: as :func:`roc_auc`."""
+    found, of, thresholds = _by_threshold(predicted, gold)
+    right = found + (len(gold) - found[-1]) - (of - found)
+    none_positive = AtThreshold(1 - found[-1] / len(gold), float(max(predicted)))
+    best = _best(right / len(gold), thresholds)
+    return best if best.value >= none_positive.value else none_positive
+
+
+def _by_threshold(
+    predicted: Sequence[float], gold: Sequence[float]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """For each of T distinct predictions, the greatest first: positives at or above it, pairs, threshold.
+
+    A threshold lies halfway to the next smaller prediction; the last, just below the smallest.
+    """
+    values, kind = np.unique(-np.asarray(predicted, dtype=float), return_inverse=True)
+    of = np.bincount(kind).cumsum()
+    found = np.bincount(kind, weights=np.asarray(gold, dtype=float)).cumsum().astype(np.int64)
+    just_below = np.nextafter(-values, -np.inf)
+    halfway = np.append((-values[:-1] - values[1:]) / 2, just_below[-1])
+    return found, of, np.minimum(halfway, just_below)  # halfway between neighbours is rounded to one of them
+
+
+def _best(values: NDArray[np.float64], thresholds: NDArray[np.float64]) -> AtThreshold:
+    """The first of equal ones: of the greatest threshold."""
+    best = int(values.argmax())
+    return AtThreshold(float(values[best]), float(thresholds[best]))

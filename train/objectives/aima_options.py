@@ -1,0 +1,73 @@
+"""Options of the objective `aima`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from train.benchmarks.admire.keys import experts_keys
+from train.data.names import ADMIRE_CV_SPLIT, AStitchSplit
+from train.declarations.objective import ObjectiveOptions
+from train.declarations.options import Count, Section, Text, as_list
+from train.objectives.options import ClipSettings, RankLossSettings
+
+AStitchFile = Literal["train_zero_shot", "train_one_shot", "train_few_shot", "dev", "test"]
+
+
+class SenseEncoderSettings(Section):
+    path: Text
+    revision: Text | None
+    stage: Literal["first", "beside"]
+    epochs: Count
+
+
+class CaptionSettings(Section):
+    words: Count
+    summariser: Text | None
+    revision: Text | None
+
+
+class AimaSettings(ObjectiveOptions):
+    trains_modules: ClassVar[bool] = True
+
+    name: Literal["aima"]
+    split: Literal["train", "train_cv"]
+    astitch: Annotated[list[AStitchFile], BeforeValidator(as_list), Field(min_length=1)]
+    hidden: Count
+    ablation: Literal["clip_cosine", "no_sense_encoder"] | None
+    sense_encoder: SenseEncoderSettings
+    captions: CaptionSettings
+    separator: Annotated[str, Field(min_length=1)]
+    clip: ClipSettings
+    loss: RankLossSettings
+
+    @property
+    def fold_split(self) -> str | None:
+        return self.split if self.split == ADMIRE_CV_SPLIT else None
+
+    def score_keys(self, splits: Callable[[str], Sequence[str]]) -> list[str]:
+        admire = splits("admire")
+        unseen = [
+            name for name in get_args(AStitchSplit) if name.removeprefix("astitch_") not in self.astitch
+        ]
+        return experts_keys([*admire, *unseen], "experts_image") if admire else []
+
+    def check_with(self, settings: Any, section: str = "objective") -> None:
+        if settings.data.extra:
+            raise ValueError(
+                "data.extra adds sentences to idiolink's tuples, which the objective aima has not"
+            )
+        epochs = self.sense_encoder.epochs
+        if self.sense_encoder.stage == "first" and epochs > settings.trainer.max_epochs:
+            raise ValueError(
+                f"{section}.sense_encoder.epochs={epochs} are more than trainer.max_epochs="
+                f"{settings.trainer.max_epochs}: no step would be left for the experts"
+            )
+
+    @model_validator(mode="after")
+    def _clip_is_named(self) -> Self:
+        if self.clip.path is None:
+            raise ValueError("clip.path=null: without CLIP there is no such system; see objective=admire")
+        return self

@@ -1,0 +1,337 @@
+"""Contrastive training by InfoNCE: anchors against candidates, whatever data they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from idiomloss import CandidateMasks, InfoNCELoss, candidate_masks
+from idiomloss.candidates import FalseNegatives, InBatch
+from train.data.names import TrainDocumentMode, TrainQueryMode
+from train.errors import UserError
+from train.objectives import Batch, ObjectiveLoss
+from train.objectives.steps import balanced_steps, shuffled_steps
+from train.requests import Request, Role
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class ContrastiveData(Protocol):
+    """Records, by number, and which of them are compared with which.
+
+    Attributes:
+        name: for messages.
+        files: that were read.
+        anchors: int (A,), the record of each anchor.
+        labels: int (N, 2), group and meaning of each record.
+        ids: int (N,), equal for records that are the same.
+        weights: (A,), of the anchors in the loss; None = all the same.
+        plain_requests: those for sentences without an expression.
+        idiom_sentences: (expression, sentence) of each record with an expression.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def files(self) -> Sequence[Path]: ...
+
+    @property
+    def anchors(self) -> NDArray[np.int64]: ...
+
+    @property
+    def labels(self) -> Tensor: ...
+
+    @property
+    def ids(self) -> Tensor: ...
+
+    @property
+    def weights(self) -> NDArray[np.float64] | None: ...
+
+    @property
+    def plain_requests(self) -> Sequence[Request]: ...
+
+    @property
+    def idiom_sentences(self) -> Sequence[tuple[str, str]]: ...
+
+    def candidates(self, epoch: int, anchor: int) -> tuple[Sequence[int], Sequence[int]]:
+        """Records that are positives, and that are negatives, of anchor number `anchor` in an epoch."""
+        ...
+
+    def request(
+        self, record: int, mode: TrainQueryMode | TrainDocumentMode, role: Role, mask: str
+    ) -> Request:
+        """How a record is embedded."""
+        ...
+
+    def is_plain(self, request: Request) -> bool:
+        """Whether it is one of `plain_requests`."""
+        ...
+
+    def usage(self, record: int) -> str:
+        """A kind of record, of which batches get their share and positives their weight."""
+        ...
+
+    def record_name(self, record: int) -> str:
+        """For messages."""
+        ...
+
+
+@dataclass(frozen=True)
+class ContrastiveOptions:
+    """How anchors are batched, what they are compared with, and how both are embedded.
+
+    Attributes:
+        batch_size: anchors an optimizer step.
+        seed: of the order of anchors.
+        query_modes: how anchors are embedded; with several, the loss is the mean over modes, and
+            modes that read the same text share its forward pass.
+        query_weights: weights of the query modes in that mean; None = equal ones.
+        document_modes: how candidates are embedded; with several, the loss is the mean over them too.
+        mask: what stands for a hidden span in the modes that hide it.
+        in_batch: which candidates of other anchors are negatives.
+        false_negatives: what becomes of those with the anchor's group and meaning.
+        candidates_from_batch: the candidates of an anchor are all other anchors of its micro-batch.
+        groups_per_batch: make steps of that many groups with equally many anchors; None = shuffled.
+        positive_weights: weight of a positive by its usage; None = all the same.
+        drop_last: leave out the last batch of an epoch where it is not full.
+    """
+
+    batch_size: int
+    seed: int
+    query_modes: Sequence[TrainQueryMode]
+    query_weights: Sequence[float] | None
+    document_modes: Sequence[TrainQueryMode | TrainDocumentMode]
+    mask: str
+    in_batch: InBatch
+    false_negatives: FalseNegatives
+    candidates_from_batch: bool
+    groups_per_batch: int | None
+    positive_weights: Mapping[str, float] | None
+    drop_last: bool
+
+
+class _Candidate(NamedTuple):
+    """A record that anchors of a batch are compared with.
+
+    Attributes:
+        record: its number.
+        owner: the anchor for which it was drawn, by its position in the batch; -1 = none in particular.
+        is_positive: whether it was drawn as its owner's positive.
+    """
+
+    record: int
+    owner: int
+    is_positive: bool
+
+
+@dataclass(frozen=True)
+class _Targets:
+    """A batch of B anchors and M candidates.
+
+    Its requests are the anchors, mode by mode, then the candidates, mode by mode.
+
+    Attributes:
+        masks: which pairs are positive, negative and hard, each (B, M).
+        positive_weights: (B, M), or None where all weigh the same.
+        anchor_weights: (B,), or None where all weigh the same.
+    """
+
+    num_anchors: int
+    masks: CandidateMasks
+    positive_weights: Tensor | None
+    anchor_weights: Tensor | None
+
+
+class ContrastiveObjective:
+    """Anchors against their own candidates and those of others, or against each other.
+
+    Args:
+        data: anchors without a positive are left out (`num_skipped`).
+        loss: InfoNCE with its options.
+        options: batches, candidates and modes.
+        extra_files: files beside the data's that were read.
+        note: what the log says of the data beside the counts.
+        section: where `drop_last` stands, for messages.
+        groups_name: what its groups are called; "" where there are none.
+
+    Raises:
+        UserError: if no anchor has a positive, or `drop_last` leaves no batch.
+    """
+
+    def __init__(
+        self,
+        data: ContrastiveData,
+        loss: InfoNCELoss,
+        options: ContrastiveOptions,
+        *,
+        extra_files: Sequence[Path] = (),
+        note: str = "",
+        section: str = "objective",
+        groups_name: str = "groups",
+    ) -> None:
+        self.data = data
+        self.groups_name = groups_name
+        self._loss = loss
+        self.options = options
+        self.query_weights = options.query_weights or [1.0] * len(options.query_modes)
+        self.note = note
+        self.files = [*data.files, *extra_files]
+        self.modules = nn.Module()  # trains nothing beside the encoder
+        self._usable = self._anchors_with_positives()
+        self.num_skipped = len(data.anchors) - len(self._usable)
+        if not len(self._usable):
+            raise UserError(f"{data.name}: no anchor has a positive")
+        if options.drop_last and len(self._usable) < options.batch_size:
+            raise UserError(
+                f"{data.name} has {len(self._usable)} anchors, fewer than "
+                f"trainer.batch_size={options.batch_size}, and {section}.drop_last leaves out every "
+                f"batch that is not full: lower the batch size or set {section}.drop_last=false"
+            )
+
+    def _anchors_with_positives(self) -> NDArray[np.int64]:
+        """Numbers of the anchors that have a positive: of their own, or among the other anchors."""
+        data = self.data
+        if not self.options.candidates_from_batch:
+            numbers = range(len(data.anchors))
+            return np.array([i for i in numbers if len(data.candidates(0, i)[0])], dtype=np.int64)
+        labels = data.labels.numpy()[data.anchors]  # (A, 2)
+        _, which, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
+        return np.flatnonzero(counts[which.ravel()] > 1)
+
+    @property
+    def plain_requests(self) -> Sequence[Request]:
+        """Every request that a batch's `plain_rows` can name."""
+        return self.data.plain_requests
+
+    @property
+    def idiom_sentences(self) -> Sequence[tuple[str, str]]:
+        """Training sentences with an expression, as (expression, sentence)."""
+        return self.data.idiom_sentences
+
+    @property
+    def special_tokens(self) -> Mapping[str, str]:
+        """The mask, if a mode hides spans by it."""
+        modes = (*self.options.query_modes, *self.options.document_modes)
+        return {"mask": self.options.mask} if any(mode.startswith("masked_") for mode in modes) else {}
+
+    def describe(self) -> str:
+        """One line for the log."""
+        anchors = self.data.anchors[self._usable]
+        num_groups = len(np.unique(self.data.labels.numpy()[anchors, 0]))
+        groups = f" of {num_groups} {self.groups_name}" if self.groups_name else ""
+        groups_per_batch = self.options.groups_per_batch
+        skipped = f", {self.num_skipped} without a positive left out" if self.num_skipped else ""
+        if groups_per_batch is not None and groups_per_batch > num_groups:
+            skipped += f", fewer than the {groups_per_batch} that a batch can hold"
+        return (
+            f"{len(self._usable)} anchors{groups}{skipped}; "
+            f"queries as {' and '.join(self.options.query_modes)}" + (f"; {self.note}" if self.note else "")
+        )
+
+    def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
+        """The epoch's steps: all anchors in an order drawn from seed and epoch, then cut."""
+        options = self.options
+        rng = np.random.default_rng([options.seed, epoch, 0])
+        if options.groups_per_batch is None:
+            steps = shuffled_steps(self._usable, options.batch_size, rng)
+        else:
+            anchors = self._usable.tolist()
+            records = self.data.anchors[self._usable].tolist()
+            groups = self.data.labels[records, 0].tolist()
+            classes = {
+                anchor: (group, self.data.usage(record))
+                for anchor, group, record in zip(anchors, groups, records, strict=True)
+            }
+            steps = balanced_steps(anchors, options.batch_size, options.groups_per_batch, classes, rng)
+        if options.drop_last:
+            steps = [step for step in steps if len(step) == options.batch_size]
+        return [[part.tolist() for part in np.array_split(step, shards) if len(part)] for step in steps]
+
+    def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:
+        """Requests and masks of these anchors."""
+        data, options = self.data, self.options
+        anchor_records = data.anchors[list(anchors)].tolist()  # B
+        candidates = self._candidates(epoch, anchors, anchor_records)  # M
+        candidate_records = [candidate.record for candidate in candidates]
+        masks = candidate_masks(
+            len(anchor_records),
+            torch.tensor([candidate.owner for candidate in candidates]),  # (M,)
+            torch.tensor([candidate.is_positive for candidate in candidates]),  # (M,)
+            anchor_labels=data.labels[anchor_records],  # (B, 2)
+            candidate_labels=data.labels[candidate_records],  # (M, 2)
+            anchor_ids=data.ids[anchor_records],  # (B,)
+            candidate_ids=data.ids[candidate_records],  # (M,)
+            in_batch=options.in_batch,
+            false_negatives=options.false_negatives,
+        )
+        requests = [
+            *self._requests(anchor_records, options.query_modes, "query"),
+            *self._requests(candidate_records, options.document_modes, "document"),
+        ]
+        targets = _Targets(
+            len(anchor_records),
+            masks,
+            self._positive_weights(len(anchor_records), candidate_records),
+            None if data.weights is None else torch.from_numpy(data.weights[list(anchors)]).float(),
+        )
+        plain_rows = [row for row, request in enumerate(requests) if data.is_plain(request)]
+        names = [data.record_name(record) for record in anchor_records]
+        return Batch(requests, names, targets, plain_rows=plain_rows)
+
+    def _candidates(
+        self, epoch: int, anchors: Sequence[int], anchor_records: Sequence[int]
+    ) -> list[_Candidate]:
+        if self.options.candidates_from_batch:
+            return [_Candidate(record, owner=-1, is_positive=False) for record in anchor_records]
+        return [
+            _Candidate(record, owner, is_positive)
+            for owner, anchor in enumerate(anchors)
+            for records, is_positive in zip(self.data.candidates(epoch, anchor), (True, False), strict=True)
+            for record in records
+        ]
+
+    def _requests(
+        self, records: Sequence[int], modes: Sequence[TrainQueryMode | TrainDocumentMode], role: Role
+    ) -> list[Request]:
+        """All records in the first mode, then all in the next."""
+        return [
+            self.data.request(record, mode, role, self.options.mask) for mode in modes for record in records
+        ]
+
+    def _positive_weights(self, num_anchors: int, candidate_records: Sequence[int]) -> Tensor | None:
+        """(B, M), each candidate's weight as a positive; None where all weigh the same."""
+        by_usage = self.options.positive_weights
+        if not by_usage:
+            return None
+        weights = [by_usage.get(self.data.usage(record), 1.0) for record in candidate_records]
+        return torch.tensor(weights).expand(num_anchors, -1)
+
+    def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
+        """Mean over query modes (weighted) and document modes of the InfoNCE loss."""
+        targets: _Targets = batch.targets
+        masks = targets.masks.to(embeddings.device)
+        positive_weights, anchor_weights = (
+            None if weights is None else weights.to(embeddings.device)
+            for weights in (targets.positive_weights, targets.anchor_weights)
+        )
+        num_query_modes, num_document_modes = len(self.options.query_modes), len(self.options.document_modes)
+        first_candidate = targets.num_anchors * num_query_modes
+        queries_by_mode = embeddings[:first_candidate].chunk(num_query_modes)  # (B, D) each
+        documents_by_mode = embeddings[first_candidate:].chunk(num_document_modes)  # (M, D) each
+        terms = [
+            weight * self._loss(queries, documents, masks, positive_weights, anchor_weights)
+            for queries, weight in zip(queries_by_mode, self.query_weights, strict=True)
+            for documents in documents_by_mode
+        ]
+        total_weight = sum(self.query_weights) * num_document_modes
+        return ObjectiveLoss(
+            torch.stack(terms).sum() / total_weight, {"false_negatives": float(masks.num_false_negatives)}
+        )

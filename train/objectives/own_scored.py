@@ -1,0 +1,86 @@
+"""A user's own scored pairs: cosines in the order of the scores, or equal to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from train.data.own.store import Examples
+from train.objectives import Batch, ObjectiveLoss
+from train.objectives.steps import shuffled_steps
+from train.requests import Request
+
+GradedLoss = Callable[[Tensor, Tensor, Tensor], Tensor]  # (B, D), (B, D), (B,) → scalar
+
+
+class ScoredPairsObjective:
+    """Every row is a pair of texts with a score; both are embedded alike.
+
+    Args:
+        examples: of the form `scored`.
+        loss: of a batch's two sides and scores.
+        batch_size: pairs an optimizer step.
+        seed: of the order of pairs.
+        files: the data files that were read.
+        note: what the log says of the data beside the counts.
+    """
+
+    plain_requests: Sequence[Request] = ()
+    idiom_sentences: Sequence[tuple[str, str]] = ()
+
+    def __init__(
+        self,
+        examples: Examples,
+        loss: GradedLoss,
+        *,
+        batch_size: int,
+        seed: int,
+        files: Sequence[Path] = (),
+        note: str = "",
+    ) -> None:
+        self._examples = examples
+        self._loss = loss
+        self.batch_size = batch_size
+        self.seed = seed
+        self.files = list(files)
+        self.note = note
+        self.modules = nn.Module()  # trains nothing beside the encoder
+
+    def describe(self) -> str:
+        """One line for the log."""
+        scores = self._scores(range(len(self._examples)))
+        note = f"; {self.note}" if self.note else ""
+        return f"{len(scores)} pairs with scores from {scores.min():g} to {scores.max():g}{note}"
+
+    def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
+        """The epoch's steps: all pairs in an order drawn from seed and epoch, then cut."""
+        rng = np.random.default_rng([self.seed, epoch, 0])
+        steps = shuffled_steps(np.arange(len(self._examples)), self.batch_size, rng)
+        return [[part.tolist() for part in np.array_split(step, shards) if len(part)] for step in steps]
+
+    def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:  # noqa: ARG002
+        """Requests of these pairs: all first texts, then all second ones."""
+        store = self._examples.store
+        firsts = self._examples.anchors[list(anchors)].tolist()
+        requests = [
+            _request(store.read_text(text + side), store.span(text + side))
+            for side in (0, 1)
+            for text in firsts
+        ]
+        return Batch(requests, self._examples.names(anchors), torch.from_numpy(self._scores(anchors)))
+
+    def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
+        """The loss of the pairs' cosines and scores."""
+        first, second = embeddings.chunk(2)
+        return ObjectiveLoss(self._loss(first, second, batch.targets.to(embeddings.device)))
+
+    def _scores(self, rows: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        return self._examples.store.scores[self._examples.rows[list(rows)]]
+
+
+def _request(text: str, span: tuple[int, int] | None) -> Request:
+    return Request(text, span, pooling="sentence" if span is None else "span")

@@ -1,0 +1,31 @@
+"""Checks a configuration with its data: everything that a run reads, before a model is loaded."""
+
+from __future__ import annotations
+
+from train.config import TrainSettings
+from train.factory import build_benchmarks, build_objective
+from train.io.text import printable
+from train.recipes.knowledge import glossary_files
+from train.training.early_stopping import check_monitor
+from train.training.regularization import check_remedies
+
+
+def check_data(settings: TrainSettings) -> None:
+    """Read all data that training and scoring need, and say what there is.
+
+    Raises:
+        UserError: as the run would.
+    """
+    glossary_files(settings.model)
+    objective = build_objective(settings)
+    check_remedies(settings.retain, objective)
+    benchmarks, not_scored = build_benchmarks(settings)
+    check_monitor(settings.trainer, not_scored)
+    steps = objective.epoch_steps(0, 1)
+    print(printable(f"objective {settings.objective.name}: {objective.describe()}"))
+    print(printable(f"{len(steps)} steps an epoch, {settings.trainer.max_epochs} epochs"))
+    for benchmark in benchmarks:
+        print(printable(f"benchmark {benchmark.name}: {len(set(benchmark.requests))} texts to embed"))
+    for name, reason in not_scored.items():
+        print(printable(f"benchmark {name} is not scored: {reason}"))
+    print(printable("the configuration and its data are in order"))
