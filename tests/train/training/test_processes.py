@@ -82,8 +82,8 @@ def test_gradients_of_two_processes_are_those_of_one(
     launches: Launches, tiny_path: Path, tmp_path: Path
 ) -> None:
     """With dropout, in equal and unequal micro-batches, with and without gradient caching."""
-    names = ("idiolink", "idiolink_ft", "adaptive_triplet", "joint", "mixture", "own")
-    names += ("pairwise", "listwise", "top1", "aima")
+    names = ["idiolink", "idiolink_ft", "adaptive_triplet", "joint", "mixture", "own"]
+    names += ["pairwise", "listwise", "top1", "aima"]
     options = {name: experiment_options(name, tiny_path) for name in names}
     jobs = [
         {"options": options[name], "output": str(tmp_path / f"{name}_{caching}"), "caching": caching}
