@@ -104,9 +104,7 @@ class RetainSettings(Section):
         if self.teacher is not None and not self.distillation:
             raise ValueError(f"teacher={self.teacher} is followed with the weight distillation=, which is 0")
         if self.teacher is None and self.teacher_texts == "all":
-            raise ValueError(
-                "teacher_texts=all is for a teacher: held to the base model, nothing is learnt"
-            )
+            raise ValueError("teacher_texts=all is for a teacher: held to the base model, nothing is learnt")
         self.teacher_model  # noqa: B018  told now if there is none of that name
         return self
 

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 import numpy as np
 
 from train.data.own.columns import Columns, recognise
+from train.data.own.negatives import Mined, with_negatives
 from train.data.own.rows import RowReader
 from train.data.own.sources import Source, find_sources
 from train.data.own.store import Examples, Store, StoreWriter
@@ -23,6 +25,7 @@ from train.io.records import describe
 
 _MAX_IN_MEMORY = 2**28  # bytes of tables; texts of larger ones are memory-mapped
 _MAX_NAMED = 3
+_NOTHING: Mined = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -43,11 +46,12 @@ class OwnSplits:
     notes: Sequence[str] = ()
 
 
-def load_own(data: OwnData, section: str = "data") -> OwnSplits:
+def load_own(data: OwnData, section: str = "data", *, negatives: Mined | None = None) -> OwnSplits:
     """The tables of `train` and `val`.
 
     Args:
         section: where these options stand, for messages.
+        negatives: that were mined for the pairs of `train`.
 
     Raises:
         UserError: naming file, row and field of what is wrong, or the option.
@@ -63,7 +67,7 @@ def load_own(data: OwnData, section: str = "data") -> OwnSplits:
     if both:
         raise UserError(f"{section}.train and {section}.val both name {min(both)}")
     notes: list[str] = []
-    store = _read(train_sources, data.columns, data.form, notes)
+    store = _read(train_sources, data.columns, data.form, notes, negatives or _NOTHING)
     everything = Examples(store, np.arange(len(store.numbers), dtype=np.int64))
     if val_sources:
         held_out = _read(val_sources, data.columns, store.form, notes)
@@ -85,7 +89,11 @@ def load_own(data: OwnData, section: str = "data") -> OwnSplits:
 
 
 def _read(
-    sources: Sequence[Source], mapping: Mapping[str, str], form: Form | None, notes: list[str]
+    sources: Sequence[Source],
+    mapping: Mapping[str, str],
+    form: Form | None,
+    notes: list[str],
+    mined: Mined = _NOTHING,
 ) -> Store:
     """All rows of some tables, which are to be of one form."""
     size = sum(source.path.stat().st_size for source in sources if source.path is not None)
@@ -112,7 +120,7 @@ def _read(
         writer.begin(source.name)
         reader = RowReader(columns)
         for example in reader.read(chain([head], rows)):
-            writer.add(example)
+            writer.add(with_negatives(example, mined) if mined else example)
         if reader.problems:
             raise describe(reader.problems, source.name)
         notes += _about(source.name, columns)
