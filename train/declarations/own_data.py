@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
-from train.declarations.options import Section, Text, as_list
+from train.declarations.options import Count, CountFromZero, Ratio, Section, Text, as_list
 
 OWN = "own"  # the name of the user's own data among the data sets that an objective trains on
 # Where one's own data lies, which makes no other run.
@@ -22,6 +22,33 @@ def _files(value: Any) -> Any:
 Files = Annotated[Annotated[list[Text], Field(min_length=1)] | None, BeforeValidator(_files)]
 
 
+class Negatives(Section):
+    """Hard negatives that are mined for pairs.
+
+    Attributes:
+        corpus: tables with a column `text`, as `train` names tables; None = none are mined.
+        num: for each anchor, at most.
+        range_min, range_max: which of an anchor's nearest texts are taken; None = as many as are needed.
+        margin: by how much a negative is less similar to the anchor than its positives, at least.
+        max_score: how similar it is to the anchor, at most.
+    """
+
+    corpus: Files
+    num: Count
+    range_min: CountFromZero
+    range_max: Count | None
+    margin: Ratio | None
+    max_score: Ratio | None
+
+    @model_validator(mode="after")
+    def _enough_in_range(self) -> Self:
+        if self.range_max is not None and self.range_max - self.range_min < self.num:
+            raise ValueError(
+                f"range_min={self.range_min} and range_max={self.range_max} leave fewer than num={self.num}"
+            )
+        return self
+
+
 class OwnData(Section):
     """One's own data.
 
@@ -31,6 +58,7 @@ class OwnData(Section):
         val: the same, held out. None: a share of `train`'s groups.
         val_share: that share.
         form: what a row is; None = by its columns.
+        negatives: mined for pairs.
         columns: what → the column that has it, where names do not tell.
     """
 
@@ -39,3 +67,4 @@ class OwnData(Section):
     val_share: Annotated[float, Field(gt=0, lt=1)]
     form: Form | None
     columns: dict[Text, Text]
+    negatives: Negatives

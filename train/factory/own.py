@@ -17,6 +17,7 @@ from train.data.own.store import Examples, number_for
 from train.declarations.own_data import OwnData
 from train.errors import UserError
 from train.factory.losses import info_nce, triplet_loss
+from train.factory.negatives import with_mined_negatives
 from train.objectives import Objective
 from train.objectives.contrastive import ContrastiveObjective, ContrastiveOptions
 from train.objectives.mixture_options import MixtureSettings
@@ -86,7 +87,7 @@ def _warn_of_shared(loaded: Mapping[str, OwnSplits]) -> None:
 
 def own_objective(settings: TrainSettings, options: OwnSettings) -> Objective:
     """The objective, by the form of the data."""
-    splits = own_splits(settings)
+    splits = with_mined_negatives(settings, own_splits(settings), options.instruction)
     examples = splits.train
     loss = options.loss or _loss_for(examples)
     if examples.form not in _FORMS[loss]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from train.config import TrainSettings
-from train.factory import build_benchmarks, build_objective
+from train.factory import build_benchmarks, build_objective, without_mining
 from train.io.text import first_of, printable
 from train.recipes.knowledge import glossary_files
 from train.training.early_stopping import check_monitor
@@ -17,7 +17,7 @@ def check_data(settings: TrainSettings) -> None:
         UserError: as the run would.
     """
     glossary_files(settings.model)
-    objective = build_objective(settings)
+    objective = build_objective(without_mining(settings))
     check_remedies(settings.retain, objective)
     benchmarks, not_scored = build_benchmarks(settings)
     check_monitor(settings.trainer, not_scored)
@@ -28,6 +28,8 @@ def check_data(settings: TrainSettings) -> None:
     print(printable(f"files: {first_of(files) or 'none'}"))
     print(printable(f"objective {settings.objective.name}: {objective.describe()}"))
     print(printable(f"{len(steps)} steps an epoch, {settings.trainer.max_epochs} epochs"))
+    if settings.data.negatives.corpus is not None:
+        print("hard negatives are mined when training starts")
     for benchmark in benchmarks:
         print(printable(f"benchmark {benchmark.name}: {len(set(benchmark.requests))} texts to embed"))
     for name, reason in not_scored.items():

@@ -68,6 +68,7 @@ MAY_BE_ZERO = {
         "min_delta",
     ),
     *("interpolation", "distillation", "dropout"),
+    *("range_min", "margin", "max_score"),
 }
 
 

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
 from train.data.own.cells import CellError
 from train.data.own.columns import check_mapping, no_column, recognise
+from train.data.own.negatives import Mined, with_negatives
 from train.data.own.rows import Example, RowReader
 from train.data.own.sources import Source, find_sources
 from train.data.own.store import Examples, Store, StoreWriter
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 _MAX_IN_MEMORY = 2**28  # bytes of tables; texts of larger ones are memory-mapped
 _MAX_NAMED = 3
+_NOTHING: Mined = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -47,11 +50,12 @@ class OwnSplits:
     notes: Sequence[str] = ()
 
 
-def load_own(data: OwnData, section: str = "data") -> OwnSplits:
+def load_own(data: OwnData, section: str = "data", *, negatives: Mined | None = None) -> OwnSplits:
     """The tables of `train` and `val`.
 
     Args:
         section: where these options stand, for messages.
+        negatives: that were mined for the pairs of `train`.
 
     Raises:
         UserError: naming file, row and field of what is wrong, or the option.
@@ -68,7 +72,7 @@ def load_own(data: OwnData, section: str = "data") -> OwnSplits:
         raise UserError(f"{section}.train and {section}.val both name {min(both)}")
     check_mapping(data.columns, f"{section}.columns")
     notes: list[str] = []
-    store = _read(train_sources, data.columns, data.form, notes)
+    store = _read(train_sources, data.columns, data.form, notes, negatives or _NOTHING)
     everything = Examples(store, np.arange(len(store.numbers), dtype=np.int64))
     if val_sources:
         held_out = _read(val_sources, data.columns, data.form, notes)
@@ -97,7 +101,11 @@ def load_own(data: OwnData, section: str = "data") -> OwnSplits:
 
 
 def _read(
-    sources: Sequence[Source], mapping: Mapping[str, str], form: Form | None, notes: list[str]
+    sources: Sequence[Source],
+    mapping: Mapping[str, str],
+    form: Form | None,
+    notes: list[str],
+    mined: Mined = _NOTHING,
 ) -> Store:
     """All rows of some tables, which are to be of one form."""
     size = sum(source.path.stat().st_size for source in sources if source.path is not None)
@@ -117,7 +125,7 @@ def _read(
                     "parts of a mixture (+experiment=mixture), or leave one out"
                 )
             writer.begin(source.name)
-            writer.add(example)
+            writer.add(with_negatives(example, mined) if mined else example)
         notes.append(table.about())
     assert writer is not None
     store = writer.finish(_text(file, is_mapped=is_mapped))

@@ -1,0 +1,199 @@
+"""Mining hard negatives for a user's own pairs, by sentence-transformers; kept in the cache by content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from idiomloss import cosine_similarity, paired_cosine_similarity
+from train.config import TrainSettings
+from train.data.own.load import OwnSplits, load_own
+from train.data.own.negatives import read_corpus, read_mined
+from train.data.own.store import Examples
+from train.distributed.device import place
+from train.distributed.processes import Processes
+from train.encoder.encoder import Encoder
+from train.encoder.parallel import embed_all
+from train.errors import UserError
+from train.factory.encoder import build_encoder
+from train.io.files import write_jsonl
+from train.io.paths import cache_folder
+from train.io.progress import progress_bar
+from train.requests import Request, Role
+from train.training.regularization import weights_digest
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+log = logging.getLogger(__name__)
+
+_OPTION = "data.negatives.corpus"
+# Of the model's settings, what says where it is rather than what it computes.
+_NOT_COMPUTED = {"path", "revision", "about", "tokens_per_forward", "convert_weights", "trust_remote_code"}
+
+
+def without_mining(settings: TrainSettings) -> TrainSettings:
+    """The same settings without mined negatives, the corpus read and checked: no model is loaded for them.
+
+    Raises:
+        UserError: if the corpus is wrong.
+    """
+    negatives = settings.data.negatives
+    if negatives.corpus is None:
+        return settings
+    read_corpus(negatives.corpus)
+    data = settings.data.model_copy(update={"negatives": negatives.model_copy(update={"corpus": None})})
+    return settings.model_copy(update={"data": data})
+
+
+def with_mined_negatives(settings: TrainSettings, splits: OwnSplits, instruction: str | None) -> OwnSplits:
+    """The same splits, each pair that is trained on with negatives from the corpus that the settings name.
+
+    They are mined by the base model, once: the cache keeps them under sums of the pairs, the corpus, the
+    model and the options.
+
+    Args:
+        instruction: put before anchors.
+
+    Raises:
+        UserError: if the data are no pairs, the corpus is wrong, or a package is missing.
+    """
+    options = settings.data.negatives
+    if options.corpus is None:
+        return splits
+    if splits.train.form != "pairs":
+        raise UserError(f"{_OPTION} is for pairs, but the training data are {splits.train.form}")
+    _check_datasets()
+    corpus, files = read_corpus(options.corpus)
+    pairs = _pairs(splits.train, corpus)
+    encoder = build_encoder(settings.model, place(settings.device, settings.precision))
+    content: list[Any] = [options.model_dump(exclude={"corpus"}), instruction, weights_digest(encoder)]
+    content += [settings.model.model_dump(exclude=_NOT_COMPUTED), pairs, corpus]
+    key = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    path = cache_folder() / "negatives" / f"{key[:16]}.jsonl"
+    if path.is_file():
+        log.info("hard negatives: as mined before, %s", path)
+    else:
+        write_jsonl(path, _mined(settings, encoder, pairs, corpus, instruction))
+    mined = read_mined(path)
+    log.info(
+        "hard negatives: %d for %d of %d anchors, from %d texts (%s)",
+        sum(map(len, mined.values())),
+        len(mined),
+        len({anchor for anchor, _ in pairs}),
+        len(corpus),
+        ", ".join(options.corpus),
+    )
+    trained = load_own(settings.data.own, negatives=mined)
+    return replace(trained, files=[*trained.files, *files, path])
+
+
+def _check_datasets() -> None:
+    try:
+        import datasets  # noqa: F401
+    except ImportError:
+        raise UserError(f"{_OPTION} needs the package datasets: pip install 'idiomtune[data]'") from None
+
+
+def _pairs(examples: Examples, corpus: Sequence[str]) -> list[tuple[str, str]]:
+    """Each anchor with all that is no negative of it.
+
+    These are its positives, in whichever row; itself and what has its group and meaning, where found.
+    """
+    store = examples.store
+    positives: dict[str, dict[str, None]] = defaultdict(dict)
+    alike: dict[tuple[int, int], dict[str, None]] = defaultdict(dict)  # group, meaning → texts
+    labels: dict[str, set[tuple[int, int]]] = defaultdict(set)
+    for row in range(len(examples)):
+        num_positives = int(store.num_positives[examples.rows[row]])
+        numbers = examples.texts(row)[: 1 + num_positives]
+        anchor, *others = (store.read_text(number) for number in numbers)
+        positives[anchor] |= dict.fromkeys(others)
+        for number, text in zip(numbers, (anchor, *others), strict=True):
+            label = (int(store.labels[number, 0]), int(store.labels[number, 1]))
+            alike[label][text] = None
+            labels[anchor].add(label)
+    can_be_found = {*corpus, *(text for texts in positives.values() for text in texts)}
+    return [
+        (anchor, text)
+        for anchor, texts in positives.items()
+        for text in dict.fromkeys([*texts, *(t for label in sorted(labels[anchor]) for t in alike[label])])
+        if text in can_be_found
+    ]
+
+
+def _mined(
+    settings: TrainSettings,
+    encoder: Encoder,
+    pairs: Sequence[tuple[str, str]],
+    corpus: Sequence[str],
+    instruction: str | None,
+) -> list[dict[str, Any]]:
+    """Rows of pairs with negatives; an anchor for which nothing was found has none."""
+    from datasets import Dataset
+    from sentence_transformers.util import mine_hard_negatives
+
+    options = settings.data.negatives
+    found = mine_hard_negatives(
+        Dataset.from_dict({"anchor": [a for a, _ in pairs], "positive": [p for _, p in pairs]}),
+        _Embedder(encoder, instruction),  # type: ignore[arg-type]
+        anchor_column_name="anchor",
+        positive_column_name="positive",
+        corpus=list(corpus),
+        range_min=options.range_min,
+        range_max=options.range_max,
+        max_score=options.max_score,
+        absolute_margin=options.margin,
+        num_negatives=options.num,
+        output_format="labeled-list",
+        verbose=False,
+    )
+    positives: dict[str, list[str]] = defaultdict(list)
+    for anchor, positive in pairs:
+        if positive != anchor:
+            positives[anchor].append(positive)
+    negatives = {row["anchor"]: row["positive"][1:] for row in found}  # the first is the positive
+    return [
+        {"query": anchor, "pos": positives[anchor] or [anchor], "neg": texts}
+        for anchor, texts in negatives.items()
+    ]
+
+
+class _Embedder:
+    """An encoder as `mine_hard_negatives` asks one: anchors are queries, all else documents."""
+
+    def __init__(self, encoder: Encoder, instruction: str | None) -> None:
+        self._encoder = encoder.eval()
+        self._instruction = instruction
+
+    @property
+    def device(self) -> torch.device:
+        return self._encoder.device
+
+    def encode_query(self, texts: Sequence[str], **_: Any) -> NDArray[Any]:
+        return self._embed(texts, "query", self._instruction)
+
+    def encode_document(self, texts: Sequence[str], **_: Any) -> NDArray[Any]:
+        return self._embed(texts, "document", None)
+
+    def _embed(self, texts: Sequence[str], role: Role, instruction: str | None) -> NDArray[Any]:
+        requests = [Request(text, role=role, instruction=instruction) for text in texts]
+        with progress_bar("mining hard negatives", len(texts)) as advance:
+            embeddings: NDArray[Any] = (
+                embed_all(self._encoder, requests, Processes(), advance).float().cpu().numpy()
+            )
+        return embeddings
+
+    def similarity(self, a: Any, b: Any) -> Tensor:
+        return cosine_similarity(torch.as_tensor(a), torch.as_tensor(b))
+
+    def similarity_pairwise(self, a: Any, b: Any) -> Tensor:
+        return paired_cosine_similarity(torch.as_tensor(a), torch.as_tensor(b))
