@@ -30,6 +30,7 @@ from train.data.own import load
 from train.data.own.columns import recognise
 from train.data.own.load import OwnSplits, load_own
 from train.data.own.rows import Example, RowReader, Sentence
+from train.data.own.store import Examples
 from train.declarations.own_data import OwnData
 from train.errors import UserError
 
@@ -222,7 +223,7 @@ def test_rows_of_json_lines_may_have_other_fields(tmp_path: Path) -> None:
     )
 
 
-def groups_of(examples: load.Examples) -> set[int]:
+def groups_of(examples: Examples) -> set[int]:
     return set(examples.store.groups[examples.rows].tolist())
 
 
