@@ -52,7 +52,7 @@ OTHERS = re.compile(
 )
 # Options that the worked examples add; a test of their own runs them.
 OF_EXAMPLES = ("+experiment=contrast", "rewording")
-RUN = ("adding-a-loss", "adding-a-benchmark", "knowledge", "own-data", "own-data-scoring")
+RUN = ("adding-a-loss", "adding-a-benchmark", "knowledge", "mixtures", "own-data", "own-data-scoring")
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 
 
