@@ -92,7 +92,7 @@ class Attempts:
 def serve() -> None:
     import torch
 
-    import tests.tiny_runs  # noqa: F401  imported here, so that no child has to
+    from tests.tiny_runs import composed  # imported here, so that no child has to
 
     torch.set_num_threads(1)
     answers = os.fdopen(os.dup(1), "w")
@@ -100,7 +100,9 @@ def serve() -> None:
         os.dup2(nowhere.fileno(), 1)
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
-        answers.write(json.dumps(asdict(_fork(Attempt(**json.loads(line))))) + "\n")
+        attempt = Attempt(**json.loads(line))
+        composed("config", *attempt.options)  # kept here, so that it is there in the children
+        answers.write(json.dumps(asdict(_fork(attempt))) + "\n")
         answers.flush()
 
 
@@ -143,6 +145,8 @@ def _run(attempt: Attempt, report: int) -> int:
     from tests.tiny_runs import resume, train
     from train.errors import UserError
 
+    if attempt.what != "report":
+        patch("train.recipes.run_report.learning_curve", _sketch).start()
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
     points = Points(attempt, report)
     points.watch()
@@ -158,6 +162,13 @@ def _run(attempt: Attempt, report: int) -> int:
         traceback.print_exc()
         return 1
     return 0
+
+
+def _sketch(*arguments: Any) -> None:
+    """A file in place of the learning curve, which takes longer to draw than the run to train."""
+    path: Path = arguments[-1]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(bytes(10_000))
 
 
 class Points:

@@ -32,6 +32,22 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         warm.close_session(os.environ[warm.ADDRESS])
 
 
+# What makes a test train or start a run: seconds. Those of the loop itself stay among the quick ones.
+_RUNS = {"options", "triplet_options", "joint_options", "experts_options", "launches", "attempts"}
+_QUICK = "test_loop.py"
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark whole runs as slow, and begin with the files that have some, so that no worker ends with one."""
+    for item in items:
+        parameters = getattr(getattr(item, "callspec", None), "params", {})  # may have such a name too
+        if item.path.name != _QUICK and _RUNS & set(getattr(item, "fixturenames", ())) - parameters.keys():
+            item.add_marker(pytest.mark.slow)
+    long = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in long)
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of all real data sets: $IDIOM_DATA, else ../shared/data beside the repository."""

@@ -21,6 +21,7 @@ from typing import Any
 from tests.warm import Piped
 
 ROOT = Path(__file__).resolve().parent.parent
+EVALUATION = "tests.process_jobs:evaluation"  # the job whose options are those of `train.evaluate`
 
 
 class Launches:
@@ -46,7 +47,7 @@ class Launches:
 def serve() -> None:
     import torch
 
-    import tests.tiny_runs  # noqa: F401  imported here, so that no child has to
+    from tests.tiny_runs import composed  # imported here, so that no child has to
 
     torch.set_num_threads(1)
     answers = os.fdopen(os.dup(1), "w")
@@ -54,7 +55,11 @@ def serve() -> None:
         os.dup2(nowhere.fileno(), 1)
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
-        answers.write(json.dumps(_launch(*json.loads(line))) + "\n")
+        count, function, arguments = json.loads(line)
+        for job in arguments.get("jobs", [arguments]):
+            if function != EVALUATION and "options" in job:
+                composed("config", *job["options"])  # kept here, so that it is there in the children
+        answers.write(json.dumps(_launch(count, function, arguments)) + "\n")
         answers.flush()
 
 

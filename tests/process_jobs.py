@@ -74,6 +74,12 @@ def gradients(options: list[str], output: str, *, caching: bool = False, sharded
         save_file(kept, output)
 
 
+def gradients_of_all(jobs: list[dict[str, Any]]) -> None:
+    """:func:`gradients` again and again in one launch, which takes longer to start than to compute."""
+    for job in jobs:
+        gradients(**job)
+
+
 def families(folders: list[str]) -> None:
     """That each of these models has the same gradients sharded as whole, in two passes a process."""
     os.environ |= FSDP

@@ -107,7 +107,8 @@ def composed(name: str, overrides: tuple[str, ...]) -> dict[str, Any]:
     assert isinstance(sweeper, dict)
     if "study" in sweeper:
         check(SearchSettings, {str(k): v for k, v in sweeper.items() if not str(k).startswith("_")})
-    return plain(OmegaConf.create({key: value for key, value in config.items() if key != "hydra"}))
+    settings = OmegaConf.create({key: value for key, value in config.items() if key != "hydra"})
+    return plain(settings, throw_on_missing=False)
 
 
 def check_program(program: str, arguments: list[str]) -> None:

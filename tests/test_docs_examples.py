@@ -43,6 +43,7 @@ def python(folder: Path, *arguments: str, status: int = 0) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_their_tests_pass(package: Path) -> None:
     python(package, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "tests")
 
@@ -77,6 +78,7 @@ def test_a_users_own_package_trains_scores_and_reports(package: Path, tiny_path:
     assert "rewording, val" in (package / "plain" / "table.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_an_evaluation_scores_it(package: Path, tiny_path: Path) -> None:
     python(
         package,
@@ -87,6 +89,7 @@ def test_an_evaluation_scores_it(package: Path, tiny_path: Path) -> None:
     assert list(scored["scores"]) == ["rewording/val/accuracy"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "named"),
     [

@@ -47,6 +47,7 @@ def test_wrong_use_is_explained_at_once(arguments: list[str], parts: list[str], 
     assert time.perf_counter() - start < 5
 
 
+@pytest.mark.slow
 def test_errors_remove_only_the_folder_that_was_made(tmp_path: Path) -> None:
     """An evaluation inside what is left of an old run must not touch it; a new run's folder goes."""
     (tmp_path / ".hydra").mkdir()

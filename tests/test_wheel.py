@@ -14,7 +14,7 @@ from tests.programs import ROOT
 
 
 @pytest.mark.slow
-def test_installed_wheel_works_elsewhere(tmp_path: Path) -> None:
+def test_installed_wheel_works_elsewhere(tmp_path: Path, tiny_path: Path) -> None:
     subprocess.run(
         [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)],
         check=True,
@@ -35,7 +35,10 @@ def test_installed_wheel_works_elsewhere(tmp_path: Path) -> None:
 
     site = tmp_path / "site"
     subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(site), str(wheel)],
+        [
+            *(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"),
+            *("--target", str(site), str(wheel)),
+        ],
         check=True,
         capture_output=True,
     )
@@ -58,8 +61,9 @@ def test_installed_wheel_works_elsewhere(tmp_path: Path) -> None:
     where = python("-c", "import train, idiomloss; print(train.__file__, idiomloss.__file__)")
     assert all(path.startswith(str(site)) for path in where.split())
     assert "idiolink_released" in python("-m", "train", "--help")
+    model = (f"model.path={tiny_path}", "model.max_length=64")
     last = python(
-        "-m", "train", "+experiment=idiolink_ft", "+debug=smoke", "benchmark=[idiolink]"
+        *("-m", "train", "+experiment=idiolink_ft", "+debug=smoke", "benchmark=[idiolink]", *model)
     ).splitlines()[-1]
     assert last.startswith(str(elsewhere / "checkpoints" / "idiolink_ft"))
     assert (Path(last) / "best" / "model.safetensors").is_file()

@@ -247,6 +247,7 @@ def test_a_saved_tokenizer_reads_placeholders_as_the_encoder_does(expression: st
     assert by_rules(text, expression) == tokens.replaced(text)[0]
 
 
+@pytest.mark.slow
 def test_placeholders_in_the_real_sentences(real_data: Path) -> None:
     """All 80 sentences with "take someone for a ride", as annotated, and none of the other 3,760."""
     expression = "take someone for a ride"

@@ -105,7 +105,7 @@ def _plain(config: DictConfig) -> dict[str, Any]:
     Raises:
         UserError: if there are any, also in Hydra's own options.
     """
-    resolved = plain(config)
+    resolved = plain(config, throw_on_missing=True)
     refuse_values(resolved)
     refuse_values({"hydra": OmegaConf.to_container(HydraConfig.instance().cfg.hydra)})  # type: ignore[union-attr]
     return resolved

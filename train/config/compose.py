@@ -30,18 +30,21 @@ def compose_config(config_name: str, *overrides: str) -> dict[str, Any]:
     register_resolvers()
     try:
         with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-            return plain(hydra.compose(config_name, list(overrides)))
+            return plain(hydra.compose(config_name, list(overrides)), throw_on_missing=False)
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(explained(error)) from error
 
 
-def plain(config: DictConfig) -> dict[str, Any]:
+def plain(config: DictConfig, *, throw_on_missing: bool) -> dict[str, Any]:
     """A composed configuration as plain, resolved containers, the parts of a mixture filled in.
+
+    Args:
+        throw_on_missing: refuse options that must be given and are not, by an error of OmegaConf's.
 
     Raises:
         UserError: if a part is wrong.
     """
-    resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=throw_on_missing)
     assert isinstance(resolved, dict)
     return with_parts_filled({str(key): value for key, value in resolved.items()}, _composed_beside)
 

@@ -26,6 +26,7 @@ from train.factory import (
     resolve_model_path,
     saved_modules,
 )
+from train.hub.licences import base_model
 from train.io.files import fingerprints, write_json, write_jsonl, write_text
 from train.recipes.knowledge import (
     benchmark_texts,
@@ -92,7 +93,8 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
 def _show(settings: EvaluateSettings, card: Scorecard, glossary: dict[str, Any] | None) -> None:
     notes = [SAMPLE_NOTE] * settings.data.sample + glossary_note(glossary)
     if card.scores:
-        show_scores(card.scores, settings.model.path, notes, all_scores=settings.scores == "all")
+        name = base_model({"model": settings.model.model_dump()}).name
+        show_scores(card.scores, name, notes, all_scores=settings.scores == "all")
     for note in card.notes:
         log.info("%s", note)
 

@@ -28,6 +28,7 @@ EVERY = ""  # in place of a score's key: all by which models are compared
 # With fewer, no two-sided test of signs reaches 5% (2 / 2^5 > 0.05), and a bootstrap interval is too narrow.
 MIN_ITEMS = 6
 _NAMED = 3  # clusters, in a table
+_NO_CLUSTERS = "a correlation has no value of one cluster, and queries without a group are none"
 
 
 @dataclass(frozen=True)
@@ -123,18 +124,18 @@ def run_checks(
     checks = [_floor(ours, key, floor, before.get(key)) for key, floor in limits.floors.items()]
     checks += [_margin(differences[key], margin) for key, margin in margins.items()]
     notes = paired_notes([paired])
-    correlations = [key for key in cluster_margins if _is_correlation(differences[key])]
-    if named := [key for key in correlations if key in limits.cluster_margins]:
-        raise UserError(f"cluster_margin={named[0]}: a correlation has no value of one cluster; use margin=")
-    if correlations:
-        notes.append(f"cluster_margin leaves correlations out: {', '.join(correlations)}")
-    for key in (key for key in cluster_margins if key not in correlations):
+    without = [key for key in cluster_margins if _has_no_clusters(differences[key])]
+    if named := [key for key in without if key in limits.cluster_margins]:
+        raise UserError(f"cluster_margin={named[0]}: {_NO_CLUSTERS}; use margin=")
+    if without:
+        notes.append(f"left out of cluster_margin, since {_NO_CLUSTERS}: {', '.join(without)}")
+    for key in (key for key in cluster_margins if key not in without):
         checks.append(_cluster_margin(differences[key], cluster_margins[key]))
     if EVERY in {**limits.margins, **limits.cluster_margins}:
         missing = [key for key in (theirs.keys if theirs else ()) if is_compared(key) and key not in before]
         notes += [f"not compared, since {ours.name} lacks them: {', '.join(missing)}"] if missing else []
     if not checks:
-        raise UserError("cluster_margin: nothing to check, for a correlation has no value of one cluster")
+        raise UserError(f"cluster_margin: nothing to check, since {_NO_CLUSTERS}")
     return checks, notes
 
 
@@ -278,5 +279,6 @@ def _loss(key: str, change: float) -> float:
     return change if smaller_is_better(key) else -change
 
 
-def _is_correlation(d: Difference) -> bool:
+def _has_no_clusters(d: Difference) -> bool:
+    """Whether no cluster has a value of its own, though there are results of each query."""
     return d.by_cluster is not None and not d.changes

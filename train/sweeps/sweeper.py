@@ -27,6 +27,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from train.config import TrainSettings, check
+from train.config.compose import plain
 from train.config.messages import no_such_score
 from train.config.search import SearchSettings
 from train.distributed.processes import has_peers
@@ -222,9 +223,7 @@ class OptunaSweeper(Sweeper):
         config = self._loader.load_sweep_config(self._config, list(overrides))
         with read_write(config), open_dict(config):
             del config["hydra"]
-        resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-        assert isinstance(resolved, dict)
-        return {str(key): value for key, value in resolved.items()}
+        return plain(config, throw_on_missing=True)
 
 
 def _error(job: JobReturn) -> Exception | None:

@@ -111,30 +111,3 @@ def test_suite_embeds_each_distinct_text_once(sample_root: Path, tiny: Encoder) 
     seen = sum(len(call.args[0].texts) for call in embed.call_args_list)
     # Documents of both splits, queries, and queries with their instruction.
     assert seen == scorecard.num_texts == 60 + 120 + 12 + 12
-
-
-# Percent, R-Precision and nDCG@10: all, literal, idiomatic.
-REFERENCE = {
-    "sentence": [(40.64, 63.91), (51.35, 72.08), (29.93, 55.74)],
-    "span": [(52.80, 67.18), (73.62, 89.39), (31.98, 44.97)],
-    "instruction_sentence": [(48.54, 66.65), (68.40, 88.59), (28.68, 44.70)],
-    "instruction_span": [(51.67, 59.41), (72.70, 88.46), (30.65, 30.36)],
-}
-REFERENCE_VAL_TRAIN = {"sentence": (27.42, 48.26), "span": (46.90, 64.23)}
-
-
-@pytest.mark.slow
-def test_minilm_zero_shot_equals_the_reference(real_data: Path, minilm: Encoder) -> None:
-    """Independent runs of the published system, float32 on a CPU: to 0.05 points in every slice."""
-    root = real_data / "idiolink"
-    splits = [load_split(root, name) for name in ("val", "val+train")]
-    scores = Suite([IdioLinkBenchmark(splits, list(REFERENCE))]).run(minilm).scores  # type: ignore[arg-type]
-    for mode, slices in REFERENCE.items():
-        for suffix, pair in zip(("", "/literal", "/idiomatic"), slices, strict=True):
-            for metric, expected in zip(("r_precision", "ndcg@10"), pair, strict=True):
-                got = 100 * scores[f"idiolink/val/{mode}/{metric}{suffix}"]
-                assert got == pytest.approx(expected, abs=0.05), (mode, metric, suffix)
-    for mode, pair in REFERENCE_VAL_TRAIN.items():
-        for metric, expected in zip(("r_precision", "ndcg@10"), pair, strict=True):
-            got = 100 * scores[f"idiolink/val+train/{mode}/{metric}"]
-            assert got == pytest.approx(expected, abs=0.05), (mode, metric)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from train.benchmarks.idiolink.diagnosis import Knowledge, rank_scores
-from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
-from train.data.idiolink import Document, Query, Split, load_split
-from train.encoder.encoder import Encoder
-from train.evaluation.suite import Suite
+from train.data.idiolink import Document, Query, Split
 
 
 def fields(id_: str, idiom: str, usage: str) -> dict[str, Any]:
@@ -84,16 +80,3 @@ def test_knowledge_by_hand() -> None:
         }
     )
     assert len(knowledge.requests) == len(vectors)
-
-
-def test_real_zero_shot(real_data: Path, minilm: Encoder) -> None:
-    """Untrained MiniLM: it knows the meaning of a third of val's idioms, and would find most senses."""
-    split = load_split(real_data / "idiolink", "val+train")
-    scores = Suite([IdioLinkBenchmark([split], ["span"], diagnosis=True)]).run(minilm).scores
-    key = "idiolink/val+train/"
-    assert scores[f"{key}knowledge/chance"] == 1 / 32
-    assert scores[f"{key}knowledge/span_to_simplification"] == pytest.approx(0.32, abs=0.05)
-    assert scores[f"{key}knowledge/simplification_to_sense"] == pytest.approx(0.88, abs=0.03)
-    assert scores[f"{key}span/median_rank/sense"] == pytest.approx(995, abs=10)
-    shares = [v for k, v in scores.items() if "/above_sense/" in k]
-    assert sum(shares) == pytest.approx(1)

@@ -208,7 +208,7 @@ def test_find_run(run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ),
         (
             "model=minilmm",
-            "model=minilmm: there is no such choice. Did you mean model=minilm?\nmodel has bge_b",
+            "model=minilmm: there is no such choice. Did you mean model=minilm?\nmodel has bert_base",
         ),
         ("+experiment=zzz", "experiment=zzz: there is no such choice.\nexperiment has adaptive_triplet,"),
     ],

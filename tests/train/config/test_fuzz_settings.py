@@ -114,6 +114,7 @@ def assert_sensible(option: tuple[str, ...], value: Any) -> None:
         pytest.fail(f"{'.'.join(option)} takes {value!r}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
 def test_every_option_refuses_what_makes_no_sense(name: str) -> None:
     """All options, each with every odd value; what is accepted must make sense, what is refused is named."""
@@ -147,6 +148,7 @@ def is_of_several(option: tuple[str, ...], message: str) -> bool:
     return option[-1] in message and any(line.startswith(f"  {section}:") for line in message.splitlines())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["idiolink_ft", "joint", "evaluate"])
 def test_options_changed_at_random_end_in_settings_or_a_message(name: str) -> None:
     kind, config = config_of(name)

@@ -12,11 +12,15 @@ from train.config import EvaluateSettings, TrainSettings, check
 from train.config.compose import CONF, config_names
 from train.errors import UserError
 
+# What an experiment needs beside its name.
+NEEDED = {"mixture": ["+objective.parts.mine.data.train=pairs.csv"]}
+
 
 @pytest.mark.parametrize("experiment", config_names("experiment"))
 def test_every_experiment_is_sound_also_in_smoke(experiment: str) -> None:
-    check(TrainSettings, composed("config", f"+experiment={experiment}"))
-    smoke = check(TrainSettings, composed("config", f"+experiment={experiment}", "+debug=smoke"))
+    overrides = [f"+experiment={experiment}", *NEEDED.get(experiment, [])]
+    check(TrainSettings, composed("config", *overrides))
+    smoke = check(TrainSettings, composed("config", *overrides, "+debug=smoke"))
     assert smoke.trainer.max_steps == 2
     assert smoke.data.sample
 
@@ -24,7 +28,9 @@ def test_every_experiment_is_sound_also_in_smoke(experiment: str) -> None:
 @pytest.mark.parametrize("experiment", config_names("experiment"))
 def test_every_experiment_is_headed_by_its_command(experiment: str) -> None:
     text = (CONF / "experiment" / f"{experiment}.yaml").read_text(encoding="utf-8")
-    assert re.search(rf"^# python -m train \+experiment={experiment}( data\.\S+)*$", text, re.MULTILINE)
+    assert re.search(
+        rf"^# python -m train \+experiment={experiment}( '?\+?(data|objective)\..*)?$", text, re.MULTILINE
+    )
 
 
 def test_evaluation_config_is_sound() -> None:

@@ -237,6 +237,7 @@ def test_a_table_of_another_shape(reader: Reader, root: Path) -> None:
     refused(reader, root, table([header, *huge], reader.delimiter), "line 2", "field larger than")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", TABLES, ids=lambda r: r.file)
 def test_each_column_missing_and_each_cell_empty(reader: Reader, root: Path) -> None:
     header, *rows = rows_of(reader, root)
@@ -397,6 +398,7 @@ def test_tables_changed_at_random(reader: Reader, root: Path) -> None:
     tried()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", READERS, ids=lambda r: r.file)
 def test_bytes_changed_at_random(reader: Reader, root: Path) -> None:
     good = (root / reader.file).read_bytes()

@@ -83,6 +83,7 @@ print(without, faults())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     platform.libc_ver()[0] != "glibc", reason="glibc's allocator alone is told to keep memory"
 )

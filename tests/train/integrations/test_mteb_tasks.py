@@ -72,6 +72,7 @@ def test_sample(tiny_path: Path, sample_root: Path, semeval_sample: DataFiles, t
     check_same(str(tiny_path), load_split(sample_root, "val"), read_pairs(semeval_sample, "dev"), tmp_path)
 
 
+@pytest.mark.slow
 def test_real_data(tiny_path: Path, real_data: Path, semeval_real: DataFiles, tmp_path: Path) -> None:
     check_same(
         str(tiny_path), load_split(real_data / "idiolink", "val"), read_pairs(semeval_real, "dev"), tmp_path

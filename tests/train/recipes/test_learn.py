@@ -125,6 +125,7 @@ def test_any_library_reads_the_learnt_model_alike(learnt: Learn) -> None:
     assert torch.allclose(ours, plain, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_interrupted_it_goes_on_to_the_same_bits(
     learnt: Learn, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -199,6 +200,7 @@ def raise_(error: Exception) -> None:
     raise error
 
 
+@pytest.mark.slow
 def test_an_expression_is_replaced_and_another_removed(
     learnt: Learn, tmp_path: Path, minilm: Encoder
 ) -> None:
@@ -214,6 +216,7 @@ def test_an_expression_is_replaced_and_another_removed(
     assert {path.name: path.read_bytes() for path in first.iterdir() if path.is_file()} == before
 
 
+@pytest.mark.slow
 def test_without_a_glossary_expressions_are_forgotten(learnt: Learn, minilm: Encoder) -> None:
     first = learnt("first")
     second = learnt("second", model=first, glossary="[]", remove="[tie the knot]")
@@ -230,6 +233,7 @@ def test_the_users_own_sentences_come_first(learnt: Learn, tmp_path: Path) -> No
     assert record["sentences_found"] == {"miss the boat": 0, "tie the knot": 2, "take someone for a ride": 0}
 
 
+@pytest.mark.slow
 def test_the_literal_share_keeps_a_sentence_where_it_was(learnt: Learn, minilm: Encoder) -> None:
     text = "She tied the knot in the rope."
     bare = minilm.encode([text])[0]

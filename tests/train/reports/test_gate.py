@@ -296,5 +296,10 @@ def test_what_cannot_be_checked_is_said(tmp_path: Path, capsys: pytest.CaptureFi
     assert f"margin={STS}" in told(run, f"against={other}", f"margin={STS}:0.1")
     assert "no score in common" in told(run, f"against={sts}", "margin=0.1")
     assert "correlation" in told(sts, "against=baseline", f"cluster_margin={STS}:0.1")
+    plant(
+        tmp_path / "facts", scores={"epsilon/C/rank_biserial": 0.4}, baseline={"epsilon/C/rank_biserial": 0.3}
+    )
+    fact = "margin=epsilon/C/rank_biserial:0.1"
+    assert "floor=" in told(tmp_path / "facts", "against=baseline", fact)
     assert "output=" in told(run, f"floor={NDCG}:0.1", f"output={run}")
     assert main(["--help"]) == 0

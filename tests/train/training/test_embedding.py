@@ -55,6 +55,7 @@ def peak_of_step(encoder: Encoder, batch_size: int, *, caching: bool, monkeypatc
     return Held.peak
 
 
+@pytest.mark.slow
 def test_memory_is_flat_from_64_to_4096_anchors(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny.train()
     tiny.tokens_per_forward = 512

@@ -99,6 +99,7 @@ def test_same_seed_same_run_other_seed_another(tmp_path: Path, options: list[str
     assert metrics(tmp_path / "a") != metrics(tmp_path / "c")
 
 
+@pytest.mark.slow
 def test_accumulation_gives_the_gradient_of_the_whole_batch(
     tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +117,7 @@ def test_accumulation_gives_the_gradient_of_the_whole_batch(
         assert a["grad_norm"] == pytest.approx(b["grad_norm"], rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["bf16"])
 def test_lower_precision_learns_and_keeps_float32_weights(
     tmp_path: Path, options: list[str], precision: str
@@ -224,6 +226,7 @@ def test_not_finite_gradient_names_all_micro_batches(
     assert not checkpoints(tmp_path / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("every", "scored"), [("epoch", [3, 6]), ("end", [6]), (2, [2, 4, 6]), (4, [4, 6])])
 def test_when_it_is_scored(tmp_path: Path, options: list[str], every: object, scored: list[int]) -> None:
     train(tmp_path / "run", [*options, f"eval.every={every}"])

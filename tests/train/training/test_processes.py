@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests import process_jobs
-from tests.launches import Launches
+from tests.launches import EVALUATION, Launches
 from tests.own_data import mixture_options, write
 from tests.tiny_clip import save_tiny_clip
 from tests.tiny_runs import DRAWN, assert_same_run, metrics, train, weights
@@ -70,44 +70,34 @@ def experiment_options(name: str, tiny_path: Path) -> list[str]:
     }[name]
 
 
-def assert_close(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> None:
+def assert_close(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor], of: str = "") -> None:
     assert ours.keys() == theirs.keys()
     assert any(".log." not in name for name in ours)
     for name, expected in theirs.items():
         scale = max(float(expected.norm()), 1e-6)
-        assert float((ours[name] - expected).norm()) / scale < 1e-5, name
+        assert float((ours[name] - expected).norm()) / scale < 1e-5, (of, name)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "idiolink",
-        "idiolink_ft",
-        "adaptive_triplet",
-        "joint",
-        "mixture",
-        "own",
-        "pairwise",
-        "listwise",
-        "top1",
-        "aima",
-    ],
-)
 def test_gradients_of_two_processes_are_those_of_one(
-    launches: Launches, tiny_path: Path, tmp_path: Path, name: str
+    launches: Launches, tiny_path: Path, tmp_path: Path
 ) -> None:
     """With dropout, in equal and unequal micro-batches, with and without gradient caching."""
-    options = experiment_options(name, tiny_path)
-    process_jobs.gradients(options, str(tmp_path / "one"))
-    one = load_file(tmp_path / "one")
-    process_jobs.gradients(options, str(tmp_path / "cached"), caching=True)
-    assert_close(load_file(tmp_path / "cached"), one)
-    for caching in (False, True):
-        ended = launches(
-            2, "tests.process_jobs:gradients", options=options, output=str(tmp_path / "two"), caching=caching
-        )
-        assert [status for status, _ in ended] == [0, 0], ended
-        assert_close(load_file(tmp_path / "two"), one)
+    names = ["idiolink", "idiolink_ft", "adaptive_triplet", "joint", "mixture", "own"]
+    names += ["pairwise", "listwise", "top1", "aima"]
+    options = {name: experiment_options(name, tiny_path) for name in names}
+    jobs = [
+        {"options": options[name], "output": str(tmp_path / f"{name}_{caching}"), "caching": caching}
+        for name in names
+        for caching in (False, True)
+    ]
+    ended = launches(2, "tests.process_jobs:gradients_of_all", jobs=jobs)
+    assert [status for status, _ in ended] == [0, 0], ended
+    for name in names:
+        process_jobs.gradients(options[name], str(tmp_path / "one"))
+        one = load_file(tmp_path / "one")
+        process_jobs.gradients(options[name], str(tmp_path / "cached"), caching=True)
+        for file in ("cached", f"{name}_False", f"{name}_True"):
+            assert_close(load_file(tmp_path / file), one, name)
 
 
 def test_more_processes_than_texts(launches: Launches, tiny_path: Path, tmp_path: Path) -> None:
@@ -156,9 +146,7 @@ def test_an_evaluation_is_shared_out_and_gives_the_scores_of_one(
     run_options = ["data=sample", "device=cpu", "model=pretrained", f"model.path={tiny_path}", "split=val"]
     run_options += ["benchmarks=[idiolink,semeval2022]"]
     process_jobs.evaluation([*run_options, f"output={tmp_path / 'one.json'}"])
-    ended = launches(
-        2, "tests.process_jobs:evaluation", options=[*run_options, f"output={tmp_path / 'two.json'}"]
-    )
+    ended = launches(2, EVALUATION, options=[*run_options, f"output={tmp_path / 'two.json'}"])
     assert [status for status, _ in ended] == [0, 0], ended
     one, two = (json.loads((tmp_path / f"{n}.json").read_text())["scores"] for n in ("one", "two"))
     assert len(one) > 20

@@ -202,6 +202,7 @@ def launched(folder: Path, task: str, *arguments: str) -> subprocess.CompletedPr
     return run(str(script), cwd=folder, environment={"PYTHONPATH": str(ROOT)}, timeout=60)
 
 
+@pytest.mark.slow
 def test_a_secret_among_hydras_own_settings_is_refused(tmp_path: Path) -> None:
     settings = tmp_path / "mine" / "experiment" / "leaky.yaml"
     settings.parent.mkdir(parents=True)
@@ -212,6 +213,7 @@ def test_a_secret_among_hydras_own_settings_is_refused(tmp_path: Path) -> None:
     assert "12345678secret" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_bug_leaves_its_traceback_in_a_file(tmp_path: Path) -> None:
     done = launched(tmp_path, "raise ZeroDivisionError('a bug')")
     assert done.returncode == 1
@@ -222,12 +224,14 @@ def test_a_bug_leaves_its_traceback_in_a_file(tmp_path: Path) -> None:
     file.unlink()
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_no_error(tmp_path: Path) -> None:
     done = launched(tmp_path, "raise KeyboardInterrupt('stopped after step 3')")
     assert done.returncode == 130
     assert done.stderr.strip() == "interrupted: stopped after step 3"
 
 
+@pytest.mark.slow
 def test_sweeps_of_one_second_each_have_a_folder(tmp_path: Path) -> None:
     start = time.monotonic()
     wrong = ["train", "-m", "+experiment=idiolink_ft", "seed=-1,-2"]

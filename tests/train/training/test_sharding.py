@@ -52,23 +52,25 @@ def succeeded(ended: list[tuple[int, str]]) -> list[tuple[int, str]]:
 # ------------------------------------------------------------------ gradients
 
 
-@pytest.mark.parametrize(
-    ("name", "ways"),
-    [("idiolink", [(False, False), (True, False), (False, True)]), ("adaptive_triplet", [(False, False)])],
-    ids=["idiolink", "adaptive_triplet"],
-)
-def test_gradients_are_those_of_one_process(
-    launches: Launches, tiny_path: Path, tmp_path: Path, name: str, ways: list[tuple[bool, bool]]
-) -> None:
+def test_gradients_are_those_of_one_process(launches: Launches, tiny_path: Path, tmp_path: Path) -> None:
     """With dropout, masked negatives or mined triplets, in equal and unequal numbers of passes."""
-    options = [*experiment_options(name, tiny_path), "trainer.max_steps=2"]
-    process_jobs.gradients(options, str(tmp_path / "one"))
-    one = load_file(tmp_path / "one")
-    for caching, lean in ways:
-        run_options = [*options, f"trainer.activation_checkpointing={lean}"]
-        two = {"options": run_options, "output": str(tmp_path / "two"), "caching": caching, "sharded": True}
-        succeeded(launches(2, "tests.process_jobs:gradients", **two))
-        assert_close(load_file(tmp_path / "two"), one)
+    ways = [
+        *(("idiolink", False, False), ("idiolink", True, False), ("idiolink", False, True)),
+        ("adaptive_triplet", False, False),
+    ]
+    options = {name: [*experiment_options(name, tiny_path), "trainer.max_steps=2"] for name, *_ in ways}
+    jobs = [
+        {
+            "options": [*options[name], f"trainer.activation_checkpointing={lean}"],
+            **{"output": str(tmp_path / f"two_{number}"), "caching": caching, "sharded": True},
+        }
+        for number, (name, caching, lean) in enumerate(ways)
+    ]
+    succeeded(launches(2, "tests.process_jobs:gradients_of_all", jobs=jobs))
+    for name, given in options.items():
+        process_jobs.gradients(given, str(tmp_path / name))
+    for number, (name, *way) in enumerate(ways):
+        assert_close(load_file(tmp_path / f"two_{number}"), load_file(tmp_path / name), f"{name} {way}")
 
 
 def test_who_has_no_texts_keeps_the_others_company(
@@ -208,7 +210,8 @@ def test_what_else_is_trained(
     """
     options = [*run_options, *remedies, "trainer.max_steps=2"]
     if "benchmark=[admire]" in remedies:  # weights of its own, which are whole in every process
-        options = [*experiment_options("pairwise", tiny_path), *remedies, "trainer.max_steps=2"]
+        # A seed for which no gradient is as small as rounding, which Adam would make a whole step of.
+        options = [*experiment_options("pairwise", tiny_path), *remedies, "trainer.max_steps=2", "seed=3"]
     train(tmp_path / "one", options)
     environment = FSDP | ({"FSDP_RESHARD_AFTER_FORWARD": "false"} if "eval.every=1" in remedies else {})
     succeeded(launches(2, RUN, folder=str(tmp_path / "two"), options=options, environment=environment))
