@@ -5,16 +5,17 @@ Writes a Parquet file of so many pairs and reads it as training does; prints sec
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import NamedTuple
 
-import psutil
 import pyarrow
 import pyarrow.parquet
 
+from train.config.compose import compose_config
 from train.data.own.load import OwnSplits, load_own
 from train.declarations.own_data import OwnData
 
@@ -41,14 +42,19 @@ def write_pairs(path: Path, num_rows: int) -> None:
             writer.write_table(pyarrow.table(columns, schema=schema))
 
 
+def resident() -> int:
+    """Bytes of memory that this process holds (on Linux)."""
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def read(path: Path) -> Cost:
     """Read the file as training data."""
-    process = psutil.Process()
-    before, start = process.memory_info().rss, time.perf_counter()
-    options = OwnData(train=[str(path)], val=None, val_share=0.1, form=None, columns={})
+    before, start = resident(), time.perf_counter()
+    data = compose_config("config")["data"]
+    options = OwnData(**{name: data[name] for name in OwnData.model_fields} | {"train": [str(path)]})
     splits = load_own(options)
     seconds = time.perf_counter() - start
-    return Cost(seconds, process.memory_info().rss - before, splits)
+    return Cost(seconds, resident() - before, splits)
 
 
 def main() -> None:

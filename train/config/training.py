@@ -105,6 +105,15 @@ class TrainSettings(Common):
         return self
 
     @model_validator(mode="after")
+    def _negatives_are_of_own_pairs(self) -> Self:
+        if self.data.negatives.corpus is not None and self.objective.name not in ("own", "mixture"):
+            raise ValueError(
+                "data.negatives.corpus: hard negatives are mined for your own pairs, but the objective is "
+                f"{self.objective.name}: add +experiment=own, or leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _objective_fits(self) -> Self:
         self.objective.check_with(self)
         return self

@@ -47,6 +47,8 @@ def test_usual_names_of_columns_are_understood(tmp_path: Path, header: str) -> N
     mapped = write(tmp_path / "other.csv", "x,y,z,label\na,b,1,no\nc,d,0,no\n")
     columns = {"sentence1": "x", "sentence2": "y", "score": "z"}
     assert read_scored_pairs("other", mapped, columns).pairs[0].gold == 1.0
+    indexed = scored(tmp_path, f",{header}\n0,a,b,1\n1,c,d,0\n", "indexed.csv")  # as pandas writes it
+    assert indexed.pairs[0].first.span is None
 
 
 def test_every_kind_of_file_gives_the_same(tmp_path: Path) -> None:

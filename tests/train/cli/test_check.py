@@ -45,7 +45,7 @@ def test_what_a_run_would_do_is_said(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     """Options first, all together; then the data, by file and row; a run that cannot be monitored."""
-    write(tmp_path / "pairs.csv", PAIRS + "who?,\n")
+    write(tmp_path / "pairs.csv", PAIRS + "who?,,x\n")
     wrong = run("train.check", "+experiment=own", "data.val_share=2", "trainer.batch_size=0", cwd=tmp_path)
     assert_explained(wrong, "data.val_share", "trainer.batch_size")
     spoiled = run("train.check", "+experiment=own", "data.train=pairs.csv", cwd=tmp_path)

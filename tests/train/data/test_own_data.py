@@ -30,6 +30,7 @@ from train.data.own import load
 from train.data.own.columns import recognise
 from train.data.own.load import OwnSplits, load_own
 from train.data.own.rows import Example, RowReader, Sentence
+from train.data.own.store import Examples
 from train.declarations.own_data import OwnData
 from train.errors import UserError
 
@@ -117,6 +118,8 @@ FORMS: list[tuple[dict[str, Any], Example]] = [
         },
         Example(7, (Sentence("a", (0, 1)), Sentence("a dog", (2, 5))), 1),
     ),
+    # pandas puts an index before the columns
+    ({"": "3", "anchor": "a", "positive": "p"}, pair("a", "p")),
     ({"anchor": "a", "positive": "p", "weight": "0.5"}, pair("a", "p", weight=0.5)),
     # scored pairs
     ({"sentence1": "a", "sentence2": "b", "score": "4.5"}, pair("a", "b", score=4.5)),
@@ -220,7 +223,7 @@ def test_rows_of_json_lines_may_have_other_fields(tmp_path: Path) -> None:
     )
 
 
-def groups_of(examples: load.Examples) -> set[int]:
+def groups_of(examples: Examples) -> set[int]:
     return set(examples.store.groups[examples.rows].tolist())
 
 
@@ -440,7 +443,7 @@ def test_texts_of_large_tables_are_not_held_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """200,000 pairs of 400 characters, 80 MB: numbers of them alone are held."""
-    monkeypatch.setattr(load, "_MAX_IN_MEMORY", 0)
+    monkeypatch.setattr(load, "_MAX_IN_MEMORY", 1)
     write_pairs(tmp_path / "small.parquet", 1000)
     load_pairs(tmp_path / "small.parquet")  # what the libraries take for themselves
     write_pairs(tmp_path / "pairs.parquet", 200_000)
@@ -450,7 +453,7 @@ def test_texts_of_large_tables_are_not_held_in_memory(
     assert len(train) + len(cost.splits.val) == 200_000
     last = train.store.read_text(train.texts(len(train) - 1)[1])
     assert last.startswith(f"answer {train.rows[-1]} word")
-    assert cost.memory / 200_000 < 330
+    assert cost.memory / 200_000 < 450  # with the texts it would be more than 650
 
 
 def test_nothing_is_left_to_train_on(tmp_path: Path) -> None:

@@ -76,4 +76,4 @@ def test_a_data_set_of_the_hub(tmp_path: Path) -> None:
     assert cached == found
     assert same == pinned
     assert all(part in other for part in ("f" * 40, COMMIT, "network"))
-    assert all(part in unknown for part in ("data.train", "someone/none", "offline"))
+    assert all(part in unknown for part in ("data.train", "someone/none", "Hugging Face Hub"))

@@ -137,9 +137,12 @@ class Record:
         return OwnText(before + text, span, instruction)
 
     def _span(self, text: str, role: str) -> tuple[int, int] | None:
-        parts = (self.values.get(self.names.get(part, "")) for part in (role, f"{role}_start", f"{role}_end"))
+        span, start, end = (
+            self.values[self.names[part]] if part in self.names else None
+            for part in (role, f"{role}_start", f"{role}_end")
+        )
         try:
-            return span_offsets(text, *parts, name=role)
+            return span_offsets(text, span, start, end, role)
         except CellError as error:
             raise self.error(error.part, str(error)) from None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from train.data.own.cells import SPAN_PARTS, normalised
@@ -32,7 +32,7 @@ ALIASES = {
     "instruction": ("instruction", "prompt"),
 }
 SEVERAL = ("positive", "negative")  # also as positive_1, positive_2, …
-_IGNORED = ("id", "_id", "query_id", "type", "language", "source", "licence", "split")  # never a slip
+_IGNORED = ("", "id", "_id", "query_id", "type", "language", "source", "licence", "split")  # never a slip
 # The texts of a row, and what else a row of that form may say.
 _TEXTS: Mapping[Form, Sequence[str]] = {
     "pairs": ("anchor", *SEVERAL),
@@ -45,7 +45,7 @@ _FACTS: Mapping[Form, Sequence[str]] = {
     "sentences": ("label", "group", "meaning", "usage", "weight", "instruction"),
 }
 # The roles that make a form, the most telling first.
-_FORMS: Sequence[tuple[Form, Collection[str]]] = (
+_FORMS: Sequence[tuple[Form, set[str]]] = (
     ("pairs", {"anchor", "positive"}),
     ("scored", {"sentence1", "sentence2", "score"}),
     ("pairs", {"sentence1", "sentence2"}),

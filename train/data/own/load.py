@@ -6,11 +6,10 @@ import mmap
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from io import BytesIO
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,7 +26,7 @@ from train.io.records import Problems
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_MAX_IN_MEMORY = 2**28  # bytes of tables; texts of larger ones are memory-mapped
+_MAX_IN_MEMORY = 2**28  # bytes of texts; more of them are memory-mapped
 _MAX_NAMED = 3
 _NOTHING: Mined = MappingProxyType({})
 
@@ -108,27 +107,24 @@ def _read(
     mined: Mined = _NOTHING,
 ) -> Store:
     """All rows of some tables, which are to be of one form."""
-    size = sum(source.path.stat().st_size for source in sources if source.path is not None)
-    is_mapped = size > _MAX_IN_MEMORY or any(source.path is None for source in sources)
-    # It lives as long as the store, which maps it.
-    file: IO[bytes] = tempfile.TemporaryFile() if is_mapped else BytesIO()  # noqa: SIM115
     writer: StoreWriter | None = None
     first = ""
-    for source in sources:
-        table = _Table(source, mapping, form)
-        for example in table.examples():
-            if writer is None:
-                writer, first = StoreWriter(table.form, file), source.name
-            elif table.form != writer.form:
-                raise UserError(
-                    f"{source.name} holds {table.form}, but {first} holds {writer.form}: train on them as "
-                    "parts of a mixture (+experiment=mixture), or leave one out"
-                )
-            writer.begin(source.name)
-            writer.add(with_negatives(example, mined) if mined else example)
-        notes.append(table.about())
-    assert writer is not None
-    store = writer.finish(_text(file, is_mapped=is_mapped))
+    with tempfile.SpooledTemporaryFile(_MAX_IN_MEMORY) as file:
+        for source in sources:
+            table = _Table(source, mapping, form)
+            for example in table.examples():
+                if writer is None:
+                    writer, first = StoreWriter(table.form, file), source.name
+                elif table.form != writer.form:
+                    raise UserError(
+                        f"{source.name} holds {table.form}, but {first} holds {writer.form}: train on them "
+                        "as parts of a mixture (+experiment=mixture), or leave one out"
+                    )
+                writer.begin(source.name)
+                writer.add(with_negatives(example, mined) if mined else example)
+            notes.append(table.about())
+        assert writer is not None
+        store = writer.finish(_text(file))
     if store.form == "sentences" and store.has_labels and (store.label_ids == 0).any():
         row = int(np.flatnonzero(store.label_ids == 0)[0])
         raise UserError(f"{store.name(row)}: has a group and no label, where other rows have labels")
@@ -203,12 +199,13 @@ class _Table:
         return f"{self._source.name}: {_FORM_NAMES[self.form]} ({said}{left_out})"
 
 
-def _text(file: IO[bytes], *, is_mapped: bool) -> Any:
-    if not is_mapped:
-        assert isinstance(file, BytesIO)
-        return file.getvalue()
-    file.flush()
-    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if file.tell() else b""
+def _text(file: tempfile.SpooledTemporaryFile[bytes]) -> Any:
+    """What was written: in memory, or mapped, which outlives the file."""
+    if file.tell() > _MAX_IN_MEMORY:
+        file.flush()
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    file.seek(0)
+    return file.read()
 
 
 _FORM_NAMES = {"pairs": "pairs", "scored": "scored pairs", "sentences": "sentences"}

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from train.data.own.cells import CellError
 from train.data.own.columns import recognise
 from train.data.own.rows import Example, RowReader, Sentence
 from train.data.own.sources import Source, find_sources
@@ -51,9 +52,10 @@ def read_mined(path: Path) -> Mined:
         return {}
     rows = list(Source(str(path), path).rows())
     reader = RowReader(recognise(list(rows[0].values), {}, "pairs", str(path)))
-    examples = list(reader.read(rows))
-    if reader.problems:
-        raise describe(reader.problems, str(path))
+    try:
+        examples = [reader.read(number, row) for number, row in rows]
+    except CellError as error:
+        raise UserError(f"{path}: {error}; delete it to mine again") from None
     return {
         example.sentences[0].text: [s.text for s in example.sentences[1 + example.num_positives :]]
         for example in examples
