@@ -226,7 +226,8 @@ def _split(everything: Examples, share: float, notes: list[str], section: str) -
     # A group that is larger than all that is to be held out stays in training.
     wanted = share * len(groups)
     fitting = np.flatnonzero(counts <= wanted)
-    fitting = fitting[np.cumsum(counts[fitting]) <= wanted]
+    enough = int(np.searchsorted(np.cumsum(counts[fitting]), wanted)) + 1
+    fitting = fitting[: min(enough, len(distinct) - 1)]
     least = 2 if len(distinct) >= 4 else 1
     if len(fitting) < least:
         fitting = np.argsort(counts, kind="stable")[:least]
