@@ -31,7 +31,7 @@ def test_all_ways_give_the_same_losses_and_scores(workload: Workload) -> None:
     assert len(mine.losses) == 4
     assert mine.losses == pytest.approx(theirs.losses, abs=1e-4)
     assert mine.losses == pytest.approx(library_run.losses, abs=1e-4)
-    assert mine.losses[-1] != pytest.approx(mine.losses[0], abs=1e-2)  # other texts, changed weights
+    assert max(mine.losses) - min(mine.losses) > 1e-2  # other texts, changed weights
     for other in (theirs, library_run):
         near, problems = disagreements(mine, other, dropout=False, bf16=False)
         assert not problems

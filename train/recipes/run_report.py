@@ -69,8 +69,6 @@ def report_run(
     _draw_plots(context, state, best, baseline)
     for note in best.notes:
         log.info("%s", note)
-    for note in notes:
-        log.info("%s", note)
 
 
 def write_per_query(folder: Path, scorecard: Scorecard) -> None:

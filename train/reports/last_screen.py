@@ -16,6 +16,7 @@ from train.reports.page import PAGE, page
 from train.reports.runs import Run, read_run
 from train.reports.scorecard import decimals
 from train.reports.tables import paper_tables, show_interval, verdict
+from train.reports.terminal import print_notes
 from train.reports.terminal import print_table as print_paper_table
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,8 @@ def _show_run(run: Run, paired: Paired | None, *, all_scores: bool) -> None:
     else:
         for table in paper_tables(group_runs([run])):
             print_paper_table(table)
+    # What was scored, then what there is to know of it.
+    print_notes(str(run.meta.get("data", "")).split("; ")[1:])
     log.info("%s", _in_words(run, differences))
     log.info("the best model: %s; its page: %s", run.path / "best", run.path / PAGE)
     log.info("all scores: scores.json there, or python -m train.report %s scores=all", run.path)
@@ -68,8 +71,7 @@ def show_scores(scores: Mapping[str, float], model: str, notes: Sequence[str], *
     tables = paper_tables(group_runs([run]))
     for table in tables:
         print_paper_table(table)
-    for note in notes:
-        log.info("%s", note)
+    print_notes(notes)
     log.info("%d scores in all: scores=all prints them, output=<file> writes them", len(scores))
 
 
