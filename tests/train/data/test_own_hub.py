@@ -33,7 +33,8 @@ for name in names:
 
 def loaded(url: str, home: Path, *names: str, offline: bool = False) -> list[Any]:
     config = composed("config")["data"]
-    defaults = {key: config[key] for key in ("val", "val_share", "form", "columns")}
+    keys = ("val", "val_share", "form", "columns", "negatives")
+    defaults = {key: config[key] for key in keys}
     env = {**os.environ, "HF_ENDPOINT": url, "HF_HOME": str(home), "HF_HUB_OFFLINE": "1" if offline else "0"}
     done = subprocess.run(
         [sys.executable, "-c", CODE, json.dumps(defaults), *names],
