@@ -78,9 +78,18 @@ def small_tokenizer(folder: Path, tokenizer_of: str) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def tiny_sentence_transformer(folder: Path, tokenizer_of: str, *, size: int = 32) -> Path:
-    """A two-layer BERT with random weights and such a tokenizer, as a sentence-transformers folder."""
-    tokenizer = small_tokenizer(folder / "tokenizer", tokenizer_of)
+def tiny_sentence_transformer(
+    folder: Path, tokenizer_of: str, *, size: int = 32, all_tokens: bool = False
+) -> Path:
+    """A two-layer BERT with random weights and such a tokenizer, as a sentence-transformers folder.
+
+    Args:
+        all_tokens: the whole vocabulary, for other texts than the sample's.
+    """
+    if all_tokens:
+        tokenizer = AutoTokenizer.from_pretrained(tokenizer_of)
+    else:
+        tokenizer = small_tokenizer(folder / "tokenizer", tokenizer_of)
     transformer = tiny_transformer(folder / "bert", BertModel, tokenizer, size=size)
     model = SentenceTransformer(modules=[transformer, Pooling(size), Normalize()], device="cpu")
     model.save_pretrained(str(folder / "model"), create_model_card=False)

@@ -12,6 +12,7 @@ import pytest
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
+from tests.tiny_models import tiny_sentence_transformer
 from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from train.benchmarks.semeval2022.scoring import SemEvalBenchmark
 from train.data.idiolink import Split, load_split
@@ -73,10 +74,10 @@ def test_sample(tiny_path: Path, sample_root: Path, semeval_sample: DataFiles, t
 
 
 @pytest.mark.slow
-def test_real_data(tiny_path: Path, real_data: Path, semeval_real: DataFiles, tmp_path: Path) -> None:
-    check_same(
-        str(tiny_path), load_split(real_data / "idiolink", "val"), read_pairs(semeval_real, "dev"), tmp_path
-    )
+def test_real_data(minilm_path: str, real_data: Path, semeval_real: DataFiles, tmp_path: Path) -> None:
+    model = tiny_sentence_transformer(tmp_path / "tiny", minilm_path, all_tokens=True)
+    split, pairs = load_split(real_data / "idiolink", "val"), read_pairs(semeval_real, "dev")
+    check_same(str(model), split, pairs, tmp_path / "cache")
 
 
 def test_a_split_without_gold_is_refused(semeval_sample: DataFiles) -> None:

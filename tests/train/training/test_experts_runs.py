@@ -201,7 +201,7 @@ def test_only_experts_can_leave_the_encoder_alone() -> None:
 
 
 def test_a_fold_that_is_not_there(tmp_path: Path, experts_options: list[str]) -> None:
-    with pytest.raises(UserError, match=r"data\.fold=5 of data\.folds=5: AdMIRe's train has 8 compounds"):
+    with pytest.raises(UserError, match=r"data\.fold=5 of data\.folds=5: .*8 compounds"):
         train(tmp_path / "run", [*experts_options, "data.fold=5"])
 
 

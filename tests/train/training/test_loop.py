@@ -56,7 +56,7 @@ def test_a_run_leaves_the_folder_that_was_promised(
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "finished" in page
     assert "Worst" in page
-    assert "before" in capsys.readouterr().out
+    assert "untrained" in capsys.readouterr().out
     assert not list(folder.rglob("*.bin")) + list(folder.rglob("*.pt")) + list(folder.rglob("*.pkl"))
 
     best_step = card["meta"]["checkpoint"]
