@@ -86,10 +86,11 @@ def tiny_sentence_transformer(
     Args:
         all_tokens: the whole vocabulary, for other texts than the sample's.
     """
-    if all_tokens:
-        tokenizer = AutoTokenizer.from_pretrained(tokenizer_of)
-    else:
-        tokenizer = small_tokenizer(folder / "tokenizer", tokenizer_of)
+    tokenizer: PreTrainedTokenizerBase = (
+        AutoTokenizer.from_pretrained(tokenizer_of)
+        if all_tokens
+        else small_tokenizer(folder / "tokenizer", tokenizer_of)
+    )
     transformer = tiny_transformer(folder / "bert", BertModel, tokenizer, size=size)
     model = SentenceTransformer(modules=[transformer, Pooling(size), Normalize()], device="cpu")
     model.save_pretrained(str(folder / "model"), create_model_card=False)
