@@ -94,10 +94,10 @@ def test_wrong_world_is_explained(arguments: list[str], parts: list[str], tmp_pa
 @pytest.mark.slow
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_every_experiment_runs_in_smoke(experiment: str, tmp_path: Path, tiny_path: Path) -> None:
-    """As a user types it, on MiniLM, in two; the others with a model as small as can be."""
+    """As a user types it, the main job on MiniLM; the others with a model as small as can be."""
     folder = tmp_path / "run"
     model: tuple[str, ...] = (f"model.path={tiny_path}", "model.max_length=64")
-    if experiment in ("idiolink_ft", "joint"):
+    if experiment == "idiolink_ft":
         model = ()
     if experiment == "admire_aima":
         from tests.tiny_clip import save_tiny_clip
