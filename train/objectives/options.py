@@ -39,6 +39,12 @@ class InfoNCESettings(Section):
     positives: Literal["mean", "hardest"]
 
 
+def check_query_weights(weights: Sequence[float] | None, modes: Sequence[str]) -> None:
+    """Raises ValueError unless there is a weight for each mode, or none at all."""
+    if weights is not None and len(weights) != len(modes):
+        raise ValueError(f"query_weights has {len(weights)} numbers for the {len(modes)} modes of query_mode")
+
+
 class PositiveWeights(Section):
     idiomatic: Weight
     simplification: Weight
@@ -88,11 +94,7 @@ class IdioLinkObjectiveSettings(ObjectiveOptions):
 
     @model_validator(mode="after")
     def _one_weight_a_query_mode(self) -> Self:
-        if self.query_weights is not None and len(self.query_weights) != len(self.query_mode):
-            raise ValueError(
-                f"query_weights has {len(self.query_weights)} numbers for the {len(self.query_mode)} "
-                "modes of query_mode"
-            )
+        check_query_weights(self.query_weights, self.query_mode)
         return self
 
     @model_validator(mode="after")

@@ -31,10 +31,10 @@ class LabelledObjective:
         shuffled: draw a new order each epoch, instead of the file's (with groups).
         per_label: sentences of a label in a batch (without groups); divides `batch_size`.
         files: the data files that were read.
-        note: what the log says of the data beside the counts.
 
     Raises:
-        UserError: if no label has two sentences, there is one label alone, or a group is larger than a batch.
+        UserError: if no label has two sentences, there is one label alone, a group is larger than a batch, or
+            a batch does not hold `per_label` sentences of two labels.
     """
 
     plain_requests: Sequence[Request] = ()
@@ -49,7 +49,6 @@ class LabelledObjective:
         shuffled: bool,
         per_label: int,
         files: Sequence[Path] = (),
-        note: str = "",
     ) -> None:
         self._examples = examples
         self._loss = loss
@@ -57,7 +56,6 @@ class LabelledObjective:
         self.seed = seed
         self.shuffled = shuffled
         self.files = list(files)
-        self.note = note
         self.modules = nn.Module()  # trains nothing beside the encoder
         store = examples.store
         self._labels = np.unique(store.label_ids[examples.rows], return_inverse=True)[1]
@@ -68,6 +66,11 @@ class LabelledObjective:
                 "triplets need two labels, and two sentences of one of them"
             )
         self._per_label = None if store.has_groups else per_label
+        if not store.has_groups and (batch_size % per_label or batch_size == per_label):
+            raise UserError(
+                f"trainer.batch_size={batch_size} sentences are not objective.per_label={per_label} of each "
+                "of two labels or more: choose a batch size that is a multiple, and at least twice as many"
+            )
         groups = store.groups[examples.rows] if store.has_groups else np.zeros(len(examples), dtype=np.int64)
         _, first, self._group = np.unique(groups, return_index=True, return_inverse=True)
         # Groups are numbered in the file's order.
@@ -87,10 +90,9 @@ class LabelledObjective:
         """One line for the log."""
         counts = np.bincount(self._labels)
         groups = f" in {len(self._members)} groups" if self._members else ""
-        note = f"; {self.note}" if self.note else ""
         return (
             f"{len(self._examples)} sentences{groups} of {len(counts)} labels, {int((counts == 1).sum())} of "
-            f"them with one sentence{note}"
+            f"them with one sentence"
         )
 
     @property

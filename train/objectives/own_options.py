@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from train.declarations.objective import ObjectiveOptions
 from train.declarations.options import Count, Factor, Section, Temperature, Text, Weight, as_list
-from train.objectives.options import InfoNCESettings, TripletLossSettings
+from train.objectives.options import InfoNCESettings, TripletLossSettings, check_query_weights
 
 OwnMode = Literal["span", "sentence", "masked_span", "masked_sentence"]
 OwnLoss = Literal["infonce", "cosent", "cosine", "triplet"]
@@ -52,21 +52,12 @@ class OwnSettings(ObjectiveOptions):
                 f"{section}.groups_per_batch={self.groups_per_batch} groups cannot have equally many of "
                 f"trainer.batch_size={batch_size} anchors"
             )
-        if self.loss == "triplet" and batch_size % self.per_label:
-            raise ValueError(
-                f"{section}.per_label={self.per_label} sentences of a label do not divide "
-                f"trainer.batch_size={batch_size}"
-            )
         if section == "objective" and settings.data.extra is not None:
             raise ValueError(f"data.extra={settings.data.extra} adds to IdioLink's data: leave it out")
 
     @model_validator(mode="after")
     def _one_weight_a_query_mode(self) -> Self:
-        if self.query_weights is not None and len(self.query_weights) != len(self.query_mode):
-            raise ValueError(
-                f"query_weights has {len(self.query_weights)} numbers for the {len(self.query_mode)} "
-                "modes of query_mode"
-            )
+        check_query_weights(self.query_weights, self.query_mode)
         return self
 
     @model_validator(mode="after")

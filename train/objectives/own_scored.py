@@ -26,7 +26,6 @@ class ScoredPairsObjective:
         batch_size: pairs an optimizer step.
         seed: of the order of pairs.
         files: the data files that were read.
-        note: what the log says of the data beside the counts.
     """
 
     plain_requests: Sequence[Request] = ()
@@ -40,21 +39,18 @@ class ScoredPairsObjective:
         batch_size: int,
         seed: int,
         files: Sequence[Path] = (),
-        note: str = "",
     ) -> None:
         self._examples = examples
         self._loss = loss
         self.batch_size = batch_size
         self.seed = seed
         self.files = list(files)
-        self.note = note
         self.modules = nn.Module()  # trains nothing beside the encoder
 
     def describe(self) -> str:
         """One line for the log."""
         scores = self._scores(range(len(self._examples)))
-        note = f"; {self.note}" if self.note else ""
-        return f"{len(scores)} pairs with scores from {scores.min():g} to {scores.max():g}{note}"
+        return f"{len(scores)} pairs with scores from {scores.min():g} to {scores.max():g}"
 
     def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
         """The epoch's steps: all pairs in an order drawn from seed and epoch, then cut."""

@@ -28,6 +28,7 @@ from train.data.semeval2022 import read_groups
 from train.data.tuples import TrainingTuple, draw_tuples
 from train.declarations.own_data import OwnData
 from train.encoder.encoder import Encoder
+from train.errors import UserError
 from train.factory import build_objective
 from train.objectives import Batch, Objective
 from train.objectives.adaptive_triplet import AdaptiveTripletObjective
@@ -263,3 +264,30 @@ def test_scored_pairs_of_a_csv_have_sentence_transformers_losses(
             features = [model.preprocess(texts[:half]), model.preprocess(texts[half:])]
             expected = reference(features, batch.targets.float())
             torch.testing.assert_close(ours.float(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("batch_size", "fits"), [(8, True), (12, True), (4, False), (6, False)])
+def test_a_batch_of_labels_alone_holds_two_of_them(tmp_path: Path, batch_size: int, fits: bool) -> None:
+    """Without groups: four sentences of each label; of one label alone no triplet could be mined."""
+    rows = [{"text": f"sentence {i}", "label": f"label {i % 5}"} for i in range(60)]
+    train, val = (
+        write_jsonl(tmp_path / f"{name}.jsonl", rows)
+        for name, rows in (("t", rows), ("v", [{"text": "a", "label": "b"}]))
+    )
+    splits = load_own(OwnData(**(_DEFAULTS | {"train": [str(train)], "val": [str(val)]})))
+
+    def build() -> LabelledObjective:
+        options: dict[str, Any] = {"batch_size": batch_size, "seed": 0, "shuffled": True, "per_label": 4}
+        return LabelledObjective(splits.train, AdaptiveTripletLoss(), **options)
+
+    if not fits:
+        with pytest.raises(UserError, match=r"trainer\.batch_size=.*objective\.per_label=4"):
+            build()
+        return
+    objective = build()
+    steps = objective.epoch_steps(0, 1)
+    assert sorted(anchor for step in steps for shard in step for anchor in shard) == list(range(60))
+    labels = [objective.batch(0, step[0]).targets.labels.bincount() for step in steps]
+    assert all((found[found > 0] == 4).all() for found in labels)
+    # Fifteen times four sentences of one label: where two go together, the last are alone.
+    assert sum(int((found > 0).sum()) < batch_size // 4 for found in labels) <= 1
