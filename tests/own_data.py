@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from train.data.idiolink import Split
+
 STS = """sentence1,sentence2,score
 A cat sat.,A cat was sitting.,4.5
 A cat sat.,Rates rose.,0
@@ -65,4 +67,22 @@ def write_collection(folder: Path, **changes: str | None) -> Path:
     for name, content in contents.items():
         if content is not None:
             write(folder / names[name], content)
+    return folder
+
+
+def write_beir(folder: Path, split: Split) -> Path:
+    """A split of IdioLink's in BEIR's layout, with the queries' spans."""
+    write_lines(folder / "corpus.jsonl", [{"_id": d.id, "text": d.sentence} for d in split.documents])
+    rows = []
+    for query in split.queries:
+        start, end = query.span_offsets
+        rows.append({"_id": query.id, "text": query.sentence, "span_start": start, "span_end": end})
+    write_lines(folder / "queries.jsonl", rows)
+    judged = [
+        f"{query.id}\t{document.id}\t1\n"
+        for query in split.queries
+        for document in split.documents
+        if (query.idiom, query.meaning) == (document.idiom, document.meaning)
+    ]
+    write(folder / "qrels" / "test.tsv", "query-id\tcorpus-id\tscore\n" + "".join(judged))
     return folder

@@ -32,7 +32,6 @@ from train.config.search import SearchSettings
 from train.data.idiolink import Document
 from train.declarations.options import Section
 from train.encoder.encoder import Encoder
-from train.integrations.mteb import IdioLinkRetrieval
 from train.runs.resume import saved_config
 
 PROGRAMS: dict[str, tuple[str, type[Section]]] = {
@@ -236,6 +235,8 @@ def test_both_ways_to_a_span_embedding_agree(tiny_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument:UserWarning")
 @pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension`:FutureWarning")
 def test_snippets_of_the_ecosystem(tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from train.integrations.mteb import IdioLinkRetrieval  # mteb takes seconds to import
+
     monkeypatch.chdir(tmp_path)
     alone, *_, names = run_snippets("docs/ecosystem.md", tiny_path)
     assert alone["loss"].isfinite()

@@ -36,9 +36,8 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def python(folder: Path, *arguments: str, status: int = 0) -> str:
-    is_ours = arguments[1].startswith("train")  # what else is run has a folder `tests` of its own
     paths = {"PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"}
-    done = run(*arguments[1:], cwd=folder, environment=paths, cold=not is_ours)
+    done = run(*arguments[1:], cwd=folder, environment=paths)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout + done.stderr
 

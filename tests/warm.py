@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import json
 import os
 import resource
@@ -20,6 +21,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -258,6 +260,8 @@ def serve(address: str) -> None:
     del accelerate, optuna, sentence_transformers
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     _warm_up(Path(address).parent)
+    gc.collect()
+    gc.freeze()  # else a fork's first collection would copy all of this
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nothing waits for the forks here
     parent = os.getppid()
     listening = socket.socket(socket.AF_UNIX)
@@ -338,15 +342,45 @@ def become(request: dict[str, Any]) -> NoReturn:
     if (size := request["file_size"]) is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
     added = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
-    if arguments[0] == "-m":
-        sys.path[0:1] = [request["cwd"], *added]
-        sys.argv = arguments[1:]
-        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
-    else:
-        sys.path[0:1] = [str(Path(arguments[0]).resolve().parent), *added]
-        sys.argv = arguments
-        runpy.run_path(arguments[0], run_name="__main__")
-    sys.exit()
+    if request["cwd"] != str(ROOT):  # a folder may have `tests` of its own
+        for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
+            del sys.modules[name]
+    status = 0
+    try:
+        if arguments[0] == "-m":
+            sys.path[0:1] = [request["cwd"], *added]
+            sys.argv = arguments[1:]
+            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.path[0:1] = [str(Path(arguments[0]).resolve().parent), *added]
+            sys.argv = arguments
+            runpy.run_path(arguments[0], run_name="__main__")
+    except SystemExit as end:
+        status = _status(end)
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+        status = 1
+    _leave(status)
+
+
+def _status(end: SystemExit) -> int:
+    """The exit status that Python gives it; what is no number is said."""
+    if end.code is None or isinstance(end.code, int):
+        return end.code or 0
+    print(end.code, file=sys.stderr)
+    return 1
+
+
+def _leave(status: int) -> NoReturn:
+    """End as Python does, but leave its objects to the system.
+
+    To free those that a fork shares with the server it would have to copy them first: seconds a program.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(status & 0xFF)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from pathlib import Path
 
@@ -18,11 +17,7 @@ from train.benchmarks.own.pair_files import PairFile, read_labelled_pairs, read_
 from train.benchmarks.own.pair_scoring import OwnPairBenchmark
 from train.benchmarks.own.pairs import separation
 from train.benchmarks.own.sts import correlations
-from train.data.semeval2022 import read_pairs
-from train.data.sources import DataFiles
-from train.encoder.encoder import Encoder
 from train.errors import UserError
-from train.evaluation.suite import Suite
 from train.requests import Request
 
 
@@ -128,26 +123,6 @@ def test_spans_are_a_mode_of_their_own(tmp_path: Path) -> None:
     assert result.scores[own_key("own_sts", "mine", "sentence", "spearman")] == pytest.approx(-1)
     assert result.scores["own_sts/mine/span/spearman"] == pytest.approx(1)
     assert "1 of 4" in result.notes[0]
-
-
-@pytest.mark.slow
-def test_semevals_pairs_as_a_csv_have_its_score(
-    tmp_path: Path, semeval_real: DataFiles, minilm: Encoder
-) -> None:
-    """The English STS pairs of dev: .8552, as the benchmark itself gives."""
-    split = read_pairs(semeval_real, "dev")
-    pairs = {pair.id: pair for pair in split.pairs}
-    path = tmp_path / "sts.csv"
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["id", "sentence1", "sentence2", "score"])
-        for item in split.gold or ():
-            pair = pairs[item.id]
-            if item.is_sts and pair.language == "EN":
-                writer.writerow([pair.id, pair.sentence1, pair.sentence2, item.similarity])
-    benchmark = OwnPairBenchmark("own_sts", [read_scored_pairs("sts", path)], correlations)
-    scores = Suite([benchmark]).run(minilm).scores
-    assert round(scores["own_sts/sts/spearman"], 4) == 0.8552
 
 
 def test_a_tie_of_columns_is_the_users_to_break(tmp_path: Path) -> None:

@@ -11,14 +11,14 @@ import pytest
 import pytrec_eval
 import torch
 
-from tests.own_data import write, write_collection, write_lines
+from tests.own_data import write, write_beir, write_collection, write_lines
 from train.benchmarks import Benchmark, retrieval
 from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from train.benchmarks.own import RETRIEVAL_METRICS
 from train.benchmarks.own.collections import Collection, OwnQuery, read_collection
 from train.benchmarks.own.fields import OwnText
 from train.benchmarks.own.retrieval import OwnRetrievalBenchmark
-from train.data.idiolink import Split, load_split
+from train.data.idiolink import load_split
 from train.encoder.encoder import Encoder
 from train.errors import UserError
 from train.evaluation.suite import Suite
@@ -186,42 +186,14 @@ def test_spans(tmp_path: Path) -> None:
     assert "1 of 2 texts have no span" in result.notes[0]
 
 
-def beir(folder: Path, split: Split) -> Path:
-    """A split of IdioLink's in BEIR's layout, with the queries' spans."""
-    write_lines(folder / "corpus.jsonl", [{"_id": d.id, "text": d.sentence} for d in split.documents])
-    rows = []
-    for query in split.queries:
-        start, end = query.span_offsets
-        rows.append({"_id": query.id, "text": query.sentence, "span_start": start, "span_end": end})
-    write_lines(folder / "queries.jsonl", rows)
-    judged = [
-        f"{query.id}\t{document.id}\t1\n"
-        for query in split.queries
-        for document in split.documents
-        if (query.idiom, query.meaning) == (document.idiom, document.meaning)
-    ]
-    write(folder / "qrels" / "test.tsv", "query-id\tcorpus-id\tscore\n" + "".join(judged))
-    return folder
-
-
-def idiolink_and_beir(folder: Path, split: Split, encoder: Encoder) -> dict[str, float]:
-    collection = read_collection("mine", beir(folder, split))
+def test_idiolinks_sample_as_beirs_has_its_scores(tmp_path: Path, sample_root: Path, tiny: Encoder) -> None:
+    split = load_split(sample_root, "val")
+    collection = read_collection("mine", write_beir(tmp_path, split))
     benchmarks: list[Benchmark] = [
         IdioLinkBenchmark([split], ["sentence", "span"]),
         OwnRetrievalBenchmark([collection]),
     ]
-    scores = Suite(benchmarks).run(encoder).scores
+    scores = Suite(benchmarks).run(tiny).scores
     for mode, between in (("sentence", ""), ("span", "span/")):
         ours = scores[f"own_retrieval/mine/{between}ndcg@10"]
-        assert ours == pytest.approx(scores[f"idiolink/{split.name}/{mode}/ndcg@10"], abs=1e-6)
-    return scores
-
-
-def test_idiolinks_sample_as_beirs_has_its_scores(tmp_path: Path, sample_root: Path, tiny: Encoder) -> None:
-    idiolink_and_beir(tmp_path, load_split(sample_root, "val"), tiny)
-
-
-@pytest.mark.slow
-def test_idiolinks_val_as_beirs_has_its_scores(tmp_path: Path, real_data: Path, minilm: Encoder) -> None:
-    scores = idiolink_and_beir(tmp_path, load_split(real_data / "idiolink", "val"), minilm)
-    assert 100 * scores["own_retrieval/mine/ndcg@10"] == pytest.approx(63.91, abs=0.05)
+        assert ours == pytest.approx(scores[f"idiolink/val/{mode}/ndcg@10"], abs=1e-6)

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.own_data import write_beir
 from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
+from train.benchmarks.own.collections import read_collection
+from train.benchmarks.own.retrieval import OwnRetrievalBenchmark
 from train.data.idiolink import load_split
 from train.encoder.encoder import Encoder
-from train.evaluation.suite import Suite
+from train.evaluation.suite import Benchmark, Suite
 
 # Percent, R-Precision and nDCG@10: all, literal, idiomatic.
 REFERENCE = {
@@ -23,17 +26,19 @@ SEVERAL_VECTORS = {"span_window": (53.40, 82.70), "span_late": (55.17, 83.11)}
 
 
 @pytest.mark.slow
-def test_figures_of_untrained_minilm(real_data: Path, minilm: Encoder) -> None:
+def test_figures_of_untrained_minilm(tmp_path: Path, real_data: Path, minilm: Encoder) -> None:
     val, both = (load_split(real_data / "idiolink", name) for name in ("val", "val+train"))
     modes = list(REFERENCE)
-    benchmarks = [
+    benchmarks: list[Benchmark] = [
         IdioLinkBenchmark([val], modes, (), list(SEVERAL_VECTORS)),  # type: ignore[arg-type]
         IdioLinkBenchmark([both], modes, diagnosis=True),  # type: ignore[arg-type]
+        OwnRetrievalBenchmark([read_collection("mine", write_beir(tmp_path, val))]),
     ]
     scores = Suite(benchmarks).run(minilm).scores
     check_the_reference(scores)
     check_several_vectors(scores)
     check_senses(scores)
+    check_as_a_users_own(scores)
 
 
 def check_the_reference(scores: dict[str, float]) -> None:
@@ -66,3 +71,11 @@ def check_senses(scores: dict[str, float]) -> None:
     for mode in REFERENCE:
         shares = [v for k, v in scores.items() if k.startswith(f"{key}{mode}/above_sense/")]
         assert sum(shares) == pytest.approx(1), mode
+
+
+def check_as_a_users_own(scores: dict[str, float]) -> None:
+    """Its val in BEIR's layout."""
+    for mode, between in (("sentence", ""), ("span", "span/")):
+        got = scores[f"own_retrieval/mine/{between}ndcg@10"]
+        assert got == pytest.approx(scores[f"idiolink/val/{mode}/ndcg@10"], abs=1e-6)
+    assert 100 * scores["own_retrieval/mine/ndcg@10"] == pytest.approx(63.91, abs=0.05)
