@@ -34,7 +34,7 @@ FSDP = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_CPU_RAM_EFFICI
 
 
 def gradients(options: list[str], output: str, *, caching: bool = False, sharded: bool = False) -> None:
-    """Gradients of each step of an epoch, with dropout, of the weights as they are, in a file."""
+    """Gradients of the first step and the last two, with dropout, of the weights as they are, in a file."""
     settings = check(TrainSettings, composed("config", *options))
     os.environ |= FSDP if sharded else {}
     placement = place("cpu", "fp32")
@@ -52,7 +52,8 @@ def gradients(options: list[str], output: str, *, caching: bool = False, sharded
     parameter_groups(encoder, objective.modules, settings.trainer)
     named = {**dict(encoder.named_parameters()), **dict(objective.modules.named_parameters())}
     kept: dict[str, torch.Tensor] = {}
-    for step, shards in enumerate(objective.epoch_steps(0, 2)[: settings.trainer.max_steps]):
+    steps = objective.epoch_steps(0, 2)[: settings.trainer.max_steps]
+    for step, shards in enumerate(steps[:1] + steps[1:][-2:]):  # the last may be a shorter one
         log = StepLog()
         for micro, anchors in enumerate(shards):
             batch = objective.batch(0, anchors)

@@ -18,6 +18,8 @@ from tests.bench.report import Run, Work, disagreements, summary, table
 from tests.bench.workload import Workload, splits
 from train.encoder.encoder import Encoder
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def workload(tiny_path: Path) -> Workload:

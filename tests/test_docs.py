@@ -34,6 +34,8 @@ from train.declarations.options import Section
 from train.encoder.encoder import Encoder
 from train.runs.resume import saved_config
 
+pytestmark = pytest.mark.slow
+
 PROGRAMS: dict[str, tuple[str, type[Section]]] = {
     "train": ("config", TrainSettings),
     "train.check": ("config", TrainSettings),

@@ -15,6 +15,7 @@ from train.config.compose import config_names
 EXPERIMENTS = config_names("experiment")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ["train", "train.evaluate"])
 def test_help_is_quick_and_lists_what_there_is(program: str) -> None:
     start = time.perf_counter()
@@ -27,6 +28,7 @@ def test_help_is_quick_and_lists_what_there_is(program: str) -> None:
         assert all(name in done.stdout for name in EXPERIMENTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
@@ -94,11 +96,9 @@ def test_wrong_world_is_explained(arguments: list[str], parts: list[str], tmp_pa
 @pytest.mark.slow
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_every_experiment_runs_in_smoke(experiment: str, tmp_path: Path, tiny_path: Path) -> None:
-    """As a user types it, the main job on MiniLM; the others with a model as small as can be."""
+    """As a user types it, with a model as small as can be."""
     folder = tmp_path / "run"
     model: tuple[str, ...] = (f"model.path={tiny_path}", "model.max_length=64")
-    if experiment == "idiolink_ft":
-        model = ()
     if experiment == "admire_aima":
         from tests.tiny_clip import save_tiny_clip
 
@@ -126,22 +126,22 @@ def test_every_experiment_runs_in_smoke(experiment: str, tmp_path: Path, tiny_pa
 def test_evaluating_best_gives_the_runs_scores(tmp_path: Path) -> None:
     """What was saved is what was scored, each query; and the sample's scores improve on its unseen idioms."""
     folder = tmp_path / "run"
-    modes = "benchmark.idiolink.query_modes=[sentence,span]"
+    modes = ("benchmark.idiolink.query_modes=[sentence,span]", "benchmark.idiolink.split=[val]")
     # IDIOM_DATA points nowhere: data=sample must not care.
     trained = run(
         "train",
         "+experiment=idiolink_ft",
         "data=sample",
         "benchmark=[idiolink]",
-        *("eval.every=end", modes),
+        *("eval.every=end", "trainer.monitor=idiolink/val/sentence/r_precision", *modes),
         f"run_dir={folder}",
         environment={"IDIOM_DATA": "/nonexistent"},
     )
     assert trained.returncode == 0, trained.stderr
     output = tmp_path / "scores.json"
     done = run(
-        *("train.evaluate", f"model={folder / 'best'}", "data=sample", "split=[val,val+train]"),
-        *("benchmarks=[idiolink]", modes, f"output={output}", "per_query=queries.jsonl"),
+        *("train.evaluate", f"model={folder / 'best'}", "data=sample"),
+        *("benchmarks=[idiolink]", *modes, f"output={output}", "per_query=queries.jsonl"),
         cwd=tmp_path,
         environment={"PYTHONPATH": str(ROOT)},
     )
@@ -171,6 +171,7 @@ def test_a_failed_job_does_not_end_the_sweep(tmp_path: Path, tiny_path: Path) ->
     assert (tmp_path / "1" / "best" / "model.safetensors").is_file()
 
 
+@pytest.mark.slow
 def test_a_failed_job_ends_a_sweep_of_several_processes(tmp_path: Path, tiny_path: Path) -> None:
     """It may have failed in this process alone: the next job would wait for the others for ever."""
     done = run(

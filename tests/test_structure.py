@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -13,7 +14,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted([*(ROOT / "train").rglob("*.py"), *(ROOT / "idiomloss").rglob("*.py")])
 
 
-def imports(path: Path, *, top_level: bool = False) -> set[str]:
+@cache
+def imports(path: Path, *, top_level: bool = False) -> frozenset[str]:
     """Modules that a file imports, anywhere or when it is itself imported."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     nodes = tree.body if top_level else list(ast.walk(tree))
@@ -23,7 +25,7 @@ def imports(path: Path, *, top_level: bool = False) -> set[str]:
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             names.add(node.module)
-    return names
+    return frozenset(names)
 
 
 def touches(path: Path, *packages: str) -> set[str]:

@@ -236,6 +236,7 @@ def test_impossible_options_are_refused(options: dict[str, float]) -> None:
         InfoNCELoss(**options)(anchors, candidates, masks)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_importable_with_torch_and_metric_learning_alone() -> None:
     """`import idiomloss` must not pull in the trainer or anything it stands on."""
     code = (

@@ -158,6 +158,7 @@ PARTS: dict[str, dict[str, Any]] = {
 FIELDS = st.one_of(TEXTS, st.sampled_from(VALUES), st.lists(st.one_of(TEXTS, st.integers()), max_size=3))
 
 
+@pytest.mark.slow
 @FUZZED
 @given(data=st.data())
 def test_whatever_stands_in_a_field_is_read_or_refused_by_the_files_name(
@@ -198,6 +199,7 @@ def refused_by_name(read: Callable[[], Any], folder: Path) -> None:
     assert str(folder) in said
 
 
+@pytest.mark.slow
 def test_a_spoiled_file_is_told_before_a_model_is_looked_for(tmp_path: Path) -> None:
     path = write(tmp_path / "mine.csv", PAIRS + "7,a,b,1\n8,c,,0\n")
     done = run(

@@ -21,6 +21,8 @@ from train.cli.arguments import rewrite_arguments
 from train.config import EvaluateSettings, TrainSettings, check
 from train.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 CONFIGS = [
     "idiolink_released",
     "idiolink_ft",

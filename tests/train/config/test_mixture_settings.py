@@ -29,6 +29,7 @@ def settings(*overrides: str) -> TrainSettings:
     return checked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in config_names("experiment") if name != "mixture"])
 def test_any_experiment_can_be_a_part(name: str) -> None:
     """Beside one on the user's own data; all of its options are filled in."""
@@ -61,6 +62,7 @@ def test_what_a_part_says_comes_first() -> None:
     assert parts["b"].options.positive_weights == {"sense": 2.0}
 
 
+@pytest.mark.slow
 def test_scores_of_own_parts_can_be_monitored_and_others_not() -> None:
     parts = ("+objective.parts.faq.data.train=faq.csv", "+objective.parts.i.experiment=idiolink_ft")
     settings(*parts, "trainer.monitor=[own_val/score,own_val/faq/score,own_val/faq/ndcg@10]")

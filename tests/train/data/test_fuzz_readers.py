@@ -36,6 +36,8 @@ from train.errors import UserError
 from train.expressions import ExpressionIndex, find_expression
 from train.io.text import text_lines
 
+pytestmark = pytest.mark.slow
+
 PIE = [
     "Idiom,Sense,Idiomatic_Sent,Literal_Sent,Idiomatic_Label,Literal_Label",
     "spill the beans,to tell a secret,He spilled the beans .,He told the secret .,O B I I O,O B I I O",

@@ -75,6 +75,7 @@ def test_detokenise() -> None:
     assert "can't (really) say" in text
 
 
+@pytest.mark.slow
 def test_real_corpus(real_data: Path) -> None:
     """No val idiom is in it, eight train idioms are (and one that shares its words)."""
     root = real_data / "idiolink"

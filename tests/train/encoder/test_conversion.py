@@ -19,6 +19,8 @@ from train.encoder import conversion, loading
 from train.encoder.encoder import Encoder
 from train.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ["He broke the ice with a joke.", "The ice broke, and the boat went down."]
 
 

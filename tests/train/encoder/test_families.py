@@ -27,6 +27,8 @@ from train.errors import UserError
 from train.objectives.idiolink import IdioLinkData, IdioLinkObjective
 from train.requests import Request
 
+pytestmark = pytest.mark.slow
+
 TEXTS = CORPUS[:4]
 SPANS = ["broke the ice", "ice broke", "the cat out of the bag", "raining cats and dogs"]
 LONG = " ".join(CORPUS * 4)

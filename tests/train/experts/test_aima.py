@@ -99,6 +99,7 @@ def test_all_printed_sentences_are_learnt_from(
     assert not [key for key in keys if "astitch" in key]
 
 
+@pytest.mark.slow
 def test_a_folds_compounds_are_nowhere_in_training(models: list[str]) -> None:
     fold = ["+protocol=cross_validation_admire", "data.fold=1", "data.folds=4"]
     objective = built([*short(models)[:1], *fold, *short(models)[1:]])
@@ -131,6 +132,7 @@ def test_the_contrast_by_hand() -> None:
     assert contrast_loss(v, right, wrong).item() == pytest.approx(sum(terms) / 7, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_senses_come_first_then_items(models: list[str]) -> None:
     """Each sentence and each item once an epoch of its own; `beside`: both in every epoch."""
     for stage in ("first", "beside"):
@@ -186,6 +188,7 @@ def test_one_logit_decides_the_expert(models: list[str]) -> None:
         torch.testing.assert_close(scores.by_expert[1], system.rank(ITEMS[:3], 1))
 
 
+@pytest.mark.slow
 def test_runs_reload_and_resume_bit_for_bit(
     tmp_path: Path, models: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +228,7 @@ def test_runs_reload_and_resume_bit_for_bit(
     assert {key: scores[key] for key in experts} == pytest.approx(experts)
 
 
+@pytest.mark.slow
 def test_beside_without_sense_encoder_and_by_plain_clip(tmp_path: Path, models: list[str]) -> None:
     """Each ablation and each loss by one option; the literal expert is CLIP as published, untrained."""
     varied = {

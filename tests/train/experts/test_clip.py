@@ -72,6 +72,7 @@ def test_features_are_the_models_own(towers: ClipTowers, clip_path: Path) -> Non
     assert torch.equal(towers.images([found[3]])[0], features[3])
 
 
+@pytest.mark.slow
 def test_what_is_no_clip_is_said(
     tmp_path: Path, tiny_path: Path, towers: ClipTowers, clip_path: Path
 ) -> None:
@@ -114,6 +115,7 @@ def test_clip_is_trained_at_the_encoders_learning_rate(towers: ClipTowers, tiny:
     assert both == len(list(experts.parameters()))
 
 
+@pytest.mark.slow
 def test_runs_with_images(tmp_path: Path, tiny_path: Path, clip_path: Path) -> None:
     """The loss falls, the image tower stays, and the reloaded model has the scores of the run."""
     options = [
@@ -136,6 +138,7 @@ def test_runs_with_images(tmp_path: Path, tiny_path: Path, clip_path: Path) -> N
     assert {key: scores[key] for key in experts_scores} == pytest.approx(experts_scores)
 
 
+@pytest.mark.slow
 def test_resumed_bit_for_bit(
     tmp_path: Path, tiny_path: Path, clip_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,6 +162,7 @@ def test_resumed_bit_for_bit(
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+@pytest.mark.slow
 def test_ablation_without_captions(tmp_path: Path, tiny_path: Path, clip_path: Path) -> None:
     """The literal expert is then plain cosine of the sentence with the image."""
     options = [

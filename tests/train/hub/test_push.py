@@ -719,7 +719,7 @@ def test_the_program(finished: Path, tmp_path: Path) -> None:
             "HF_HUB_DISABLE_XET": "1",
         }
         arguments = ("train.push", f"checkpoint={finished}", f"repo_id={REPO}", "license=mit")
-        refused = run(*arguments, environment=environment)
+        refused = run(*arguments)
         assert_explained(refused, "allow_sample=true")
         assert refused.returncode == 2
         done = run(*arguments, "allow_sample=true", environment=environment)

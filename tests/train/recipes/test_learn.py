@@ -31,6 +31,8 @@ from train.recipes import learn as recipe
 from train.recipes.learn import learn
 from train.training.token_distillation import distil
 
+pytestmark = pytest.mark.slow
+
 ROWS = {
     "miss the boat": "be too late for an opportunity",
     "tie the knot": "get married",

@@ -144,11 +144,11 @@ def test_a_full_disk_is_said_and_loses_nothing(
 
 
 def few_idioms(real: Path, folder: Path) -> Path:
-    """Real records of the first two idioms of each split: half of the queries, a quarter of the documents."""
+    """Of the first two idioms of each split: a quarter of the real queries, an eighth of the documents."""
     for split in ("train", "val"):
         idioms = sorted({r["idiom"] for r in json.loads((real / split / "queries.json").read_text())})[:2]
         (folder / split).mkdir(parents=True)
-        for name, every in (("queries.json", 2), ("indexes.json", 4)):
+        for name, every in (("queries.json", 4), ("indexes.json", 8)):
             records = json.loads((real / split / name).read_text(encoding="utf-8"))
             kept = json.dumps([record for record in records if record["idiom"] in idioms][::every])
             (folder / split / name).write_text(kept, encoding="utf-8")

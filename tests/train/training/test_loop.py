@@ -22,6 +22,7 @@ from train.objectives.idiolink import IdioLinkObjective
 from train.training.checkpoint import checkpoints, verify
 
 
+@pytest.mark.slow
 def test_a_run_leaves_the_folder_that_was_promised(
     tmp_path: Path, options: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -91,6 +92,7 @@ def test_external_data_is_said_wherever_scores_are(
     assert meta["trained_on"] in (tmp_path / "run" / "best" / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_same_seed_same_run_other_seed_another(tmp_path: Path, options: list[str]) -> None:
     train(tmp_path / "a", options)
     train(tmp_path / "b", options)
@@ -152,6 +154,7 @@ def test_patience_stops_and_the_best_stays(tmp_path: Path, options: list[str]) -
     assert card["scores"] == best["scores"]
 
 
+@pytest.mark.slow
 def test_old_checkpoints_go_but_never_the_best_or_the_last(tmp_path: Path, options: list[str]) -> None:
     train(tmp_path / "run", [*options, "eval.every=1", "trainer.patience=null"])
     best = json.loads((tmp_path / "run" / "scores.json").read_text())["meta"]["checkpoint"]

@@ -15,6 +15,8 @@ from train.errors import Interrupted
 from train.objectives.mixture import MixtureObjective
 from train.runs.resume import read_config
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_mixture_of_three_is_resumed_bit_for_bit_and_each_part_scored(
     tmp_path: Path, tiny_path: Path, monkeypatch: pytest.MonkeyPatch

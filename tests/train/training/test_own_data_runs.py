@@ -17,6 +17,8 @@ from train.hub.licences import ask_for_licence, common_licence, sources_of
 from train.objectives.contrastive import ContrastiveObjective
 from train.runs.resume import read_config
 
+pytestmark = pytest.mark.slow
+
 
 def pairs(number: int) -> str:
     return "anchor,positive\n" + "".join(f"what is {i}?,it is {i} and {i + 1}\n" for i in range(number))

@@ -59,6 +59,7 @@ def same(a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor]) -> bool:
 # ------------------------------------------------------------------ interpolation
 
 
+@pytest.mark.slow
 def test_published_weights_are_the_interpolation_and_the_trained_ones_come_back(
     tiny: Encoder,
 ) -> None:
