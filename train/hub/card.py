@@ -1,5 +1,5 @@
 """The model card: what a model is, how it was made, how it scores, how to use it. The README of `best/`, and
-of what is pushed to the Hub. Its text is in `templates/model_card.md.j2`.
+of what is pushed to the Hub. Its text is in `model_card.md.j2`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 from huggingface_hub import EvalResult, ModelCardData
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from train.declarations.own_data import OWN
 from train.declarations.registry import benchmark_of, is_headline, objective_types, split_of
@@ -85,7 +85,7 @@ def model_card(
 @cache  # compiling it takes longer than filling it in
 def _template() -> Template:
     environment = Environment(
-        loader=PackageLoader("train"),
+        loader=FileSystemLoader(Path(__file__).parent),
         undefined=StrictUndefined,
         trim_blocks=True,
         keep_trailing_newline=True,

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from train.declarations.examples import Examples
@@ -95,7 +95,7 @@ def page(
 @cache  # compiling it takes longer than filling it in
 def _template() -> Template:
     environment = Environment(
-        loader=PackageLoader("train", "templates"),
+        loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
