@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
@@ -95,7 +97,7 @@ class Tokenizer:
         wrapped: the tokenizer itself.
 
     Raises:
-        UserError: if it gives no character offsets.
+        UserError: if it gives no character offsets, or has no padding token.
     """
 
     def __init__(self, model: SentenceTransformer) -> None:
@@ -105,6 +107,11 @@ class Tokenizer:
             raise UserError(
                 f"{type(self.wrapped).__name__} gives no character offsets, which span embeddings "
                 "need: save the model with its fast tokenizer (tokenizer.json)"
+            )
+        if self.wrapped.pad_token_id is None:
+            raise UserError(
+                f"{type(self.wrapped).__name__} has no padding token, which batches of texts need: name one "
+                'in the model\'s tokenizer_config.json ("pad_token"; its "eos_token" serves)'
             )
         self._cache: dict[str, Tokens] = {}
 
@@ -135,20 +142,17 @@ class Tokenizer:
 
     def pad(self, batch: list[list[int]], device: torch.device) -> dict[str, Any]:
         """Token ids padded to equal length, with their mask, as the transformer takes them: (B, T) each."""
-        inputs = {"input_ids": batch, "attention_mask": [[1] * len(ids) for ids in batch]}
+        lengths = np.fromiter(map(len, batch), np.int64)  # (B,)
+        # On the right whatever the tokenizer prefers: a text's tokens then have positions 0, 1, … in every
+        # batch, and in a causal model none of them sees the padding.
+        is_token = np.arange(lengths.max()) < lengths[:, None]  # (B, T)
+        input_ids = np.full(is_token.shape, self.wrapped.pad_token_id, np.int64)
+        input_ids[is_token] = np.fromiter(chain.from_iterable(batch), np.int64, lengths.sum())
+        features = {"input_ids": input_ids, "attention_mask": is_token.astype(np.int64)}
         if "token_type_ids" in self.wrapped.model_input_names:
             # Every text is one segment, whose type is 0 in each family that has types.
-            inputs["token_type_ids"] = [[0] * len(ids) for ids in batch]
-        features = self.wrapped.pad(
-            inputs,
-            padding=True,
-            # On the right whatever the tokenizer prefers: a text's tokens then have positions 0, 1, … in
-            # every batch, and in a causal model none of them sees the padding.
-            padding_side="right",
-            return_tensors="pt",
-            verbose=False,
-        )
-        return {name: values.to(device) for name, values in features.items()}
+            features["token_type_ids"] = np.where(is_token, 0, self.wrapped.pad_token_type_id)
+        return {name: torch.from_numpy(values).to(device) for name, values in features.items()}
 
 
 def cut(
