@@ -7,8 +7,9 @@ schedule, clipping, precision. It has no scorecard like ours, so nothing is scor
 
 from __future__ import annotations
 
+import itertools
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from datasets import Dataset
@@ -64,9 +65,21 @@ class _StepEnds(TrainerCallback):
         self._steps.ended()
 
 
-class _InOrder(DefaultBatchSampler):
-    def __init__(self, dataset: Dataset, batch_size: int, drop_last: bool, **options: Any) -> None:
-        super().__init__(SequentialSampler(dataset), batch_size, drop_last, **options)
+def _in_order(sizes: Sequence[int]) -> type[DefaultBatchSampler]:
+    """Batches of these sizes, in the order of the rows."""
+
+    class InOrder(DefaultBatchSampler):
+        def __init__(self, dataset: Dataset, batch_size: int, drop_last: bool, **options: Any) -> None:
+            super().__init__(SequentialSampler(dataset), batch_size, drop_last, **options)
+
+        def __iter__(self) -> Iterator[list[int]]:
+            rows = iter(range(sum(sizes)))
+            return (list(itertools.islice(rows, size)) for size in sizes)
+
+        def __len__(self) -> int:
+            return len(sizes)
+
+    return InOrder
 
 
 def run(workload: Workload) -> Measured:
@@ -93,7 +106,7 @@ def run(workload: Workload) -> Measured:
                 output_dir=folder,
                 max_steps=len(steps),
                 per_device_train_batch_size=workload.batch_size,
-                batch_sampler=_InOrder,
+                batch_sampler=_in_order([len(step) for step in steps]),
                 max_grad_norm=settings.trainer.clip_norm,
                 bf16=workload.precision == "bf16",
                 use_cpu=True,
