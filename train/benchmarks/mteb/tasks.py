@@ -13,6 +13,8 @@ from mteb.get_tasks import TASK_LIST
 
 from train.errors import DataMissingError
 
+log = logging.getLogger(__name__)
+
 logging.getLogger("mteb").setLevel(logging.WARNING)  # it tells of every step
 
 
@@ -60,7 +62,11 @@ def load(task: AbsTask) -> None:
     Raises:
         DataMissingError: if they cannot be had.
     """
+    hub = logging.getLogger("huggingface_hub")
     for part in parts_of(task):
+        log.info("loading the data of %s", part.metadata.name)
+        level = hub.level
+        hub.setLevel(logging.ERROR)  # without a network it tells of each try
         try:
             part.load_data()
         except Exception as error:  # datasets raises dozens of kinds
@@ -69,6 +75,8 @@ def load(task: AbsTask) -> None:
                 f"benchmark.mteb.tasks: the data of {part.metadata.name} ({part.metadata.dataset['path']}) "
                 f"cannot be loaded from the Hugging Face Hub, nor from its cache: {reason}"
             ) from None
+        finally:
+            hub.setLevel(level)
 
 
 def key_of(task: AbsTask, subset: str = "") -> str:
