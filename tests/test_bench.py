@@ -12,10 +12,10 @@ from sentence_transformers import SentenceTransformer
 
 from tests.bench import __main__ as program
 from tests.bench import library, ours, predecessor
-from tests.bench.cases import grown, growth, usual
+from tests.bench.cases import grown, growth, own_files, usual
 from tests.bench.measure import Measured, Time, useful_operations
 from tests.bench.report import Run, Work, disagreements, summary, table
-from tests.bench.workload import Workload, splits
+from tests.bench.workload import Kind, Workload, splits
 from train.encoder.encoder import Encoder
 
 pytestmark = pytest.mark.slow
@@ -42,6 +42,20 @@ def test_all_ways_give_the_same_losses_and_scores(workload: Workload) -> None:
         assert other.train.cpu > 0
     assert "of 8 scores" in disagreements(mine, theirs, dropout=False, bf16=False)[0]
     assert not library_run.scores
+
+
+@pytest.mark.parametrize("kind", ["pairs", "scored"])
+def test_a_users_own_file_gives_the_trainers_losses(workload: Workload, tmp_path: Path, kind: Kind) -> None:
+    """Of pairs `MultipleNegativesRankingLoss`, of scored pairs `CoSENTLoss`, also after several steps."""
+    (case,) = own_files(workload, [kind])
+    assert case.ways == ("ours", "sentence_transformers")
+    on_file = case.prepared(tmp_path)
+    mine, theirs = ours.run(on_file), library.run(on_file)
+    near, problems = disagreements(mine, theirs, dropout=False, bf16=False, own=True)
+    assert not problems
+    assert "of 4 losses" in near
+    assert "may be 1e-05" in near
+    assert max(mine.losses) - min(mine.losses) > 1e-2
 
 
 def test_training_or_scoring_alone(workload: Workload) -> None:
@@ -125,7 +139,8 @@ def test_it_compares_and_writes(workload: Workload, tmp_path: Path, monkeypatch:
     assert program.main([*options, "--precision", "fp32", "bf16"]) == 0
     (tmp_path / "bench.png").stat()
     results = json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))
-    assert [case["name"] for case in results["cases"]] == ["training fp32 and scorecard", "training bf16"]
+    names = ["training fp32 and scorecard", "training bf16", "a CSV of pairs", "a CSV of scored pairs"]
+    assert [case["name"] for case in results["cases"]] == names
     assert results["cases"][0]["work"]["tuples"] == 8  # one timed step
     assert results["cases"][0]["figures"]["predecessor"]["train_times_ours_cpu"] == [2.0, 2.0]
     assert results["machine"]["threads"] == torch.get_num_threads()

@@ -197,7 +197,7 @@ def test_options_that_are_named_exist() -> None:
     configs += [composed("config", ("tracking=[wandb,tensorboard]",)), composed("evaluate", ())]
     parts = "+objective.parts={faq: {data: {train: faq.csv}}, idioms: {experiment: idiolink_ft}}"
     configs.append(composed("config", ("objective=mixture", parts)))
-    configs.append(composed("evaluate", ("benchmark=[own_retrieval,own_sts,own_pairs,own_ranking]",)))
+    configs.append(composed("evaluate", ("benchmark=[own_retrieval,own_sts,own_pairs,own_ranking,mteb]",)))
     sweeper = yaml.safe_load((CONF / "hydra" / "sweeper" / "optuna.yaml").read_text(encoding="utf-8"))
     known = {key for config in configs for key in leaves(config)}
     known |= {f"hydra.sweeper.{key}" for key in sweeper} | {"hydra.sweep.dir", "hydra.sweep"}

@@ -18,6 +18,7 @@ def run(config: dict[str, Any]) -> float:
     if config["resume"] is not None:
         config = saved_config(folder.path, config, experiment_name(), overrides())
     settings: TrainSettings = check(TrainSettings, config)
+    settings.objective.check_files(settings)
     from train.errors import Pruned
     from train.recipes.fine_tune import fine_tune  # heavy: after the configuration is checked
 

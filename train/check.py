@@ -10,6 +10,7 @@ from train.config import TrainSettings, check
 def run(config: dict[str, Any]) -> None:
     """Check what `python -m train` would train on and score."""
     settings: TrainSettings = check(TrainSettings, config)
+    settings.objective.check_files(settings)
     from train.recipes.check import check_data  # heavy: after the configuration is checked
 
     check_data(settings)

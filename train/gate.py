@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import traceback
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -32,7 +33,8 @@ output=<file.json>  write the table there as well
 extensions=<module>[,<module>…]  modules of your own that bring benchmarks of these runs
 
 Exit status: 0 it passes; 1 a check fails; 3 a check cannot tell: the 95% interval of the difference (whole
-idioms, compounds or expressions are resampled) reaches across the margin; 2 the command is wrong."""
+idioms, compounds or expressions are resampled) reaches across the margin; 2 the command is wrong,
+or the program failed."""
 
 _CHECKS = ("floor", "margin", "cluster_margin")
 _OPTIONS = (*_CHECKS, "against", "output", "extensions")
@@ -200,7 +202,9 @@ def main(arguments: Sequence[str]) -> int:
         return gate(parse(arguments))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+    except Exception:  # Python's status would be 1, which says that a check failed
+        traceback.print_exc()
+    return 2
 
 
 if __name__ == "__main__":

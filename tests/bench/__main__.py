@@ -19,11 +19,11 @@ from typing import Any
 
 import torch
 
-from tests.bench.cases import ALL, Case, grown, growth, usual
+from tests.bench.cases import ALL, Case, growth, own_files, usual
 from tests.bench.measure import Measured, Time, matmul_rate, peak_memory, useful_operations
 from tests.bench.plot import plot
 from tests.bench.report import LEGEND, Run, Work, disagreements, summary, table
-from tests.bench.workload import MODES, ROOT, Workload, batches, real_data, set_threads, splits
+from tests.bench.workload import KINDS, MODES, ROOT, Workload, batches, real_data, set_threads, splits
 from train.data.idiolink import document_request, query_request
 from train.encoder.loading import load_model
 from train.encoder.prompts import Prompts
@@ -31,6 +31,7 @@ from train.factory import resolve_model_path
 
 MODULES = {"ours": "ours", "sentence_transformers": "library", "predecessor": "predecessor"}
 SAMPLE_BATCH_SIZE = 8  # the sample has 24 tuples
+_NOUNS = {"tuples": "released tuples", "pairs": "pairs", "scored": "scored pairs"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,6 +49,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--growth", action="store_true", help="larger corpora and batches instead; much longer"
     )
     parser.add_argument("--data", help="sample, or a folder; default: the real data if found, else sample")
+    parser.add_argument(
+        "--kind",
+        nargs="+",
+        default=KINDS,
+        choices=KINDS,
+        help="trained on: IdioLink's tuples, a CSV of pairs, a CSV of scored pairs; default: all",
+    )
     parser.add_argument("--model", help="a model folder; default: the packaged MiniLM")
     parser.add_argument("--dropout", action="store_true", help="train with the model's dropout on")
     parser.add_argument("--no-score", action="store_true", help="train alone")
@@ -70,6 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.dropout,
         not options.no_score,
         options.threads,
+        options.kind[0],
     )
     set_threads(workload)
     if options.way is not None:
@@ -77,7 +86,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.steps < 2:
         parser.error("--steps: 2 or more, because the first is not timed")
-    cases = growth(workload) if options.growth else usual(workload, options.precision)
+    workload = dataclasses.replace(workload, kind="tuples")  # of which files are made
+    cases = growth(workload) if options.growth else own_files(workload, options.kind)
+    if "tuples" in options.kind and not options.growth:
+        cases = [*usual(workload, options.precision), *cases]
     return _compare(cases, options.pairs, options.output)
 
 
@@ -87,7 +99,7 @@ def _compare(cases: Sequence[Case], pairs: int, output: Path) -> int:
     output.mkdir(parents=True, exist_ok=True)
     for case in cases:
         with tempfile.TemporaryDirectory() as folder:
-            workload = grown(case.workload, case.copies, Path(folder)) if case.copies > 1 else case.workload
+            workload = case.prepared(Path(folder))
             work = _work(workload)
             print(f"\n{case.name}: {_describe(case, work)}", flush=True)
             runs: dict[str, list[Run]] = {way: [] for way in case.ways}
@@ -104,6 +116,7 @@ def _compare(cases: Sequence[Case], pairs: int, output: Path) -> int:
                     theirs.measured,
                     dropout=workload.dropout,
                     bf16=workload.precision == "bf16",
+                    own=workload.kind != "tuples",
                 )
                 failed |= bool(problems)
                 print("\n".join([f"{way}: {near}", *(f"NOT THE SAME: {problem}" for problem in problems)]))
@@ -142,11 +155,13 @@ def _work(workload: Workload) -> Work:
         3 * useful_operations(model, (text for t in step for text in (t.query, t.positive, *t.negatives)))
         for step in timed
     )
+    tuples = sum(len(step) for step in timed)
+    if not workload.score:
+        return Work(tuples, train_operations, 0.0, 0, 0)
     _, val = splits(settings)
     requests = [document_request(d) for d in val.documents]
     requests += [query_request(q, mode) for mode in MODES for q in val.queries]
     score_operations = useful_operations(model, (Prompts().render(request)[0] for request in requests))
-    tuples = sum(len(step) for step in timed)
     return Work(tuples, train_operations, score_operations, len(val.documents), len(val.queries))
 
 
@@ -156,7 +171,7 @@ def _describe(case: Case, work: Work) -> str:
     parts = [f"model {workload.model or 'MiniLM'}, data {data}"]
     if workload.steps:
         parts.append(
-            f"{workload.steps} steps of {workload.batch_size} released tuples in {workload.precision}, "
+            f"{workload.steps} steps of {workload.batch_size} {_NOUNS[case.kind]} in {workload.precision}, "
             f"dropout {'on' if workload.dropout else 'off'} "
             f"({work.train_operations / 1e9:.0f} GFLOP in those that are timed)"
         )

@@ -1,4 +1,4 @@
-"""What is compared: the usual case, other precisions, and growth in the corpus and in the batch."""
+"""What is compared: the usual case, other precisions, files of a user's own, growth in corpus and batch."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tests.bench.workload import Precision, Workload, num_tuples
+from tests.bench.own_files import on_file
+from tests.bench.workload import Kind, Precision, Workload, num_tuples
 from train.factory.data import idiolink_folder
 
 Way = Literal["ours", "sentence_transformers", "predecessor"]
 ALL: tuple[Way, ...] = ("ours", "sentence_transformers", "predecessor")
 SCORING: tuple[Way, ...] = ("ours", "predecessor")
+TRAINERS: tuple[Way, ...] = ("ours", "sentence_transformers")
 # Put before a sentence they change no idiom's meaning.
 _WORDS = (
     *("today", "again", "indeed", "perhaps", "later", "still", "now", "then"),
@@ -32,12 +34,20 @@ class Case:
     Attributes:
         name: for the page and the file of results.
         copies: the scored corpus is so many times the real one.
+        kind: of the data, which are written to a file of a user's own unless they are IdioLink's tuples.
     """
 
     name: str
     workload: Workload
     ways: tuple[Way, ...] = ALL
     copies: int = 1
+    kind: Kind = "tuples"
+
+    def prepared(self, folder: Path) -> Workload:
+        """The workload, with what has to be written for it in `folder`."""
+        if self.kind != "tuples":
+            return on_file(self.workload, self.kind, folder)
+        return grown(self.workload, self.copies, folder) if self.copies > 1 else self.workload
 
 
 def usual(workload: Workload, precisions: Sequence[Precision]) -> list[Case]:
@@ -49,6 +59,13 @@ def usual(workload: Workload, precisions: Sequence[Precision]) -> list[Case]:
         )
         for number, precision in enumerate(precisions)
     ]
+
+
+def own_files(workload: Workload, kinds: Sequence[Kind]) -> list[Case]:
+    """Training on a CSV of pairs, and on one of scored pairs, against the library's trainer."""
+    names = {"pairs": "a CSV of pairs", "scored": "a CSV of scored pairs"}
+    plain = dataclasses.replace(workload, score=False)
+    return [Case(names[kind], plain, TRAINERS, kind=kind) for kind in kinds if kind in names]
 
 
 def growth(workload: Workload) -> list[Case]:

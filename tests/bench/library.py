@@ -1,4 +1,4 @@
-"""sentence-transformers' own way to train: its trainer with `MultipleNegativesRankingLoss`.
+"""sentence-transformers' own way to train: its trainer with `MultipleNegativesRankingLoss` or `CoSENTLoss`.
 
 The library trains by its defaults in all that decides speed (how texts are collated, padded and merged into
 forward passes); what decides the result is made the same as ours: the batches and their order, optimizer,
@@ -7,8 +7,9 @@ schedule, clipping, precision. It has no scorecard like ours, so nothing is scor
 
 from __future__ import annotations
 
+import itertools
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from datasets import Dataset
@@ -18,7 +19,7 @@ from sentence_transformers import (
     SentenceTransformerTrainingArguments,
 )
 from sentence_transformers.base.sampler import DefaultBatchSampler
-from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from sentence_transformers.sentence_transformer.losses import CoSENTLoss, MultipleNegativesRankingLoss
 from torch import Tensor
 from torch.utils.data import SequentialSampler
 from transformers import TrainerCallback
@@ -35,17 +36,25 @@ from tests.bench.workload import (
 from train.factory import resolve_model_path
 
 
-class _NotedLoss(MultipleNegativesRankingLoss):
+class _Noted:
     """Keeps each step's loss, unrounded."""
 
     def __init__(self, model: SentenceTransformer, scale: float) -> None:
-        super().__init__(model, scale=scale)
+        super().__init__(model, scale=scale)  # type: ignore[call-arg]
         self.losses: list[float] = []
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor) -> Tensor:
-        loss: Tensor = super().forward(sentence_features, labels)
+        loss: Tensor = super().forward(sentence_features, labels)  # type: ignore[misc]
         self.losses.append(loss.item())
         return loss
+
+
+class _RankingLoss(_Noted, MultipleNegativesRankingLoss):
+    pass
+
+
+class _CoSENTLoss(_Noted, CoSENTLoss):
+    pass
 
 
 class _StepEnds(TrainerCallback):
@@ -56,9 +65,21 @@ class _StepEnds(TrainerCallback):
         self._steps.ended()
 
 
-class _InOrder(DefaultBatchSampler):
-    def __init__(self, dataset: Dataset, batch_size: int, drop_last: bool, **options: Any) -> None:
-        super().__init__(SequentialSampler(dataset), batch_size, drop_last, **options)
+def _in_order(sizes: Sequence[int]) -> type[DefaultBatchSampler]:
+    """Batches of these sizes, in the order of the rows."""
+
+    class InOrder(DefaultBatchSampler):
+        def __init__(self, dataset: Dataset, batch_size: int, drop_last: bool, **options: Any) -> None:
+            super().__init__(SequentialSampler(dataset), batch_size, drop_last, **options)
+
+        def __iter__(self) -> Iterator[list[int]]:
+            rows = iter(range(sum(sizes)))
+            return (list(itertools.islice(rows, size)) for size in sizes)
+
+        def __len__(self) -> int:
+            return len(sizes)
+
+    return InOrder
 
 
 def run(workload: Workload) -> Measured:
@@ -74,7 +95,8 @@ def run(workload: Workload) -> Measured:
     model = SentenceTransformer(resolve_model_path(settings.model.path), device="cpu")
     if not workload.dropout:
         without_dropout(model)
-    loss = _NotedLoss(model, scale=1 / temperature(settings))
+    kind = _CoSENTLoss if workload.kind == "scored" else _RankingLoss
+    loss = kind(model, scale=1 / temperature(settings))
     clock = Steps()
     assert settings.trainer.clip_norm is not None
     with tempfile.TemporaryDirectory() as folder:
@@ -84,7 +106,7 @@ def run(workload: Workload) -> Measured:
                 output_dir=folder,
                 max_steps=len(steps),
                 per_device_train_batch_size=workload.batch_size,
-                batch_sampler=_InOrder,
+                batch_sampler=_in_order([len(step) for step in steps]),
                 max_grad_norm=settings.trainer.clip_norm,
                 bf16=workload.precision == "bf16",
                 use_cpu=True,
@@ -105,8 +127,11 @@ def run(workload: Workload) -> Measured:
 
 
 def _dataset(tuples: list[Texts]) -> Dataset:
-    """Columns anchor, positive and a negative each."""
+    """Columns anchor, positive and a negative each; or anchor, positive and score."""
     columns = [[t.query for t in tuples], [t.positive for t in tuples]]
     columns += [list(column) for column in zip(*(t.negatives for t in tuples), strict=True)]
     names = ["anchor", "positive", *(f"negative_{i + 1}" for i in range(len(columns) - 2))]
-    return Dataset.from_dict(dict(zip(names, columns, strict=True)))
+    named: dict[str, list[Any]] = dict(zip(names, columns, strict=True))
+    if tuples[0].score is not None:
+        named["score"] = [t.score for t in tuples]
+    return Dataset.from_dict(named)

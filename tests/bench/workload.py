@@ -1,4 +1,4 @@
-"""What all ways do: the same model, tuples, order, seed, loss, optimizer, precision and scored split."""
+"""What all ways do: the same model, data, order, seed, loss, optimizer, precision and scored split."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -20,19 +20,28 @@ from train.data.names import QueryMode
 from train.data.tuples import read_released, released_file
 from train.factory import build_objective
 from train.factory.data import idiolink_folder
+from train.factory.own import own_splits
 from train.objectives.options import IdioLinkObjectiveSettings
+from train.objectives.own_options import OwnSettings
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MODES: tuple[QueryMode, ...] = ("sentence", "span", "instruction_sentence", "instruction_span")
 Precision = Literal["fp32", "bf16"]
+Kind = Literal["tuples", "pairs", "scored"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 class Texts(NamedTuple):
-    """One training tuple's."""
+    """One training tuple's, or a row's of a user's own file.
+
+    Attributes:
+        score: of a scored pair, which `query` and `positive` are.
+    """
 
     query: str
     positive: str
     negatives: list[str]
+    score: float | None = None
 
 
 @dataclass(frozen=True)
@@ -42,8 +51,11 @@ class Workload:
     The loss is the released recipe's with `MultipleNegativesRankingLoss`' denominator: every positive and
     every negative of the batch, none masked. So all three ways minimise the same function.
 
+    Of another kind than `tuples`, the data are a CSV (:mod:`tests.bench.own_files`), trained on as
+    `+experiment=own` does: pairs with `MultipleNegativesRankingLoss`, scored pairs with `CoSENTLoss`.
+
     Attributes:
-        data: `sample`, or the folder with IdioLink.
+        data: `sample`, or the folder with IdioLink; of another kind, the file.
         model: a model folder; None = the packaged MiniLM.
         steps: optimizer steps, the first of which is not timed; 0 = scored as it is.
         batch_size: tuples a step.
@@ -61,6 +73,7 @@ class Workload:
     dropout: bool = False
     score: bool = True
     threads: int | None = None
+    kind: Kind = "tuples"
 
     def arguments(self) -> list[str]:
         """The same as arguments of the command line."""
@@ -69,22 +82,28 @@ class Workload:
         return [f"--{k}={v}" for k, v in values.items()] + flags
 
     def settings(self) -> TrainSettings:
-        """Our configuration of it: `idiolink_released`, scored once, after the last step."""
-        data = ["data=sample"] if self.data == "sample" else ["data=public", f"data.root='{self.data}'"]
+        """Our configuration of it: `idiolink_released` or `own`, scored once, after the last step."""
         model = [] if self.model is None else ["model=pretrained", f"model.path='{self.model}'"]
         steps = max(self.steps, 1)
         options = (
-            "+experiment=idiolink_released",
-            *(*data, *model),
-            *("device=cpu", f"precision={self.precision}", "split=val", "objective.loss.in_batch=all"),
+            *(self._own_file() if self.kind != "tuples" else self._idiolink()),
+            *(*model, "device=cpu", f"precision={self.precision}", "objective.drop_last=true"),
             *(f"trainer.max_steps={steps}", f"trainer.max_epochs={steps}"),
             *(f"eval.every={steps}", f"trainer.batch_size={self.batch_size}"),
             # An epoch within a warm-up of 100 steps would leave the weights nearly where they were.
-            *("trainer.warmup_steps=0", "benchmark.idiolink.bm25_modes=[]"),
-            f"benchmark.idiolink.query_modes=[{','.join(MODES)}]",
+            "trainer.warmup_steps=0",
         )
         settings: TrainSettings = check(TrainSettings, composed("config", *options))
         return settings
+
+    def _own_file(self) -> list[str]:
+        return ["+experiment=own", f"data.train='{self.data}'"]
+
+    def _idiolink(self) -> list[str]:
+        data = ["data=sample"] if self.data == "sample" else ["data=public", f"data.root='{self.data}'"]
+        modes = f"benchmark.idiolink.query_modes=[{','.join(MODES)}]"
+        scored = ["split=val", "benchmark.idiolink.bm25_modes=[]", modes]
+        return ["+experiment=idiolink_released", *data, *scored, "objective.loss.in_batch=all"]
 
 
 def real_data() -> str | None:
@@ -101,30 +120,43 @@ def splits(settings: TrainSettings) -> tuple[Split, Split]:
 
 def num_tuples(workload: Workload) -> int:
     """How many there are, and so the largest batch."""
-    settings = workload.settings()
+    return len(released_tuples(workload.settings()))
+
+
+def released_tuples(settings: TrainSettings) -> list[Texts]:
+    """IdioLink's tuples that are trained on, in the file's order."""
     root = idiolink_folder(settings)
-    return len(read_released(released_file(root, "train"), load_split(root, "train")))
+    split = load_split(root, "train")
+    sentence_of = {r.id: r.sentence for r in (*split.documents, *split.queries)}
+    return [
+        Texts(
+            sentence_of[t.anchor],
+            sentence_of[t.positives[0]],
+            [sentence_of[i] for i in (*t.hard, *t.soft)],
+        )
+        for t in read_released(released_file(root, "train"), split)
+    ]
+
+
+def file_rows(settings: TrainSettings) -> list[Texts]:
+    """What is trained on of a user's own file, as our objective counts it."""
+    examples = own_splits(settings).train
+    store, is_scored = examples.store, examples.form == "scored"
+    rows = []
+    for row, number in enumerate(examples.rows.tolist()):
+        first, second = (store.read_text(text) for text in examples.texts(row))
+        rows.append(Texts(first, second, [], float(store.scores[number]) if is_scored else None))
+    return rows
 
 
 def batches(settings: TrainSettings) -> list[list[Texts]]:
-    """The tuples of each step, in our own order, so that all ways train on the same."""
-    root = idiolink_folder(settings)
-    split = load_split(root, "train")
-    tuples = read_released(released_file(root, "train"), split)
-    sentence_of = {r.id: r.sentence for r in (*split.documents, *split.queries)}
+    """The texts of each step, in our own order, so that all ways train on the same."""
+    is_own = isinstance(settings.objective, OwnSettings)
+    rows = file_rows(settings) if is_own else released_tuples(settings)
     objective = build_objective(settings)
     steps = itertools.chain.from_iterable(objective.epoch_steps(epoch, 1) for epoch in itertools.count())
-    return [
-        [
-            Texts(
-                sentence_of[t.anchor],
-                sentence_of[t.positives[0]],
-                [sentence_of[i] for i in (*t.hard, *t.soft)],
-            )
-            for t in (tuples[i] for i in step[0])
-        ]
-        for step in itertools.islice(steps, settings.trainer.max_steps)
-    ]
+    taken = itertools.islice(steps, settings.trainer.max_steps)
+    return [[rows[i] for i in step[0]] for step in taken]
 
 
 def optimizer_and_schedule(
@@ -140,6 +172,8 @@ def optimizer_and_schedule(
 
 
 def temperature(settings: TrainSettings) -> float:
+    if isinstance(settings.objective, OwnSettings):  # of both its losses, by default
+        return settings.objective.infonce.temperature
     assert isinstance(settings.objective, IdioLinkObjectiveSettings)
     return settings.objective.loss.temperature
 

@@ -25,6 +25,7 @@ _PATHS = (
     "per_query",
     "predictions",
     "plots",
+    "data.negatives.corpus",
     "checkpoint",
     "glossary",
     "corpus",
@@ -125,7 +126,8 @@ def _is_model_path(name: str) -> bool:
 def _quoted_path(argument: str) -> str:
     """An option that names a path, in quotation marks: a folder's name may hold what Hydra parses."""
     key, _, value = argument.partition("=")
-    names_path = (key in _PATHS or is_place(key)) and value not in ("", "null")
+    option = key.lstrip("+")
+    names_path = (option in _PATHS or is_place(option)) and value not in ("", "null")
     is_bare = value == value.strip("'\"") and not value.startswith(("[", "{"))
     return f"{key}={quoted(value)}" if names_path and is_bare else argument
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException, MissingConfigException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
@@ -110,6 +110,11 @@ def explained(error: Exception) -> str:
     text = f"{error}{reason}".partition("Config search path:")[0]
     # Its advice about `+` is wrong for options, and only right for experiments and debug.
     kept = [line for line in text.splitlines() if not line.startswith("To append to your config")]
+    if isinstance(error, OverrideParseException):
+        kept.append(
+            "A value, such as a path, that holds a comma, = or brackets of any kind needs quotation marks of "
+            "its own, within those of the shell: \"data.train=['my (1).csv', other.csv]\""
+        )
     return "\n".join(kept).strip()
 
 

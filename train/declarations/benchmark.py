@@ -96,10 +96,11 @@ class Layout:
 
 
 def plain_layout(name: str, split: str, keys: Sequence[str]) -> Layout:
-    """A column for each score of a split, for a benchmark that has no layout of its own."""
-    there = [key for key in keys if key.split("/")[:2] == [name, split]]
-    columns = [("", "/".join(key.split("/")[2:])) for key in there]
-    return Layout(f"{name}-{split}", f"{name}, {split}", columns, [((), there)])
+    """A column for each score of a split ("": of all), for a benchmark that has no layout of its own."""
+    place = [name, split] if split else [name]
+    there = [key for key in keys if key.split("/")[: len(place)] == place]
+    columns = [("", "/".join(key.split("/")[len(place) :])) for key in there]
+    return Layout("-".join(place), ", ".join(place), columns, [((), there)])
 
 
 @dataclass(frozen=True)

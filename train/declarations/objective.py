@@ -50,6 +50,16 @@ class ObjectiveOptions(Section, ABC):
             ValueError: saying which options do not.
         """
 
+    def check_files(self, settings: Any) -> None:
+        """What can be told of the data files at once, before anything heavy is imported.
+
+        Args:
+            settings: :class:`train.config.TrainSettings`.
+
+        Raises:
+            UserError: naming the file or option.
+        """
+
 
 @dataclass(frozen=True)
 class ObjectiveType:

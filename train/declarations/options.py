@@ -23,6 +23,11 @@ def _are_different(values: list[int]) -> list[int]:
     return values
 
 
+def or_empty(value: Any) -> Any:
+    """Null stands for no entries: over a default of `{}` Hydra would refuse any entry as unknown."""
+    return {} if value is None else value
+
+
 def _not_blank(value: str) -> str:
     if not value.strip():
         raise ValueError(f"must not be empty, got {value!r}")

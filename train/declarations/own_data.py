@@ -7,12 +7,16 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from train.declarations.options import Count, CountFromZero, Ratio, Section, Text, as_list
+from train.declarations.options import Count, CountFromZero, Ratio, Section, Text, as_list, or_empty
 
 OWN = "own"  # the name of the user's own data among the data sets that an objective trains on
 # Where one's own data lies, which makes no other run.
 PLACE = re.compile(r"(objective\.parts\.[\w-]+\.)?data\.(train|val)")
 Form = Literal["pairs", "scored", "sentences"]
+NO_DATA = (
+    "data.train names your training data: a file (CSV, TSV, JSONL, Parquet), a folder of them, or "
+    "hf:<owner>/<name>:<split>"
+)
 
 
 def _files(value: Any) -> Any:
@@ -66,5 +70,5 @@ class OwnData(Section):
     val: Files
     val_share: Annotated[float, Field(gt=0, lt=1)]
     form: Form | None
-    columns: dict[Text, Text]
+    columns: Annotated[dict[Text, Text], BeforeValidator(or_empty)]
     negatives: Negatives

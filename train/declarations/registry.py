@@ -26,6 +26,7 @@ _OURS = (
     "train.benchmarks.epsilon",
     "train.benchmarks.admire",
     "train.benchmarks.own",
+    "train.benchmarks.mteb",
     "train.objectives.declared",
 )
 _added: dict[str, list[Declaration]] = {}  # by module

@@ -8,7 +8,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from train.config import TrainSettings
 from train.data.own.load import OwnSplits, load_own
 from train.data.own.negatives import read_corpus, read_mined
 from train.data.own.store import Examples
+from train.declarations.own_data import OwnData
 from train.distributed.device import place
 from train.distributed.processes import Processes
 from train.encoder.encoder import Encoder
@@ -27,6 +28,7 @@ from train.factory.encoder import build_encoder
 from train.io.files import write_jsonl
 from train.io.paths import cache_folder
 from train.io.progress import progress_bar
+from train.objectives.mixture_options import MixtureSettings
 from train.requests import Request, Role
 from train.training.regularization import weights_digest
 
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 log = logging.getLogger(__name__)
+
+D = TypeVar("D", bound=OwnData)
 
 _OPTION = "data.negatives.corpus"
 # Of the model's settings, what says where it is rather than what it computes.
@@ -46,12 +50,22 @@ def without_mining(settings: TrainSettings) -> TrainSettings:
     Raises:
         UserError: if the corpus is wrong.
     """
-    negatives = settings.data.negatives
-    if negatives.corpus is None:
-        return settings
-    read_corpus(negatives.corpus)
-    data = settings.data.model_copy(update={"negatives": negatives.model_copy(update={"corpus": None})})
-    return settings.model_copy(update={"data": data})
+    objective = settings.objective
+    if isinstance(objective, MixtureSettings):
+        parts = {
+            name: part.model_copy(update={"data": _without_corpus(part.data)})
+            for name, part in objective.parts.items()
+        }
+        objective = objective.model_copy(update={"parts": parts})
+    return settings.model_copy(update={"data": _without_corpus(settings.data), "objective": objective})
+
+
+def _without_corpus(data: D) -> D:
+    """The same without a corpus, which is read and checked."""
+    if data.negatives.corpus is None:
+        return data
+    read_corpus(data.negatives.corpus)
+    return data.model_copy(update={"negatives": data.negatives.model_copy(update={"corpus": None})})
 
 
 def with_mined_negatives(settings: TrainSettings, splits: OwnSplits, instruction: str | None) -> OwnSplits:

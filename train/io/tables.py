@@ -133,6 +133,11 @@ def is_table(path: Path) -> bool:
     return is_file(path) and _suffix(path) in (*_DELIMITERS, *_JSON_LINES, ".parquet")
 
 
+def has_header(path: Path) -> bool:
+    """Whether all rows of a table have the same columns; in JSON lines each may have others."""
+    return _suffix(path) not in _JSON_LINES
+
+
 def _suffix(path: Path) -> str:
     suffix = path.suffix.lower()
     return Path(path.stem).suffix.lower() if suffix == _GZIP else suffix

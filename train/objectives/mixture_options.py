@@ -13,6 +13,7 @@ from train.declarations.objective import ObjectiveOptions
 from train.declarations.objective_section import ObjectiveSettings
 from train.declarations.options import Count, Factor, Section, Text
 from train.declarations.own_data import OwnData
+from train.errors import UserError
 from train.objectives.options import about_extra
 
 
@@ -132,6 +133,13 @@ class MixtureSettings(ObjectiveOptions):
                 "choose what is scored, as benchmark=[idiolink] trainer.monitor=idiolink/val/sentence/ndcg@10"
             )
 
+    def check_files(self, settings: Any) -> None:
+        for name, part in self.parts.items():
+            try:
+                part.options.check_files(part.seen_by(settings))
+            except UserError as error:
+                raise UserError(of_part(str(error), name)) from error
+
     @model_validator(mode="after")
     def _there_are_parts(self) -> Self:
         if not self.parts:
@@ -152,6 +160,7 @@ def of_part(message: str, name: str) -> str:
     """A message about options of a whole run, with the options of a part instead."""
     place = f"objective.parts.{name}"
     message = re.sub(r"(?<![.\w])objective\.(?!parts\.)", f"{place}.options.", message)
-    message = re.sub(r"(?<![.\w])data\.(?=(train|val|val_share|form|columns)\b)", f"{place}.data.", message)
+    own = "|".join(OwnData.model_fields)
+    message = re.sub(rf"(?<![.\w])data\.(?=({own})\b)", f"{place}.data.", message)
     message = message.replace("trainer.batch_size", f"{place}.batch_size")
     return message if place in message else f"{place}: {message}"

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from train.declarations.objective import ObjectiveOptions
-from train.declarations.options import Count, Factor, Section, Temperature, Text, Weight, as_list
+from train.declarations.options import Count, Factor, Section, Temperature, Text, Weight, as_list, or_empty
+from train.declarations.own_data import NO_DATA
 from train.objectives.options import InfoNCESettings, TripletLossSettings, check_query_weights
 
 OwnMode = Literal["span", "sentence", "masked_span", "masked_sentence"]
@@ -38,7 +39,7 @@ class OwnSettings(ObjectiveOptions):
     num_negatives: Count | None
     groups_per_batch: Count | None
     drop_last: bool
-    positive_weights: dict[Text, Weight]
+    positive_weights: Annotated[dict[Text, Weight], BeforeValidator(or_empty)]
     infonce: InfoNCESettings
     graded: GradedSettings
     order: Literal["file", "shuffled"]
@@ -52,8 +53,15 @@ class OwnSettings(ObjectiveOptions):
                 f"{section}.groups_per_batch={self.groups_per_batch} groups cannot have equally many of "
                 f"trainer.batch_size={batch_size} anchors"
             )
+        if settings.data.train is None:
+            raise ValueError(NO_DATA)
         if section == "objective" and settings.data.extra is not None:
             raise ValueError(f"data.extra={settings.data.extra} adds to IdioLink's data: leave it out")
+
+    def check_files(self, settings: Any) -> None:
+        from train.data.own.load import check_heads  # NumPy takes a moment
+
+        check_heads(settings.data.own)
 
     @model_validator(mode="after")
     def _one_weight_a_query_mode(self) -> Self:

@@ -17,9 +17,10 @@ def check_data(settings: TrainSettings) -> None:
         UserError: as the run would.
     """
     glossary_files(settings.model)
-    objective = build_objective(without_mining(settings))
+    plain = without_mining(settings)
+    objective = build_objective(plain)
     check_remedies(settings.retain, objective)
-    benchmarks, not_scored = build_benchmarks(settings)
+    benchmarks, not_scored = build_benchmarks(plain)
     check_monitor(settings.trainer, not_scored)
     steps = objective.epoch_steps(0, 1)
     files = [
@@ -28,7 +29,7 @@ def check_data(settings: TrainSettings) -> None:
     print(printable(f"files: {first_of(files) or 'none'}"))
     print(printable(f"objective {settings.objective.name}: {objective.describe()}"))
     print(printable(f"{len(steps)} steps an epoch, {settings.trainer.max_epochs} epochs"))
-    if settings.data.negatives.corpus is not None:
+    if plain != settings:
         print("hard negatives are mined when training starts")
     for benchmark in benchmarks:
         print(printable(f"benchmark {benchmark.name}: {len(set(benchmark.requests))} texts to embed"))

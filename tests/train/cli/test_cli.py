@@ -41,6 +41,10 @@ MODELS = ["minilm", "pretrained"]
             ["trainer.monitor=[a/b,'a/b/dim=8',a/b/dim=16]"],
             ["trainer.monitor=[a/b,'a/b/dim=8','a/b/dim=16']"],
         ),
+        (
+            ["+objective.parts.faq.data.train=my (1).csv", "data.negatives.corpus=a=b.csv"],
+            ["+objective.parts.faq.data.train='my (1).csv'", "data.negatives.corpus='a=b.csv'"],
+        ),
         (["-m", "model=a/b,c/d"], ["-m", "model=pretrained", "model.path='a/b','c/d'"]),
         (["-m", "model=minilm,pretrained"], ["-m", "model=minilm,pretrained"]),
     ],
@@ -211,6 +215,7 @@ def test_find_run(run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
             "model=minilmm: there is no such choice. Did you mean model=minilm?\nmodel has bert_base",
         ),
         ("+experiment=zzz", "experiment=zzz: there is no such choice.\nexperiment has adaptive_triplet,"),
+        ("+objective.parts={p: {data: {train: my (1).csv}}}", "needs quotation marks of its own"),
     ],
 )
 def test_what_was_misspelt_is_guessed(override: str, expected: str) -> None:

@@ -13,7 +13,10 @@ from train.config.compose import CONF, config_names
 from train.errors import UserError
 
 # What an experiment needs beside its name.
-NEEDED = {"mixture": ["+objective.parts.mine.data.train=pairs.csv"]}
+NEEDED = {
+    "mixture": ["+objective.parts.mine.data.train=pairs.csv"],
+    "own": ["data.train=pairs.csv"],
+}
 
 
 @pytest.mark.parametrize("experiment", config_names("experiment"))

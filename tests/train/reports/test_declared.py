@@ -9,12 +9,15 @@ from pydantic import BaseModel
 
 from tests.planted_runs import plant, write_lines
 from train.declarations import registry
-from train.declarations.benchmark import BenchmarkOptions, BenchmarkType
+from train.declarations.benchmark import BenchmarkOptions, BenchmarkType, plain_layout
 from train.declarations.examples import Answer, Example, Examples, QueryRecords
 from train.declarations.registry import judge
 from train.reports import show_finished_run
 from train.reports.console import print_comparison
+from train.reports.groups import group_runs
+from train.reports.runs import read_runs
 from train.reports.scorecard import score_rows
+from train.reports.tables import paper_tables
 
 
 class Record(BaseModel):
@@ -87,3 +90,25 @@ def test_a_benchmark_of_a_users_package_shows_its_queries(tmp_path: Path) -> Non
     assert "&lt;one&gt;" in page
     assert "right <b>True</b>, was False" in page
     assert "per_query/rewording.jsonl: 1 lines are damaged" in page
+
+
+def test_what_is_held_out_has_a_table(tmp_path: Path) -> None:
+    """By part and by mode; of scores that a part does not have there is none."""
+    scores = {"own_val/score": 0.75, "own_val/faq/score": 0.5, "own_val/faq/ndcg@10": 0.5}
+    scores |= {"own_val/rated/score": 1.0, "own_val/rated/spearman": 1.0, "own_val/rated/span/spearman": 0.25}
+    plant(tmp_path / "run", scores=scores, baseline={})
+    (table,) = paper_tables(group_runs(read_runs([tmp_path / "run"])))
+    assert [name for _, name in table.columns] == ["score", "ndcg@10", "spearman"]
+    assert [(labels[1], [value and value.mean for value in values]) for labels, values in table.rows] == [
+        ("", [0.75, None, None]),
+        ("faq", [0.5, 0.5, None]),
+        ("rated", [1.0, None, 1.0]),
+        ("rated/span", [None, None, 0.25]),
+    ]
+
+
+def test_a_benchmark_without_splits_has_a_table() -> None:
+    layout = plain_layout(
+        "rewording", "", ["rewording/accuracy", "other/accuracy", "rewording/word/accuracy"]
+    )
+    assert [name for _, name in layout.columns] == ["accuracy", "word/accuracy"]

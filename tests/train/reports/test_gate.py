@@ -276,6 +276,19 @@ def test_a_wrong_command_is_named(arguments: list[str], named: str) -> None:
     assert named in str(raised.value)
 
 
+def test_a_crash_is_no_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python's own status for it would say that a check failed."""
+
+    def crash(_: object) -> int:
+        raise ZeroDivisionError("a mistake")
+
+    monkeypatch.setattr("train.gate.gate", crash)
+    assert main([str(tmp_path), f"floor={NDCG}:0.5"]) == 2
+    assert "a mistake" in capsys.readouterr().err
+
+
 def test_what_cannot_be_checked_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = plant_queries(tmp_path / "run", values(0))
     other = plant_queries(tmp_path / "other", values(0), **OTHER)

@@ -292,6 +292,20 @@ def _read_held_out(record: Mapping[str, Any]) -> Iterator[QueryResult]:
         yield QueryResult(key, query, record["group"], value=float(record[metric]))
 
 
+def _held_out_layout(_: str, keys: Sequence[str]) -> Layout:
+    """A row for each part of a mixture and mode, a column for each metric that any of them has."""
+    names = [key.split("/")[1:] for key in keys if key.partition("/")[0] == HELD_OUT]
+    there = [m for m in ("score", *RETRIEVAL_METRICS, *STS_METRICS) if any(name[-1] == m for name in names)]
+    places = dict.fromkeys("/".join(name[:-1]) for name in names)
+    return Layout(
+        HELD_OUT,
+        "Held out of the training data",
+        [("", metric) for metric in there],
+        [([place], ["/".join(filter(None, (HELD_OUT, place, m))) for m in there]) for place in places],
+        labels=["of"],
+    )
+
+
 def _declared(
     options: type[OwnOptions],
     name: str,
@@ -371,6 +385,7 @@ DECLARED = [
         is_headline=lambda key: key.rpartition("/")[2] in _VAL_COMPARED,
         is_compared=lambda key: key.rpartition("/")[2] in _VAL_COMPARED,
         is_curve=lambda key: key.rpartition("/")[2] == "score",
+        layout=_held_out_layout,
         read_record=_read_held_out,
     ),
 ]

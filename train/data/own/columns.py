@@ -102,14 +102,14 @@ class Columns:
         return found[0] if found else None
 
 
-def check_mapping(mapping: Mapping[str, str], option: str = "data.columns") -> None:
+def check_mapping(mapping: Mapping[str, str]) -> None:
     """Raises UserError for what is no role, and for a column that is named twice."""
     for role, column in mapping.items():
         if role not in ROLES and _numbered(role) not in SEVERAL:
-            raise UserError(f"{option}: {role!r} is not one of {', '.join(ROLES)}")
+            raise UserError(f"data.columns: {role!r} is not one of {', '.join(ROLES)}")
         if list(mapping.values()).count(column) > 1:
             both = " and ".join(role for role, other in mapping.items() if other == column)
-            raise UserError(f"{option}: the column {column!r} is named as {both}")
+            raise UserError(f"data.columns: the column {column!r} is named as {both}")
 
 
 def recognise(header: Sequence[str], mapping: Mapping[str, str], form: Form | None, source: str) -> Columns:

@@ -19,9 +19,10 @@ from train.data.own.negatives import Mined, with_negatives
 from train.data.own.rows import Example, RowReader
 from train.data.own.sources import Source, find_sources
 from train.data.own.store import Examples, Store, StoreWriter
-from train.declarations.own_data import Form, OwnData
+from train.declarations.own_data import NO_DATA, Form, OwnData
 from train.errors import UserError
 from train.io.records import Problems
+from train.io.tables import has_header
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,27 +50,40 @@ class OwnSplits:
     notes: Sequence[str] = ()
 
 
-def load_own(data: OwnData, section: str = "data", *, negatives: Mined | None = None) -> OwnSplits:
+def check_heads(data: OwnData) -> None:
+    """Check what takes no time: that each file is there, its columns and its first row.
+
+    Data sets of the Hub are passed over.
+
+    Raises:
+        UserError: as :func:`load_own`.
+    """
+    named = {"train": data.train, "val": data.val, "negatives.corpus": data.negatives.corpus}
+    check_mapping(data.columns)
+    for option, names in named.items():
+        files = [name for name in names or [] if not name.startswith("hf:")]
+        for source in find_sources(files, f"data.{option}"):
+            if option != "negatives.corpus":
+                next(_Table(source, data.columns, data.form).examples(), None)
+
+
+def load_own(data: OwnData, *, negatives: Mined | None = None) -> OwnSplits:
     """The tables of `train` and `val`.
 
     Args:
-        section: where these options stand, for messages.
         negatives: that were mined for the pairs of `train`.
 
     Raises:
         UserError: naming file, row and field of what is wrong, or the option.
     """
     if data.train is None:
-        raise UserError(
-            f"{section}.train names your training data: a file (CSV, TSV, JSONL, Parquet), a folder of them, "
-            "or hf:<owner>/<name>:<split>"
-        )
-    train_sources = find_sources(data.train, f"{section}.train")
-    val_sources = find_sources(data.val or [], f"{section}.val")
+        raise UserError(NO_DATA)
+    train_sources = find_sources(data.train, "data.train")
+    val_sources = find_sources(data.val or [], "data.val")
     both = {s.name for s in train_sources} & {s.name for s in val_sources}
     if both:
-        raise UserError(f"{section}.train and {section}.val both name {min(both)}")
-    check_mapping(data.columns, f"{section}.columns")
+        raise UserError(f"data.train and data.val both name {min(both)}")
+    check_mapping(data.columns)
     notes: list[str] = []
     store = _read(train_sources, data.columns, data.form, notes, negatives or _NOTHING)
     everything = Examples(store, np.arange(len(store.numbers), dtype=np.int64))
@@ -77,15 +91,15 @@ def load_own(data: OwnData, section: str = "data", *, negatives: Mined | None = 
         held_out = _read(val_sources, data.columns, data.form, notes)
         if held_out.form != store.form:
             raise UserError(
-                f"{section}.val: {val_sources[0].name} holds {held_out.form}, but {train_sources[0].name} "
+                f"data.val: {val_sources[0].name} holds {held_out.form}, but {train_sources[0].name} "
                 f"holds {store.form}"
             )
         train, val = everything, Examples(held_out, np.arange(len(held_out.numbers), dtype=np.int64))
     else:
-        train, val = _split(everything, data.val_share, notes, section)
+        train, val = _split(everything, data.val_share, notes)
     train = _without_held_out(train, val, notes)
     if not len(train):
-        raise UserError(f"{section}.train: no row is left to train on: all of them are in {section}.val too")
+        raise UserError("data.train: no row is left to train on: all of them are in data.val too")
     _note_duplicates(train, notes)
     _note_lonely(train, notes)
     _note_one_sided(train, notes)
@@ -168,7 +182,10 @@ class _Table:
         if not num_rows:
             raise UserError(f"{self._source.name}: there is no row")
         problems.raise_if_any()
-        seen = list(dict.fromkeys(chain.from_iterable(self._readers)))
+        self._check_mapped(list(dict.fromkeys(chain.from_iterable(self._readers))))
+
+    def _check_mapped(self, seen: Sequence[str]) -> None:
+        """Raises UserError for a column that the user maps, and that is not there."""
         if missing := [column for column in self._mapping.values() if column not in seen]:
             raise UserError(no_column(missing[0], seen, self._source.name))
 
@@ -176,6 +193,8 @@ class _Table:
         if header not in self._readers:
             is_first = not self._readers
             where = self._source.name if is_first else f"{self._source.name} row {number}"
+            if is_first and (self._source.path is None or has_header(self._source.path)):
+                self._check_mapped(header)
             columns = recognise(header, self._mapping, self._given if is_first else self.form, where)
             self._readers[header] = RowReader(columns)
         return self._readers[header]
@@ -211,7 +230,7 @@ def _text(file: tempfile.SpooledTemporaryFile[bytes]) -> Any:
 _FORM_NAMES = {"pairs": "pairs", "scored": "scored pairs", "sentences": "sentences"}
 
 
-def _split(everything: Examples, share: float, notes: list[str], section: str) -> tuple[Examples, Examples]:
+def _split(everything: Examples, share: float, notes: list[str]) -> tuple[Examples, Examples]:
     """Hold out whole groups, the same in every run: those of the smallest numbers, which are hashes."""
     store = everything.store
     groups, what = store.groups, _group_name(store)
@@ -220,8 +239,8 @@ def _split(everything: Examples, share: float, notes: list[str], section: str) -
     is_by_label = store.form == "sentences" and (what == "labels" or not store.has_meanings)
     if len(distinct) < (4 if is_by_label else 2):
         raise UserError(
-            f"{section}.val: whole {what} are held out, and {len(distinct)} are too few to hold out some: "
-            f"name a file, {section}.val="
+            f"data.val: whole {what} are held out, and {len(distinct)} are too few to hold out some: "
+            f"name a file, data.val="
         )
     # A group that is larger than all that is to be held out stays in training.
     wanted = share * len(groups)
@@ -234,7 +253,7 @@ def _split(everything: Examples, share: float, notes: list[str], section: str) -
     is_held_out = np.isin(groups, distinct[fitting])
     notes.append(
         f"held out: {int(is_held_out.sum())} of {len(groups)} rows, {len(fitting)} of {len(distinct)} {what} "
-        f"({section}.val_share={share:g})"
+        f"(data.val_share={share:g})"
     )
     return everything.without(is_held_out), everything.without(~is_held_out)
 
