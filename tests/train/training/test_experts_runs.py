@@ -78,7 +78,7 @@ def test_what_a_run_leaves_and_reloads(tmp_path: Path, experts_options: list[str
         for line in (tmp_path / "run" / "per_query" / "admire.jsonl").read_text().splitlines()
     ]
     assert {record["mode"] for record in records} == {
-        *("caption", "caption_span", "experts_text", "experts_text_gold_sense")
+        *("caption", "caption_span", "experts_text", "experts_text_gold_sense", "majority")
     }
     (saved / "experts.safetensors").write_bytes(b"")
     with pytest.raises(UserError, match=r"experts\.safetensors: cannot be loaded"):

@@ -94,7 +94,7 @@ class ExpertsBenchmark:
             _add_accuracy(split.name, mode, predicted.cpu(), gold, result)
             _add_accuracy(split.name, MAJORITY, majority, gold, result)
             named = [(item.id, item.compound) for item in split.items]
-            result.per_query += _sense_records(split.name, MAJORITY, named, majority, gold)
+            result.per_query.extend(_sense_records(split.name, MAJORITY, named, majority, gold))
         for name, corpus in self.usages:
             num = self.experts.num_sense_requests
             end = at + num * len(corpus.usages)
@@ -107,7 +107,7 @@ class ExpertsBenchmark:
             for given_by, senses in ((mode, predicted), (MAJORITY, majority)):
                 _add_accuracy(name, given_by, senses, gold, result)
                 result.scores[admire_key(name, given_by, "sense_macro_f1")] = macro_f1(senses, gold)
-                result.per_query += _sense_records(name, given_by, named, senses, gold)
+                result.per_query.extend(_sense_records(name, given_by, named, senses, gold))
         return result
 
 
