@@ -10,13 +10,14 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
 from train.data.datasets import ASTITCH
 from train.data.download import PublishedFile, published_files
 from train.data.fields import Cell, FilledCell, TableRow, WordedCell
+from train.data.names import AStitchFile
 from train.data.sources import DataFiles, GitHubData
 from train.expressions import find_expression, plain_expression
 from train.io.records import raise_problems
@@ -26,7 +27,6 @@ log = logging.getLogger(__name__)
 
 FOLDER = ASTITCH.name
 SENSES_FILE = "EN_Extended_Noun_Compound_Senses_Dataset.csv"
-UsageFile = Literal["train_zero_shot", "train_one_shot", "train_few_shot", "dev", "test"]
 
 _NO_MEANING = ("", "None")
 _USAGES_FOLDER = "Dataset/Task1/SubTaskA/EN/ContextExcluded_IdiomIncluded"
@@ -103,7 +103,7 @@ class Meanings:
     non_literal: tuple[str, ...]
 
 
-def usages_file(name: UsageFile) -> str:
+def usages_file(name: AStitchFile) -> str:
     """Where a file of labelled sentences lies in the data set's folder."""
     return f"EN/{name}.csv"
 
@@ -128,7 +128,9 @@ class _SensesRow(TableRow):
     non_literal_3: Cell = Field(alias="Non-Literal Meaning 3")
 
 
-def read_usages(files: DataFiles, names: Sequence[UsageFile], *, keep_repeated: bool = False) -> UsageCorpus:
+def read_usages(
+    files: DataFiles, names: Sequence[AStitchFile], *, keep_repeated: bool = False
+) -> UsageCorpus:
     """Labelled sentences (0 = idiomatic, 1 = literal), in the order of the files.
 
     Args:

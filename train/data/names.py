@@ -3,7 +3,8 @@
 Imports nothing heavy, so that declarations can use them.
 """
 
-from typing import Literal
+from collections.abc import Collection
+from typing import Literal, get_args
 
 # IdioLink.
 CV_SPLIT = "cv"  # a fold of the idioms of train and val, instead of a split on disk
@@ -22,9 +23,17 @@ ADMIRE_SENSES = ("idiomatic", "literal")
 ExpertsMode = Literal["experts_text", "experts_image"]
 # Sentences of AStitchInLanguageModels, of which only the sense is known.
 AStitchSplit = Literal["astitch_dev", "astitch_test"]
+AStitchFile = Literal["train_zero_shot", "train_one_shot", "train_few_shot", "dev", "test"]
+_ASTITCH_SHOTS = ("train_one_shot", "train_few_shot")  # sentences of dev's and test's compounds
 
 # NCIMP: compounds that are compositional, partly, not (as people see them).
 EPSILON_CLASSES = ("C", "PC", "NC")
 EpsilonLanguage = Literal["en", "pt"]
 
 LANGUAGE_NAMES = {"en": "English", "pt": "Portuguese", "gl": "Galician", "all": "together"}
+
+
+def unseen_astitch(taught: Collection[str]) -> list[AStitchSplit]:
+    """The splits of AStitch none of whose compounds is in the files that taught the senses."""
+    splits = () if set(taught) & set(_ASTITCH_SHOTS) else get_args(AStitchSplit)
+    return [split for split in splits if split.removeprefix("astitch_") not in taught]

@@ -97,6 +97,7 @@ class AimaSystem(nn.Module):
     """
 
     mode: ExpertsMode = "experts_image"
+    num_sense_requests = 1
 
     def __init__(
         self, options: AimaOptions, towers: ClipTowers, sense_encoder: SenseEncoder | None, captions: Captions
@@ -134,9 +135,14 @@ class AimaSystem(nn.Module):
         """The same, as the classifier's encoder is asked for it."""
         return Request(self.sense_text(phrase, sentence))
 
+    def sense_requests(self, phrase: str, sentence: str, span: tuple[int, int] | None) -> list[Request]:
+        """What the run's encoder embeds for a compound's sense."""
+        del span
+        return [self.sense_request(phrase, sentence)]
+
     def item_requests(self, item: Item) -> list[Request]:
         """What the run's encoder embeds for an item: what tells its sense."""
-        return [self.sense_request(item.compound, item.sentence)]
+        return self.sense_requests(item.compound, item.sentence, item.span)
 
     def classify(self, embeddings: Tensor) -> Tensor:
         """Logits (N,) of the idiomatic sense from the encoder's embeddings (N, D)."""
@@ -145,13 +151,14 @@ class AimaSystem(nn.Module):
         return logits[:, 0]
 
     def sense(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
-        """The embeddings, and logits (N, 2) of idiomatic and literal: the classifier's one, and 0."""
+        """Vectors (N, D) and logits (N, 2), the classifier's and 0, from the embeddings (N, 1, D)."""
+        embeddings = embeddings[:, 0]
         logits = self.classify(embeddings)
         return embeddings, torch.stack([logits, torch.zeros_like(logits)], 1)
 
     def forward(self, items: Sequence[Item], embeddings: Tensor) -> ExpertScores:
         """Scores of Q items from embeddings (Q, 1, D), as :meth:`train.experts.heads.Experts.forward`."""
-        vectors, logits = self.sense(embeddings[:, 0])
+        vectors, logits = self.sense(embeddings)
         by_expert = []
         for expert in (0, 1):
             chunks = [items[i : i + _ITEMS_AT_ONCE] for i in range(0, len(items), _ITEMS_AT_ONCE)]

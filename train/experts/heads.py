@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 import torch
 from safetensors import SafetensorError
@@ -19,6 +19,7 @@ from torch.nn import functional
 from train.data.admire import NUM_IMAGES, Item, first_words
 from train.data.names import ADMIRE_SENSES, ExpertsMode
 from train.errors import UserError
+from train.experts.usage import NUM_USAGE_REQUESTS, SenseFeatures, usage_features, usage_requests
 from train.io.files import write_json
 from train.io.hub import first_line
 from train.io.records import read_json
@@ -27,6 +28,8 @@ from train.requests import Request
 FOLDER = "experts"  # in a checkpoint and in best/
 _WEIGHTS, _OPTIONS = "experts.safetensors", "experts.json"
 FILES = (f"{FOLDER}/{_OPTIONS}", f"{FOLDER}/{_WEIGHTS}")
+# Options that earlier versions did not write, as they were then.
+_BEFORE = {"sense_features": "sentence", "mask": "[MASK]", "astitch": []}
 
 
 class Towers(Protocol):
@@ -86,6 +89,10 @@ class ExpertsOptions:
         sense_encoder: whether the idiomatic expert sees the sense vector.
         caption_words: captions are cut after so many words.
         separator: between phrase and sentence in the input for the sense.
+        sense_features: what sense logits are a linear map of: `sentence` = the sense vector; `usage` = the
+            embeddings of the compound's span, of the sentence without it, and of the compound alone.
+        mask: hides the compound, for `usage`.
+        astitch: files of AStitchInLanguageModels that taught the senses, so cannot test them.
     """
 
     width: int
@@ -97,6 +104,9 @@ class ExpertsOptions:
     sense_encoder: bool = True
     caption_words: int = 60
     separator: str = "[SEP]"
+    sense_features: SenseFeatures = "sentence"
+    mask: str = "[MASK]"
+    astitch: tuple[str, ...] = ()
 
 
 class ExpertScores(NamedTuple):
@@ -176,8 +186,9 @@ class Experts(nn.Module):
     """The sense classifier, the idiomatic and the literal expert.
 
     The sense vector of a sentence is a linear map, at first the identity, of the encoder's embedding of
-    `phrase [SEP] sentence`; sense logits are a linear map of it. The idiomatic expert ranks by the sense
-    vector, the sentence, the caption and the image; the literal one by the same without the sense vector.
+    `phrase [SEP] sentence`; sense logits are a linear map of it, or of `usage` features. The idiomatic expert
+    ranks by the sense vector, the sentence, the caption and the image; the literal one by the same without
+    the sense vector.
     Without towers there are no images, and the encoder embeds sentences and captions (*text-only*); with
     towers, the encoder is used for the sense only, and the towers for everything else.
 
@@ -209,7 +220,17 @@ class Experts(nn.Module):
         self.sense_map = nn.Linear(width, width)
         nn.init.eye_(self.sense_map.weight)
         nn.init.zeros_(self.sense_map.bias)
-        self.sense_head = nn.Linear(width, len(ADMIRE_SENSES))
+        self.num_sense_requests = 1
+        num_features = width
+        if options.sense_features == "usage":
+            self.num_sense_requests += NUM_USAGE_REQUESTS
+            num_features = NUM_USAGE_REQUESTS * width
+        self.sense_head = nn.Linear(num_features, len(ADMIRE_SENSES))
+        if (
+            options.sense_features == "usage"
+        ):  # few steps would not wear off random weights of so many features
+            nn.init.zeros_(self.sense_head.weight)
+            nn.init.zeros_(self.sense_head.bias)
         text_width = towers.width if towers is not None else width
         candidates = [text_width] * (options.captions + (towers is not None))
         sentence_start: list[float | None] = [1 / len(candidates)] * len(candidates)
@@ -233,13 +254,19 @@ class Experts(nn.Module):
         """What its scores are called."""
         return "experts_image" if self.towers else "experts_text"
 
-    def sense_request(self, phrase: str, sentence: str) -> Request:
-        """What the sense encoder reads."""
-        return Request(f"{phrase} {self.options.separator} {sentence}")
+    def sense_requests(self, phrase: str, sentence: str, span: tuple[int, int] | None) -> list[Request]:
+        """What the encoder embeds for a compound's sense: `num_sense_requests`."""
+        requests = [Request(f"{phrase} {self.options.separator} {sentence}")]
+        if self.options.sense_features == "usage":
+            requests += usage_requests(phrase, sentence, span, self.options.mask)
+        return requests
 
     def item_requests(self, item: Item) -> list[Request]:
-        """What the encoder embeds for an item: equally many requests for each; the first is for its sense."""
-        requests = [self.sense_request(item.compound, item.sentence)]
+        """What the encoder embeds for an item: equally many requests for each.
+
+        First those for its sense; without towers then its sentence, and the captions.
+        """
+        requests = self.sense_requests(item.compound, item.sentence, item.span)
         if not self.towers:
             requests.append(Request(item.sentence, role="query"))
             requests += [Request(self.caption(candidate.caption)) for candidate in item.candidates]
@@ -250,15 +277,18 @@ class Experts(nn.Module):
         return first_words(caption, self.options.caption_words)
 
     def sense(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
-        """Sense vectors (N, D) and logits (N, 2) from the embeddings (N, D) of sense requests."""
+        """Sense vectors (N, D) and logits (N, 2) from the embeddings (N, S, D) of S sense requests each."""
         weight = self.sense_map.weight
-        unit = functional.normalize(embeddings.to(weight.device, weight.dtype), dim=1)
-        vectors: Tensor = self.sense_map(unit)
-        return vectors, self.sense_head(vectors * self.options.width**0.5)
+        embeddings = embeddings.to(weight.device, weight.dtype)
+        vectors: Tensor = self.sense_map(functional.normalize(embeddings[:, 0], dim=1))
+        features = vectors * self.options.width**0.5
+        if self.options.sense_features == "usage":
+            features = usage_features(embeddings[:, 1:])
+        return vectors, self.sense_head(features)
 
     def forward(self, items: Sequence[Item], embeddings: Tensor) -> ExpertScores:
         """Scores of Q items from embeddings (Q, R, D), row [i, j] for `item_requests(items[i])[j]`."""
-        vectors, logits = self.sense(embeddings[:, 0])
+        vectors, logits = self.sense(embeddings[:, : self.num_sense_requests])
         sentence, candidates = self._vectors(items, embeddings.to(vectors.device, vectors.dtype))
         item_vectors = [vectors, sentence] if self.options.sense_encoder else [sentence]
         idiomatic = self.idiomatic(item_vectors, candidates)
@@ -271,7 +301,8 @@ class Experts(nn.Module):
     def _vectors(self, items: Sequence[Item], embeddings: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Sentences (Q, W), and the candidates' captions and images, each (Q, 5, W)."""
         if not self.towers:
-            return embeddings[:, 1], [embeddings[:, 2:]]
+            first = self.num_sense_requests
+            return embeddings[:, first], [embeddings[:, first + 1 :]]
         (towers,) = self.towers
         texts = [item.sentence for item in items]
         if self.options.captions:
@@ -322,8 +353,10 @@ def load_experts(folder: Path, load_towers: LoadTowers) -> Experts:
     clip = options.pop("clip")
     if clip is not None and not (isinstance(clip, dict) and {"path", "trained_layers"} <= clip.keys()):
         raise damaged
+    options = _BEFORE | options
     if options.keys() != {field.name for field in fields(ExpertsOptions)} or not _are_options(options):
         raise damaged
+    options["astitch"] = tuple(options["astitch"])
     # Files of earlier versions name no revision: the main branch, as it was loaded then.
     towers = load_towers(clip["path"], clip["trained_layers"], clip.get("revision")) if clip else None
     experts = Experts(ExpertsOptions(**options), towers)
@@ -347,5 +380,9 @@ def _are_options(options: Mapping[str, Any]) -> bool:
         and options["head"] in ("linear", "hidden")
         and options["literal"] in ("trained", "cosine")
         and (options["cosine"] is None or isinstance(options["cosine"], int | float))
-        and isinstance(options["separator"], str)
+        and options["sense_features"] in get_args(SenseFeatures)
+        and isinstance(options["astitch"], list)
+        and all(
+            isinstance(text, str) for text in (options["separator"], options["mask"], *options["astitch"])
+        )
     )

@@ -22,8 +22,8 @@ from train.benchmarks.admire.experts import ExpertsBenchmark
 from train.config import Common, TrainSettings
 from train.data import astitch as astitch_data
 from train.data.admire import Item, read_items
-from train.data.astitch import Meanings, Usage, UsageCorpus, UsageFile, read_senses, read_usages
-from train.data.names import ADMIRE_CV_SPLIT, AdmireSplit, AStitchSplit
+from train.data.astitch import Meanings, Usage, UsageCorpus, read_senses, read_usages
+from train.data.names import ADMIRE_CV_SPLIT, AdmireSplit, AStitchFile, AStitchSplit, unseen_astitch
 from train.distributed.device import Placement
 from train.encoder.files import fetch_file
 from train.encoder.loading import locate_checkpoint
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_ASTITCH_FILES: dict[AStitchSplit, UsageFile] = {"astitch_dev": "dev", "astitch_test": "test"}
+_ASTITCH_FILES: dict[AStitchSplit, AStitchFile] = {"astitch_dev": "dev", "astitch_test": "test"}
 
 
 class TrainingData(NamedTuple):
@@ -67,7 +67,7 @@ class TrainingData(NamedTuple):
 def training_data(
     settings: TrainSettings,
     split: AdmireSplit,
-    astitch: Sequence[UsageFile],
+    astitch: Sequence[AStitchFile],
     *,
     check_images: bool,
     keep_repeated: bool = False,
@@ -125,6 +125,9 @@ def admire_objective(settings: TrainSettings, options: AdmireObjectiveSettings) 
         sense_encoder=options.sense_encoder,
         caption_words=options.caption_words,
         separator=options.separator,
+        sense_features=options.sense_features,
+        mask=options.mask,
+        astitch=tuple(options.astitch),
     )
     towers = None
     if options.clip.path is not None:
@@ -163,7 +166,6 @@ def module_benchmarks(
         return []
     modules = trained[0]
     with_images = bool(modules.towers)
-    taught = modules.options.astitch if isinstance(modules, AimaSystem) else ()
     splits = [
         admire_split(settings, name, check_images=with_images)
         for name in get_args(AdmireSplit)
@@ -172,9 +174,8 @@ def module_benchmarks(
     usages: list[tuple[AStitchSplit, UsageCorpus]] = []
     try:
         files = data_files(settings, astitch_data.FILES)
-        for split, name in _ASTITCH_FILES.items():
-            if name not in taught:
-                usages.append((split, read_usages(files, [name])))
+        for split in unseen_astitch(modules.options.astitch):
+            usages.append((split, read_usages(files, [_ASTITCH_FILES[split]])))
     except DataMissingError as error:
         usages = []
         log.warning("the sense classifier is NOT SCORED on AStitchInLanguageModels: %s", error)

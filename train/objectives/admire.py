@@ -105,14 +105,19 @@ class AdmireObjective:
         self._note = note
         self.idiom_sentences = [(item.compound, item.sentence) for item in items]
         self.idiom_sentences += [(usage.phrase, usage.sentence) for usage in usages]
-        self.plain_requests: list[Request] = [r for item in items for r in experts.item_requests(item)[2:]]
+        self._first_caption = experts.num_sense_requests + 1  # among an item's requests
+        self.plain_requests: list[Request] = [
+            r for item in items for r in experts.item_requests(item)[self._first_caption :]
+        ]
         self._orders: dict[int, list[int]] = {}
         self.num_without_meanings = sum(not self._find_meanings(item.compound) for item in items)
 
     @property
     def special_tokens(self) -> Mapping[str, str]:
-        """The separator of phrase and sentence."""
-        return {"separator": self._experts.options.separator}
+        """The separator of phrase and sentence, and what hides the phrase."""
+        options = self._experts.options
+        mask = {"mask": options.mask} if options.sense_features == "usage" else {}
+        return {"separator": options.separator, **mask}
 
     def describe(self) -> str:
         """One line for the log."""
@@ -137,8 +142,8 @@ class AdmireObjective:
         usages = [usage for i in anchors for usage in self._usages_with(epoch, i)]
         requests = [request for item in items for request in self._experts.item_requests(item)]
         width = len(requests) // len(items)
-        captions = [i * width + j for i in range(len(items)) for j in range(2, width)]
-        requests += [self._experts.sense_request(usage.phrase, usage.sentence) for usage in usages]
+        captions = [i * width + j for i in range(len(items)) for j in range(self._first_caption, width)]
+        requests += [r for u in usages for r in self._experts.sense_requests(u.phrase, u.sentence, u.span)]
         texts: dict[str, int] = {}
         right: list[list[int]] = []
         wrong: list[list[int]] = []
@@ -185,17 +190,17 @@ class AdmireObjective:
         device = embeddings.device
         embeddings = embeddings.float()
         num_items = len(targets.items)
-        num_texts = len(batch.requests) - targets.num_usages - targets.correct.shape[1]
-        item_embeddings = embeddings[:num_texts].view(num_items, -1, embeddings.shape[1])  # (Q, R, D)
-        scores = self._experts(targets.items, item_embeddings)
-        vectors, logits = self._experts.sense(embeddings[num_texts : num_texts + targets.num_usages])
+        num_meanings, num_sense = targets.correct.shape[1], self._experts.num_sense_requests
+        sizes = [targets.num_usages * num_sense, num_meanings]
+        of_items, of_usages, meanings = embeddings.split([len(embeddings) - sum(sizes), *sizes])
+        scores = self._experts(targets.items, of_items.unflatten(0, (num_items, -1)))  # (Q, R, D)
+        vectors, logits = self._experts.sense(of_usages.unflatten(0, (targets.num_usages, num_sense)))
         vectors, logits = torch.cat([scores.vectors, vectors]), torch.cat([scores.sense, logits])
         senses = targets.senses.to(device)
 
         ranks = torch.tensor([item.gold_ranks for item in targets.items], device=device)
         rank = self._rank_loss(scores.routed(senses[:num_items]), ranks)
         sense = functional.cross_entropy(logits, senses)
-        meanings = embeddings[num_texts + targets.num_usages :]
         meaning, num_with = meaning_loss(
             vectors, meanings, targets.correct.to(device), targets.wrong.to(device), self._temperature
         )

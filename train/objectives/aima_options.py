@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from train.benchmarks.admire.keys import experts_keys
-from train.data.names import ADMIRE_CV_SPLIT, AStitchSplit
+from train.data.names import ADMIRE_CV_SPLIT, AStitchFile, unseen_astitch
 from train.declarations.objective import ObjectiveOptions
 from train.declarations.options import Count, Section, Text, as_list
 from train.objectives.options import ClipSettings, RankLossSettings
-
-AStitchFile = Literal["train_zero_shot", "train_one_shot", "train_few_shot", "dev", "test"]
 
 
 class SenseEncoderSettings(Section):
@@ -51,10 +49,7 @@ class AimaSettings(ObjectiveOptions):
 
     def score_keys(self, splits: Callable[[str], Sequence[str]]) -> list[str]:
         admire = splits("admire")
-        unseen = [
-            name for name in get_args(AStitchSplit) if name.removeprefix("astitch_") not in self.astitch
-        ]
-        return experts_keys([*admire, *unseen], "experts_image") if admire else []
+        return experts_keys([*admire, *unseen_astitch(self.astitch)], "experts_image") if admire else []
 
     def check_with(self, settings: Any, section: str = "objective") -> None:
         if section == "objective" and settings.data.extra:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -11,10 +11,11 @@ from train.benchmarks.admire.keys import experts_keys
 from train.data.names import (
     ADMIRE_CV_SPLIT,
     CV_SPLIT,
-    AStitchSplit,
+    AStitchFile,
     ExpertsMode,
     TrainDocumentMode,
     TrainQueryMode,
+    unseen_astitch,
 )
 from train.declarations.objective import ObjectiveOptions
 from train.declarations.options import (
@@ -249,9 +250,6 @@ class ExpertsLossSettings(RankLossSettings):
         return self
 
 
-AStitchFile = Literal["train_zero_shot", "train_one_shot", "train_few_shot"]
-
-
 class AdmireObjectiveSettings(ObjectiveOptions):
     name: Literal["admire"]
     split: Literal["train", "train_cv"]
@@ -265,6 +263,8 @@ class AdmireObjectiveSettings(ObjectiveOptions):
     sense_encoder: bool
     caption_words: Count
     separator: Annotated[str, Field(min_length=1)]
+    sense_features: Literal["sentence", "usage"]
+    mask: Text
     clip: ClipSettings
     loss: ExpertsLossSettings
 
@@ -278,7 +278,7 @@ class AdmireObjectiveSettings(ObjectiveOptions):
 
     def score_keys(self, splits: Callable[[str], Sequence[str]]) -> list[str]:
         admire = splits("admire")
-        return experts_keys([*admire, *get_args(AStitchSplit)], self.mode) if admire else []
+        return experts_keys([*admire, *unseen_astitch(self.astitch)], self.mode) if admire else []
 
     def check_with(self, settings: Any, section: str = "objective") -> None:
         if section == "objective" and settings.data.extra:

@@ -326,7 +326,7 @@ def read_per_query(path: Path, benchmark: str) -> PerQuery:
         return results
     for record in records:
         try:
-            _add(list(read(record)), results)
+            add_results(list(read(record)), results)
         except (KeyError, TypeError, ValueError, AttributeError):
             damaged += 1
     if damaged:
@@ -334,7 +334,8 @@ def read_per_query(path: Path, benchmark: str) -> PerQuery:
     return results
 
 
-def _add(found: Sequence[QueryResult], results: PerQuery) -> None:
+def add_results(found: Sequence[QueryResult], results: PerQuery) -> None:
+    """Add what one record says."""
     for result in found:
         results.cluster[result.query] = result.cluster
         if result.pair is not None:

@@ -76,6 +76,8 @@ def mode_table(runs: Sequence[Values], ours: str, theirs: str, split: str) -> st
         metric = "/".join(place[2:])  # of all queries, or of a slice of them
         keys = [key, f"{benchmark}/{split}/{theirs}/{metric}"]
         a, b = (means_by_query(runs, one) for one in keys)
+        if not b:  # a metric of the one mode alone
+            continue
         if a.keys() != b.keys():
             raise UserError(nothing_common)
         result = compare(list(a.values()), [b[query] for query in a])

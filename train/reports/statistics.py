@@ -206,12 +206,28 @@ def resampled_average_precision(
         return np.asarray((gained * precision).sum(1) / found[:, -1])
 
 
+def resampled_macro_f1(
+    predicted: Sequence[float] | Array, gold: Sequence[float] | Array, counts: NDArray[np.int64]
+) -> Array:
+    """The mean of both classes' F1 of each resample: (R,). `predicted` and `gold` (N,) are 1 or 0.
+
+    A class that is neither predicted nor there has F1 0.
+    """
+    means = np.zeros(len(counts))
+    for label in (0, 1):
+        said, is_label = (np.asarray(values) == label for values in (predicted, gold))
+        both, either = counts @ (said & is_label), counts @ (said.astype(int) + is_label)
+        means += 2 * both / np.maximum(either, 1) / 2
+    return means
+
+
 # What a score over pairs (predicted, gold) can be.
 STATISTICS = {
     "spearman": resampled_spearman,
     "pearson": resampled_pearson,
     "roc_auc": resampled_roc_auc,
     "average_precision": resampled_average_precision,
+    "macro_f1": resampled_macro_f1,
 }
 
 

@@ -10,13 +10,14 @@ import pytest
 
 from train.data import sources
 from train.data.admire import read_items
-from train.data.astitch import FILES, SENSES_FILE, UsageFile, read_senses, read_usages, usages_file
+from train.data.astitch import FILES, SENSES_FILE, read_senses, read_usages, usages_file
 from train.data.download import PublishedFile
+from train.data.names import AStitchFile
 from train.data.sources import SAMPLE_ROOT, DataFiles
 from train.errors import UserError
 from train.expressions import plain_expression
 
-TRAIN: list[UsageFile] = ["train_zero_shot"]
+TRAIN: list[AStitchFile] = ["train_zero_shot"]
 SENSES = [
     "Multiword Expression",
     "Literal Meaning",
@@ -124,7 +125,7 @@ def test_downloads_are_asked_for_by_their_published_names(
 
 def test_the_sample_is_whole() -> None:
     files = DataFiles(FILES, SAMPLE_ROOT / "astitch")
-    corpus = read_usages(files, get_args(UsageFile))
+    corpus = read_usages(files, get_args(AStitchFile))
     assert (len(corpus.usages), corpus.num_without_span) == (31, 1)
     assert {u.is_idiomatic for u in corpus.usages} == {True, False}
     items = read_items(SAMPLE_ROOT / "admire", "train").items
@@ -142,7 +143,7 @@ def test_real_files(real_data: Path) -> None:
         0,
     )  # gold miner, traffic controllers
     assert sum(u.is_idiomatic for u in corpus.usages) == 1762
-    everything = read_usages(files, get_args(UsageFile))
+    everything = read_usages(files, get_args(AStitchFile))
     assert everything.num_repeated == 87  # the one-shot rows are among the few-shot ones
     meanings = read_senses(files(SENSES_FILE))
     assert len(meanings) == 223

@@ -27,6 +27,7 @@ from train.data import astitch, download, idiolink_source, ncimp, pie, semeval20
 from train.data.datasets import SEMEVAL2022
 from train.data.download import Limits, PublishedFile, github_file
 from train.data.idiolink_source import idiolink_root
+from train.data.names import AStitchFile
 from train.data.ncimp import SCORES_FILE, read_ncimp
 from train.data.pie import pie_file
 from train.data.semeval2022 import FOLDER, TRAIN_FILE, read_groups, read_pairs
@@ -333,7 +334,7 @@ def test_every_file_that_is_asked_for_is_declared(cache: Path, monkeypatch: pyte
     ]
     for name in (SCORES_FILE, *(f"{table}.csv" for table in tables)):
         DataFiles(ncimp.FILES, None)(name)
-    for usage in get_args(astitch.UsageFile):
+    for usage in get_args(AStitchFile):
         DataFiles(astitch.FILES, None)(astitch.usages_file(usage))
     DataFiles(astitch.FILES, None)(astitch.SENSES_FILE)
     pie_file(None)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,18 +14,20 @@ import torch
 from idiomloss import PairwiseHingeLoss
 from tests.tiny_objectives import ADMIRE
 from tests.tiny_runs import composed
-from train.benchmarks.admire.experts import ExpertsBenchmark, sense_metrics
+from train.benchmarks.admire.experts import ExpertsBenchmark, macro_f1
 from train.benchmarks.admire.keys import admire_keys, experts_keys
 from train.config import TrainSettings, check
 from train.data import astitch
 from train.data.admire import first_words, fold_items, read_items
 from train.data.astitch import SENSES_FILE, Meanings, Usage, UsageCorpus, read_senses, read_usages
 from train.data.sources import SAMPLE_ROOT, DataFiles
-from train.experts.heads import Experts, ExpertsOptions
+from train.declarations.registry import benchmark_type
+from train.experts.heads import Experts, ExpertsOptions, load_experts
 from train.expressions import plain_expression
-from train.factory import build_objective
+from train.factory import build_benchmarks, build_objective, module_benchmarks
 from train.factory.data import admire_split
 from train.objectives.admire import AdmireObjective, meaning_loss
+from train.reports.compare import PerQuery, add_results
 from train.requests import Request
 
 SPLIT = read_items(SAMPLE_ROOT / "admire", "train")
@@ -72,6 +77,105 @@ def test_an_experts_scores_by_hand() -> None:
         assert scores.by_expert[0, 2, candidate].item() == pytest.approx(total, abs=1e-5)
     chosen = scores.routed(torch.tensor([0, 1] * 4))
     assert torch.equal(chosen[3], scores.by_expert[1, 3])
+
+
+def test_what_usage_features_are_of() -> None:
+    model = experts(sense_features="usage", mask="something")
+    text = "They kicked the paper tiger out."
+    joined, span, hidden, alone = model.sense_requests("paper tiger", text, (16, 27))
+    assert joined.text == f"paper tiger [SEP] {text}"
+    assert span == Request(text, (16, 27), pooling="span")
+    assert hidden == Request("They kicked the something out.")
+    assert alone == Request("paper tiger")
+    assert model.sense_requests("paper tiger", text, None)[1:3] == [Request(text)] * 2
+    whole = model.sense_requests("paper tiger", "paper tiger", (0, 11))
+    assert whole[1:3] == [Request("paper tiger", (0, 11), pooling="span"), Request("paper tiger")]
+    assert len(model.item_requests(SPLIT.items[0])) == 4 + 1 + 5
+
+
+def test_sense_by_usage_features_against_a_loop() -> None:
+    """The sense vector is of the first request; the logits are of the other three, whatever their length."""
+    model = experts(sense_features="usage")
+    torch.nn.init.normal_(model.sense_head.weight)
+    e = torch.randn(7, 4, WIDTH)
+    vectors, logits = model.sense(e)
+    torch.testing.assert_close(vectors, experts().sense(e[:, :1])[0])  # at first the identity
+    weight, bias = model.sense_head.weight, model.sense_head.bias
+    for row in range(7):
+        for sense in (0, 1):
+            total = bias[sense].item()
+            for part in range(3):
+                vector = e[row, 1 + part]
+                for d in range(WIDTH):
+                    scaled = vector[d].item() / vector.norm().item() * math.sqrt(WIDTH)
+                    total += weight[sense, part * WIDTH + d].item() * scaled
+            assert logits[row, sense].item() == pytest.approx(total, abs=1e-5)
+
+
+def test_a_batch_and_its_loss_with_usage_features() -> None:
+    """Items, usages and meanings are told apart, with four requests for a sense."""
+    model = experts(sense_features="usage")
+    torch.nn.init.normal_(model.sense_head.weight)
+    built = objective(model, weights=(0.0, 1.0, 0.0))
+    assert built.special_tokens == {"separator": "[SEP]", "mask": "[MASK]"}
+    batch = built.batch(0, [0, 5])
+    captions = {c.caption for i in (0, 5) for c in SPLIT.items[i].candidates}
+    assert {batch.requests[row].text for row in batch.plain_rows} == captions
+    assert all(batch.requests[row] in built.plain_requests for row in batch.plain_rows)
+    e = torch.randn(len(batch.requests), WIDTH)
+    rows = [*range(4), *range(10, 14), *range(20, 20 + 6 * 4)]  # two items of ten requests, six usages
+    logits = model.sense(e[rows].view(8, 4, WIDTH))[1]
+    by_sentence = {u.sentence: int(not u.is_idiomatic) for u in USAGES}
+    senses = [int(SPLIT.items[i].sense == "literal") for i in (0, 5)]
+    senses += [by_sentence[batch.requests[row].text] for row in range(21, 20 + 6 * 4, 4)]
+    naive = [-math.log(row.softmax(0)[sense].item()) for row, sense in zip(logits, senses, strict=True)]
+    assert built.loss(e, batch).loss.item() == pytest.approx(sum(naive) / 8, rel=1e-5)
+    benchmark = ExpertsBenchmark(model, [SPLIT], [("astitch_dev", UsageCorpus(USAGES[:3], (), 0, 0))])
+    assert len(benchmark.requests) == 10 * 8 + 4 * 3
+    assert benchmark.score(torch.randn(92, WIDTH)).scores["admire/astitch_dev/majority/sense_accuracy"] > 0
+
+
+@pytest.mark.parametrize(
+    ("taught", "scored"),
+    [
+        (["train_zero_shot"], ["astitch_dev", "astitch_test"]),
+        (["train_zero_shot", "dev"], ["astitch_test"]),
+        (["train_zero_shot", "train_one_shot"], []),
+    ],
+)
+def test_no_compound_is_scored_that_taught_the_senses(taught: list[str], scored: list[str]) -> None:
+    """The sample's files share compounds as the published ones do; the saved experts know what they saw."""
+    chosen = f"objective.astitch=[{','.join(taught)}]"
+    settings = check(TrainSettings, composed("config", "+experiment=admire_experts", "data=sample", chosen))
+    objective = build_objective(settings)
+    benchmarks, _ = build_benchmarks(settings)
+    (benchmark,) = module_benchmarks(settings, objective.modules, benchmarks)
+    assert isinstance(benchmark, ExpertsBenchmark)
+    assert [split for split, _ in benchmark.usages] == scored
+    keys = settings.objective.score_keys(lambda name: settings.splits(name))
+    assert {key.split("/")[1] for key in keys if "astitch" in key} == set(scored)
+    seen = {plain_expression(phrase) for phrase, _ in objective.idiom_sentences[len(SPLIT.items) :]}
+    for _, corpus in benchmark.usages:
+        assert not seen & {plain_expression(usage.phrase) for usage in corpus.usages}
+
+
+def test_saved_experts_with_usage_features_and_those_of_earlier_versions(tmp_path: Path) -> None:
+    model = experts(sense_features="usage", astitch=("train_zero_shot", "dev"))
+    torch.nn.init.normal_(model.sense_head.weight)
+    model.publish(tmp_path)
+    loaded = load_experts(tmp_path, lambda *_: pytest.fail("there is no CLIP"))
+    assert loaded.options == model.options
+    e = torch.randn(2, 4, WIDTH)
+    assert torch.equal(loaded.sense(e)[1], model.sense(e)[1])
+    older = experts()
+    older.publish(tmp_path)
+    file = tmp_path / "experts" / "experts.json"
+    content = json.loads(file.read_text())
+    for name in ("sense_features", "mask", "astitch"):
+        del content[name]
+    file.write_text(json.dumps(content))
+    loaded = load_experts(tmp_path, lambda *_: pytest.fail("there is no CLIP"))
+    assert torch.equal(loaded.sense(e[:, :1])[1], older.sense(e[:, :1])[1])
 
 
 @pytest.mark.parametrize(("head", "depends"), [("linear", False), ("hidden", True)])
@@ -129,7 +233,7 @@ def test_the_loss_is_the_weighted_sum_of_its_terms() -> None:
     gold = scores.routed(torch.tensor([int(item.sense == "literal") for item in items]))
     ranks = torch.tensor([item.gold_ranks for item in items])
     assert terms[0] == pytest.approx(PairwiseHingeLoss()(gold, ranks).item(), rel=1e-5)
-    usages = e[21 : 21 + 9]
+    usages = e[21 : 21 + 9, None]
     logits = torch.cat([scores.sense, model.sense(usages)[1]])
     texts = [r.text for r in batch.requests[21 : 21 + 9]]
     usage_by_text = {f"{u.phrase} [SEP] {u.sentence}": u for u in USAGES}
@@ -211,9 +315,8 @@ def test_the_benchmark_routes_by_the_predicted_sense() -> None:
     e = embeddings(model)
     result = benchmark.score(torch.cat([e.flatten(0, 1), torch.randn(3, WIDTH)]))
     literal = model(SPLIT.items, e).by_expert[1]
-    for record, row in zip(
-        [r for r in result.per_query if r["mode"] == "experts_text"], literal, strict=True
-    ):
+    items = [r for r in result.per_query if (r["split"], r["mode"]) == ("train", "experts_text")]
+    for record, row in zip(items, literal, strict=True):
         item = next(i for i in SPLIT.items if i.id == record["id"])
         best = item.candidates[int(row.argmax())].name
         assert record["order"][0] == best
@@ -223,11 +326,24 @@ def test_the_benchmark_routes_by_the_predicted_sense() -> None:
     assert scores["admire/train/experts_text/sense_accuracy"] == share
     assert scores["admire/train/majority/sense_accuracy"] == max(share, 1 - share)
     assert scores["admire/astitch_dev/experts_text/sense_accuracy"] == pytest.approx(1 / 3)
+    assert scores["admire/astitch_dev/experts_text/sense_accuracy/idiomatic"] == 0
+    assert scores["admire/astitch_dev/experts_text/sense_accuracy/literal"] == 1
     assert scores["admire/astitch_dev/majority/sense_accuracy"] == pytest.approx(2 / 3)
     assert set(scores) == set(experts_keys(["train", "astitch_dev"], "experts_text"))
+    assert results_of(result.per_query) == pytest.approx(scores)
     same = "admire/train/experts_text{}/ndcg@5/literal"
     assert scores[same.format("")] == scores[same.format("_gold_sense")]
     assert model.training
+
+
+def results_of(records: list[dict[str, Any]]) -> dict[str, float]:
+    """The scores that a report finds in a per-query file."""
+    read_record = benchmark_type("admire").read_record
+    assert read_record is not None
+    results = PerQuery()
+    for record in records:
+        add_results(list(read_record(record)), results)
+    return {key: results.score(key) for key in {**results.values, **results.pairs}}
 
 
 def test_without_gold_there_are_predictions_only() -> None:
@@ -239,10 +355,9 @@ def test_without_gold_there_are_predictions_only() -> None:
     assert "admire_dev_experts_text.tsv" in result.predictions
 
 
-def test_sense_metrics_by_hand() -> None:
-    metrics = sense_metrics(torch.tensor([0, 0, 1, 1, 0]), torch.tensor([0, 1, 1, 1, 1]))
-    assert metrics["sense_accuracy"] == pytest.approx(3 / 5)
-    assert metrics["sense_macro_f1"] == pytest.approx((2 * 1 / 4 + 2 * 2 / 6) / 2)
+def test_macro_f1_by_hand() -> None:
+    predicted, gold = torch.tensor([0, 0, 1, 1, 0]), torch.tensor([0, 1, 1, 1, 1])
+    assert macro_f1(predicted, gold) == pytest.approx((2 * 1 / 4 + 2 * 2 / 6) / 2)
 
 
 def test_meanings_of_one_sense_alone_do_not_count() -> None:

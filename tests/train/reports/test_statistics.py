@@ -6,9 +6,11 @@ from itertools import product
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import bootstrap, permutation_test, spearmanr
 
 from train.benchmarks import pairs
+from train.benchmarks.admire.experts import macro_f1
 from train.reports.statistics import (
     STATISTICS,
     interval,
@@ -17,6 +19,8 @@ from train.reports.statistics import (
     resampled_counts,
     resampled_spearman,
 )
+
+OF_NUMBERS = [name for name in STATISTICS if name != "macro_f1"]  # which is of labels
 
 
 def test_permutation_p_counts_all_signs() -> None:
@@ -84,7 +88,7 @@ def test_no_correlation_without_differences() -> None:
     assert interval(values) is None
 
 
-@pytest.mark.parametrize("name", list(STATISTICS))
+@pytest.mark.parametrize("name", OF_NUMBERS)
 def test_statistics_of_resamples_are_those_of_each_alone(name: str) -> None:
     """As the benchmarks compute them, with ties, on the pairs that a resample draws."""
     rng = np.random.default_rng(5)
@@ -99,7 +103,19 @@ def test_statistics_of_resamples_are_those_of_each_alone(name: str) -> None:
         assert value == pytest.approx(alone, abs=1e-12)
 
 
-@pytest.mark.parametrize("name", list(STATISTICS))
+@pytest.mark.parametrize("name", OF_NUMBERS)
 def test_no_statistic_of_one_label(name: str) -> None:
     values = STATISTICS[name]([1.0, 2.0, 3.0], [0.0, 0.0, 0.0], np.ones((2, 3), dtype=np.int64))
     assert np.isnan(values).all()
+
+
+def test_macro_f1_of_resamples_is_that_of_each_alone() -> None:
+    """Also where a class was not drawn."""
+    rng = np.random.default_rng(5)
+    predicted, gold = rng.integers(0, 2, (2, 4))
+    counts = resampled_counts(4, 60)
+    ours = STATISTICS["macro_f1"](predicted, gold, counts)
+    for value, times in zip(ours, counts, strict=True):
+        drawn = np.repeat(np.arange(4), times)
+        alone = macro_f1(torch.tensor(predicted[drawn]), torch.tensor(gold[drawn]))
+        assert value == pytest.approx(alone, abs=1e-12)

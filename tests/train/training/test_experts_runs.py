@@ -78,22 +78,23 @@ def test_what_a_run_leaves_and_reloads(tmp_path: Path, experts_options: list[str
         for line in (tmp_path / "run" / "per_query" / "admire.jsonl").read_text().splitlines()
     ]
     assert {record["mode"] for record in records} == {
-        *("caption", "caption_span", "experts_text", "experts_text_gold_sense")
+        *("caption", "caption_span", "experts_text", "experts_text_gold_sense", "majority")
     }
     (saved / "experts.safetensors").write_bytes(b"")
     with pytest.raises(UserError, match=r"experts\.safetensors: cannot be loaded"):
         evaluated(tmp_path / "run", *FOLD)
 
 
-@pytest.mark.parametrize("frozen", ["true", "false"])
+@pytest.mark.parametrize(("frozen", "features"), [("true", "usage"), ("false", "sentence")])
 def test_resumed_bit_for_bit(
-    tmp_path: Path, experts_options: list[str], monkeypatch: pytest.MonkeyPatch, frozen: str
+    tmp_path: Path, experts_options: list[str], monkeypatch: pytest.MonkeyPatch, frozen: str, features: str
 ) -> None:
     """In mid-epoch: encoder, experts and both optimizer groups go on where they were.
 
     A frozen encoder embeds each text once, in the company of its first batch: a resumed run too.
     """
     run_options = [*experts_options, f"trainer.freeze_encoder={frozen}"]
+    run_options += [f"objective.sense_features={features}"]
     train(tmp_path / "whole", run_options)
     lines = [line for line in metrics(tmp_path / "whole") if "loss" in line]
     assert len(lines) == 6

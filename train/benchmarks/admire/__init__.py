@@ -7,8 +7,15 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
-from train.benchmarks.admire.keys import ADMIRE_METRICS, MAJORITY, AdmireMode, admire_key, admire_keys
-from train.data.names import ADMIRE_CV_SPLIT, ADMIRE_SENSES, AdmireSplit
+from train.benchmarks.admire.keys import (
+    ADMIRE_METRICS,
+    MAJORITY,
+    SENSE_METRICS,
+    AdmireMode,
+    admire_key,
+    admire_keys,
+)
+from train.data.names import ADMIRE_CV_SPLIT, ADMIRE_SENSES, AdmireSplit, AStitchSplit, ExpertsMode
 from train.declarations.benchmark import BenchmarkOptions, BenchmarkType, Layout, QueryResult
 from train.declarations.options import as_list
 
@@ -19,6 +26,9 @@ _METRIC_NAMES = {
     "sense_accuracy": "sense accuracy",
     "sense_macro_f1": "sense macro-F1",
 }
+
+
+_METRICS_BY_SENSE = ("top1_accuracy", "ndcg@5", "sense_accuracy")  # in tables: the others tell the same
 
 
 class AdmireBenchmarkOptions(BenchmarkOptions):
@@ -37,11 +47,18 @@ def _layout(split: str, keys: Sequence[str]) -> Layout:
     here = [parts for key in keys if (parts := key.split("/"))[:2] == ["admire", split] and len(parts) == 4]
     modes = list(dict.fromkeys(parts[2] for parts in here))
     metrics = [m for m in _METRIC_NAMES if any(parts[3] == m for parts in here)]
+    columns: list[tuple[str | None, str]] = [(None, metric) for metric in metrics]
+    columns += [
+        (sense, metric)
+        for sense in ADMIRE_SENSES
+        for metric in _METRICS_BY_SENSE
+        if any(admire_key(split, mode, metric, sense) in keys for mode in modes)
+    ]
     return Layout(
         f"admire-{split}",
         f"AdMIRe, {split}" + (": ↓ smaller is better" if "rank_difference" in metrics else ""),
-        [("", _METRIC_NAMES[metric]) for metric in metrics],
-        [([mode], [admire_key(split, mode, metric) for metric in metrics]) for mode in modes],
+        [(sense or "", _METRIC_NAMES[metric]) for sense, metric in columns],
+        [([mode], [admire_key(split, mode, metric, sense) for sense, metric in columns]) for mode in modes],
         labels=["mode"],
     )
 
@@ -56,8 +73,11 @@ def _is_constant(key: str) -> bool:
 
 
 def _is_compared(key: str) -> bool:
+    """Of experts also idiomatic and literal items apart: each kind has an expert of its own."""
     _, *parts = key.split("/")
-    return len(parts) == 3 and parts[2] in ADMIRE_METRICS
+    is_whole = len(parts) == 3
+    by_sense = len(parts) == 4 and parts[1] in get_args(ExpertsMode)
+    return (is_whole or by_sense) and parts[2] in (*ADMIRE_METRICS, *SENSE_METRICS) and not _is_constant(key)
 
 
 def _read_record(record: Mapping[str, Any]) -> Iterator[QueryResult]:
@@ -67,6 +87,15 @@ def _read_record(record: Mapping[str, Any]) -> Iterator[QueryResult]:
         for sense in senses if metric in record else ():  # not where there is no gold
             key = admire_key(split, mode, metric, sense)
             yield QueryResult(key, item, compound, value=float(record[metric]))
+    if "predicted_sense" not in record or senses == (None,):
+        return
+    predicted, gold = (float(record[name] == "literal") for name in ("predicted_sense", "sense"))
+    for sense in senses:
+        key = admire_key(split, mode, "sense_accuracy", sense)
+        yield QueryResult(key, item, compound, value=float(predicted == gold))
+    if split in get_args(AStitchSplit):
+        key = admire_key(split, mode, "sense_macro_f1")
+        yield QueryResult(key, item, compound, pair=(predicted, gold), statistic="macro_f1")
 
 
 DECLARED = [

@@ -27,7 +27,7 @@ class _Item(BaseModel):
     compound: str
     sentence: str
     sense: str | None = None
-    order: list[str]
+    order: list[str] = []  # none where the sense alone was predicted
     gold: list[str] | None = None
     rank_difference: float = 0.0
 

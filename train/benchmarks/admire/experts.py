@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from train.benchmarks.admire.keys import GOLD_SENSE, MAJORITY, admire_key
 from train.benchmarks.admire.scoring import add_order
 from train.data.admire import ItemSplit
 from train.data.astitch import UsageCorpus
-from train.data.names import AStitchSplit
+from train.data.names import ADMIRE_SENSES, AStitchSplit
 from train.experts.aima import AimaSystem
 from train.experts.heads import Experts
 from train.requests import Request
@@ -57,7 +57,9 @@ class ExpertsBenchmark:
         for split in splits:
             self.requests += [r for item in split.items for r in experts.item_requests(item)]
         for _, corpus in usages:
-            self.requests += [experts.sense_request(u.phrase, u.sentence) for u in corpus.usages]
+            self.requests += [
+                r for u in corpus.usages for r in experts.sense_requests(u.phrase, u.sentence, u.span)
+            ]
 
     def score(self, embeddings: Tensor) -> BenchmarkResult:
         """Scores from embeddings (N, D), row i for `requests[i]`."""
@@ -81,34 +83,62 @@ class ExpertsBenchmark:
             predicted = scores.sense.argmax(1)
             before = len(result.per_query)
             add_order(split, mode, scores.routed(predicted).double().cpu(), result)
-            names = ["idiomatic" if p == 0 else "literal" for p in predicted.tolist()]
-            for record, name in zip(result.per_query[before:], names, strict=True):
-                record["predicted_sense"] = name
+            for record, said in zip(result.per_query[before:], predicted.tolist(), strict=True):
+                record["predicted_sense"] = ADMIRE_SENSES[said]
             if any(item.sense is None for item in split.items):
                 continue
             gold = torch.tensor([int(item.sense == "literal") for item in split.items])
             by_gold_sense = scores.routed(gold.to(predicted.device)).double().cpu()
             add_order(split, f"{mode}_{GOLD_SENSE}", by_gold_sense, result)
-            accuracy = (predicted.cpu() == gold).double().mean().item()
-            result.scores[admire_key(split.name, mode, "sense_accuracy")] = accuracy
-            majority = (gold == gold.mode().values).double().mean().item()
-            result.scores[admire_key(split.name, MAJORITY, "sense_accuracy")] = majority
+            majority = gold.mode().values.expand(len(gold))
+            _add_accuracy(split.name, mode, predicted.cpu(), gold, result)
+            _add_accuracy(split.name, MAJORITY, majority, gold, result)
+            named = [(item.id, item.compound) for item in split.items]
+            result.per_query.extend(_sense_records(split.name, MAJORITY, named, majority, gold))
         for name, corpus in self.usages:
-            end = at + len(corpus.usages)
-            predicted = self.experts.sense(embeddings[at:end])[1].argmax(1).cpu()
+            num = self.experts.num_sense_requests
+            end = at + num * len(corpus.usages)
+            rows = embeddings[at:end].view(len(corpus.usages), num, -1)  # (U, S, D)
             at = end
+            predicted = self.experts.sense(rows)[1].argmax(1).cpu()
             gold = torch.tensor([int(not usage.is_idiomatic) for usage in corpus.usages])
-            majority_sense = gold.mode().values.expand(len(gold))
-            for given_by, senses in ((mode, predicted), (MAJORITY, majority_sense)):
-                for metric, value in sense_metrics(senses, gold).items():
-                    result.scores[admire_key(name, given_by, metric)] = value
+            majority = gold.mode().values.expand(len(gold))
+            named = [(f"astitch_{usage.id}", usage.phrase) for usage in corpus.usages]
+            for given_by, senses in ((mode, predicted), (MAJORITY, majority)):
+                _add_accuracy(name, given_by, senses, gold, result)
+                result.scores[admire_key(name, given_by, "sense_macro_f1")] = macro_f1(senses, gold)
+                result.per_query.extend(_sense_records(name, given_by, named, senses, gold))
         return result
 
 
-def sense_metrics(
-    predicted: Tensor, gold: Tensor
-) -> dict[Literal["sense_accuracy", "sense_macro_f1"], float]:
-    """Accuracy, and the mean of both classes' F1, from int (N,) and (N,), 0 or 1.
+def _add_accuracy(split: str, mode: str, predicted: Tensor, gold: Tensor, result: BenchmarkResult) -> None:
+    """Of all, and by the gold sense, from int (N,) and (N,), 0 = idiomatic."""
+    is_right = (predicted == gold).double()
+    for number, sense in ((None, None), *enumerate(ADMIRE_SENSES)):
+        members = is_right if number is None else is_right[gold == number]
+        if len(members):
+            result.scores[admire_key(split, mode, "sense_accuracy", sense)] = members.mean().item()
+
+
+def _sense_records(
+    split: str, mode: str, named: Sequence[tuple[str, str]], predicted: Tensor, gold: Tensor
+) -> list[dict[str, Any]]:
+    """A record for each predicted sense; `named` are ids and compounds."""
+    return [
+        {
+            "split": split,
+            "mode": mode,
+            "id": id_,
+            "compound": compound,
+            "sense": ADMIRE_SENSES[is_literal],
+            "predicted_sense": ADMIRE_SENSES[said],
+        }
+        for (id_, compound), said, is_literal in zip(named, predicted.tolist(), gold.tolist(), strict=True)
+    ]
+
+
+def macro_f1(predicted: Tensor, gold: Tensor) -> float:
+    """The mean of both classes' F1, from int (N,) and (N,), 0 or 1.
 
     A class that is neither predicted nor there has F1 0.
     """
@@ -117,5 +147,4 @@ def sense_metrics(
         both = ((predicted == sense) & (gold == sense)).sum().item()
         either = (predicted == sense).sum().item() + (gold == sense).sum().item()
         f1.append(2 * both / either if either else 0.0)
-    accuracy = (predicted == gold).double().mean().item()
-    return {"sense_accuracy": accuracy, "sense_macro_f1": sum(f1) / 2}
+    return sum(f1) / 2

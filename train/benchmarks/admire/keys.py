@@ -34,8 +34,9 @@ def experts_keys(splits: Iterable[str], mode: ExpertsMode) -> list[str]:
     keys = []
     for split in splits:
         if split in get_args(AStitchSplit):
-            keys += [admire_key(split, m, metric) for m in (mode, MAJORITY) for metric in SENSE_METRICS]
+            keys += [admire_key(split, m, "sense_macro_f1") for m in (mode, MAJORITY)]
         else:
             keys += admire_keys([split], [mode, f"{mode}_{GOLD_SENSE}"])
-            keys += [admire_key(split, m, "sense_accuracy") for m in (mode, MAJORITY)]
+        senses = (None, *ADMIRE_SENSES)
+        keys += [admire_key(split, m, "sense_accuracy", s) for m in (mode, MAJORITY) for s in senses]
     return keys
