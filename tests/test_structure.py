@@ -151,7 +151,7 @@ def test_mteb_is_asked_for_on_demand_alone() -> None:
     found = [inside(p) for p in SOURCES if touches(p, "mteb", "datasets")]
     assert found == [
         *("benchmarks/mteb/scoring.py", "benchmarks/mteb/tasks.py"),
-        *("data/own/sources.py", "factory/negatives.py", "integrations/mteb.py"),
+        *("data/own/sources.py", "factory/mining.py", "integrations/mteb.py"),
     ]
 
     asked = ("train.integrations.mteb", "idiomloss.sentence_transformers")

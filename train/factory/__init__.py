@@ -11,7 +11,7 @@ from train.factory.encoder import (
     resolve_model_path,
 )
 from train.factory.experts import module_benchmarks, saved_modules
-from train.factory.negatives import without_mining
+from train.factory.mining import without_mining
 from train.factory.objectives import build_objective
 from train.factory.own import own_revisions
 

@@ -11,7 +11,7 @@ from train.config import ModelSettings, TrainSettings
 from train.distributed.device import Placement, place
 from train.distributed.processes import Processes
 from train.encoder.encoder import Encoder
-from train.encoder.glossary import GLOSSARIES, Glossary, meanings_of, read_glossary
+from train.encoder.glossary_files import GLOSSARIES, Glossary, meanings_of, read_glossary
 from train.encoder.idiom_tokens import read_expressions
 from train.encoder.loading import locate_checkpoint
 from train.encoder.lora import Adapters

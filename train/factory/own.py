@@ -17,7 +17,7 @@ from train.data.own.store import Examples, number_for
 from train.declarations.own_data import OwnData
 from train.errors import UserError
 from train.factory.losses import info_nce, triplet_loss
-from train.factory.negatives import with_mined_negatives
+from train.factory.mining import with_mined_negatives
 from train.objectives import Objective
 from train.objectives.contrastive import ContrastiveObjective, ContrastiveOptions
 from train.objectives.mixture_options import MixtureSettings

@@ -7,7 +7,7 @@ from typing import Any
 
 from huggingface_hub import ModelCardData
 
-from train.encoder.glossary import Glossary
+from train.encoder.glossary_files import Glossary
 from train.hub.licences import base_model, common_licence, glossary_sources
 from train.reports.tables import cell
 

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from train.config import LearnSettings
 from train.distributed.device import place
 from train.encoder.encoder import Encoder
-from train.encoder.glossary import Glossary, meanings_of, read_glossary
+from train.encoder.glossary_files import Glossary, meanings_of, read_glossary
 from train.errors import Interrupted, UserError
 from train.expressions import ExpressionIndex, find_expression
 from train.factory import build_encoder, glossary_path, resolve_model_path

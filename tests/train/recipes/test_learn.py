@@ -23,7 +23,7 @@ from train.config import LearnSettings, check
 from train.data.semeval2022 import read_pairs
 from train.data.sources import DataFiles
 from train.encoder.encoder import Encoder
-from train.encoder.glossary import read_glossary
+from train.encoder.glossary_files import read_glossary
 from train.errors import Interrupted, UserError
 from train.expressions import ExpressionIndex
 from train.hub.learnt_card import learnt_card

@@ -15,7 +15,7 @@ from tests.tiny_runs import assert_same_run, at_loss, composed, resume, train
 from train.config import EvaluateSettings, check
 from train.distributed.processes import Processes
 from train.encoder.encoder import Encoder
-from train.encoder.glossary import GLOSSARIES
+from train.encoder.glossary_files import GLOSSARIES
 from train.encoder.meanings import Meanings
 from train.errors import Interrupted, UserError
 from train.recipes.evaluate import score_model

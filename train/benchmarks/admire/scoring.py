@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from train.benchmarks import BenchmarkResult
 from train.benchmarks.admire.keys import AdmireMode, admire_key
-from train.benchmarks.ordering import graded_ndcg, predicted_ranks, rank_difference, top1_accuracy
+from train.benchmarks.candidate_ranking import graded_ndcg, predicted_ranks, rank_difference, top1_accuracy
 from train.data.admire import NUM_IMAGES, Item, ItemSplit
 from train.data.names import ADMIRE_SENSES
 from train.requests import Request

@@ -15,7 +15,7 @@ import numpy as np
 
 from train.data.own.cells import CellError
 from train.data.own.columns import check_mapping, no_column, recognise
-from train.data.own.negatives import Mined, with_negatives
+from train.data.own.mined import Mined, with_negatives
 from train.data.own.rows import Example, RowReader
 from train.data.own.sources import Source, find_sources
 from train.data.own.store import Examples, Store, StoreWriter

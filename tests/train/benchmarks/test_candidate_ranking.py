@@ -8,7 +8,7 @@ from itertools import permutations
 import pytest
 import torch
 
-from train.benchmarks.ordering import graded_ndcg, predicted_ranks, rank_difference, top1_accuracy
+from train.benchmarks.candidate_ranking import graded_ndcg, predicted_ranks, rank_difference, top1_accuracy
 
 
 def test_by_hand() -> None:

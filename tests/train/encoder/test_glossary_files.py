@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from train.encoder.glossary import meanings_of, read_glossary
+from train.encoder.glossary_files import meanings_of, read_glossary
 from train.errors import UserError
 from train.io.files import fingerprint
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from idiomloss import cosine_similarity, paired_cosine_similarity
 from train.config import TrainSettings
 from train.data.own.load import OwnSplits, load_own
-from train.data.own.negatives import read_corpus, read_mined
+from train.data.own.mined import read_corpus, read_mined
 from train.data.own.store import Examples
 from train.declarations.own_data import OwnData
 from train.distributed.device import place
