@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import train
 from tests.own_data import mixture_options, write_pairs
 from tests.programs import ROOT, assert_explained, run
 from train.config.compose import config_names
@@ -26,6 +27,21 @@ def test_help_is_quick_and_lists_what_there_is(program: str) -> None:
     assert "data=" in done.stdout
     if program == "train":
         assert all(name in done.stdout for name in EXPERIMENTS)
+
+
+@pytest.mark.slow
+def test_train_alone_shows_its_help(tmp_path: Path) -> None:
+    done = run("train", cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0, done.stderr
+    assert all(name in done.stdout for name in EXPERIMENTS)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["train", "train.evaluate", "train.learn", "train.push"])
+def test_the_version_is_ours(program: str) -> None:
+    done = run(program, "--version")
+    assert (done.returncode, done.stdout.strip()) == (0, f"idiomtune {train.__version__}")
 
 
 @pytest.mark.slow

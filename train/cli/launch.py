@@ -21,6 +21,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+import train
 from train.cli.arguments import follower_arguments, is_unnamed_sweep, quoted, rewrite_arguments
 from train.cli.folders import new_sweep_folder, remove_unused_folder, run_folder_path
 from train.cli.start import remember, started
@@ -51,8 +52,13 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
     and exit status 2, an interrupt status 130, any other error a short message, a traceback in a file, and
     status 1. In a sweep a failed job is reported and the next one starts; the sweep's status is that of the
     first failure. With several processes only the main one has the run folder and prints; a sweep then ends
-    with the first failure, which may concern one process only.
+    with the first failure, which may concern one process only. `python -m train` alone shows its help.
     """
+    if "--version" in sys.argv[1:]:  # Hydra would print its own
+        print(f"idiomtune {train.__version__}")
+        return
+    if config_name == "config" and not sys.argv[1:]:
+        sys.argv.append("--help")  # rather than a run of hours that nobody described
     wants_traceback = os.environ.get(_TRACEBACKS) == "1"
     os.environ[_TRACEBACKS] = "1"  # makes Hydra raise errors instead of printing a traceback
     logging.raiseExceptions = False  # a full disk is reported once, not again for each log line
