@@ -29,7 +29,7 @@ FOLDER = "experts"  # in a checkpoint and in best/
 _WEIGHTS, _OPTIONS = "experts.safetensors", "experts.json"
 FILES = (f"{FOLDER}/{_OPTIONS}", f"{FOLDER}/{_WEIGHTS}")
 # Options that earlier versions did not write, as they were then.
-_BEFORE = {"sense_features": "sentence", "mask": "[MASK]", "astitch": []}
+_BEFORE: dict[str, Any] = {"sense_features": "sentence", "mask": "[MASK]", "astitch": []}
 
 
 class Towers(Protocol):

@@ -34,4 +34,5 @@ def usage_requests(phrase: str, sentence: str, span: tuple[int, int] | None, mas
 
 def usage_features(embeddings: Tensor) -> Tensor:
     """(N, 3 D) from the embeddings (N, 3, D) of :func:`usage_requests`, each scaled to length sqrt(D)."""
-    return (functional.normalize(embeddings, dim=2) * embeddings.shape[2] ** 0.5).flatten(1)
+    scaled: Tensor = functional.normalize(embeddings, dim=2) * embeddings.shape[2] ** 0.5
+    return scaled.flatten(1)
