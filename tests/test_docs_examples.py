@@ -182,8 +182,10 @@ def test_own_data_from_the_file_to_the_scores(tmp_path: Path, tiny_path: Path) -
 def test_ten_expressions_from_start_to_finish(tmp_path: Path, minilm_path: str) -> None:
     """The page on knowledge: its table is scored with, learnt, and scored again with nothing inserted."""
     (path,) = put_into(tmp_path, page_files(ROOT / "docs" / "knowledge.md"))
-    sample = ("data=sample", "device=cpu", "benchmarks=[idiolink]", "split=[val+train]")
-    sample += ("benchmark.idiolink.query_modes=[span]", "benchmark.idiolink.bm25_modes=[]")
+    sample = (
+        *("data=sample", "device=cpu", "benchmarks=[idiolink]", "split=[val+train]"),
+        *("benchmark.idiolink.query_modes=[span]", "benchmark.idiolink.bm25_modes=[]"),
+    )
     model = (f"model={minilm_path}", *sample)
     said = python(tmp_path, "-m", "train.evaluate", *model, f"model.glossary={path}", "output=beside.json")
     said = " ".join(said.split())  # tables break lines

@@ -193,8 +193,8 @@ class AdmireObjective:
         num_meanings, num_sense = targets.correct.shape[1], self._experts.num_sense_requests
         sizes = [targets.num_usages * num_sense, num_meanings]
         of_items, of_usages, meanings = torch.split(embeddings, [len(embeddings) - sum(sizes), *sizes])
-        scores = self._experts(targets.items, of_items.unflatten(0, (num_items, -1)))  # (Q, R, D)
-        vectors, logits = self._experts.sense(of_usages.unflatten(0, (targets.num_usages, num_sense)))
+        scores = self._experts(targets.items, torch.unflatten(of_items, 0, (num_items, -1)))  # (Q, R, D)
+        vectors, logits = self._experts.sense(torch.unflatten(of_usages, 0, (targets.num_usages, num_sense)))
         vectors, logits = torch.cat([scores.vectors, vectors]), torch.cat([scores.sense, logits])
         senses = targets.senses.to(device)
 

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.own_data import write_beir
+from train.benchmarks import Benchmark
 from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from train.benchmarks.own.collections import read_collection
 from train.benchmarks.own.retrieval import OwnRetrievalBenchmark
 from train.data.idiolink import load_split
 from train.encoder.encoder import Encoder
-from train.evaluation.suite import Benchmark, Suite
+from train.evaluation.suite import Suite
 
 # Percent, R-Precision and nDCG@10: all, literal, idiomatic.
 REFERENCE = {
