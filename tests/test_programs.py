@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import train
 from tests.own_data import mixture_options, write_pairs
 from tests.programs import ROOT, assert_explained, run
+from train.cli.console import PROGRAMS
 from train.config.compose import config_names
 
 EXPERIMENTS = config_names("experiment")
@@ -228,3 +230,25 @@ def test_cross_validation_scores_each_folds_own_idioms(tmp_path: Path, tiny_path
         scored.append({json.loads(row)["idiom"] for row in rows})
     assert [len(idioms) for idioms in scored] == [3, 3]
     assert not scored[0] & scored[1]
+
+
+@pytest.mark.slow
+def test_the_console_command(tmp_path: Path) -> None:
+    """A `train.py` of the user's own is not in its way; modules beside it can be named."""
+    (tmp_path / "train.py").write_text("raise SystemExit('the wrong one')\n", encoding="utf-8")
+    command = "from train.cli.console import main; main()"
+    (tmp_path / "idiomtune.py").write_text(
+        f"import sys; sys.path[0] = {str(ROOT)!r}; {command}\n", encoding="utf-8"
+    )
+
+    def idiomtune(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return run(str(tmp_path / "idiomtune.py"), *arguments, cwd=tmp_path)
+
+    for name in PROGRAMS:
+        assert f"  {name} " in idiomtune("--help").stdout
+    assert idiomtune("--version").stdout.strip() == f"idiomtune {train.__version__}"
+    assert_explained(idiomtune("evalute"), "'evalute'", "idiomtune evaluate")
+    assert "+experiment=" in idiomtune("train").stdout
+    (tmp_path / "mine.py").write_text("NOTHING = 1\n", encoding="utf-8")
+    assert_explained(idiomtune("evaluate", "extensions=[mine]"), "mine has no list DECLARED")
+    assert_explained(idiomtune("report", "nowhere"), "nowhere")

@@ -56,8 +56,7 @@ def train_loop(context: TrainingContext, checkpoint: Path | None = None) -> Trai
     if checkpoint is not None and has_ended and state.best_step is None:  # by now a score may be finite
         scorer.score_and_save(last=state.step >= length.total)
 
-    with stop_requests() as stop_requested, progress_bar("training", length.total) as advance:
-        advance(state.step)
+    with stop_requests() as stop_requested, progress_bar("training", length.total, state.step) as advance:
         for micro_batches in remaining_steps(context.objective, trainer, state, length.total):
             # ---- step
             result = take_step(context, training, micro_batches)
@@ -67,7 +66,7 @@ def train_loop(context: TrainingContext, checkpoint: Path | None = None) -> Trai
             scorer.num_texts += result.num_texts
             if is_last or state.step % trainer.log_every == 0:
                 _log_step(context, training, result)
-            advance(1)
+            advance(1, note=_standing(result))
             epoch_ends = state.step_in_epoch == length.steps_per_epoch
             if epoch_ends:
                 state.epoch, state.step_in_epoch = state.epoch + 1, 0
@@ -97,6 +96,12 @@ def _finish_save(context: TrainingContext, state: TrainerState) -> None:
         if state.best_step is not None:
             restore_best(context.run.path, state.best_step, context.card)
         prune(context.run.path, context.trainer.keep_checkpoints, state.best_step)
+
+
+def _standing(result: StepResult) -> str:
+    """As `loss 0.2384, lr 1.9e-05, 96 texts/s`."""
+    texts_per_second = result.num_texts / result.seconds
+    return f"loss {result.loss:.4f}, lr {result.learning_rate:.1e}, {texts_per_second:.0f} texts/s"
 
 
 def _log_step(context: TrainingContext, training: Training, result: StepResult) -> None:

@@ -1,0 +1,78 @@
+"""Progress: a bar on a terminal, a line every minute elsewhere, nothing from other processes."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+
+import pytest
+from rich.console import Console
+
+from train.io import progress
+from train.io.progress import progress_bar
+
+
+class Clock:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(progress.time, "monotonic", lambda: self.now)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def test_without_a_terminal_a_line_every_minute(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    """Of a resumed run: what an earlier start did tells nothing of this one's speed."""
+    caplog.set_level(logging.INFO)
+    with progress_bar("training", 1000, done=700) as advance:
+        for _ in range(100):
+            clock.now += 3
+            advance(1, note="loss 0.25, 96 texts/s")
+        for _ in range(200):
+            advance(1)
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines[0] == ("training: 720 of 1000 (72%), loss 0.25, 96 texts/s; 60 s elapsed, about 14 min left")
+    assert lines[-1].startswith("training: 800 of 1000 (80%)")
+    assert "5 min elapsed, about 10 min left" in lines[-1]
+    assert len(lines) == 5
+
+
+def test_short_work_is_silent(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with progress_bar("scoring", 50) as advance:
+        for _ in range(50):
+            clock.now += 1
+            advance(1)
+    assert not caplog.records
+
+
+def test_other_processes_are_silent(
+    clock: Clock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setenv("RANK", "1")
+    with progress_bar("training", 10) as advance:
+        clock.now += 1000
+        advance(1)
+    assert not caplog.records
+
+
+def test_on_a_terminal_a_bar_with_its_note(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    screen = io.StringIO()
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(progress, "Console", lambda **_: Console(file=screen, force_terminal=True, width=120))
+    with progress_bar("training", 10, done=4) as advance:
+        advance(2, note="loss 0.25")
+        with progress_bar("scoring", 8) as score:
+            score(3)
+            progress._shown.refresh()  # type: ignore[union-attr]
+    shown = screen.getvalue()
+    assert all(part in shown for part in ("training", "6/10", "loss 0.25", "scoring", "3/8", "left"))
+    assert not caplog.records
+    assert progress._shown is None
