@@ -126,7 +126,7 @@ def _is_model_path(name: str) -> bool:
 def _quoted_path(argument: str) -> str:
     """An option that names a path, in quotation marks: a folder's name may hold what Hydra parses."""
     key, _, value = argument.partition("=")
-    option = key.lstrip("+")
+    option = re.sub(r"^\+*(objective\.parts\.[\w-]+\.)?", "", key)  # a mixture's parts have the same options
     names_path = (option in _PATHS or is_place(option)) and value not in ("", "null")
     is_bare = value == value.strip("'\"") and not value.startswith(("[", "{"))
     return f"{key}={quoted(value)}" if names_path and is_bare else argument

@@ -72,7 +72,7 @@ def new_sweep_folder() -> Path:
                 break
     except OSError as error:
         raise UserError(f"the sweep's folder cannot be made in {above}: {error.strerror}") from None
-    atexit.register(remove_if_empty, folder, with_parent=True)
+    atexit.register(remove_if_empty, folder, with_parents=True)
     return folder
 
 
@@ -84,4 +84,4 @@ def remove_unused_folder() -> None:
     if folder.resolve() == Path.cwd() or rank_of_launch():
         return
     if is_sweep or started.made_folder or str(folder).endswith(str(_chosen_run_folder)):
-        remove_if_empty(folder, with_parent=_chosen_run_folder is not None)
+        remove_if_empty(folder, with_parents=_chosen_run_folder is not None)

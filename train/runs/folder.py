@@ -112,7 +112,7 @@ class RunFolder:
             with suppress(OSError):
                 (self.path / name).unlink(missing_ok=True)
         if self._made:
-            remove_if_empty(self.path, with_parent=self._chosen)
+            remove_if_empty(self.path, with_parents=self._chosen)
 
     @contextmanager
     def _locked_somewhere(self, *, resume: bool) -> Iterator[None]:
@@ -277,16 +277,18 @@ class FolderTakenError(UserError):
     """A run folder holds a run, or another process is working in it."""
 
 
-def remove_if_empty(folder: Path, *, with_parent: bool) -> None:
+def remove_if_empty(folder: Path, *, with_parents: bool) -> None:
     """Remove a run folder if it is empty.
 
     Args:
-        with_parent: also remove the folder above, if it holds no other run.
+        with_parents: also remove the folder above, and `checkpoints` above that, if they hold nothing else.
     """
     with suppress(OSError):  # it holds something
         folder.rmdir()
-        if with_parent:
+        if with_parents:
             folder.parent.rmdir()
+            if folder.parent.parent.name == "checkpoints":
+                folder.parent.parent.rmdir()
 
 
 def read_metrics(path: Path) -> tuple[list[dict[str, Any]], list[int]]:

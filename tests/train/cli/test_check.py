@@ -114,4 +114,4 @@ def test_a_run_that_cannot_start_leaves_no_folder(tmp_path: Path, options: list[
     imported = set(re.findall(r"\| +([\w.]+)$", done.stderr, re.MULTILINE))
     assert "pydantic" in imported
     assert "torch" not in imported
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not list(tmp_path.iterdir())

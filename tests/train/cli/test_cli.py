@@ -45,6 +45,10 @@ MODELS = ["minilm", "pretrained"]
             ["+objective.parts.faq.data.train=my (1).csv", "data.negatives.corpus=a=b.csv"],
             ["+objective.parts.faq.data.train='my (1).csv'", "data.negatives.corpus='a=b.csv'"],
         ),
+        (
+            ["++objective.parts.faq.data.negatives.corpus=my (1).csv"],
+            ["++objective.parts.faq.data.negatives.corpus='my (1).csv'"],
+        ),
         (["-m", "model=a/b,c/d"], ["-m", "model=pretrained", "model.path='a/b','c/d'"]),
         (["-m", "model=minilm,pretrained"], ["-m", "model=minilm,pretrained"]),
     ],

@@ -62,6 +62,14 @@ def test_what_a_part_says_comes_first() -> None:
     assert parts["b"].options.positive_weights == {"sense": 2.0}
 
 
+def test_columns_of_all_parts() -> None:
+    parts = settings(
+        "+objective.parts={a: {data: {train: a.csv}}, b: {data: {train: b.csv, columns: {anchor: head}}}}",
+        *("objective.each_part.data.columns={anchor: title}", "data.val_share=0.3"),
+    ).objective.parts  # type: ignore[attr-defined]
+    assert [part.data.columns["anchor"] for part in parts.values()] == ["title", "head"]
+
+
 @pytest.mark.slow
 def test_scores_of_own_parts_can_be_monitored_and_others_not() -> None:
     parts = ("+objective.parts.faq.data.train=faq.csv", "+objective.parts.i.experiment=idiolink_ft")

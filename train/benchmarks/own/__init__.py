@@ -302,7 +302,7 @@ def _held_out_layout(_: str, keys: Sequence[str]) -> Layout:
         "Held out of the training data",
         [("", metric) for metric in there],
         [([place], ["/".join(filter(None, (HELD_OUT, place, m))) for m in there]) for place in places],
-        labels=["of"],
+        labels=["part and mode"],
     )
 
 
