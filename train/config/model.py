@@ -64,7 +64,10 @@ class ModelSettings(Section):
     idiom_tokens_start: Literal["pieces", "random"]
     replace_expressions: bool | None
     glossary: Annotated[list[Text], BeforeValidator(as_list)] | None
+    glossary_form: Literal["beside", "in_place"] | None
     glossary_senses: Count | None
+    glossary_brief: bool
+    glossary_max_similarity: Ratio | None
     glossary_dropout: Ratio
     about: ModelFacts | None
 

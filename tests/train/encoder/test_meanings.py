@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 
 from tests.tiny_families import FAMILIES, tiny_checkpoint
 from train.encoder.encoder import Encoder
-from train.encoder.meanings import FILE, Meanings, read_meanings
+from train.encoder.meanings import FILE, GlossaryForm, Meanings, read_meanings
 from train.errors import UserError
 from train.requests import Request
 
@@ -67,6 +67,27 @@ def test_a_span_keeps_its_words_and_takes_in_the_meaning_behind_them(words: str,
     assert whole[slice(*span)] == read
 
 
+@pytest.mark.parametrize(
+    ("words", "read"),
+    [
+        ("We", "We"),
+        ("broke", "make people relax"),
+        ("the ice today", "make people relax today"),
+        ("today", "today"),
+        ("by the home", "by the a great success"),
+        ("run.", "a great success."),
+    ],
+)
+def test_a_meaning_in_the_place_of_its_expression(words: str, read: str) -> None:
+    """A span that holds a part of the expression holds its whole meaning."""
+    text = "We broke the ice today by the home run."
+    start = text.index(words)
+    whole, span = Meanings(SENSES, form="in_place").added(text, (start, start + len(words)))
+    assert whole == "We make people relax today by the a great success."
+    assert span is not None
+    assert whole[slice(*span)] == read
+
+
 def test_a_spans_embedding_is_that_of_the_text_written_out(tiny: Encoder) -> None:
     text = "They broke the ice."
     by_hand = tiny.encode(["They broke the ice (make people relax)."], ["broke the ice (make people relax)"])
@@ -86,14 +107,17 @@ def test_near_the_limit_the_meaning_goes_first(tiny_path: Path) -> None:
     assert torch.equal(encoder.encode([words]), bare)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [*((name, "beside") for name in FAMILIES), ("bert", "in_place"), ("roberta", "in_place")],
+)
 def test_any_library_reads_a_saved_model_alike(
-    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    name: str, form: GlossaryForm, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     model = tiny_checkpoint(FAMILIES[name], tmp_path / "model")
     encoder = Encoder.from_pretrained(model, device="cpu", pooling=FAMILIES[name].pooling)
-    encoder.meanings = Meanings(SENSES)
+    encoder.meanings = Meanings(SENSES, form=form)
     texts = [
         "She BROKE the ice, and broke the ice again.",
         "kept in the dark", "in the dark", "He takes the voters for a ride!", "a home-run", "nothing",
@@ -114,13 +138,16 @@ def test_any_library_reads_a_saved_model_alike(
     assert not torch.allclose(loaded.encode(texts)[0], expected[0])
 
 
-def saved_tokenizer(encoder: Encoder, senses: dict[str, list[str]], folder: Path) -> Any:
-    encoder.meanings = Meanings(senses)
+def saved_tokenizer(
+    encoder: Encoder, senses: dict[str, list[str]], folder: Path, form: GlossaryForm = "beside"
+) -> Any:
+    encoder.meanings = Meanings(senses, form=form)
     encoder.save(folder)
     return SentenceTransformer(str(folder), device="cpu").tokenizer
 
 
-def test_within_a_longer_expression_none_is_found(tiny: Encoder, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["beside", "in_place"])
+def test_within_a_longer_expression_none_is_found(tiny: Encoder, tmp_path: Path, form: GlossaryForm) -> None:
     """Wherever it stands there, and in what fills a placeholder too."""
     senses = {
         "take someone for a ride": ["deceive someone"],
@@ -130,7 +157,7 @@ def test_within_a_longer_expression_none_is_found(tiny: Encoder, tmp_path: Path)
         "Keep in the Dark about": ["hide from"],
         "president of the united states": ["a head of state"],
     }
-    tokenizer = saved_tokenizer(tiny, senses, tmp_path / "saved")
+    tokenizer = saved_tokenizer(tiny, senses, tmp_path / "saved", form)
     plain = tiny.model.tokenizer
     assert tiny.meanings is not None
     for text in (
@@ -156,7 +183,8 @@ def test_a_tokenizer_that_reads_one_of_many_otherwise_gets_no_rules(
 
 
 @pytest.mark.parametrize(
-    "content", ["[]", "{}", '{"format": 9, "num_senses": 1, "about": {}, "senses": {}}',
+    "content", ["[]", "{}", '{"format": 9, "form": "beside", "num_senses": 1, "about": {}, "senses": {}}',
+                '{"format": 2, "form": "over", "num_senses": 1, "about": {}, "senses": {}}',
                 '{"format": 1, "num_senses": 0, "about": {}, "senses": {}}',
                 '{"format": 1, "num_senses": 1, "about": {}, "senses": {"a": []}}',
                 '{"format": 1, "num_senses": 1, "about": {}, "senses": {"-": ["b"]}}'],
@@ -165,3 +193,9 @@ def test_a_damaged_file_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / FILE).write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match=FILE):
         read_meanings(tmp_path / FILE)
+
+
+def test_a_checkpoint_of_an_older_version_has_its_meanings_beside(tmp_path: Path) -> None:
+    content = '{"format": 1, "num_senses": 1, "about": {}, "senses": {"a b": ["c"]}}'
+    (tmp_path / FILE).write_text(content, encoding="utf-8")
+    assert read_meanings(tmp_path / FILE).added("a b!")[0] == "a b (c)!"
