@@ -117,6 +117,7 @@ def meanings_of(
     *,
     form: GlossaryForm | None = None,
     num_senses: int | None = None,
+    weight: float | None = None,
     brief: bool = False,
     dropout: float = 0.0,
 ) -> Meanings:
@@ -130,7 +131,14 @@ def meanings_of(
         shortened = {name: map(first_clause, meanings) for name, meanings in senses.items()}
         senses = {name: list(dict.fromkeys(meanings)) for name, meanings in shortened.items()}
         about |= {"brief": True}
-    return Meanings(senses, form=form or "beside", num_senses=num_senses or 1, dropout=dropout, about=about)
+    return Meanings(
+        senses,
+        form=form or "beside",
+        num_senses=num_senses or 1,
+        weight=weight or 0.0,
+        dropout=dropout,
+        about=about,
+    )
 
 
 def first_clause(meaning: str) -> str:

@@ -9,6 +9,7 @@ the expression's place.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -19,7 +20,7 @@ from train.io.files import write_json
 from train.io.records import read_json
 
 FILE = "glossary.json"
-_FORMAT = 2  # 1 had no form: it was `beside`
+_FORMAT = 2  # 1 had no form, which was `beside`, and no weight
 _MAX_CACHED_TEXTS = 200_000
 
 Span = tuple[int, int]
@@ -45,6 +46,7 @@ class Meanings:
         senses: expression → its meanings, the most usual first.
         form: `beside` = after the expression, in brackets; `in_place` = instead of it.
         num_senses: how many of them are written, divided by semicolons.
+        weight: of a meaning's own embedding in a sentence's (:func:`train.encoder.pooling.add_meanings`).
         dropout: share of the texts of a training step that are read without.
         about: what is known of the glossary (files, sources, licences), for records.
     """
@@ -55,12 +57,14 @@ class Meanings:
         *,
         form: GlossaryForm = "beside",
         num_senses: int = 1,
+        weight: float = 0.0,
         dropout: float = 0.0,
         about: Mapping[str, Any] | None = None,
     ) -> None:
         self.senses = {name: list(meanings) for name, meanings in senses.items()}
         self.form: GlossaryForm = form
         self.num_senses = num_senses
+        self.weight = weight
         self.dropout = dropout
         self.about = dict(about or {})
         self._index = ExpressionIndex(self.senses)
@@ -109,6 +113,10 @@ class Meanings:
                 new_end += edit.shift
         return new, (new_start, new_end)
 
+    def in_text(self, text: str) -> list[str]:
+        """The distinct meanings of the expressions in a text."""
+        return list(dict.fromkeys(self.meaning(name) for _, _, name in self._index.find(text)))
+
     def _add(self, text: str) -> tuple[str, list[_Edit]]:
         """The text with its meanings, and where they were written."""
         parts, edits, read = [], [], 0
@@ -137,6 +145,7 @@ class Meanings:
             "format": _FORMAT,
             "form": self.form,
             "num_senses": self.num_senses,
+            "weight": self.weight,
             "about": self.about,
             "senses": self.senses,
         }
@@ -151,20 +160,24 @@ def read_meanings(path: Path) -> Meanings:
     """
     content = read_json(path)
     if isinstance(content, dict) and content.get("format") == 1:
-        content = content | {"format": _FORMAT, "form": "beside"}
+        content = content | {"format": _FORMAT, "form": "beside", "weight": 0.0}
     problem = _problem(content)
     if problem is not None:
         raise UserError(f"{path}: {problem}. Bring the file back as it was saved with the model")
     return Meanings(
-        content["senses"], form=content["form"], num_senses=content["num_senses"], about=content["about"]
+        content["senses"],
+        form=content["form"],
+        num_senses=content["num_senses"],
+        weight=content["weight"],
+        about=content["about"],
     )
 
 
 def _problem(content: Any) -> str | None:
     """What is wrong with the content of the file."""
-    fields = {"format", "form", "num_senses", "about", "senses"}
-    if not isinstance(content, dict) or content.keys() != fields:
-        return "is damaged: expected an object with the fields format, form, num_senses, about and senses"
+    fields = ("format", "form", "num_senses", "weight", "about", "senses")
+    if not isinstance(content, dict) or content.keys() != set(fields):
+        return f"is damaged: expected an object with the fields {', '.join(fields)}"
     if content["format"] != _FORMAT:
         return f"field 'format': expected {_FORMAT}, got {content['format']!r}"
     if content["form"] not in get_args(GlossaryForm):
@@ -172,6 +185,9 @@ def _problem(content: Any) -> str | None:
     number, senses = content["num_senses"], content["senses"]
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         return f"field 'num_senses': expected a whole number above 0, got {number!r}"
+    weight = content["weight"]
+    if not isinstance(weight, int | float) or isinstance(weight, bool) or not 0 <= weight < math.inf:
+        return f"field 'weight': expected a number from 0, got {weight!r}"
     if not isinstance(content["about"], dict):
         return "field 'about': expected an object"
     if not isinstance(senses, dict):

@@ -85,12 +85,14 @@ def _give_meanings(encoder: Encoder, model: ModelSettings, *, is_saved: bool) ->
             glossary,
             form=model.glossary_form or (own.form if own else None),
             num_senses=model.glossary_senses or (own.num_senses if own else None),
+            weight=model.glossary_weight if model.glossary_weight is not None or own is None else own.weight,
             brief=model.glossary_brief,
         )
         leave_transparent(encoder, encoder.meanings, model.glossary_max_similarity)
     elif own is not None:
         own.num_senses = model.glossary_senses or own.num_senses
         own.form = model.glossary_form or own.form
+        own.weight = own.weight if model.glossary_weight is None else model.glossary_weight
     if encoder.meanings is not None:
         encoder.meanings.dropout = model.glossary_dropout
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from sentence_transformers import SentenceTransformer
 from tests.tiny_families import FAMILIES, tiny_checkpoint
 from train.encoder.encoder import Encoder
 from train.encoder.meanings import FILE, GlossaryForm, Meanings, read_meanings
+from train.encoder.pooling import add_meanings
 from train.errors import UserError
 from train.requests import Request
 
@@ -182,15 +184,30 @@ def test_a_tokenizer_that_reads_one_of_many_otherwise_gets_no_rules(
     assert tokenizer(text)["input_ids"] == tiny.model.tokenizer(text)["input_ids"]
 
 
+GOOD = {"format": 2, "form": "beside", "num_senses": 1, "weight": 0.0, "about": {}, "senses": {"a": ["b"]}}
+
+
 @pytest.mark.parametrize(
-    "content", ["[]", "{}", '{"format": 9, "form": "beside", "num_senses": 1, "about": {}, "senses": {}}',
-                '{"format": 2, "form": "over", "num_senses": 1, "about": {}, "senses": {}}',
-                '{"format": 1, "num_senses": 0, "about": {}, "senses": {}}',
-                '{"format": 1, "num_senses": 1, "about": {}, "senses": {"a": []}}',
-                '{"format": 1, "num_senses": 1, "about": {}, "senses": {"-": ["b"]}}'],
-)  # fmt: skip
-def test_a_damaged_file_is_named(tmp_path: Path, content: str) -> None:
-    (tmp_path / FILE).write_text(content, encoding="utf-8")
+    "content",
+    [
+        [],
+        {},
+        *(
+            GOOD | {field: value}
+            for field, value in (
+                ("format", 9),
+                ("form", "over"),
+                ("num_senses", 0),
+                ("weight", -1),
+                ("about", []),
+                ("senses", {"a": []}),
+                ("senses", {"-": ["b"]}),
+            )
+        ),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path: Path, content: Any) -> None:
+    (tmp_path / FILE).write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(UserError, match=FILE):
         read_meanings(tmp_path / FILE)
 
@@ -199,3 +216,29 @@ def test_a_checkpoint_of_an_older_version_has_its_meanings_beside(tmp_path: Path
     content = '{"format": 1, "num_senses": 1, "about": {}, "senses": {"a b": ["c"]}}'
     (tmp_path / FILE).write_text(content, encoding="utf-8")
     assert read_meanings(tmp_path / FILE).added("a b!")[0] == "a b (c)!"
+
+
+def test_a_meaning_counts_in_its_sentence_as_far_as_it_fits(tiny: Encoder, tmp_path: Path) -> None:
+    """By the formula; other sentences, spans, and texts read without meanings stay as they were."""
+    texts = ["They broke the ice.", "A home run, and they broke the ice.", "nothing"]
+    span = Request(texts[0], (5, 18), pooling="span")
+    bare = Request(texts[0], with_meanings=False)
+    tiny.meanings = Meanings(SENSES)
+    before, others = tiny.encode(texts), tiny([span, bare])
+    ice, run = torch.nn.functional.normalize(tiny.encode(["make people relax", "a great success"]), dim=1)
+    tiny.meanings = Meanings(SENSES, weight=0.5)
+    after = tiny.encode(texts)
+    for row, meaning in ((0, ice), (1, torch.nn.functional.normalize(ice + run, dim=0))):
+        fit = torch.cosine_similarity(before[row], meaning, dim=0).clamp(min=0)
+        expected = before[row] + 0.5 * fit * before[row].norm() * meaning
+        assert torch.allclose(after[row], expected, atol=1e-6)
+    assert torch.equal(after[2], before[2])
+    assert torch.allclose(tiny([span, bare]), others, atol=1e-6)
+    tiny.save(tmp_path / "saved")
+    assert torch.allclose(Encoder.from_pretrained(tmp_path / "saved", device="cpu").encode(texts), after)
+
+
+def test_a_literal_sentence_gets_nothing_of_a_meaning_that_does_not_fit() -> None:
+    sentences, meanings = torch.tensor([[1.0, 0.0], [-2.0, 0.0]]), torch.tensor([[3.0, 0.0]])
+    mixed = add_meanings(sentences, meanings, [[0], [0]], 0.5)
+    assert mixed.tolist() == [[1.5, 0.0], [-2.0, 0.0]]
