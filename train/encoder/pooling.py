@@ -61,4 +61,5 @@ def add_meanings(
     means = normalize(torch.zeros_like(bare).index_add(0, rows, units), dim=1)  # (S, D), 0 without any
     fit = cosine_similarity(bare, means, dim=1).clamp(min=0)  # (S,)
     added = weight * fit * bare.norm(dim=1)
-    return sentences + (added[:, None] * means).to(sentences.dtype)
+    mixed: Tensor = sentences + (added[:, None] * means).to(sentences.dtype)
+    return mixed
