@@ -308,7 +308,7 @@ def test_every_figure_that_can_be_reproduced_leads_to_where_it_stands() -> None:
 
 
 def test_the_readmes_results_and_picture_are_those_of_the_results() -> None:
-    found = results.figures((ROOT / "RESULTS.md").read_text(encoding="utf-8"))
+    found = results.figures(*(page.read_text(encoding="utf-8") for page in results.PAGES))
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for system in results.SYSTEMS:
         row = next(line for line in readme.splitlines() if re.match(rf"\| `?{system}`?[ ,|].* / ", line))

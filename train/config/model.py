@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import AfterValidator, BeforeValidator, field_validator, model_validator
 
-from train.declarations.options import Count, Ratio, Section, Text, as_list
+from train.declarations.options import Count, Ratio, Section, Text, Weight, as_list
 from train.io.paths import is_folder
 
 _MODELS = Path(__file__).resolve().parents[2] / "conf" / "model"
@@ -64,7 +64,11 @@ class ModelSettings(Section):
     idiom_tokens_start: Literal["pieces", "random"]
     replace_expressions: bool | None
     glossary: Annotated[list[Text], BeforeValidator(as_list)] | None
+    glossary_form: Literal["beside", "in_place"] | None
     glossary_senses: Count | None
+    glossary_weight: Weight | None
+    glossary_brief: bool
+    glossary_max_similarity: Ratio | None
     glossary_dropout: Ratio
     about: ModelFacts | None
 

@@ -33,7 +33,7 @@ from train.encoder.loading import (
     silence_libraries,
 )
 from train.encoder.meanings import Meanings
-from train.encoder.pooling import pool_sentences
+from train.encoder.pooling import add_meanings, pool_sentences
 from train.encoder.prompts import Prompts, prompts_of
 from train.encoder.reading import Reader, requests_for
 from train.encoder.spans import cut_spans_note, find_cut_spans, pool_spans, tokens_of_span
@@ -347,6 +347,7 @@ class Encoder(nn.Module):
         if found and not self.cut_spans:  # only the first call that finds some tells of it
             log.warning("%s", cut_spans_note(len(found), num_spans, limit))
         self.cut_spans |= found
+        mixed = self._meanings_to_add(requests)
         batches = []
         for chunk in cut(texts, tokens, self.tokens_per_forward, min_batches):
             sentences: list[PooledSentence] = []
@@ -360,8 +361,42 @@ class Encoder(nn.Module):
                         _, span = rendered[i]
                         positions = tokens_of_span(tokens[text], span, requests[i])
                         spans.append(PooledSpan(row, i, positions))
-            batches.append(ForwardBatch([tokens[text].input_ids for text in chunk], sentences, spans))
+            meant = [mixed.get(sentence.request, []) for sentence in sentences]
+            ids, added, members = self._read_meanings(meant, reader, first_row=len(chunk))
+            ids = [*(tokens[text].input_ids for text in chunk), *ids]
+            batches.append(ForwardBatch(ids, sentences, spans, added, members))
         return batches
+
+    def _meanings_to_add(self, requests: Sequence[Request]) -> dict[int, list[str]]:
+        """Request, by position → the meanings that are added to its embedding, of sentences alone."""
+        meanings = self.meanings
+        if meanings is None or not meanings.weight:
+            return {}
+        return {
+            i: found
+            for i, request in enumerate(requests)
+            if request.pooling == "sentence"
+            and request.with_meanings
+            and (found := meanings.in_text(request.text))
+        }
+
+    def _read_meanings(
+        self, meant: Sequence[Sequence[str]], reader: Reader, first_row: int
+    ) -> tuple[list[list[int]], list[PooledSentence], list[list[int]]]:
+        """Token ids of the distinct meanings, how they are pooled, and each sentence's meanings among them.
+
+        Args:
+            meant: each sentence's meanings.
+            first_row: of the meanings in the forward batch.
+        """
+        distinct = list(dict.fromkeys(meaning for some in meant for meaning in some))
+        requests = [Request(meaning) for meaning in distinct]
+        texts = [self.prompts.render(request)[0] for request in requests]
+        tokens = self._tokenizer(texts)
+        read = zip(texts, tokens, requests, strict=True)
+        pooled = [PooledSentence(row, 0, reader.num_skipped(*one)) for row, one in enumerate(read, first_row)]
+        members = [[distinct.index(meaning) for meaning in some] for some in meant]
+        return [one.input_ids for one in tokens], pooled, members
 
     def embed(self, batch: ForwardBatch) -> Tensor:
         """(n, D), row i for the i-th of the batch's `requests`: first its sentences, then its spans."""
@@ -372,7 +407,8 @@ class Encoder(nn.Module):
         for module in modules[1 : self._pooling_at]:
             features = module(features)
         # token_embeddings (B, T, D)
-        pooled = pool_sentences(modules[self._pooling_at], features, batch.sentences)
+        num_sentences, num_meanings = len(batch.sentences), len(batch.meanings)
+        pooled = pool_sentences(modules[self._pooling_at], features, [*batch.sentences, *batch.meanings])
         if batch.spans and not self._raw_spans:
             means = pool_spans(features["token_embeddings"], batch.spans)  # (S, D)
             # Once for each of several concatenated poolings, such as those of [CLS] and [SEP].
@@ -382,7 +418,15 @@ class Encoder(nn.Module):
             features = dict(features, sentence_embedding=torch.cat(pooled))
             for module in modules[self._pooling_at + 1 :]:
                 features = module(features)
-            pieces.append(features["sentence_embedding"])
+            rows = features["sentence_embedding"]
+            if num_meanings:
+                sentences, meanings, rest = rows.split(
+                    [num_sentences, num_meanings, len(rows) - num_sentences - num_meanings]
+                )
+                assert self.meanings is not None
+                mixed = add_meanings(sentences, meanings, batch.meanings_of, self.meanings.weight)
+                rows = torch.cat([mixed, rest])
+            pieces.append(rows)
         if batch.spans and self._raw_spans:
             pieces.append(pool_spans(hidden, batch.spans))
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from train.encoder.idiom_tokens import IdiomTokens, load_idiom_tokens
 from train.encoder.meanings import FILE as GLOSSARY_FILE
 from train.encoder.meanings import Meanings, read_meanings
 from train.encoder.tokenizer_rules import remove_rules, write_rules
+
+log = logging.getLogger(__name__)
 
 
 def load_expressions(
@@ -42,6 +45,12 @@ def save_expressions(
         (folder / name).unlink(missing_ok=True)
     if meanings is not None:
         meanings.save(folder)
+        if meanings.weight:
+            log.info(
+                "model.glossary_weight=%s: Encoder adds meanings to embeddings, plain sentence-transformers "
+                "does not",
+                meanings.weight,
+            )
     if idioms is not None:
         idioms.save(folder)
     if meanings is not None or idioms is not None:

@@ -57,15 +57,19 @@ class ForwardBatch(NamedTuple):
     """Texts that go through the transformer together, and what is pooled from them.
 
     Attributes:
-        texts: the token ids of each text, the longest first.
+        texts: the token ids of each text, the longest first, then those of `meanings`.
         sentences: what is embedded as a whole.
         spans: what is embedded by its tokens in a text.
+        meanings: what is embedded as a whole, and added to sentences.
+        meanings_of: of each of the sentences, the meanings that are added to it, by position.
         is_dummy: the embeddings are thrown away.
     """
 
     texts: list[list[int]]
     sentences: list[PooledSentence]
     spans: list[PooledSpan]
+    meanings: Sequence[PooledSentence] = ()
+    meanings_of: Sequence[Sequence[int]] = ()
     is_dummy: bool = False
 
     @property
@@ -78,12 +82,12 @@ class ForwardBatch(NamedTuple):
     @property
     def num_tokens(self) -> int:
         """Padding included."""
-        return len(self.texts) * len(self.texts[0])
+        return len(self.texts) * max(map(len, self.texts))
 
     @property
     def num_texts(self) -> int:
-        """Texts whose embeddings are used."""
-        return 0 if self.is_dummy else len(self.texts)
+        """Texts whose embeddings are asked for."""
+        return 0 if self.is_dummy else len(self.texts) - len(self.meanings)
 
     def dummy(self) -> ForwardBatch:
         """A short batch for a process that has none left while others run theirs; its gradient is zero."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator
 
-from train.encoder.meanings import Meanings
+from train.encoder.meanings import GlossaryForm, Meanings
 from train.expressions import contained, plain_expression
 from train.io.files import fingerprints
 from train.io.tables import read_rows, validated
@@ -111,9 +112,43 @@ class Glossary:
         }
 
 
-def meanings_of(glossary: Glossary, *, num_senses: int | None = None, dropout: float = 0.0) -> Meanings:
-    """What an encoder reads of a glossary beside expressions."""
-    return Meanings(glossary.senses, num_senses=num_senses or 1, dropout=dropout, about=glossary.describe())
+def meanings_of(
+    glossary: Glossary,
+    *,
+    form: GlossaryForm | None = None,
+    num_senses: int | None = None,
+    weight: float | None = None,
+    brief: bool = False,
+    dropout: float = 0.0,
+) -> Meanings:
+    """What an encoder reads of a glossary in texts.
+
+    Args:
+        brief: of each meaning only its :func:`first_clause`.
+    """
+    senses, about = glossary.senses, glossary.describe()
+    if brief:
+        shortened = {name: map(first_clause, meanings) for name, meanings in senses.items()}
+        senses = {name: list(dict.fromkeys(meanings)) for name, meanings in shortened.items()}
+        about |= {"brief": True}
+    return Meanings(
+        senses,
+        form=form or "beside",
+        num_senses=num_senses or 1,
+        weight=weight or 0.0,
+        dropout=dropout,
+        about=about,
+    )
+
+
+def first_clause(meaning: str) -> str:
+    """A dictionary's definition up to its first semicolon, without remarks in brackets.
+
+    "(psychiatry) a disorder of thought; a more neutral term than mental illness" becomes "a disorder of
+    thought". A definition of which nothing would be left stays.
+    """
+    first = re.sub(r"\s*\([^()]*\)", "", meaning).split(";")[0].strip()
+    return first if any(c.isalnum() for c in first) else meaning
 
 
 def read_glossary(paths: Sequence[Path]) -> Glossary:

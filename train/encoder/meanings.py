@@ -1,15 +1,18 @@
-"""Meanings beside expressions: the model reads `broke the ice (made people relax)`.
+"""Meanings in texts: the model reads `broke the ice (made people relax)`, or the meaning instead.
 
 What an expression means comes from a glossary. From the expressions that it is trained on the model learns to
-use what stands in the brackets, and it does so for others, which cost a line in the glossary and no step.
+use what stands in the brackets, and it does so for others, which cost a line in the glossary and no step. A
+model without such training takes an added meaning for more words of the sentence: it uses one that stands in
+the expression's place.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple, get_args
 
 from train.errors import UserError
 from train.expressions import ExpressionIndex
@@ -17,18 +20,33 @@ from train.io.files import write_json
 from train.io.records import read_json
 
 FILE = "glossary.json"
-_FORMAT = 1
+_FORMAT = 2  # 1 had no form, which was `beside`, and no weight
 _MAX_CACHED_TEXTS = 200_000
 
 Span = tuple[int, int]
+GlossaryForm = Literal["beside", "in_place"]
+
+
+class _Edit(NamedTuple):
+    """A meaning written into a text: [start, end) of the old text became `length` characters."""
+
+    start: int
+    end: int
+    length: int
+
+    @property
+    def shift(self) -> int:
+        return self.length - (self.end - self.start)
 
 
 class Meanings:
-    """Writes into a text, after each known expression, what it means.
+    """Writes into a text, beside or in place of each known expression, what it means.
 
     Args:
         senses: expression → its meanings, the most usual first.
+        form: `beside` = after the expression, in brackets; `in_place` = instead of it.
         num_senses: how many of them are written, divided by semicolons.
+        weight: of a meaning's own embedding in a sentence's (:func:`train.encoder.pooling.add_meanings`).
         dropout: share of the texts of a training step that are read without.
         about: what is known of the glossary (files, sources, licences), for records.
     """
@@ -37,53 +55,78 @@ class Meanings:
         self,
         senses: Mapping[str, Sequence[str]],
         *,
+        form: GlossaryForm = "beside",
         num_senses: int = 1,
+        weight: float = 0.0,
         dropout: float = 0.0,
         about: Mapping[str, Any] | None = None,
     ) -> None:
         self.senses = {name: list(meanings) for name, meanings in senses.items()}
+        self.form: GlossaryForm = form
         self.num_senses = num_senses
+        self.weight = weight
         self.dropout = dropout
         self.about = dict(about or {})
         self._index = ExpressionIndex(self.senses)
-        self._cache: dict[str, tuple[str, list[tuple[int, int]]]] = {}
+        self._cache: dict[str, tuple[str, list[_Edit]]] = {}
+
+    def leave_out(self, expressions: Iterable[str]) -> None:
+        """Leave these expressions as they are; `about` says how many."""
+        left = set(expressions) & self.senses.keys()
+        self.senses = {name: meanings for name, meanings in self.senses.items() if name not in left}
+        self.about |= {"left_as_they_are": len(left)} if left else {}
+        self._index = ExpressionIndex(self.senses)
+        self._cache.clear()
 
     def meaning(self, expression: str) -> str:
         """What an expression means, by as many senses as are read of it."""
         return "; ".join(self.senses[expression][: self.num_senses])
 
-    def gloss(self, expression: str) -> str:
-        """What is written after an expression: ` (made people relax)`."""
-        return f" ({self.meaning(expression)})"
+    def written(self, expression: str) -> str:
+        """What is written of an expression: ` (made people relax)` after it, or that alone in its place."""
+        meaning = self.meaning(expression)
+        return meaning if self.form == "in_place" else f" ({meaning})"
 
     def added(self, text: str, span: Span | None = None) -> tuple[str, Span | None]:
         """The text with its meanings, and the span's place in it.
 
         A span takes in the meaning right behind it, which says what its last words mean: pooled with them it
-        found half as many paraphrases again as without (docs/results/knowledge.md).
+        found half as many paraphrases again as without (docs/results/knowledge.md). Of an expression that its
+        meaning replaces, a span that holds any part has the whole meaning.
         """
         if text not in self._cache:
             if len(self._cache) >= _MAX_CACHED_TEXTS:
                 self._cache.clear()
             self._cache[text] = self._add(text)
-        new, added = self._cache[text]
+        new, edits = self._cache[text]
         if span is None:
             return new, None
-        start, end = span
-        return new, (
-            start + sum(length for place, length in added if place <= start),
-            end + sum(length for place, length in added if place <= end),
-        )
+        start, end = new_start, new_end = span
+        for edit in edits:
+            if edit.start < start < edit.end:
+                new_start -= start - edit.start
+            elif edit.end <= start:
+                new_start += edit.shift
+            if edit.start < end < edit.end:
+                new_end += edit.end - end
+            if edit.start < end or edit.end <= end:
+                new_end += edit.shift
+        return new, (new_start, new_end)
 
-    def _add(self, text: str) -> tuple[str, list[tuple[int, int]]]:
-        """The text with its meanings, and (where in the old text, how many characters) of each."""
-        parts, added, read = [], [], 0
-        for _, end, expression in self._index.find(text):
-            gloss = self.gloss(expression)
-            parts += [text[read:end], gloss]
-            added.append((end, len(gloss)))
+    def in_text(self, text: str) -> list[str]:
+        """The distinct meanings of the expressions in a text."""
+        return list(dict.fromkeys(self.meaning(name) for _, _, name in self._index.find(text)))
+
+    def _add(self, text: str) -> tuple[str, list[_Edit]]:
+        """The text with its meanings, and where they were written."""
+        parts, edits, read = [], [], 0
+        for start, end, expression in self._index.find(text):
+            written = self.written(expression)
+            place = start if self.form == "in_place" else end
+            parts += [text[read:place], written]
+            edits.append(_Edit(place, end, len(written)))
             read = end
-        return "".join([*parts, text[read:]]), added
+        return "".join([*parts, text[read:]]), edits
 
     def coverage(self, texts: Iterable[str]) -> tuple[dict[str, int], int]:
         """(expression → number of texts in which it stands, number of texts in which any does)."""
@@ -100,7 +143,9 @@ class Meanings:
         """Write `glossary.json`: what :func:`read_meanings` reads."""
         content = {
             "format": _FORMAT,
+            "form": self.form,
             "num_senses": self.num_senses,
+            "weight": self.weight,
             "about": self.about,
             "senses": self.senses,
         }
@@ -114,21 +159,35 @@ def read_meanings(path: Path) -> Meanings:
         UserError: if the file is damaged.
     """
     content = read_json(path)
+    if isinstance(content, dict) and content.get("format") == 1:
+        content = content | {"format": _FORMAT, "form": "beside", "weight": 0.0}
     problem = _problem(content)
     if problem is not None:
         raise UserError(f"{path}: {problem}. Bring the file back as it was saved with the model")
-    return Meanings(content["senses"], num_senses=content["num_senses"], about=content["about"])
+    return Meanings(
+        content["senses"],
+        form=content["form"],
+        num_senses=content["num_senses"],
+        weight=content["weight"],
+        about=content["about"],
+    )
 
 
 def _problem(content: Any) -> str | None:
     """What is wrong with the content of the file."""
-    if not isinstance(content, dict) or content.keys() != {"format", "num_senses", "about", "senses"}:
-        return "is damaged: expected an object with the fields format, num_senses, about and senses"
+    fields = ("format", "form", "num_senses", "weight", "about", "senses")
+    if not isinstance(content, dict) or content.keys() != set(fields):
+        return f"is damaged: expected an object with the fields {', '.join(fields)}"
     if content["format"] != _FORMAT:
         return f"field 'format': expected {_FORMAT}, got {content['format']!r}"
+    if content["form"] not in get_args(GlossaryForm):
+        return f"field 'form': expected beside or in_place, got {content['form']!r}"
     number, senses = content["num_senses"], content["senses"]
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         return f"field 'num_senses': expected a whole number above 0, got {number!r}"
+    weight = content["weight"]
+    if not isinstance(weight, int | float) or isinstance(weight, bool) or not 0 <= weight < math.inf:
+        return f"field 'weight': expected a number from 0, got {weight!r}"
     if not isinstance(content["about"], dict):
         return "field 'about': expected an object"
     if not isinstance(senses, dict):

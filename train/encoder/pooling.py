@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity, normalize
 
 from train.encoder.forward import PooledSentence
 
@@ -37,3 +38,28 @@ def pool_sentences(
     pooled: Tensor = pooling(features)["sentence_embedding"]  # (B, D')
     rows = torch.tensor([sentence.row for sentence in sentences], device=pooled.device)  # (n,)
     return [pooled[rows]]  # (n, D')
+
+
+def add_meanings(
+    sentences: Tensor, meanings: Tensor, meanings_of: Sequence[Sequence[int]], weight: float
+) -> Tensor:
+    """(S, D), sentences with their expressions' meanings, as far as these fit.
+
+    e + w · max(0, cos(e, m)) · |e| · m: a sentence that uses an expression literally is less like its
+    meaning, which then counts for less. Sentences without expressions stay as they are.
+
+    Args:
+        sentences: (S, D), of which each is an e.
+        meanings: (M, D), each embedded alone; m is the mean of a sentence's, of unit length.
+        meanings_of: of each sentence, its rows in `meanings`.
+        weight: w.
+    """
+    pairs = [(row, member) for row, members in enumerate(meanings_of) for member in members]
+    rows, members = torch.tensor(pairs, dtype=torch.long, device=sentences.device).view(-1, 2).T
+    bare = sentences.float()
+    units = normalize(meanings.float(), dim=1)[members]
+    means = normalize(torch.zeros_like(bare).index_add(0, rows, units), dim=1)  # (S, D), 0 without any
+    fit = cosine_similarity(bare, means, dim=1).clamp(min=0)  # (S,)
+    added = weight * fit * bare.norm(dim=1)
+    mixed: Tensor = sentences + (added[:, None] * means).to(sentences.dtype)
+    return mixed

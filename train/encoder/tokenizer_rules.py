@@ -1,6 +1,7 @@
 """Idiom tokens and meanings in a saved tokenizer itself, so that any library reads texts as the model does.
 
-A rule of the tokenizer's normaliser replaces an expression by its token, or writes its meaning behind it.
+A rule of the tokenizer's normaliser replaces an expression by its token or its meaning, or writes its meaning
+behind it.
 Only saved files have such rules: the encoder, which also has to know where spans come to lie, changes texts
 itself.
 """
@@ -26,6 +27,7 @@ from train.expressions import (
     expression_pattern,
     insertion_pattern,
     replacements,
+    whole_pattern,
     word_end_patterns,
 )
 
@@ -50,7 +52,7 @@ def write_rules(
         folder: with `tokenizer.json`.
         tokenizer: that was saved, without rules.
         idioms: expressions that become tokens.
-        meanings: what is written behind expressions, before any becomes a token.
+        meanings: what is written of expressions, before any becomes a token.
     """
     expressions = idioms.expressions if idioms is not None and idioms.replace else {}
     path = folder / _FILE
@@ -133,7 +135,11 @@ def _meaning_rules(
     outer = contained(meanings.senses).keys()
     steps = []
     for name in sorted(meanings.senses, key=lambda name: (not has_placeholder[name], -len(name))):
-        gloss = " " + " ".join(word + _MARK for word in normalize(meanings.gloss(name)).split())
+        written = " ".join(word + _MARK for word in normalize(meanings.written(name)).split())
+        if meanings.form == "in_place":
+            steps.append((whole_pattern(name, normalize), written))
+            continue
+        gloss = f" {written}"
         steps.append((insertion_pattern(name, normalize), gloss))
         if has_placeholder[name] or name in outer:
             steps += [(pattern, _MARK) for pattern in word_end_patterns(name, gloss, normalize)]

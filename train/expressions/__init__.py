@@ -8,6 +8,7 @@ from train.expressions.patterns import (
     insertion_pattern,
     plain_expression,
     replacements,
+    whole_pattern,
     word_end_patterns,
 )
 from train.expressions.search import ExpressionIndex, contained, find_expression
@@ -23,5 +24,6 @@ __all__ = [
     "insertion_pattern",
     "plain_expression",
     "replacements",
+    "whole_pattern",
     "word_end_patterns",
 ]

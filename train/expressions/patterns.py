@@ -134,9 +134,14 @@ def replacements(expression: str, token: str, normalize: Callable[[str], str]) -
     return steps
 
 
+def whole_pattern(expression: str, normalize: Callable[[str], str]) -> str:
+    """An expression with what fills its placeholders, to be read as the patterns of :func:`replacements`."""
+    return _bounded("".join(_parts(_normalized(expression, normalize))))
+
+
 def insertion_pattern(expression: str, normalize: Callable[[str], str]) -> str:
-    """The empty place behind an expression, to be read as the patterns of :func:`replacements`."""
-    return _bounded("".join(_parts(_normalized(expression, normalize)))) + KEEP
+    """The empty place behind an expression, likewise."""
+    return whole_pattern(expression, normalize) + KEEP
 
 
 def word_end_patterns(expression: str, inserted: str, normalize: Callable[[str], str]) -> list[str]:

@@ -7,6 +7,7 @@ from train.factory.encoder import (
     check_dimensions,
     glossary_path,
     idiom_expressions,
+    leave_transparent,
     named_glossary,
     resolve_model_path,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "check_dimensions",
     "glossary_path",
     "idiom_expressions",
+    "leave_transparent",
     "module_benchmarks",
     "named_glossary",
     "own_revisions",

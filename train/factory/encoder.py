@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
+
+from torch.nn.functional import cosine_similarity
 
 from train.config import ModelSettings, TrainSettings
 from train.distributed.device import Placement, place
@@ -15,13 +18,17 @@ from train.encoder.glossary_files import GLOSSARIES, Glossary, meanings_of, read
 from train.encoder.idiom_tokens import read_expressions
 from train.encoder.loading import locate_checkpoint
 from train.encoder.lora import Adapters
+from train.encoder.meanings import Meanings
 from train.encoder.width import configured_width
 from train.errors import UserError
 from train.evaluation.suite import too_few_dimensions
 from train.io.paths import expanded
+from train.io.text import first_of
 from train.objectives import Objective
 from train.objectives.mixture import MixtureObjective
 from train.training.regularization import Distillation, Retention, compared_requests, weights_digest
+
+log = logging.getLogger(__name__)
 
 
 def build_encoder(
@@ -56,7 +63,7 @@ def build_encoder(
         # The tokens may only be added below, so there may be nothing yet to replace expressions by.
         replace_expressions=model.replace_expressions if model.idiom_tokens is None else None,
     )
-    _give_meanings(encoder, model)
+    _give_meanings(encoder, model, is_saved=saved is not None)
     if saved is None and (wanted := list(expressions)):
         encoder.add_idiom_tokens(wanted, start=model.idiom_tokens_start, seed=seed)
     if encoder.idiom_tokens is not None and model.replace_expressions is not None:
@@ -64,17 +71,54 @@ def build_encoder(
     return encoder
 
 
-def _give_meanings(encoder: Encoder, model: ModelSettings) -> None:
-    """The glossary that is named, or none where none is to be read, in place of the checkpoint's own."""
+def _give_meanings(encoder: Encoder, model: ModelSettings, *, is_saved: bool) -> None:
+    """The glossary that is named, or none where none is to be read, in place of the checkpoint's own.
+
+    Args:
+        is_saved: the encoder is a checkpoint of this run, which holds what is read of the named glossary.
+    """
+    own = encoder.meanings
     if model.glossary == []:
         encoder.meanings = None
-    elif (glossary := named_glossary(model)) is not None:
-        senses = model.glossary_senses or (encoder.meanings.num_senses if encoder.meanings else None)
-        encoder.meanings = meanings_of(glossary, num_senses=senses)
-    elif encoder.meanings is not None and model.glossary_senses is not None:
-        encoder.meanings.num_senses = model.glossary_senses
+    elif not (is_saved and own) and (glossary := named_glossary(model)) is not None:
+        encoder.meanings = meanings_of(
+            glossary,
+            form=model.glossary_form or (own.form if own else None),
+            num_senses=model.glossary_senses or (own.num_senses if own else None),
+            weight=model.glossary_weight if model.glossary_weight is not None or own is None else own.weight,
+            brief=model.glossary_brief,
+        )
+        leave_transparent(encoder, encoder.meanings, model.glossary_max_similarity)
+    elif own is not None:
+        own.num_senses = model.glossary_senses or own.num_senses
+        own.form = model.glossary_form or own.form
+        own.weight = own.weight if model.glossary_weight is None else model.glossary_weight
     if encoder.meanings is not None:
         encoder.meanings.dropout = model.glossary_dropout
+
+
+def leave_transparent(encoder: Encoder, meanings: Meanings, max_similarity: float | None) -> None:
+    """Leave expressions as they are whose own words say to the encoder what they mean.
+
+    A definition in the place of "birth rate" tells the encoder nothing new, and is longer.
+
+    Args:
+        max_similarity: of an expression and its meaning, each embedded alone: a cosine; None = no limit.
+    """
+    if max_similarity is None or not meanings.senses:
+        return
+    before, encoder.meanings = encoder.meanings, None
+    names = list(meanings.senses)
+    words, said = (encoder.encode(texts) for texts in (names, [meanings.meaning(name) for name in names]))
+    encoder.meanings = before
+    similarity = cosine_similarity(words, said, dim=1).tolist()  # (N,)
+    left = [name for name, value in zip(names, similarity, strict=True) if value > max_similarity]
+    meanings.leave_out(left)
+    if left:
+        log.info(
+            "glossary: %d of %d expressions are left as they are, as their own words say what they mean: %s",
+            *(len(left), len(names), first_of(left)),
+        )
 
 
 def named_glossary(model: ModelSettings) -> Glossary | None:

@@ -38,8 +38,10 @@ def describe_glossary(
     if meanings is None:
         return None
     glossary = named_glossary(model)
-    facts: dict[str, Any] = {**meanings.about, "senses_read": meanings.num_senses}
+    facts: dict[str, Any] = {**meanings.about, "form": meanings.form, "senses_read": meanings.num_senses}
     facts["dropout"] = meanings.dropout
+    if meanings.weight:
+        facts["weight"] = meanings.weight
     for note in glossary.notes if glossary is not None else ():
         log.info("glossary: %s", note)
     seen: set[str] = set()

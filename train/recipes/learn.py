@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from train.encoder.encoder import Encoder
 from train.encoder.glossary_files import Glossary, meanings_of, read_glossary
 from train.errors import Interrupted, UserError
 from train.expressions import ExpressionIndex, find_expression
-from train.factory import build_encoder, glossary_path, resolve_model_path
+from train.factory import build_encoder, glossary_path, leave_transparent, resolve_model_path
 from train.hub.learnt_card import learnt_card
 from train.io.files import fingerprint, fingerprints, seal, sync, write_json, write_text
 from train.io.paths import expanded
@@ -118,16 +119,19 @@ def _learn(settings: LearnSettings, output: Path) -> None:
     placement = place(settings.device, "fp32")
     encoder = build_encoder(settings.model, placement)
     encoder.requires_grad_(False)
-    in_place = encoder.meanings is None
-    literal = settings.literal if settings.literal is not None else _LITERAL * in_place
+    read = encoder.meanings  # what the model was trained to read
+    in_place = read is None or read.form == "in_place"
+    literal = settings.literal if settings.literal is not None else _LITERAL * (read is None)
     never = glossary.never_literal
     teaching = Teaching(settings.steps, settings.learning_rate, literal, in_place, never)
     if literal and never:
         log.info("never used literally by the glossary, so literal=0: %s", first_of(sorted(never)))
-    num_senses = encoder.meanings.num_senses if encoder.meanings else settings.model.glossary_senses
-    meanings = meanings_of(glossary, num_senses=num_senses)
+    num_senses = read.num_senses if read else settings.model.glossary_senses
+    meanings = meanings_of(glossary, num_senses=num_senses, brief=settings.model.glossary_brief)
     encoder.meanings = None
     encoder.drop_idiom_tokens([*settings.remove, *glossary.senses])
+    leave_transparent(encoder, meanings, settings.model.glossary_max_similarity)
+    glossary = replace(glossary, senses={name: glossary.senses[name] for name in meanings.senses})
     unlearnt = encoder.idiom_tokens
     carriers = find_carriers(glossary, corpus, settings.sentences)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from scipy.stats import rankdata
 
 from train.declarations.benchmark import QueryResult
 from train.declarations.registry import benchmark_type, is_compared
@@ -69,6 +70,9 @@ class Difference:
         p_query, p_cluster: of the permutation test; None for statistics of pairs, as correlations.
         why_not: why there is no interval, or no p.
         changes: idiom, compound or expression → the difference of each of its queries; none of a correlation.
+        nearer: of a correlation: expression → by how much the rank of each of its pairs came nearer to
+            the gold rank, as a share of all ranks.
+        folds: fold of a cross-validation → the difference there.
     """
 
     key: str
@@ -82,6 +86,8 @@ class Difference:
     p_cluster: float | None = None
     why_not: str = ""
     changes: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    nearer: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    folds: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def difference(self) -> float:
@@ -89,8 +95,9 @@ class Difference:
 
     @cached_property
     def clusters(self) -> Mapping[str, float]:
-        """Idiom, compound or expression → mean difference of its queries, the greatest gain first."""
-        means = {name: math.fsum(values) / len(values) for name, values in self.changes.items()}
+        """Idiom, compound or expression → mean gain of its queries or pairs, the greatest first."""
+        changes = self.changes or self.nearer
+        means = {name: math.fsum(values) / len(values) for name, values in changes.items()}
         return dict(sorted(means.items(), key=lambda item: -item[1]))
 
 
@@ -160,6 +167,9 @@ class _Side:
         value = self._group.value(key, untrained=self._untrained)
         return None if value is None else value.mean
 
+    def by_fold(self, key: str) -> dict[int, float]:
+        return self._group.by_fold(key, untrained=self._untrained)
+
     def files(self, key: str) -> list[tuple[Run, PerQuery]]:
         """Of each run that has this score."""
         name = key.partition("/")[0]
@@ -204,7 +214,9 @@ def _compare(ours: str, theirs: str, a: _Side, b: _Side, keys: Sequence[str]) ->
             found = _compare_correlations(key, a, b, first, second)
         else:
             found = _compare_means(key, a, b, first, second)
-        differences.append(found)
+        theirs_by_fold = b.by_fold(key)
+        by_fold = {n: v - theirs_by_fold[n] for n, v in a.by_fold(key).items() if n in theirs_by_fold}
+        differences.append(replace(found, folds=by_fold))
         if not problems and found.by_query is None and found.why_not:
             notes.append(f"{key}: {found.why_not}")
     return Paired(ours, theirs, differences, list(dict.fromkeys(notes)), places)
@@ -276,6 +288,7 @@ def _compare_correlations(key: str, a: _Side, b: _Side, first: float, second: fl
         return interval(drawn[0] - drawn[1])
 
     by_query = difference_interval(None)
+    distances = [np.mean([_rank_distance(run) for run in runs], axis=0) for runs in sides]  # (N,) each
     return Difference(
         key,
         ours=first,
@@ -285,6 +298,7 @@ def _compare_correlations(key: str, a: _Side, b: _Side, first: float, second: fl
         by_query=by_query,
         by_cluster=difference_interval(clusters),
         why_not="no p: this score is no mean over pairs" if by_query else "too few pairs for an interval",
+        nearer=_by_cluster(distances[1] - distances[0], [cluster[id_] for id_ in ids]),
     )
 
 
@@ -294,6 +308,12 @@ class _Predictions(NamedTuple):
     ids: tuple[str, ...]
     predicted: tuple[float, ...]
     gold: tuple[float, ...]
+
+
+def _rank_distance(run: _Predictions) -> Array:
+    """(N,): how far each pair's predicted rank is from its gold rank, as a share of all ranks."""
+    distance: Array = np.abs(rankdata(run.predicted) - rankdata(run.gold)) / len(run.ids)
+    return distance
 
 
 def _predictions(pairs: Mapping[str, tuple[float, float]]) -> _Predictions:

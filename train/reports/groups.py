@@ -67,6 +67,15 @@ class Group:
         std = float(np.std(means, ddof=1)) if len(means) > 1 else None
         return Value(math.fsum(means) / len(means), std, len(means))
 
+    def by_fold(self, key: str, *, untrained: bool = False) -> dict[int, float]:
+        """Fold → a score's mean over seeds; empty where the group is no cross-validation."""
+        values: dict[int, list[float]] = defaultdict(list)
+        for run in self.runs:
+            scores = run.baseline if untrained else run.scores
+            if run.fold is not None and key in scores:
+                values[run.fold].append(scores[key])
+        return {fold: math.fsum(found) / len(found) for fold, found in sorted(values.items())}
+
     @property
     def keys(self) -> list[str]:
         """Every score that a run of it has."""

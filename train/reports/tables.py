@@ -161,11 +161,19 @@ def markdown_paired(paired: Paired) -> str:
 
 
 def idiom_table(paired: Paired) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows: each idiom's mean difference in the headline scores, the greatest gain first."""
+    """Heads and rows: each idiom's mean gain in the headline scores, the greatest first."""
     differences = [d for d in paired.differences if d.clusters and is_headline(d.key)]
     names = dict.fromkeys(name for d in differences for name in d.clusters)
     rows = [[name, *(decimals(d.clusters.get(name), "+") for d in differences)] for name in names]
     return ["idiom", *(d.key for d in differences)], rows
+
+
+def fold_table(paired: Paired) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows: the difference in each fold of a cross-validation, in the headline scores."""
+    differences = [d for d in paired.differences if d.folds and is_headline(d.key)]
+    folds = sorted({fold for d in differences for fold in d.folds})
+    rows = [[str(fold), *(decimals(d.folds.get(fold), "+") for d in differences)] for fold in folds]
+    return ["fold", *(d.key for d in differences)], rows
 
 
 PAIRED_HEADS = ("difference", "95% by query", "p by query", "95% by idiom", "p by idiom")

@@ -14,7 +14,7 @@ from train.reports.console import print_table as print_rows
 from train.reports.gate import Check
 from train.reports.groups import Group
 from train.reports.scorecard import decimals, group_rows
-from train.reports.tables import PAIRED_HEADS, Table, paired_cells, show_interval, verdict
+from train.reports.tables import PAIRED_HEADS, Table, fold_table, paired_cells, show_interval, verdict
 
 _WIDTH = 160
 
@@ -45,6 +45,9 @@ def print_paired(paired: Paired) -> None:
         rows.append([key, ours, theirs, coloured(change, verdict(difference)), *tests])
     title = f"{paired.ours} − {paired.theirs}"
     print_rows(title, ["score"], ["ours", "theirs", *PAIRED_HEADS], rows, width=_WIDTH)
+    heads, by_fold = fold_table(paired)
+    if by_fold:
+        print_rows(f"{title}, fold by fold", heads[:1], heads[1:], by_fold, width=_WIDTH)
 
 
 def print_checks(checks: Sequence[Check], title: str) -> None:

@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from train.reports.compare import Paired, paired_notes
 from train.reports.groups import Group
 from train.reports.scorecard import decimals, group_rows
-from train.reports.tables import Table, cell, idiom_table, markdown, markdown_paired, markdown_table
+from train.reports.tables import (
+    Table,
+    cell,
+    fold_table,
+    idiom_table,
+    markdown,
+    markdown_paired,
+    markdown_table,
+)
 
 READING = (
     "Means over seeds ± sample standard deviation (n − 1). Comparisons are query by query, each query's "
@@ -30,10 +38,12 @@ def as_markdown(
         lines += ["", f"## {table.title}", "", markdown(table)]
     for paired in compared:
         lines += ["", f"## {cell(paired.ours)} − {cell(paired.theirs)}", "", markdown_paired(paired)]
-        heads, rows = idiom_table(paired)
-        if rows:
-            lines += ["", "Idiom by idiom, mean difference:", ""]
-            lines.append(markdown_table(heads[:1], heads[1:], rows))
+        for what, (heads, rows) in (
+            ("Fold by fold, difference", fold_table(paired)),
+            ("Idiom by idiom, mean difference", idiom_table(paired)),
+        ):
+            if rows:
+                lines += ["", f"{what}:", "", markdown_table(heads[:1], heads[1:], rows)]
     for group in groups:
         lines += ["", f"## Every score: {cell(group.name)}", "", _scores(group)]
     return "\n".join(lines) + "\n"

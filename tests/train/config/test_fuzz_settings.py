@@ -48,6 +48,8 @@ MAY_BE_EMPTY = {
 MAY_BE_BLANK = {"query_prompt", "document_prompt", "separator"}
 MAY_BE_ZERO = {
     "glossary_dropout",
+    "glossary_max_similarity",
+    "glossary_weight",
     *(
         "seed",
         "fold",

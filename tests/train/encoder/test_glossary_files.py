@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from train.encoder.glossary_files import meanings_of, read_glossary
+from train.encoder.glossary_files import first_clause, meanings_of, read_glossary
 from train.errors import UserError
 from train.io.files import fingerprint
 
@@ -127,3 +127,24 @@ def test_a_meaning_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "g.jsonl"
     path.write_text(json.dumps({"expression": "a  b", "meaning": "one\n two\u202e"}), encoding="utf-8")
     assert read_glossary([path]).senses == {"a b": ["one two\\u202e"]}
+
+
+@pytest.mark.parametrize(
+    ("meaning", "first"),
+    [
+        ("get married", "get married"),
+        ("(psychiatry) a disorder of thought; a milder term", "a disorder of thought"),
+        ("rich people (collectively), or others; them", "rich people, or others"),
+        ("(slang); (rare)", "(slang); (rare)"),
+    ],
+)
+def test_the_first_clause_of_a_definition(meaning: str, first: str) -> None:
+    assert first_clause(meaning) == first
+
+
+def test_brief_meanings_are_counted_once(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("expression\tmeaning\ntie the knot\tget married; wed\ntie the knot\tget married; unite\n")
+    meanings = meanings_of(read_glossary([path]), num_senses=2, brief=True)
+    assert meanings.added("they tie the knot")[0] == "they tie the knot (get married)"
+    assert meanings.about["brief"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from sentence_transformers import SentenceTransformer
 
 from tests.tiny_families import FAMILIES, tiny_checkpoint
 from train.encoder.encoder import Encoder
-from train.encoder.meanings import FILE, Meanings, read_meanings
+from train.encoder.meanings import FILE, GlossaryForm, Meanings, read_meanings
+from train.encoder.pooling import add_meanings
 from train.errors import UserError
 from train.requests import Request
 
@@ -67,6 +69,27 @@ def test_a_span_keeps_its_words_and_takes_in_the_meaning_behind_them(words: str,
     assert whole[slice(*span)] == read
 
 
+@pytest.mark.parametrize(
+    ("words", "read"),
+    [
+        ("We", "We"),
+        ("broke", "make people relax"),
+        ("the ice today", "make people relax today"),
+        ("today", "today"),
+        ("by the home", "by the a great success"),
+        ("run.", "a great success."),
+    ],
+)
+def test_a_meaning_in_the_place_of_its_expression(words: str, read: str) -> None:
+    """A span that holds a part of the expression holds its whole meaning."""
+    text = "We broke the ice today by the home run."
+    start = text.index(words)
+    whole, span = Meanings(SENSES, form="in_place").added(text, (start, start + len(words)))
+    assert whole == "We make people relax today by the a great success."
+    assert span is not None
+    assert whole[slice(*span)] == read
+
+
 def test_a_spans_embedding_is_that_of_the_text_written_out(tiny: Encoder) -> None:
     text = "They broke the ice."
     by_hand = tiny.encode(["They broke the ice (make people relax)."], ["broke the ice (make people relax)"])
@@ -86,14 +109,17 @@ def test_near_the_limit_the_meaning_goes_first(tiny_path: Path) -> None:
     assert torch.equal(encoder.encode([words]), bare)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [*((name, "beside") for name in FAMILIES), ("bert", "in_place"), ("roberta", "in_place")],
+)
 def test_any_library_reads_a_saved_model_alike(
-    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    name: str, form: GlossaryForm, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     model = tiny_checkpoint(FAMILIES[name], tmp_path / "model")
     encoder = Encoder.from_pretrained(model, device="cpu", pooling=FAMILIES[name].pooling)
-    encoder.meanings = Meanings(SENSES)
+    encoder.meanings = Meanings(SENSES, form=form)
     texts = [
         "She BROKE the ice, and broke the ice again.",
         "kept in the dark", "in the dark", "He takes the voters for a ride!", "a home-run", "nothing",
@@ -114,13 +140,16 @@ def test_any_library_reads_a_saved_model_alike(
     assert not torch.allclose(loaded.encode(texts)[0], expected[0])
 
 
-def saved_tokenizer(encoder: Encoder, senses: dict[str, list[str]], folder: Path) -> Any:
-    encoder.meanings = Meanings(senses)
+def saved_tokenizer(
+    encoder: Encoder, senses: dict[str, list[str]], folder: Path, form: GlossaryForm = "beside"
+) -> Any:
+    encoder.meanings = Meanings(senses, form=form)
     encoder.save(folder)
     return SentenceTransformer(str(folder), device="cpu").tokenizer
 
 
-def test_within_a_longer_expression_none_is_found(tiny: Encoder, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["beside", "in_place"])
+def test_within_a_longer_expression_none_is_found(tiny: Encoder, tmp_path: Path, form: GlossaryForm) -> None:
     """Wherever it stands there, and in what fills a placeholder too."""
     senses = {
         "take someone for a ride": ["deceive someone"],
@@ -130,7 +159,7 @@ def test_within_a_longer_expression_none_is_found(tiny: Encoder, tmp_path: Path)
         "Keep in the Dark about": ["hide from"],
         "president of the united states": ["a head of state"],
     }
-    tokenizer = saved_tokenizer(tiny, senses, tmp_path / "saved")
+    tokenizer = saved_tokenizer(tiny, senses, tmp_path / "saved", form)
     plain = tiny.model.tokenizer
     assert tiny.meanings is not None
     for text in (
@@ -155,13 +184,61 @@ def test_a_tokenizer_that_reads_one_of_many_otherwise_gets_no_rules(
     assert tokenizer(text)["input_ids"] == tiny.model.tokenizer(text)["input_ids"]
 
 
+GOOD = {"format": 2, "form": "beside", "num_senses": 1, "weight": 0.0, "about": {}, "senses": {"a": ["b"]}}
+
+
 @pytest.mark.parametrize(
-    "content", ["[]", "{}", '{"format": 9, "num_senses": 1, "about": {}, "senses": {}}',
-                '{"format": 1, "num_senses": 0, "about": {}, "senses": {}}',
-                '{"format": 1, "num_senses": 1, "about": {}, "senses": {"a": []}}',
-                '{"format": 1, "num_senses": 1, "about": {}, "senses": {"-": ["b"]}}'],
-)  # fmt: skip
-def test_a_damaged_file_is_named(tmp_path: Path, content: str) -> None:
-    (tmp_path / FILE).write_text(content, encoding="utf-8")
+    "content",
+    [
+        [],
+        {},
+        *(
+            GOOD | {field: value}
+            for field, value in (
+                ("format", 9),
+                ("form", "over"),
+                ("num_senses", 0),
+                ("weight", -1),
+                ("about", []),
+                ("senses", {"a": []}),
+                ("senses", {"-": ["b"]}),
+            )
+        ),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path: Path, content: Any) -> None:
+    (tmp_path / FILE).write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(UserError, match=FILE):
         read_meanings(tmp_path / FILE)
+
+
+def test_a_checkpoint_of_an_older_version_has_its_meanings_beside(tmp_path: Path) -> None:
+    content = '{"format": 1, "num_senses": 1, "about": {}, "senses": {"a b": ["c"]}}'
+    (tmp_path / FILE).write_text(content, encoding="utf-8")
+    assert read_meanings(tmp_path / FILE).added("a b!")[0] == "a b (c)!"
+
+
+def test_a_meaning_counts_in_its_sentence_as_far_as_it_fits(tiny: Encoder, tmp_path: Path) -> None:
+    """By the formula; other sentences, spans, and texts read without meanings stay as they were."""
+    texts = ["They broke the ice.", "A home run, and they broke the ice.", "nothing"]
+    span = Request(texts[0], (5, 18), pooling="span")
+    bare = Request(texts[0], with_meanings=False)
+    tiny.meanings = Meanings(SENSES)
+    before, others = tiny.encode(texts), tiny([span, bare])
+    ice, run = torch.nn.functional.normalize(tiny.encode(["make people relax", "a great success"]), dim=1)
+    tiny.meanings = Meanings(SENSES, weight=0.5)
+    after = tiny.encode(texts)
+    for row, meaning in ((0, ice), (1, torch.nn.functional.normalize(ice + run, dim=0))):
+        fit = torch.cosine_similarity(before[row], meaning, dim=0).clamp(min=0)
+        expected = before[row] + 0.5 * fit * before[row].norm() * meaning
+        assert torch.allclose(after[row], expected, atol=1e-6)
+    assert torch.equal(after[2], before[2])
+    assert torch.allclose(tiny([span, bare]), others, atol=1e-6)
+    tiny.save(tmp_path / "saved")
+    assert torch.allclose(Encoder.from_pretrained(tmp_path / "saved", device="cpu").encode(texts), after)
+
+
+def test_a_literal_sentence_gets_nothing_of_a_meaning_that_does_not_fit() -> None:
+    sentences, meanings = torch.tensor([[1.0, 0.0], [-2.0, 0.0]]), torch.tensor([[3.0, 0.0]])
+    mixed = add_meanings(sentences, meanings, [[0], [0]], 0.5)
+    assert mixed.tolist() == [[1.5, 0.0], [-2.0, 0.0]]

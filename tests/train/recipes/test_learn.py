@@ -92,6 +92,18 @@ def test_a_sentence_comes_close_to_what_it_means(learnt: Learn, minilm: Encoder)
     assert "| tie the knot | get married |" in card.text
 
 
+def test_an_expression_that_says_what_it_means_gets_no_token(
+    learnt: Learn, tmp_path: Path, minilm: Encoder
+) -> None:
+    rows = {"tie the knot": "get married", "wedding anniversary": "the anniversary of a wedding"}
+    path = write_glossary(tmp_path / "two.tsv", rows)
+    folder = learnt(glossary=str(path), **{"model.glossary_max_similarity": 0.6})
+    record = json.loads((folder / "learnt.json").read_text(encoding="utf-8"))
+    assert list(record["reached"]) == ["tie the knot"]
+    texts = ["It was their wedding anniversary."]
+    assert torch.equal(Encoder.from_pretrained(folder, device="cpu").encode(texts), minilm.encode(texts))
+
+
 @pytest.mark.parametrize(("licence", "stated"), [("CC0", "apache-2.0"), ("gpl-3.0", "gpl-3.0"), ("", None)])
 def test_the_card_names_base_model_and_licence(
     tmp_path: Path, glossary: Path, licence: str, stated: str | None

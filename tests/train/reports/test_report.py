@@ -31,6 +31,7 @@ from train.reports.tables import (
     tex,
     verdict,
 )
+from train.reports.terminal import print_paired
 from train.reports.text import as_markdown
 
 R_PRECISION, NDCG = "idiolink/val/sentence/r_precision", "idiolink/val/sentence/ndcg@10"
@@ -177,6 +178,19 @@ def test_differences_are_told_idiom_by_idiom(tmp_path: Path) -> None:
     assert "idiom by idiom" in page([group], group.runs, [paired], [])
 
 
+def test_a_cross_validation_is_told_fold_by_fold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for fold, gain in enumerate((0.1, 0.3)):
+        options: dict[str, Any] = {"data": {"fold": fold}}
+        plant_queries(tmp_path / f"a{fold}", {f"a{fold}": 0.5 + gain}, **options)
+        plant_queries(tmp_path / f"b{fold}", {f"a{fold}": 0.5}, trainer={"learning_rate": 5.0}, **options)
+    ours, theirs = groups_of(tmp_path)
+    paired = compare_groups(ours, theirs)
+    assert paired.differences[1].folds == pytest.approx({0: 0.1, 1: 0.3})
+    assert "| 1 | +0.3000 | +0.3000 |" in as_markdown([ours, theirs], [], [paired], [])
+    print_paired(paired)
+    assert "fold by fold" in capsys.readouterr().out
+
+
 def test_each_query_is_averaged_over_seeds(tmp_path: Path) -> None:
     plant_queries(tmp_path / "a1", {"a1": 0.2, "b1": 0.4}, seed=1)
     plant_queries(tmp_path / "a2", {"a1": 0.6, "b1": 0.8}, seed=2)
@@ -236,6 +250,23 @@ def test_correlations_have_intervals_but_no_p(tmp_path: Path) -> None:
     low, high = difference.by_query
     assert 0 <= low < 1 - before < high < 0.6
     assert "no mean over pairs" in difference.why_not
+
+
+def test_of_a_correlation_each_expression_s_pairs_come_nearer_to_gold_or_not(tmp_path: Path) -> None:
+    """Before, the ranks of 0 and 1 are swapped; after, those of 2 and 3: a gains 1 rank of 4, b loses it."""
+    key = "semeval2022/dev/en/idiom/spearman"
+    folder = plant(tmp_path / "a", scores={key: 0.8}, baseline={key: 0.8})
+    for name, predicted in (("per_query", [1, 2, 4, 3]), ("per_query_baseline", [2, 1, 3, 4])):
+        records = [
+            {"split": "dev", "id": str(i), "language": "EN", "subset": "idiom", "expression": "aabb"[i]}
+            | {"predicted": p / 10, "gold": (i + 1) / 10}
+            for i, p in enumerate(predicted)
+        ]
+        write_lines(folder / name / "semeval2022.jsonl", records)
+    (group,) = groups_of(folder)
+    paired = compare_to_untrained(group)
+    assert paired.differences[0].clusters == {"a": 0.25, "b": -0.25}
+    assert idiom_table(paired)[1] == [["a", "+0.2500"], ["b", "-0.2500"]]
 
 
 def test_failed_and_unfinished_jobs_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
