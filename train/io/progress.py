@@ -69,7 +69,9 @@ def progress_bar(what: str, total: int, done: int = 0) -> Iterator[Advance]:
     task = progress.add_task(what, total=total, completed=done, note="")
 
     def advance(count: int, /, note: str = "") -> None:
-        progress.update(task, advance=count, **({"note": note} if note else {}))
+        progress.advance(task, count)
+        if note:
+            progress.update(task, note=note)
 
     try:
         yield advance

@@ -16,7 +16,7 @@ from train.io.progress import progress_bar
 class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        monkeypatch.setattr(progress.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr("train.io.progress.time.monotonic", lambda: self.now)
 
 
 @pytest.fixture
