@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from idiomloss import PairwiseHingeLoss
+from tests.planted_runs import write_lines
 from tests.tiny_objectives import ADMIRE
 from tests.tiny_runs import composed
 from train.benchmarks.admire.experts import ExpertsBenchmark, macro_f1
@@ -28,6 +29,8 @@ from train.factory import build_benchmarks, build_objective, module_benchmarks
 from train.factory.data import admire_split
 from train.objectives.admire import AdmireObjective, meaning_loss
 from train.reports.compare import PerQuery, add_results
+from train.reports.examples import examples_of
+from train.reports.runs import Run
 from train.requests import Request
 
 SPLIT = read_items(SAMPLE_ROOT / "admire", "train")
@@ -302,7 +305,7 @@ def test_a_folds_compounds_are_nowhere_in_training() -> None:
     assert len(scored) == 8
 
 
-def test_the_benchmark_routes_by_the_predicted_sense() -> None:
+def test_the_benchmark_routes_by_the_predicted_sense(tmp_path: Path) -> None:
     """A head that calls everything literal: the whole system is the literal expert."""
     model = experts(head="hidden")
     with torch.no_grad():
@@ -331,6 +334,11 @@ def test_the_benchmark_routes_by_the_predicted_sense() -> None:
     assert scores["admire/astitch_dev/majority/sense_accuracy"] == pytest.approx(2 / 3)
     assert set(scores) == set(experts_keys(["train", "astitch_dev"], "experts_text"))
     assert results_of(result.per_query) == pytest.approx(scores)
+    # A report's page finds no record damaged, whether of an item or of a sense alone.
+    write_lines(tmp_path / "per_query" / "admire.jsonl", result.per_query)
+    (shown,), notes = examples_of(Run(tmp_path, "run", "finished"))
+    assert shown.lists["Worst"]
+    assert not notes
     same = "admire/train/experts_text{}/ndcg@5/literal"
     assert scores[same.format("")] == scores[same.format("_gold_sense")]
     assert model.training
