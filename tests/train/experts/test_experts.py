@@ -148,7 +148,7 @@ def test_a_batch_and_its_loss_with_usage_features() -> None:
     ],
 )
 def test_no_compound_is_scored_that_a_file_of_astitch_taught(taught: list[str], scored: list[str]) -> None:
-    """The sample's files share compounds as the published ones do. AdMIRe's items may share some: see below."""
+    """The sample's files share compounds as the published ones do. What AdMIRe's items taught is scored."""
     chosen = f"objective.astitch=[{','.join(taught)}]"
     settings = check(TrainSettings, composed("config", "+experiment=admire_experts", "data=sample", chosen))
     objective = build_objective(settings)
@@ -196,6 +196,12 @@ def test_saved_experts_with_usage_features_and_those_of_earlier_versions(tmp_pat
     file.write_text(json.dumps(content))
     loaded = load_experts(tmp_path, lambda *_: pytest.fail("there is no CLIP"))
     assert torch.equal(loaded.sense(e[:, :1])[1], older.sense(e[:, :1])[1])
+    # What taught them is unknown, and the scores say so.
+    assert loaded.options.astitch is None
+    for known, number in ((older, 0), (loaded, 1)):
+        benchmark = ExpertsBenchmark(known, [], [("astitch_dev", UsageCorpus(USAGES[:3], (), 0, 0))])
+        notes = benchmark.score(torch.randn(len(benchmark.requests), WIDTH)).notes
+        assert ["astitch_dev" in note for note in notes] == [True] * number
 
 
 @pytest.mark.parametrize(("head", "depends"), [("linear", False), ("hidden", True)])
