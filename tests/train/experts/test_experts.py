@@ -91,6 +91,11 @@ def test_what_usage_features_are_of() -> None:
     assert span == Request(text, (16, 27), pooling="span")
     assert hidden == Request("They kicked the something out.")
     assert alone == Request("paper tiger")
+    again = "Paper tigers? They kicked the paper-tiger out."
+    assert model.sense_requests("paper tiger", again, (0, 12))[1:3] == [
+        Request(again, (0, 12), pooling="span"),
+        Request("something? They kicked the something out."),
+    ]
     assert model.sense_requests("paper tiger", text, None)[1:3] == [Request(text)] * 2
     whole = model.sense_requests("paper tiger", "paper tiger", (0, 11))
     assert whole[1:3] == [Request("paper tiger", (0, 11), pooling="span"), Request("paper tiger")]
