@@ -226,9 +226,8 @@ class Experts(nn.Module):
             self.num_sense_requests += NUM_USAGE_REQUESTS
             num_features = NUM_USAGE_REQUESTS * width
         self.sense_head = nn.Linear(num_features, len(ADMIRE_SENSES))
-        if (
-            options.sense_features == "usage"
-        ):  # few steps would not wear off random weights of so many features
+        # Few steps would not wear off random weights of so many features.
+        if options.sense_features == "usage":
             nn.init.zeros_(self.sense_head.weight)
             nn.init.zeros_(self.sense_head.bias)
         text_width = towers.width if towers is not None else width
