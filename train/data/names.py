@@ -34,6 +34,9 @@ LANGUAGE_NAMES = {"en": "English", "pt": "Portuguese", "gl": "Galician", "all": 
 
 
 def unseen_astitch(taught: Collection[str]) -> list[AStitchSplit]:
-    """The splits of AStitch none of whose compounds is in the files that taught the senses."""
+    """The splits of AStitch none of whose compounds is in AStitch's files that taught the senses.
+
+    AdMIRe's items teach senses too, and share some compounds with both splits.
+    """
     splits = () if set(taught) & set(_ASTITCH_SHOTS) else get_args(AStitchSplit)
     return [split for split in splits if split.removeprefix("astitch_") not in taught]

@@ -28,8 +28,8 @@ from train.requests import Request
 FOLDER = "experts"  # in a checkpoint and in best/
 _WEIGHTS, _OPTIONS = "experts.safetensors", "experts.json"
 FILES = (f"{FOLDER}/{_OPTIONS}", f"{FOLDER}/{_WEIGHTS}")
-# Options that earlier versions did not write, as they were then.
-_BEFORE: dict[str, Any] = {"sense_features": "sentence", "mask": "[MASK]", "astitch": []}
+# Options that earlier versions did not write, as they were then, or unknown.
+_BEFORE: dict[str, Any] = {"sense_features": "sentence", "mask": "[MASK]", "astitch": None}
 
 
 class Towers(Protocol):
@@ -92,7 +92,7 @@ class ExpertsOptions:
         sense_features: what sense logits are a linear map of: `sentence` = the sense vector; `usage` = the
             embeddings of the compound's span, of the sentence without it, and of the compound alone.
         mask: hides the compound, for `usage`.
-        astitch: files of AStitchInLanguageModels that taught the senses, so cannot test them.
+        astitch: files of AStitchInLanguageModels that taught the senses, so cannot test them; None = unknown.
     """
 
     width: int
@@ -106,7 +106,7 @@ class ExpertsOptions:
     separator: str = "[SEP]"
     sense_features: SenseFeatures = "sentence"
     mask: str = "[MASK]"
-    astitch: tuple[str, ...] = ()
+    astitch: tuple[str, ...] | None = ()
 
 
 class ExpertScores(NamedTuple):
@@ -226,9 +226,8 @@ class Experts(nn.Module):
             self.num_sense_requests += NUM_USAGE_REQUESTS
             num_features = NUM_USAGE_REQUESTS * width
         self.sense_head = nn.Linear(num_features, len(ADMIRE_SENSES))
-        if (
-            options.sense_features == "usage"
-        ):  # few steps would not wear off random weights of so many features
+        # Few steps would not wear off random weights of so many features.
+        if options.sense_features == "usage":
             nn.init.zeros_(self.sense_head.weight)
             nn.init.zeros_(self.sense_head.bias)
         text_width = towers.width if towers is not None else width
@@ -356,7 +355,8 @@ def load_experts(folder: Path, load_towers: LoadTowers) -> Experts:
     options = _BEFORE | options
     if options.keys() != {field.name for field in fields(ExpertsOptions)} or not _are_options(options):
         raise damaged
-    options["astitch"] = tuple(options["astitch"])
+    if options["astitch"] is not None:
+        options["astitch"] = tuple(options["astitch"])
     # Files of earlier versions name no revision: the main branch, as it was loaded then.
     towers = load_towers(clip["path"], clip["trained_layers"], clip.get("revision")) if clip else None
     experts = Experts(ExpertsOptions(**options), towers)
@@ -381,8 +381,9 @@ def _are_options(options: Mapping[str, Any]) -> bool:
         and options["literal"] in ("trained", "cosine")
         and (options["cosine"] is None or isinstance(options["cosine"], int | float))
         and options["sense_features"] in get_args(SenseFeatures)
-        and isinstance(options["astitch"], list)
+        and isinstance(options["astitch"], list | None)
         and all(
-            isinstance(text, str) for text in (options["separator"], options["mask"], *options["astitch"])
+            isinstance(text, str)
+            for text in (options["separator"], options["mask"], *(options["astitch"] or []))
         )
     )

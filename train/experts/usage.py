@@ -7,6 +7,7 @@ from typing import Literal
 from torch import Tensor
 from torch.nn import functional
 
+from train.expressions import expression_pattern
 from train.requests import Request
 
 SenseFeatures = Literal["sentence", "usage"]
@@ -14,21 +15,21 @@ NUM_USAGE_REQUESTS = 3
 
 
 def usage_requests(phrase: str, sentence: str, span: tuple[int, int] | None, mask: str) -> list[Request]:
-    """The expression's span in its sentence, the sentence with the span hidden, and the expression alone.
+    """The expression's span in its sentence, the sentence with the expression hidden, and it alone.
 
     The whole sentence stands for what is missing: the span where the expression was not found, and the rest
     where there is nothing else.
 
     Args:
-        span: offsets of the expression.
-        mask: hides it.
+        span: offsets of the expression's first occurrence.
+        mask: hides it, wherever the sentence has it.
     """
     in_sentence = hidden = Request(sentence)
     if span is not None:
         start, end = span
         in_sentence = Request(sentence, span, pooling="span")
         if end - start < len(sentence):
-            hidden = Request(sentence[:start] + mask + sentence[end:])
+            hidden = Request(expression_pattern(phrase).sub(lambda _: mask, sentence))
     return [in_sentence, hidden, Request(phrase)]
 
 

@@ -174,7 +174,7 @@ def module_benchmarks(
     usages: list[tuple[AStitchSplit, UsageCorpus]] = []
     try:
         files = data_files(settings, astitch_data.FILES)
-        for split in unseen_astitch(modules.options.astitch):
+        for split in unseen_astitch(modules.options.astitch or ()):
             usages.append((split, read_usages(files, [_ASTITCH_FILES[split]])))
     except DataMissingError as error:
         usages = []

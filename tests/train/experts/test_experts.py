@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from idiomloss import PairwiseHingeLoss
+from tests.planted_runs import write_lines
 from tests.tiny_objectives import ADMIRE
 from tests.tiny_runs import composed
 from train.benchmarks.admire.experts import ExpertsBenchmark, macro_f1
@@ -20,6 +21,7 @@ from train.config import TrainSettings, check
 from train.data import astitch
 from train.data.admire import first_words, fold_items, read_items
 from train.data.astitch import SENSES_FILE, Meanings, Usage, UsageCorpus, read_senses, read_usages
+from train.data.names import AStitchFile
 from train.data.sources import SAMPLE_ROOT, DataFiles
 from train.declarations.registry import benchmark_type
 from train.experts.heads import Experts, ExpertsOptions, load_experts
@@ -28,6 +30,8 @@ from train.factory import build_benchmarks, build_objective, module_benchmarks
 from train.factory.data import admire_split
 from train.objectives.admire import AdmireObjective, meaning_loss
 from train.reports.compare import PerQuery, add_results
+from train.reports.examples import examples_of
+from train.reports.runs import Run
 from train.requests import Request
 
 SPLIT = read_items(SAMPLE_ROOT / "admire", "train")
@@ -87,6 +91,11 @@ def test_what_usage_features_are_of() -> None:
     assert span == Request(text, (16, 27), pooling="span")
     assert hidden == Request("They kicked the something out.")
     assert alone == Request("paper tiger")
+    again = "Paper tigers? They kicked the paper-tiger out."
+    assert model.sense_requests("paper tiger", again, (0, 12))[1:3] == [
+        Request(again, (0, 12), pooling="span"),
+        Request("something? They kicked the something out."),
+    ]
     assert model.sense_requests("paper tiger", text, None)[1:3] == [Request(text)] * 2
     whole = model.sense_requests("paper tiger", "paper tiger", (0, 11))
     assert whole[1:3] == [Request("paper tiger", (0, 11), pooling="span"), Request("paper tiger")]
@@ -143,8 +152,8 @@ def test_a_batch_and_its_loss_with_usage_features() -> None:
         (["train_zero_shot", "train_one_shot"], []),
     ],
 )
-def test_no_compound_is_scored_that_taught_the_senses(taught: list[str], scored: list[str]) -> None:
-    """The sample's files share compounds as the published ones do; the saved experts know what they saw."""
+def test_no_compound_is_scored_that_a_file_of_astitch_taught(taught: list[str], scored: list[str]) -> None:
+    """The sample's files share compounds as the published ones do. What AdMIRe's items taught is scored."""
     chosen = f"objective.astitch=[{','.join(taught)}]"
     settings = check(TrainSettings, composed("config", "+experiment=admire_experts", "data=sample", chosen))
     objective = build_objective(settings)
@@ -154,9 +163,25 @@ def test_no_compound_is_scored_that_taught_the_senses(taught: list[str], scored:
     assert [split for split, _ in benchmark.usages] == scored
     keys = settings.objective.score_keys(lambda name: settings.splits(name))
     assert {key.split("/")[1] for key in keys if "astitch" in key} == set(scored)
-    seen = {plain_expression(phrase) for phrase, _ in objective.idiom_sentences[len(SPLIT.items) :]}
+    of_astitch = objective.idiom_sentences[len(SPLIT.items) :]
+    seen = {plain_expression(phrase) for phrase, _ in of_astitch}
     for _, corpus in benchmark.usages:
         assert not seen & {plain_expression(usage.phrase) for usage in corpus.usages}
+
+
+@pytest.mark.parametrize(
+    ("file", "shared", "num_sentences"),
+    [("dev", ["bad apple", "banana republic", "private eye"], 44), ("test", ["busy bee", "loan shark"], 41)],
+)
+def test_compounds_that_admires_items_taught_are_scored(
+    real_data: Path, file: AStitchFile, shared: list[str], num_sentences: int
+) -> None:
+    """As docs/objectives.md and docs/results/admire.md say."""
+    items = read_items(real_data / "admire", "train").items
+    taught = {plain_expression(item.compound) for item in items}
+    scored = read_usages(DataFiles(astitch.FILES, real_data / "astitch"), [file]).usages
+    both = [name for usage in scored if (name := plain_expression(usage.phrase)) in taught]
+    assert (sorted(set(both)), len(both)) == (shared, num_sentences)
 
 
 def test_saved_experts_with_usage_features_and_those_of_earlier_versions(tmp_path: Path) -> None:
@@ -176,6 +201,12 @@ def test_saved_experts_with_usage_features_and_those_of_earlier_versions(tmp_pat
     file.write_text(json.dumps(content))
     loaded = load_experts(tmp_path, lambda *_: pytest.fail("there is no CLIP"))
     assert torch.equal(loaded.sense(e[:, :1])[1], older.sense(e[:, :1])[1])
+    # What taught them is unknown, and the scores say so.
+    assert loaded.options.astitch is None
+    for known, number in ((older, 0), (loaded, 1)):
+        benchmark = ExpertsBenchmark(known, [], [("astitch_dev", UsageCorpus(USAGES[:3], (), 0, 0))])
+        notes = benchmark.score(torch.randn(len(benchmark.requests), WIDTH)).notes
+        assert ["astitch_dev" in note for note in notes] == [True] * number
 
 
 @pytest.mark.parametrize(("head", "depends"), [("linear", False), ("hidden", True)])
@@ -302,7 +333,7 @@ def test_a_folds_compounds_are_nowhere_in_training() -> None:
     assert len(scored) == 8
 
 
-def test_the_benchmark_routes_by_the_predicted_sense() -> None:
+def test_the_benchmark_routes_by_the_predicted_sense(tmp_path: Path) -> None:
     """A head that calls everything literal: the whole system is the literal expert."""
     model = experts(head="hidden")
     with torch.no_grad():
@@ -331,6 +362,11 @@ def test_the_benchmark_routes_by_the_predicted_sense() -> None:
     assert scores["admire/astitch_dev/majority/sense_accuracy"] == pytest.approx(2 / 3)
     assert set(scores) == set(experts_keys(["train", "astitch_dev"], "experts_text"))
     assert results_of(result.per_query) == pytest.approx(scores)
+    # A report's page finds no record damaged, whether of an item or of a sense alone.
+    write_lines(tmp_path / "per_query" / "admire.jsonl", result.per_query)
+    (shown,), notes = examples_of(Run(tmp_path, "run", "finished"))
+    assert shown.lists["Worst"]
+    assert not notes
     same = "admire/train/experts_text{}/ndcg@5/literal"
     assert scores[same.format("")] == scores[same.format("_gold_sense")]
     assert model.training

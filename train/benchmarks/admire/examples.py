@@ -25,16 +25,17 @@ class _Item(BaseModel):
     split: str
     mode: str
     compound: str
-    sentence: str
     sense: str | None = None
-    order: list[str] = []  # none where the sense alone was predicted
+    # Neither where the sense alone was predicted.
+    sentence: str = ""
+    order: list[str] = []
     gold: list[str] | None = None
     rank_difference: float = 0.0
 
     @model_validator(mode="after")
-    def _gold_gives_a_score(self) -> Self:
-        if self.gold and "rank_difference" not in self.model_fields_set:
-            raise ValueError("an item with gold has no rank_difference")
+    def _gold_comes_with_the_rest(self) -> Self:
+        if self.gold and not {"sentence", "rank_difference"} <= self.model_fields_set:
+            raise ValueError("an item with gold has no sentence or no rank_difference")
         return self
 
 

@@ -73,6 +73,12 @@ class ExpertsBenchmark:
 
     def _score(self, embeddings: Tensor) -> BenchmarkResult:
         result = BenchmarkResult({})
+        if self.usages and self.experts.options.astitch is None:
+            result.notes.append(
+                f"{', '.join(name for name, _ in self.usages)}: an earlier version saved these experts "
+                "without the names of AStitch's files that taught them, which may hold compounds that are "
+                "scored here."
+            )
         mode, at = self.experts.mode, 0
         for split in self.splits:
             width = len(self.experts.item_requests(split.items[0]))
