@@ -32,11 +32,14 @@ class MtebOptions(BenchmarkOptions):
         """
         if not self.tasks:
             raise ValueError("names no task: benchmark.mteb.tasks=[STS12,SciFact]")
-        try:
-            from train.benchmarks.mteb.tasks import tasks_named  # takes seconds
-        except ImportError as error:
-            raise ValueError(f"needs the package mteb: pip install 'idiomtune[mteb]' ({error})") from None
-        return tasks_named(self.tasks, self.languages, self.splits)
+        from train.benchmarks.mteb.generators import unchanged_generators
+
+        with unchanged_generators():
+            try:
+                from train.benchmarks.mteb.tasks import tasks_named  # takes seconds
+            except ImportError as error:
+                raise ValueError(f"needs the package mteb: pip install 'idiomtune[mteb]' ({error})") from None
+            return tasks_named(self.tasks, self.languages, self.splits)
 
     @property
     def default_splits(self) -> list[str]:
