@@ -162,6 +162,10 @@ def generators() -> tuple[Any, ...]:
         (("benchmark.mteb.tasks=[STS12]", "benchmark.mteb.languages=[deu]"), ("STS12", "deu")),
         (("benchmark.mteb.tasks=[STS12]", "benchmark.mteb.languages=[german]"), ("STS12", "german")),
         (("benchmark.mteb.tasks=[CIFAR10]",), ("CIFAR10", "image")),
+        (
+            ("benchmark.mteb.tasks=[CQADupstackRetrieval]", "benchmark.mteb.splits=[validation]"),
+            ("CQADupstackRetrieval", "validation", "only on test"),
+        ),
     ],
 )
 def test_a_slip_is_told_with_the_options(options: tuple[str, ...], named: tuple[str, ...]) -> None:
@@ -176,8 +180,8 @@ def test_without_mteb_the_message_says_what_to_install(monkeypatch: pytest.Monke
         check(EvaluateSettings, composed("evaluate", "benchmark=[mteb]", "benchmark.mteb.tasks=[STS12]"))
 
 
-def test_data_that_cannot_be_had_are_told(monkeypatch: pytest.MonkeyPatch, local: Local) -> None:
-    """Before a model is loaded; likewise a split that a task does not have."""
+def test_data_that_cannot_be_had_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a model is loaded."""
 
     def unreachable(*_: Any, **__: Any) -> None:
         raise ConnectionError("Couldn't reach\nthe Hub")
@@ -188,9 +192,38 @@ def test_data_that_cannot_be_had_are_told(monkeypatch: pytest.MonkeyPatch, local
     )
     with pytest.raises(DataMissingError, match=r"data of STS12 .*Couldn't reach the Hub"):
         build_benchmarks(settings, ["mteb"])
-    local("STS12", sts())
-    with pytest.raises(UserError, match="STS12 on dev"):
+
+
+def test_a_split_that_the_data_do_not_have_is_told(local: Local) -> None:
+    local("STS12", DatasetDict(train=Dataset.from_list(STS), test=Dataset.from_list(STS)))
+    with pytest.raises(UserError, match=r"STS12 .* on dev.* have train, test.*benchmark\.mteb\.splits"):
         benchmark("benchmark.mteb.tasks=STS12", "benchmark.mteb.splits=[dev]")
+
+
+def test_another_split_of_retrieval_is_not_taken_for_the_one_asked_for(
+    tiny: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """mteb itself takes the only one there is."""
+    judged = [
+        {"query-id": q, "corpus-id": d, "score": n} for q, of in RELEVANT.items() for d, n in of.items()
+    ]
+    rows = {"default": judged, "corpus": DOCUMENTS, "queries": QUERIES}
+    splits = {"default": ["test"], "corpus": ["corpus"], "queries": ["queries"]}
+    for module in ("mteb.abstasks.retrieval_dataset_loaders", "train.benchmarks.mteb.tasks"):
+        monkeypatch.setattr(f"{module}.get_dataset_config_names", lambda *_, **__: list(rows))
+        monkeypatch.setattr(
+            f"{module}.get_dataset_split_names", lambda _, config_name, **__: splits[config_name]
+        )
+    monkeypatch.setattr(
+        "mteb.abstasks.retrieval_dataset_loaders.load_dataset",
+        lambda _, config, **__: Dataset.from_list(rows[config]),
+    )
+    with pytest.raises(UserError, match=r"SciFact .* on dev.* have test"):
+        benchmark("benchmark.mteb.tasks=SciFact", "benchmark.mteb.splits=[dev]")
+    splits["default"] = ["dev"]
+    asked_for = benchmark("benchmark.mteb.tasks=SciFact", "benchmark.mteb.splits=[dev]")
+    (note,) = Suite([asked_for]).run(tiny).notes
+    assert "on dev" in note
 
 
 def test_mteb_is_imported_where_it_is_chosen_alone() -> None:

@@ -76,9 +76,13 @@ class MtebBenchmark:
         model = _Model(lambda requests: embeddings[[self._rows[request] for request in requests]])
         result = BenchmarkResult({})
         for task in self._tasks:
-            result.scores.update(_scores(task, _result(task, model)))
+            of_task = _result(task, model)
+            result.scores.update(_scores(task, of_task))
             sources = {f"{p.metadata.dataset['path']} at {p.metadata.revision[:12]}" for p in parts_of(task)}
-            result.notes.append(f"{key_of(task)}: mteb {mteb.__version__}, {', '.join(sorted(sources))}")
+            splits = ", ".join(of_task.scores)
+            result.notes.append(
+                f"{key_of(task)}: on {splits}; mteb {mteb.__version__}, {', '.join(sorted(sources))}"
+            )
         return result
 
 

@@ -7,11 +7,13 @@ import logging
 from collections.abc import Sequence
 
 import mteb
+from datasets import get_dataset_config_names, get_dataset_split_names
 from mteb import AbsTask
 from mteb.abstasks.aggregated_task import AbsTaskAggregate
+from mteb.abstasks.retrieval import AbsTaskRetrieval
 from mteb.get_tasks import TASK_LIST
 
-from train.errors import DataMissingError
+from train.errors import DataMissingError, UserError
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +30,8 @@ def tasks_named(
         splits: to score; None = those that mteb scores.
 
     Raises:
-        ValueError: if there is no such task or language, or it is not about text alone.
+        ValueError: if there is no such task or language, it is not about text alone, or is scored on other
+            splits only.
     """
     tasks = []
     for name in dict.fromkeys(names):
@@ -40,6 +43,11 @@ def tasks_named(
             raise ValueError(f"languages={languages}, task {name}: {error}") from None
         if list(task.modalities) != ["text"]:
             raise ValueError(f"tasks: {name} is about {' and '.join(task.modalities)}, not about text alone")
+        if splits and isinstance(task, AbsTaskAggregate) and set(splits) != set(task.metadata.eval_splits):
+            raise ValueError(
+                f"splits={splits}: {name} is made of other tasks, which mteb scores together only on "
+                f"{', '.join(task.metadata.eval_splits)}"
+            )
         tasks.append(task)
     return tasks
 
@@ -61,6 +69,7 @@ def load(task: AbsTask) -> None:
 
     Raises:
         DataMissingError: if they cannot be had.
+        UserError: if they lack a split that is to be scored.
     """
     hub = logging.getLogger("huggingface_hub")
     for part in parts_of(task):
@@ -69,6 +78,7 @@ def load(task: AbsTask) -> None:
         hub.setLevel(logging.ERROR)  # without a network it tells of each try
         try:
             part.load_data()
+            there = _splits_of(part)
         except Exception as error:  # datasets raises dozens of kinds
             reason = " ".join(str(error).split())[:300] or type(error).__name__
             raise DataMissingError(
@@ -77,6 +87,30 @@ def load(task: AbsTask) -> None:
             ) from None
         finally:
             hub.setLevel(level)
+        if there and not set(part.eval_splits) <= set(there):
+            raise UserError(
+                f"benchmark.mteb: {part.metadata.name} cannot be scored on {', '.join(part.eval_splits)}: "
+                f"its data have {', '.join(there)}; benchmark.mteb.splits chooses among them"
+            )
+
+
+def _splits_of(task: AbsTask) -> list[str]:
+    """The splits that each subset of its data has; [] if they show only when mteb scores them."""
+    if isinstance(task, AbsTaskRetrieval) and not set(task.eval_splits) <= set(task.metadata.eval_splits):
+        found = [_judged_splits(task, subset) for subset in task.hf_subsets]
+    else:
+        data = task.dataset or {}
+        found = [list(data[subset]) for subset in task.hf_subsets if subset in data] or [list(data)]
+    return [split for split in found[0] if all(split in others for others in found)]
+
+
+def _judged_splits(task: AbsTask, subset: str) -> list[str]:
+    """The splits of its judgements on the Hub: the only one there is mteb takes in place of any other."""
+    path, revision = task.metadata.dataset["path"], task.metadata.revision
+    configs = get_dataset_config_names(path, revision)
+    names = ["default", "qrels"] if subset == "default" else [f"{subset}-qrels"]
+    name = next((name for name in names if name in configs), None)
+    return [str(split) for split in get_dataset_split_names(path, name, revision=revision)] if name else []
 
 
 def key_of(task: AbsTask, subset: str = "") -> str:
