@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset, DatasetDict
+from datasets.exceptions import DatasetNotFoundError
 
 from tests.own_data import write_collection, write_lines
 from tests.programs import ROOT
@@ -180,18 +181,33 @@ def test_without_mteb_the_message_says_what_to_install(monkeypatch: pytest.Monke
         check(EvaluateSettings, composed("evaluate", "benchmark=[mteb]", "benchmark.mteb.tasks=[STS12]"))
 
 
-def test_data_that_cannot_be_had_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before a model is loaded."""
+@pytest.mark.parametrize(
+    ("error", "is_missing"),
+    [
+        (ConnectionError("Couldn't reach\nthe Hub"), True),
+        (DatasetNotFoundError("it is a gated dataset"), True),
+        (ValueError("Couldn't find cache for stsbenchmark for config 'en'"), True),
+        (ValueError("Split dev not found in ['train']"), False),
+    ],
+)
+def test_data_that_cannot_be_had_are_told(
+    error: Exception, is_missing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a model is loaded; only data that is not there can be left out."""
 
-    def unreachable(*_: Any, **__: Any) -> None:
-        raise ConnectionError("Couldn't reach\nthe Hub")
+    def fails(*_: Any, **__: Any) -> None:
+        raise error
 
-    monkeypatch.setattr(type(mteb.get_task("STS12")), "load_data", unreachable)
+    monkeypatch.setattr(type(mteb.get_task("STS12")), "load_data", fails)
     settings = check(
         EvaluateSettings, composed("evaluate", "benchmark=[mteb]", "benchmark.mteb.tasks=[STS12]")
     )
-    with pytest.raises(DataMissingError, match=r"data of STS12 .*Couldn't reach the Hub"):
+    with pytest.raises(UserError) as caught:
         build_benchmarks(settings, ["mteb"])
+    assert isinstance(caught.value, DataMissingError) == is_missing
+    reason = " ".join(str(error).split())
+    assert all(part in str(caught.value) for part in ("data of STS12", "mteb/sts12-sts", reason))
+    assert ("without STS12" in str(caught.value)) == is_missing
 
 
 def test_a_split_that_the_data_do_not_have_is_told(local: Local) -> None:

@@ -14,10 +14,16 @@ from mteb.abstasks.retrieval import AbsTaskRetrieval
 from mteb.get_tasks import TASK_LIST
 
 from train.errors import DataMissingError, UserError
+from train.io.hub import NETWORK_ERRORS, causes, without_secrets
 
 log = logging.getLogger(__name__)
 
 logging.getLogger("mteb").setLevel(logging.WARNING)  # it tells of every step
+
+# datasets says that data is not found, or not for everybody, by a kind of FileNotFoundError, …
+_MISSING = (*NETWORK_ERRORS, FileNotFoundError)
+# … and in a ValueError that without a network it has another part of the data set only.
+_NOT_CACHED = "Couldn't find cache for"
 
 
 def tasks_named(
@@ -68,8 +74,8 @@ def load(task: AbsTask) -> None:
     """Load its data, from the Hugging Face Hub or its cache.
 
     Raises:
-        DataMissingError: if they cannot be had.
-        UserError: if they lack a split that is to be scored.
+        DataMissingError: if they cannot be had: no network and not in the cache, not found, or no access.
+        UserError: if they are faulty, or lack a split that is to be scored.
     """
     hub = logging.getLogger("huggingface_hub")
     for part in parts_of(task):
@@ -80,11 +86,7 @@ def load(task: AbsTask) -> None:
             part.load_data()
             there = _splits_of(part)
         except Exception as error:  # datasets raises dozens of kinds
-            reason = " ".join(str(error).split())[:300] or type(error).__name__
-            raise DataMissingError(
-                f"benchmark.mteb.tasks: the data of {part.metadata.name} ({part.metadata.dataset['path']}) "
-                f"cannot be loaded from the Hugging Face Hub, nor from its cache: {reason}"
-            ) from None
+            raise _explained(error, part, task) from error
         finally:
             hub.setLevel(level)
         if there and not set(part.eval_splits) <= set(there):
@@ -92,6 +94,21 @@ def load(task: AbsTask) -> None:
                 f"benchmark.mteb: {part.metadata.name} cannot be scored on {', '.join(part.eval_splits)}: "
                 f"its data have {', '.join(there)}; benchmark.mteb.splits chooses among them"
             )
+
+
+def _explained(error: Exception, part: AbsTask, task: AbsTask) -> UserError:
+    """Why the data of a task, or of a part of it, could not be loaded, and what to do."""
+    reason = without_secrets(" ".join(str(error).split()))[:300]
+    data = f"benchmark.mteb.tasks: the data of {part.metadata.name} ({part.metadata.dataset['path']})"
+    if any(isinstance(one, _MISSING) for one in causes(error)) or _NOT_CACHED in str(error):
+        return DataMissingError(
+            f"{data} cannot be loaded from the Hugging Face Hub, nor from its cache: "
+            f"{reason or type(error).__name__}; without {task.metadata.name} the other tasks can be scored"
+        )
+    return UserError(
+        f"{data} cannot be loaded to be scored on {', '.join(part.eval_splits)}: "
+        f"{type(error).__name__}: {reason}"
+    )
 
 
 def _splits_of(task: AbsTask) -> list[str]:
