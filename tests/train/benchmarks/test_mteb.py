@@ -163,6 +163,7 @@ def generators() -> tuple[Any, ...]:
         (("benchmark.mteb.tasks=[STS12]", "benchmark.mteb.languages=[deu]"), ("STS12", "deu")),
         (("benchmark.mteb.tasks=[STS12]", "benchmark.mteb.languages=[german]"), ("STS12", "german")),
         (("benchmark.mteb.tasks=[CIFAR10]",), ("CIFAR10", "image")),
+        (("benchmark.mteb.tasks=[STS12]", "split=STS12"), ("split=STS12", "mteb")),
         (
             ("benchmark.mteb.tasks=[CQADupstackRetrieval]", "benchmark.mteb.splits=[validation]"),
             ("CQADupstackRetrieval", "validation", "only on test"),
