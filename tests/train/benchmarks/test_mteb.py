@@ -150,6 +150,18 @@ def test_what_is_drawn_is_the_same_each_time(tiny: Encoder, local: Local) -> Non
     assert generators() == before
 
 
+def test_cuda_is_not_started_and_keeps_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda *_: pytest.fail("CUDA was started"))
+    torch.manual_seed(7)
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
+    config = composed("evaluate", "benchmark=[mteb]", "benchmark.mteb.tasks=[STS12]")
+    check(EvaluateSettings, config)
+    assert seeds[-1] == 7
+
+
 def generators() -> tuple[Any, ...]:
     numpys: Any = np.random.get_state()
     return random.getstate(), numpys[1].tolist(), torch.get_rng_state().tolist()

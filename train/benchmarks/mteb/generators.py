@@ -15,7 +15,7 @@ def unchanged_generators() -> Iterator[None]:
     """Keeps the state of those of Python, NumPy and torch."""
     pythons, numpys = random.getstate(), np.random.get_state()
     # A check of options must not start CUDA, after which no process can be forked.
-    is_pending = torch.cuda.is_available() and not torch.cuda.is_initialized()
+    is_pending = torch.cuda.is_available() and not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     with torch.random.fork_rng(devices=[] if is_pending else None):
         try:
             yield
