@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset, DatasetDict
+from datasets.exceptions import DatasetNotFoundError
 
 from tests.own_data import write_collection, write_lines
 from tests.programs import ROOT
@@ -136,14 +137,29 @@ def test_what_is_drawn_is_the_same_each_time(tiny: Encoder, local: Local) -> Non
     pairs = [(i, f"The {a} {b} came.") for i in range(10) for a in WORDS for b in WORDS]
     rows = [{"sentences": text, "labels": (len(text) + i) % 3} for i, text in pairs]
     local("TwentyNewsgroupsClustering.v2", DatasetDict(test=Dataset.from_list(rows)))
+    random.seed(7)
+    np.random.seed(7)
+    torch.manual_seed(7)
+    before = generators()
     clustering = benchmark("benchmark.mteb.tasks=TwentyNewsgroupsClustering.v2")
     assert 20 < len(clustering.requests) <= 40  # of a thousand it takes 4%
     suite = Suite([clustering])
-    before = generators()
     first, second = (suite.run(tiny).scores for _ in range(2))
     assert first == second
     assert 0 < first["mteb/TwentyNewsgroupsClustering.v2/v_measure"] < 1
     assert generators() == before
+
+
+def test_cuda_is_not_started_and_keeps_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda *_: pytest.fail("CUDA was started"))
+    torch.manual_seed(7)
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
+    config = composed("evaluate", "benchmark=[mteb]", "benchmark.mteb.tasks=[STS12]")
+    check(EvaluateSettings, config)
+    assert seeds[-1] == 7
 
 
 def generators() -> tuple[Any, ...]:
@@ -159,6 +175,11 @@ def generators() -> tuple[Any, ...]:
         (("benchmark.mteb.tasks=[STS12]", "benchmark.mteb.languages=[deu]"), ("STS12", "deu")),
         (("benchmark.mteb.tasks=[STS12]", "benchmark.mteb.languages=[german]"), ("STS12", "german")),
         (("benchmark.mteb.tasks=[CIFAR10]",), ("CIFAR10", "image")),
+        (("benchmark.mteb.tasks=[STS12]", "split=STS12"), ("split=STS12", "mteb")),
+        (
+            ("benchmark.mteb.tasks=[CQADupstackRetrieval]", "benchmark.mteb.splits=[validation]"),
+            ("CQADupstackRetrieval", "validation", "only on test"),
+        ),
     ],
 )
 def test_a_slip_is_told_with_the_options(options: tuple[str, ...], named: tuple[str, ...]) -> None:
@@ -173,21 +194,65 @@ def test_without_mteb_the_message_says_what_to_install(monkeypatch: pytest.Monke
         check(EvaluateSettings, composed("evaluate", "benchmark=[mteb]", "benchmark.mteb.tasks=[STS12]"))
 
 
-def test_data_that_cannot_be_had_are_told(monkeypatch: pytest.MonkeyPatch, local: Local) -> None:
-    """Before a model is loaded; likewise a split that a task does not have."""
+@pytest.mark.parametrize(
+    ("error", "is_missing"),
+    [
+        (ConnectionError("Couldn't reach\nthe Hub"), True),
+        (DatasetNotFoundError("it is a gated dataset"), True),
+        (ValueError("Couldn't find cache for stsbenchmark for config 'en'"), True),
+        (ValueError("Split dev not found in ['train']"), False),
+    ],
+)
+def test_data_that_cannot_be_had_are_told(
+    error: Exception, is_missing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a model is loaded; only data that is not there can be left out."""
 
-    def unreachable(*_: Any, **__: Any) -> None:
-        raise ConnectionError("Couldn't reach\nthe Hub")
+    def fails(*_: Any, **__: Any) -> None:
+        raise error
 
-    monkeypatch.setattr(type(mteb.get_task("STS12")), "load_data", unreachable)
+    monkeypatch.setattr(type(mteb.get_task("STS12")), "load_data", fails)
     settings = check(
         EvaluateSettings, composed("evaluate", "benchmark=[mteb]", "benchmark.mteb.tasks=[STS12]")
     )
-    with pytest.raises(DataMissingError, match=r"data of STS12 .*Couldn't reach the Hub"):
+    with pytest.raises(UserError) as caught:
         build_benchmarks(settings, ["mteb"])
-    local("STS12", sts())
-    with pytest.raises(UserError, match="STS12 on dev"):
+    assert isinstance(caught.value, DataMissingError) == is_missing
+    reason = " ".join(str(error).split())
+    assert all(part in str(caught.value) for part in ("data of STS12", "mteb/sts12-sts", reason))
+    assert ("without STS12" in str(caught.value)) == is_missing
+
+
+def test_a_split_that_the_data_do_not_have_is_told(local: Local) -> None:
+    local("STS12", DatasetDict(train=Dataset.from_list(STS), test=Dataset.from_list(STS)))
+    with pytest.raises(UserError, match=r"STS12 .* on dev.* have train, test.*benchmark\.mteb\.splits"):
         benchmark("benchmark.mteb.tasks=STS12", "benchmark.mteb.splits=[dev]")
+
+
+def test_another_split_of_retrieval_is_not_taken_for_the_one_asked_for(
+    tiny: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """mteb itself takes the only one there is."""
+    judged = [
+        {"query-id": q, "corpus-id": d, "score": n} for q, of in RELEVANT.items() for d, n in of.items()
+    ]
+    rows = {"default": judged, "corpus": DOCUMENTS, "queries": QUERIES}
+    splits = {"default": ["test"], "corpus": ["corpus"], "queries": ["queries"]}
+    for module in ("mteb.abstasks.retrieval_dataset_loaders", "train.benchmarks.mteb.tasks"):
+        monkeypatch.setattr(f"{module}.get_dataset_config_names", lambda *_, **__: list(rows))
+        monkeypatch.setattr(
+            f"{module}.get_dataset_split_names", lambda _, config_name, **__: splits[config_name]
+        )
+    monkeypatch.setattr(
+        "mteb.abstasks.retrieval_dataset_loaders.load_dataset",
+        lambda _, config, **__: Dataset.from_list(rows[config]),
+    )
+    with pytest.raises(UserError, match=r"SciFact .* on dev.* have test"):
+        benchmark("benchmark.mteb.tasks=SciFact", "benchmark.mteb.splits=[dev]")
+    splits["default"] = ["dev"]
+    asked_for = benchmark("benchmark.mteb.tasks=SciFact", "benchmark.mteb.splits=[dev]")
+    (note,) = Suite([asked_for]).run(tiny).notes
+    assert "on dev" in note
 
 
 def test_mteb_is_imported_where_it_is_chosen_alone() -> None:

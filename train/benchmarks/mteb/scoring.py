@@ -7,7 +7,6 @@ model is loaded, which tells which texts it will ask for.
 from __future__ import annotations
 
 import copy
-import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,6 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import mteb
-import numpy as np
 import torch
 from datasets.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 from mteb import AbsTask, TaskResult
@@ -27,6 +25,7 @@ from torch import Tensor
 from idiomloss import cosine_similarity, paired_cosine_similarity
 from train.benchmarks import BenchmarkResult
 from train.benchmarks.mteb import MtebOptions
+from train.benchmarks.mteb.generators import unchanged_generators
 from train.benchmarks.mteb.tasks import key_of, load, parts_of
 from train.errors import UserError
 from train.requests import Request
@@ -77,9 +76,13 @@ class MtebBenchmark:
         model = _Model(lambda requests: embeddings[[self._rows[request] for request in requests]])
         result = BenchmarkResult({})
         for task in self._tasks:
-            result.scores.update(_scores(task, _result(task, model)))
+            of_task = _result(task, model)
+            result.scores.update(_scores(task, of_task))
             sources = {f"{p.metadata.dataset['path']} at {p.metadata.revision[:12]}" for p in parts_of(task)}
-            result.notes.append(f"{key_of(task)}: mteb {mteb.__version__}, {', '.join(sorted(sources))}")
+            splits = ", ".join(of_task.scores)
+            result.notes.append(
+                f"{key_of(task)}: on {splits}; mteb {mteb.__version__}, {', '.join(sorted(sources))}"
+            )
         return result
 
 
@@ -87,7 +90,8 @@ def build(_settings: Any, options: MtebOptions) -> MtebBenchmark:
     """The benchmark on the tasks that the options name."""
     tasks = options.chosen()
     for task in tasks:
-        load(task)
+        with unchanged_generators():
+            load(task)
     return MtebBenchmark(tasks)
 
 
@@ -140,15 +144,13 @@ def _result(task: AbsTask, model: _Model) -> TaskResult:
 
 @contextmanager
 def _unnoticed() -> Iterator[None]:
-    """Keeps the state of all generators, which mteb seeds, and datasets' progress bars off."""
-    before, numpys, had_no_bars = random.getstate(), np.random.get_state(), are_progress_bars_disabled()
+    """Leaves generators as they are, and datasets' progress bars off."""
+    had_no_bars = are_progress_bars_disabled()
     disable_progress_bars()
-    with torch.random.fork_rng():
+    with unchanged_generators():
         try:
             yield
         finally:
-            random.setstate(before)
-            np.random.set_state(numpys)
             if not had_no_bars:
                 enable_progress_bars()
 

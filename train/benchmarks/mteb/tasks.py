@@ -7,15 +7,23 @@ import logging
 from collections.abc import Sequence
 
 import mteb
+from datasets import get_dataset_config_names, get_dataset_split_names
 from mteb import AbsTask
 from mteb.abstasks.aggregated_task import AbsTaskAggregate
+from mteb.abstasks.retrieval import AbsTaskRetrieval
 from mteb.get_tasks import TASK_LIST
 
-from train.errors import DataMissingError
+from train.errors import DataMissingError, UserError
+from train.io.hub import NETWORK_ERRORS, causes, without_secrets
 
 log = logging.getLogger(__name__)
 
 logging.getLogger("mteb").setLevel(logging.WARNING)  # it tells of every step
+
+# datasets says that data is not found, or not for everybody, by a kind of FileNotFoundError, …
+_MISSING = (*NETWORK_ERRORS, FileNotFoundError)
+# … and in a ValueError that without a network it has another part of the data set only.
+_NOT_CACHED = "Couldn't find cache for"
 
 
 def tasks_named(
@@ -28,7 +36,8 @@ def tasks_named(
         splits: to score; None = those that mteb scores.
 
     Raises:
-        ValueError: if there is no such task or language, or it is not about text alone.
+        ValueError: if there is no such task or language, it is not about text alone, or is scored on other
+            splits only.
     """
     tasks = []
     for name in dict.fromkeys(names):
@@ -40,6 +49,11 @@ def tasks_named(
             raise ValueError(f"languages={languages}, task {name}: {error}") from None
         if list(task.modalities) != ["text"]:
             raise ValueError(f"tasks: {name} is about {' and '.join(task.modalities)}, not about text alone")
+        if splits and isinstance(task, AbsTaskAggregate) and set(splits) != set(task.metadata.eval_splits):
+            raise ValueError(
+                f"splits={splits}: {name} is made of other tasks, which mteb scores together only on "
+                f"{', '.join(task.metadata.eval_splits)}"
+            )
         tasks.append(task)
     return tasks
 
@@ -60,7 +74,8 @@ def load(task: AbsTask) -> None:
     """Load its data, from the Hugging Face Hub or its cache.
 
     Raises:
-        DataMissingError: if they cannot be had.
+        DataMissingError: if they cannot be had: no network and not in the cache, not found, or no access.
+        UserError: if they are faulty, or lack a split that is to be scored.
     """
     hub = logging.getLogger("huggingface_hub")
     for part in parts_of(task):
@@ -69,14 +84,50 @@ def load(task: AbsTask) -> None:
         hub.setLevel(logging.ERROR)  # without a network it tells of each try
         try:
             part.load_data()
+            there = _splits_of(part)
         except Exception as error:  # datasets raises dozens of kinds
-            reason = " ".join(str(error).split())[:300] or type(error).__name__
-            raise DataMissingError(
-                f"benchmark.mteb.tasks: the data of {part.metadata.name} ({part.metadata.dataset['path']}) "
-                f"cannot be loaded from the Hugging Face Hub, nor from its cache: {reason}"
-            ) from None
+            raise _explained(error, part, task) from error
         finally:
             hub.setLevel(level)
+        if there and not set(part.eval_splits) <= set(there):
+            raise UserError(
+                f"benchmark.mteb: {part.metadata.name} cannot be scored on {', '.join(part.eval_splits)}: "
+                f"its data have {', '.join(there)}; benchmark.mteb.splits chooses among them"
+            )
+
+
+def _explained(error: Exception, part: AbsTask, task: AbsTask) -> UserError:
+    """Why the data of a task, or of a part of it, could not be loaded, and what to do."""
+    reason = without_secrets(" ".join(str(error).split()))[:300]
+    data = f"benchmark.mteb.tasks: the data of {part.metadata.name} ({part.metadata.dataset['path']})"
+    if any(isinstance(one, _MISSING) for one in causes(error)) or _NOT_CACHED in str(error):
+        return DataMissingError(
+            f"{data} cannot be loaded from the Hugging Face Hub, nor from its cache: "
+            f"{reason or type(error).__name__}; without {task.metadata.name} the other tasks can be scored"
+        )
+    return UserError(
+        f"{data} cannot be loaded to be scored on {', '.join(part.eval_splits)}: "
+        f"{type(error).__name__}: {reason}"
+    )
+
+
+def _splits_of(task: AbsTask) -> list[str]:
+    """The splits that each subset of its data has; [] if they show only when mteb scores them."""
+    if isinstance(task, AbsTaskRetrieval) and not set(task.eval_splits) <= set(task.metadata.eval_splits):
+        found = [_judged_splits(task, subset) for subset in task.hf_subsets]
+    else:
+        data = task.dataset or {}
+        found = [list(data[subset]) for subset in task.hf_subsets if subset in data] or [list(data)]
+    return [split for split in found[0] if all(split in others for others in found)]
+
+
+def _judged_splits(task: AbsTask, subset: str) -> list[str]:
+    """The splits of its judgements on the Hub: the only one there is mteb takes in place of any other."""
+    path, revision = task.metadata.dataset["path"], task.metadata.revision
+    configs = get_dataset_config_names(path, revision)
+    names = ["default", "qrels"] if subset == "default" else [f"{subset}-qrels"]
+    name = next((name for name in names if name in configs), None)
+    return [str(split) for split in get_dataset_split_names(path, name, revision=revision)] if name else []
 
 
 def key_of(task: AbsTask, subset: str = "") -> str:
