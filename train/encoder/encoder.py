@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -349,7 +349,8 @@ class Encoder(nn.Module):
         self.cut_spans |= found
         mixed = self._meanings_to_add(requests)
         batches = []
-        for chunk in cut(texts, tokens, self.tokens_per_forward, min_batches):
+        beside = self._lengths_beside(mixed, [text for text, _ in rendered])
+        for chunk in cut(texts, tokens, self.tokens_per_forward, min_batches, beside):
             sentences: list[PooledSentence] = []
             spans: list[PooledSpan] = []
             for row, text in enumerate(chunk):
@@ -379,6 +380,20 @@ class Encoder(nn.Module):
             and request.with_meanings
             and (found := meanings.in_text(request.text))
         }
+
+    def _lengths_beside(
+        self, mixed: Mapping[int, Sequence[str]], rendered: Sequence[str]
+    ) -> dict[str, list[int]]:
+        """Text → lengths in tokens of the meanings that are embedded with it.
+
+        Args:
+            mixed: from :meth:`_meanings_to_add`.
+            rendered: each request's text.
+        """
+        distinct = list(dict.fromkeys(meaning for some in mixed.values() for meaning in some))
+        tokens = self._tokenizer([self.prompts.render(Request(meaning))[0] for meaning in distinct])
+        length = {meaning: len(one.input_ids) for meaning, one in zip(distinct, tokens, strict=True)}
+        return {rendered[i]: [length[meaning] for meaning in some] for i, some in mixed.items()}
 
     def _read_meanings(
         self, meant: Sequence[Sequence[str]], reader: Reader, first_row: int

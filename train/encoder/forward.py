@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -160,23 +160,31 @@ class Tokenizer:
 
 
 def cut(
-    texts: Sequence[str], tokens: dict[str, Tokens], tokens_per_forward: int, min_batches: int
+    texts: Sequence[str],
+    tokens: Mapping[str, Tokens],
+    tokens_per_forward: int,
+    min_batches: int,
+    beside: Mapping[str, Sequence[int]] | None = None,
 ) -> list[list[str]]:
     """Texts sorted by length, longest first, cut where the padded size would exceed the budget.
 
     Args:
         min_batches: make at least so many, as long as each has `_MIN_TOKENS_PER_FORWARD` or more.
+        beside: of some texts, the lengths in tokens of what is embedded with them, in rows of their own.
     """
-    texts = sorted(texts, key=lambda text: len(tokens[text].input_ids), reverse=True)
+    lengths = {text: [len(tokens[text].input_ids), *(beside or {}).get(text, ())] for text in texts}
+    texts = sorted(texts, key=lambda text: max(lengths[text]), reverse=True)
     budget = tokens_per_forward
     if min_batches > 1:
-        even_size = -(-sum(len(tokens[text].input_ids) for text in texts) // min_batches)
+        even_size = -(-sum(sum(lengths[text]) for text in texts) // min_batches)
         budget = min(budget, max(even_size, _MIN_TOKENS_PER_FORWARD))
     chunks: list[list[str]] = []
+    num_rows = longest = 0
     for text in texts:
-        longest = len(tokens[chunks[-1][0]].input_ids) if chunks else 0
-        if not chunks or (len(chunks[-1]) + 1) * longest > budget:
+        num_rows += len(lengths[text])
+        if not chunks or num_rows * longest > budget:
             chunks.append([])
+            num_rows, longest = len(lengths[text]), max(lengths[text])
         chunks[-1].append(text)
     return chunks
 

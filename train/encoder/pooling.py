@@ -45,8 +45,8 @@ def add_meanings(
 ) -> Tensor:
     """(S, D), sentences with their expressions' meanings, as far as these fit.
 
-    e + w · max(0, cos(e, m)) · |e| · m: a sentence that uses an expression literally is less like its
-    meaning, which then counts for less. Sentences without expressions stay as they are.
+    e + w · max(0, cos(e, m)) · |e| · m, at the length of e: a sentence that uses an expression literally is
+    less like its meaning, which then counts for less. Sentences without expressions stay as they are.
 
     Args:
         sentences: (S, D), of which each is an e.
@@ -60,6 +60,7 @@ def add_meanings(
     units = normalize(meanings.float(), dim=1)[members]
     means = normalize(torch.zeros_like(bare).index_add(0, rows, units), dim=1)  # (S, D), 0 without any
     fit = cosine_similarity(bare, means, dim=1).clamp(min=0)  # (S,)
-    added = weight * fit * bare.norm(dim=1)
-    mixed: Tensor = sentences + (added[:, None] * means).to(sentences.dtype)
-    return mixed
+    lengths = bare.norm(dim=1, keepdim=True)  # (S, 1)
+    mixed = normalize(bare + weight * fit[:, None] * lengths * means, dim=1) * lengths  # (S, D)
+    has_meaning = torch.tensor([bool(some) for some in meanings_of], device=sentences.device)  # (S,)
+    return torch.where(has_meaning[:, None], mixed.to(sentences.dtype), sentences)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from pathlib import Path
 from typing import Any
 
@@ -230,8 +231,9 @@ def test_a_meaning_counts_in_its_sentence_as_far_as_it_fits(tiny: Encoder, tmp_p
     after = tiny.encode(texts)
     for row, meaning in ((0, ice), (1, torch.nn.functional.normalize(ice + run, dim=0))):
         fit = torch.cosine_similarity(before[row], meaning, dim=0).clamp(min=0)
-        expected = before[row] + 0.5 * fit * before[row].norm() * meaning
-        assert torch.allclose(after[row], expected, atol=1e-6)
+        length = before[row].norm()
+        expected = before[row] + 0.5 * fit * length * meaning
+        assert torch.allclose(after[row], expected / expected.norm() * length, atol=1e-6)
     assert torch.equal(after[2], before[2])
     assert torch.allclose(tiny([span, bare]), others, atol=1e-6)
     tiny.save(tmp_path / "saved")
@@ -239,6 +241,19 @@ def test_a_meaning_counts_in_its_sentence_as_far_as_it_fits(tiny: Encoder, tmp_p
 
 
 def test_a_literal_sentence_gets_nothing_of_a_meaning_that_does_not_fit() -> None:
-    sentences, meanings = torch.tensor([[1.0, 0.0], [-2.0, 0.0]]), torch.tensor([[3.0, 0.0]])
-    mixed = add_meanings(sentences, meanings, [[0], [0]], 0.5)
-    assert mixed.tolist() == [[1.5, 0.0], [-2.0, 0.0]]
+    sentences, meanings = torch.tensor([[0.6, 0.8], [-2.0, 0.0]]), torch.tensor([[3.0, 0.0]])
+    fitting, other = add_meanings(sentences, meanings, [[0], [0]], 0.5)
+    assert torch.allclose(fitting, torch.tensor([0.9, 0.8]) / math.sqrt(0.9**2 + 0.8**2))
+    assert torch.allclose(other, sentences[1])
+
+
+def test_meanings_that_are_added_count_in_a_forward_batch(tiny: Encoder) -> None:
+    """Rows of their own, as long as they are: padding included, a batch keeps within its budget."""
+    long = "a result that everybody had hoped for and nobody had thought to be possible at all"
+    tiny.meanings = Meanings({"home run": [long]}, weight=0.5)
+    tiny.tokens_per_forward = 64
+    requests = [Request(f"He hit home run number {number}.") for number in range(12)]
+    batches = tiny.forward_batches(requests)
+    assert sum(len(batch.sentences) for batch in batches) == 12
+    for batch in batches:
+        assert len(batch.texts) * max(map(len, batch.texts)) <= 64
