@@ -72,7 +72,7 @@ class Difference:
         changes: idiom, compound or expression → the difference of each of its queries; none of a correlation.
         nearer: of a correlation: expression → by how much the rank of each of its pairs came nearer to
             the gold rank, as a share of all ranks.
-        folds: fold of a cross-validation → the difference there.
+        folds: fold of a cross-validation → the difference there; none where `data.folds` differ.
     """
 
     key: str
@@ -170,6 +170,11 @@ class _Side:
     def by_fold(self, key: str) -> dict[int, float]:
         return self._group.by_fold(key, untrained=self._untrained)
 
+    @property
+    def num_folds(self) -> object:
+        """`data.folds`, which the runs of a group have in common."""
+        return self._group.runs[0].config.get("data.folds")
+
     def files(self, key: str) -> list[tuple[Run, PerQuery]]:
         """Of each run that has this score."""
         name = key.partition("/")[0]
@@ -214,7 +219,8 @@ def _compare(ours: str, theirs: str, a: _Side, b: _Side, keys: Sequence[str]) ->
             found = _compare_correlations(key, a, b, first, second)
         else:
             found = _compare_means(key, a, b, first, second)
-        theirs_by_fold = b.by_fold(key)
+        # Fold 0 of 4 holds other idioms than fold 0 of 8.
+        theirs_by_fold = b.by_fold(key) if a.num_folds == b.num_folds else {}
         by_fold = {n: v - theirs_by_fold[n] for n, v in a.by_fold(key).items() if n in theirs_by_fold}
         differences.append(replace(found, folds=by_fold))
         if not problems and found.by_query is None and found.why_not:

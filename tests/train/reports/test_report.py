@@ -191,6 +191,14 @@ def test_a_cross_validation_is_told_fold_by_fold(tmp_path: Path, capsys: pytest.
     assert "fold by fold" in capsys.readouterr().out
 
 
+def test_folds_of_other_divisions_are_not_compared(tmp_path: Path) -> None:
+    for name, folds in (("a", 4), ("b", 8)):
+        plant_queries(tmp_path / name, {"a1": 0.5}, data={"fold": 0, "folds": folds})
+    ours, theirs = groups_of(tmp_path)
+    assert ours.by_fold(NDCG).keys() == theirs.by_fold(NDCG).keys() == {0}
+    assert not any(difference.folds for difference in compare_groups(ours, theirs).differences)
+
+
 def test_each_query_is_averaged_over_seeds(tmp_path: Path) -> None:
     plant_queries(tmp_path / "a1", {"a1": 0.2, "b1": 0.4}, seed=1)
     plant_queries(tmp_path / "a2", {"a1": 0.6, "b1": 0.8}, seed=2)
