@@ -95,10 +95,18 @@ class Difference:
 
     @cached_property
     def clusters(self) -> Mapping[str, float]:
-        """Idiom, compound or expression → mean gain of its queries or pairs, the greatest first."""
-        changes = self.changes or self.nearer
-        means = {name: math.fsum(values) / len(values) for name, values in changes.items()}
-        return dict(sorted(means.items(), key=lambda item: -item[1]))
+        """Idiom, compound or expression → mean difference of its queries, the greatest first."""
+        return _means(self.changes)
+
+    @cached_property
+    def rank_gains(self) -> Mapping[str, float]:
+        """Of a correlation: expression → mean gain in rank of its pairs, the greatest first."""
+        return _means(self.nearer)
+
+
+def _means(changes: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    means = {name: math.fsum(values) / len(values) for name, values in changes.items()}
+    return dict(sorted(means.items(), key=lambda item: -item[1]))
 
 
 @dataclass(frozen=True)
