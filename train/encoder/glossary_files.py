@@ -142,13 +142,16 @@ def meanings_of(
 
 
 def first_clause(meaning: str) -> str:
-    """A dictionary's definition up to its first semicolon, without remarks in brackets.
+    """A dictionary's definition up to a semicolon, without remarks in brackets.
 
     "(psychiatry) a disorder of thought; a more neutral term than mental illness" becomes "a disorder of
     thought". A definition of which nothing would be left stays.
     """
-    first = re.sub(r"\s*\([^()]*\)", "", meaning).split(";")[0].strip()
-    return first if any(c.isalnum() for c in first) else meaning
+    bare, num_removed = meaning, 1
+    while num_removed:  # the innermost brackets each time
+        bare, num_removed = re.subn(r"\s*\([^()]*\)", "", bare)
+    clauses = (clause.strip() for clause in bare.split(";"))
+    return next((clause for clause in clauses if any(c.isalnum() for c in clause)), meaning)
 
 
 def read_glossary(paths: Sequence[Path]) -> Glossary:

@@ -23,6 +23,7 @@ from train.encoder.idiom_tokens import IdiomTokens
 from train.encoder.meanings import Meanings
 from train.expressions import (
     KEEP,
+    ExpressionIndex,
     contained,
     expression_pattern,
     insertion_pattern,
@@ -30,14 +31,16 @@ from train.expressions import (
     whole_pattern,
     word_end_patterns,
 )
+from train.expressions.patterns import IN_A_WORD
 
 log = logging.getLogger(__name__)
 
 _FILE, _CONFIG = "tokenizer.json", "tokenizer_config.json"
-_MAX_PROBES = 20  # expressions that are tried, beside all that contain others
+_MAX_PROBES = 20  # expressions that are tried, beside all that contain others or whose meanings do
 # Stands behind words in which no expression is to be found, and is removed at the end. It joins a word as an
 # accent does, is written nowhere, and has no width (combining grapheme joiner).
 _MARK = "\u034f"
+_WORD = re.compile(f"{IN_A_WORD}+")
 
 
 def write_rules(
@@ -135,7 +138,7 @@ def _meaning_rules(
     outer = contained(meanings.senses).keys()
     steps = []
     for name in sorted(meanings.senses, key=lambda name: (not has_placeholder[name], -len(name))):
-        written = " ".join(word + _MARK for word in normalize(meanings.written(name)).split())
+        written = _WORD.sub(rf"\g<0>{_MARK}", " ".join(normalize(meanings.written(name)).split()))
         if meanings.form == "in_place":
             steps.append((whole_pattern(name, normalize), written))
             continue
@@ -185,7 +188,9 @@ def _reads_alike(folder: Path, tokenizer: Any, idioms: IdiomTokens, meanings: Me
     listed = [name for names in idioms.expressions.values() for name in names]
     probed = [*listed[:_MAX_PROBES], *contained(listed)]
     if meanings is not None:
+        index = ExpressionIndex(meanings.senses)
         probed += [*list(meanings.senses)[:_MAX_PROBES], *contained(meanings.senses)]
+        probed += [name for name in meanings.senses if index.find(meanings.meaning(name))]
     for name in dict.fromkeys(probed):
         text = f"{name} and a {name}, ({name})."
         read = text if meanings is None else meanings.added(text)[0]

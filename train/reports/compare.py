@@ -72,7 +72,7 @@ class Difference:
         changes: idiom, compound or expression → the difference of each of its queries; none of a correlation.
         nearer: of a correlation: expression → by how much the rank of each of its pairs came nearer to
             the gold rank, as a share of all ranks.
-        folds: fold of a cross-validation → the difference there.
+        folds: fold of a cross-validation → the difference there; none where `data.folds` differ.
     """
 
     key: str
@@ -95,10 +95,18 @@ class Difference:
 
     @cached_property
     def clusters(self) -> Mapping[str, float]:
-        """Idiom, compound or expression → mean gain of its queries or pairs, the greatest first."""
-        changes = self.changes or self.nearer
-        means = {name: math.fsum(values) / len(values) for name, values in changes.items()}
-        return dict(sorted(means.items(), key=lambda item: -item[1]))
+        """Idiom, compound or expression → mean difference of its queries, the greatest first."""
+        return _means(self.changes)
+
+    @cached_property
+    def rank_gains(self) -> Mapping[str, float]:
+        """Of a correlation: expression → mean gain in rank of its pairs, the greatest first."""
+        return _means(self.nearer)
+
+
+def _means(changes: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    means = {name: math.fsum(values) / len(values) for name, values in changes.items()}
+    return dict(sorted(means.items(), key=lambda item: -item[1]))
 
 
 @dataclass(frozen=True)
@@ -170,6 +178,11 @@ class _Side:
     def by_fold(self, key: str) -> dict[int, float]:
         return self._group.by_fold(key, untrained=self._untrained)
 
+    @property
+    def num_folds(self) -> object:
+        """`data.folds`, which the runs of a group have in common."""
+        return self._group.runs[0].config.get("data.folds")
+
     def files(self, key: str) -> list[tuple[Run, PerQuery]]:
         """Of each run that has this score."""
         name = key.partition("/")[0]
@@ -214,7 +227,8 @@ def _compare(ours: str, theirs: str, a: _Side, b: _Side, keys: Sequence[str]) ->
             found = _compare_correlations(key, a, b, first, second)
         else:
             found = _compare_means(key, a, b, first, second)
-        theirs_by_fold = b.by_fold(key)
+        # Fold 0 of 4 holds other idioms than fold 0 of 8.
+        theirs_by_fold = b.by_fold(key) if a.num_folds == b.num_folds else {}
         by_fold = {n: v - theirs_by_fold[n] for n, v in a.by_fold(key).items() if n in theirs_by_fold}
         differences.append(replace(found, folds=by_fold))
         if not problems and found.by_query is None and found.why_not:

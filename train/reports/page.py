@@ -23,7 +23,7 @@ from train.reports.examples import data_uri, examples_of, thumbnail
 from train.reports.groups import Group, data_files, show
 from train.reports.runs import Run, read_lines, sample_note
 from train.reports.scorecard import ScoreRow, score_rows
-from train.reports.tables import PAIRED_HEADS, idiom_table, paired_cells, paper_tables, verdict
+from train.reports.tables import PAIRED_HEADS, idiom_tables, paired_cells, paper_tables, verdict
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ def page(
         option_keys=list(groups[0].options) if groups else [],
         tables=paper_tables(groups),
         paired=[
-            (p, [(paired_cells(d), verdict(d), _bar(d, p)) for d in p.differences], idiom_table(p))
+            (p, [(paired_cells(d), verdict(d), _bar(d, p)) for d in p.differences], idiom_tables(p))
             for p in compared
             if p.differences
         ],

@@ -160,12 +160,22 @@ def markdown_paired(paired: Paired) -> str:
     return markdown_table(["score"], figures, map(paired_cells, paired.differences))
 
 
-def idiom_table(paired: Paired) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows: each idiom's mean gain in the headline scores, the greatest first."""
-    differences = [d for d in paired.differences if d.clusters and is_headline(d.key)]
-    names = dict.fromkeys(name for d in differences for name in d.clusters)
-    rows = [[name, *(decimals(d.clusters.get(name), "+") for d in differences)] for name in names]
-    return ["idiom", *(d.key for d in differences)], rows
+def idiom_tables(paired: Paired) -> dict[str, tuple[list[str], list[list[str]]]]:
+    """Heading → heads and rows: what each idiom gains in the headline scores, the greatest gain first.
+
+    Gains of correlations, which are in ranks, have a table of their own.
+    """
+    headline = [d for d in paired.differences if is_headline(d.key)]
+    tables = {}
+    for heading, gains in (
+        ("mean difference", [(d.key, d.clusters) for d in headline if d.clusters]),
+        ("gain in rank, share of all", [(d.key, d.rank_gains) for d in headline if d.rank_gains]),
+    ):
+        names = dict.fromkeys(name for _, by_idiom in gains for name in by_idiom)
+        rows = [[name, *(decimals(by_idiom.get(name), "+") for _, by_idiom in gains)] for name in names]
+        if rows:
+            tables[heading] = ["idiom", *(key for key, _ in gains)], rows
+    return tables
 
 
 def fold_table(paired: Paired) -> tuple[list[str], list[list[str]]]:

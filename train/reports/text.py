@@ -11,7 +11,7 @@ from train.reports.tables import (
     Table,
     cell,
     fold_table,
-    idiom_table,
+    idiom_tables,
     markdown,
     markdown_paired,
     markdown_table,
@@ -40,7 +40,7 @@ def as_markdown(
         lines += ["", f"## {cell(paired.ours)} − {cell(paired.theirs)}", "", markdown_paired(paired)]
         for what, (heads, rows) in (
             ("Fold by fold, difference", fold_table(paired)),
-            ("Idiom by idiom, mean difference", idiom_table(paired)),
+            *((f"Idiom by idiom, {what}", table) for what, table in idiom_tables(paired).items()),
         ):
             if rows:
                 lines += ["", f"{what}:", "", markdown_table(heads[:1], heads[1:], rows)]

@@ -136,6 +136,8 @@ def test_a_meaning_is_one_line(tmp_path: Path) -> None:
         ("(psychiatry) a disorder of thought; a milder term", "a disorder of thought"),
         ("rich people (collectively), or others; them", "rich people, or others"),
         ("(slang); (rare)", "(slang); (rare)"),
+        ("(of a person (or animal); rare) tired", "tired"),
+        ("(informal); get married; wed", "get married"),
     ],
 )
 def test_the_first_clause_of_a_definition(meaning: str, first: str) -> None:

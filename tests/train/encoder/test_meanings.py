@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from tests.tiny_families import FAMILIES, tiny_checkpoint
+from train.encoder import tokenizer_rules
 from train.encoder.encoder import Encoder
 from train.encoder.meanings import FILE, GlossaryForm, Meanings, read_meanings
 from train.encoder.pooling import add_meanings
@@ -171,6 +173,52 @@ def test_within_a_longer_expression_none_is_found(tiny: Encoder, tmp_path: Path,
     ):
         expected = plain(tiny.meanings.added(text)[0])["input_ids"]
         assert tokenizer(text)["input_ids"] == expected, text
+
+
+@pytest.mark.parametrize("form", ["beside", "in_place"])
+@pytest.mark.parametrize("name", ["bert", "roberta"])
+def test_within_a_meaning_no_expression_is_found(name: str, form: GlossaryForm, tmp_path: Path) -> None:
+    """Nor is one before punctuation or a hyphen."""
+    senses = {
+        "tie the knot": ["marry, wed; re-marry (or marry)"],
+        "home run": ["one's ride-home"],
+        "marry": ["join"],
+        "ride home": ["trip"],
+    }
+    encoder = Encoder.from_pretrained(
+        tiny_checkpoint(FAMILIES[name], tmp_path / "model"), device="cpu", pooling=FAMILIES[name].pooling
+    )
+    tokenizer = saved_tokenizer(encoder, senses, tmp_path / "saved", form)
+    assert encoder.meanings is not None
+    text = "They tie the knot, marry, and home-run, ride home."
+    read = encoder.meanings.added(text)[0]
+    assert tokenizer(text)["input_ids"] == encoder.model.tokenizer(read)["input_ids"]
+    assert tokenizer(text)["input_ids"] != encoder.model.tokenizer(text)["input_ids"]
+
+
+@pytest.mark.parametrize("form", ["beside", "in_place"])
+def test_the_tokenizer_of_a_real_model_keeps_meanings(
+    tiny: Encoder, tmp_path: Path, form: GlossaryForm
+) -> None:
+    senses = {"tie the knot": ["marry, wed"], "marry": ["join"]}
+    tokenizer = saved_tokenizer(tiny, senses, tmp_path / "saved", form)
+    read = "they marry, wed" if form == "in_place" else "they tie the knot (marry, wed)"
+    assert tokenizer.decode(tokenizer("they tie the knot")["input_ids"], skip_special_tokens=True) in (
+        read,
+        read.replace("(", "( ").replace(")", " )"),
+    )
+
+
+def test_an_expression_whose_meaning_holds_another_is_tried(
+    tiny: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However many are listed before it: without marks, its rule would not read texts as the encoder does."""
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(tokenizer_rules, "_WORD", re.compile(r"\S+"))
+    senses = {f"word{number} of it": ["any"] for number in range(40)}
+    senses |= {"tie the knot": ["marry, wed"], "marry": ["join"]}
+    saved_tokenizer(tiny, senses, tmp_path / "saved", "in_place")
+    assert "does not put meanings into texts by itself" in caplog.text
 
 
 def test_a_tokenizer_that_reads_one_of_many_otherwise_gets_no_rules(

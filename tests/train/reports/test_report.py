@@ -23,7 +23,7 @@ from train.reports.page import page
 from train.reports.runs import find_runs, read_runs
 from train.reports.tables import (
     as_csv,
-    idiom_table,
+    idiom_tables,
     latex,
     latex_document,
     markdown,
@@ -171,7 +171,7 @@ def test_differences_are_told_idiom_by_idiom(tmp_path: Path) -> None:
     paired = compare_to_untrained(group)
     assert list(paired.differences[1].clusters) == ["b", "a"]
     assert paired.differences[1].clusters == pytest.approx({"b": 0.5, "a": -0.1})
-    heads, rows = idiom_table(paired)
+    ((heads, rows),) = idiom_tables(paired).values()
     assert heads == ["idiom", R_PRECISION, NDCG]
     assert rows == [["b", "+0.5000", "+0.5000"], ["a", "-0.1000", "-0.1000"]]
     assert "| b | +0.5000 | +0.5000 |" in as_markdown([group], [], [paired], [])
@@ -189,6 +189,14 @@ def test_a_cross_validation_is_told_fold_by_fold(tmp_path: Path, capsys: pytest.
     assert "| 1 | +0.3000 | +0.3000 |" in as_markdown([ours, theirs], [], [paired], [])
     print_paired(paired)
     assert "fold by fold" in capsys.readouterr().out
+
+
+def test_folds_of_other_divisions_are_not_compared(tmp_path: Path) -> None:
+    for name, folds in (("a", 4), ("b", 8)):
+        plant_queries(tmp_path / name, {"a1": 0.5}, data={"fold": 0, "folds": folds})
+    ours, theirs = groups_of(tmp_path)
+    assert ours.by_fold(NDCG).keys() == theirs.by_fold(NDCG).keys() == {0}
+    assert not any(difference.folds for difference in compare_groups(ours, theirs).differences)
 
 
 def test_each_query_is_averaged_over_seeds(tmp_path: Path) -> None:
@@ -265,8 +273,13 @@ def test_of_a_correlation_each_expression_s_pairs_come_nearer_to_gold_or_not(tmp
         write_lines(folder / name / "semeval2022.jsonl", records)
     (group,) = groups_of(folder)
     paired = compare_to_untrained(group)
-    assert paired.differences[0].clusters == {"a": 0.25, "b": -0.25}
-    assert idiom_table(paired)[1] == [["a", "+0.2500"], ["b", "-0.2500"]]
+    assert paired.differences[0].rank_gains == {"a": 0.25, "b": -0.25}
+    assert not paired.differences[0].clusters  # which are differences in the score
+    ((heading, (_, rows)),) = idiom_tables(paired).items()
+    assert "rank" in heading
+    assert rows == [["a", "+0.2500"], ["b", "-0.2500"]]
+    assert heading in as_markdown([group], [], [paired], [])
+    assert heading in page([group], group.runs, [paired], [])
 
 
 def test_failed_and_unfinished_jobs_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
