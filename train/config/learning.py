@@ -10,8 +10,14 @@ from train.config.model import ModelSettings
 from train.declarations.options import Count, Factor, Ratio, Section, Text, as_list
 
 
+class TaughtModel(ModelSettings):
+    """The model of `train.learn`: its options of a glossary say how `glossary=` is learnt."""
+
+    glossary_brief: Annotated[bool, BeforeValidator(lambda value: False if value is None else value)]
+
+
 class LearnSettings(Section):
-    model: ModelSettings
+    model: TaughtModel
     glossary: Annotated[list[Text], BeforeValidator(as_list)]
     output: Text | None
     corpus: Text | None
@@ -32,4 +38,13 @@ class LearnSettings(Section):
     def _one_glossary(self) -> Self:
         if self.model.glossary:
             raise ValueError("model.glossary is what a model reads beside expressions: here, give glossary=")
+        return self
+
+    @model_validator(mode="after")
+    def _its_options_are_used(self) -> Self:
+        for option in ("glossary_weight", "glossary_dropout"):
+            if getattr(self.model, option):
+                raise ValueError(
+                    f"model.{option} is of meanings beside expressions, which are not learnt here"
+                )
         return self

@@ -7,10 +7,12 @@ import logging
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from torch.nn.functional import cosine_similarity
 
 from train.config import ModelSettings, TrainSettings
+from train.config.learning import TaughtModel
 from train.distributed.device import Placement, place
 from train.distributed.processes import Processes
 from train.encoder.encoder import Encoder
@@ -30,6 +32,10 @@ from train.training.regularization import Distillation, Retention, compared_requ
 
 log = logging.getLogger(__name__)
 
+# Options that decide which meanings are made of a glossary's file, with their values where none is given.
+_HOW_MADE: dict[str, Any] = {"glossary_brief": False, "glossary_max_similarity": 1.0}
+_HOW_READ = ("glossary_form", "glossary_senses", "glossary_weight", "glossary_dropout")
+
 
 def build_encoder(
     model: ModelSettings,
@@ -44,6 +50,9 @@ def build_encoder(
     Args:
         expressions: those that get idiom tokens; a saved checkpoint already has its tokens.
         seed: of the start of idiom tokens, where it is drawn.
+
+    Raises:
+        UserError: if the checkpoint cannot be loaded, or its glossary cannot be read as the options say.
     """
     encoder = Encoder.from_pretrained(
         saved or resolve_model_path(model.path),
@@ -68,33 +77,97 @@ def build_encoder(
         encoder.add_idiom_tokens(wanted, start=model.idiom_tokens_start, seed=seed)
     if encoder.idiom_tokens is not None and model.replace_expressions is not None:
         encoder.idiom_tokens.replace = model.replace_expressions
+    if not isinstance(model, TaughtModel):
+        _check_tokens_are_read(encoder)
     return encoder
 
 
 def _give_meanings(encoder: Encoder, model: ModelSettings, *, is_saved: bool) -> None:
     """The glossary that is named, or none where none is to be read, in place of the checkpoint's own.
 
+    A checkpoint that was trained with the named files keeps its own meanings, which are what it learnt to
+    read: measured with the trained encoder, other expressions might be left out than were in training.
+
     Args:
         is_saved: the encoder is a checkpoint of this run, which holds what is read of the named glossary.
+
+    Raises:
+        UserError: if an option says how a glossary is read, and no file is named that it could be read from.
     """
-    own = encoder.meanings
-    if model.glossary == []:
-        encoder.meanings = None
-    elif not (is_saved and own) and (glossary := named_glossary(model)) is not None:
-        encoder.meanings = meanings_of(
-            glossary,
-            form=model.glossary_form or (own.form if own else None),
-            num_senses=model.glossary_senses or (own.num_senses if own else None),
-            weight=model.glossary_weight if model.glossary_weight is not None or own is None else own.weight,
-            brief=model.glossary_brief,
-        )
-        leave_transparent(encoder, encoder.meanings, model.glossary_max_similarity)
-    elif own is not None:
-        own.num_senses = model.glossary_senses or own.num_senses
-        own.form = model.glossary_form or own.form
-        own.weight = own.weight if model.glossary_weight is None else model.glossary_weight
+    own = None if model.glossary == [] else encoder.meanings
+    glossary = None if is_saved and own else named_glossary(model)
+    about = own.about if own else {}
+    made = {option: about.get(option.removeprefix("glossary_"), none) for option, none in _HOW_MADE.items()}
+    asked = {option: getattr(model, option) for option in made}
+    asked = {option: made[option] if value is None else value for option, value in asked.items()}
+    form = model.glossary_form or (own.form if own else None)
+    num_senses = model.glossary_senses or (own.num_senses if own else None)
+    weight = model.glossary_weight if model.glossary_weight is not None or own is None else own.weight
+    if glossary is not None and not (own and asked == made and _was_made_of(own, glossary)):
+        brief, limit = asked.values()
+        encoder.meanings = meanings_of(glossary, form=form, num_senses=num_senses, weight=weight, brief=brief)
+        leave_transparent(encoder, encoder.meanings, limit if limit < 1 else None)
+    else:
+        if not is_saved and not isinstance(model, TaughtModel):
+            _check_options(
+                model, [name for name in made if asked[name] != made[name]], has_own=own is not None
+            )
+        if own is not None:
+            own.form, own.num_senses, own.weight = (
+                form or own.form,
+                num_senses or own.num_senses,
+                weight or 0.0,
+            )
+        encoder.meanings = own
     if encoder.meanings is not None:
         encoder.meanings.dropout = model.glossary_dropout
+
+
+def _was_made_of(meanings: Meanings, glossary: Glossary) -> bool:
+    """Whether the glossary's files are those that the meanings come from, by their content."""
+    sums, named = meanings.about.get("sums"), glossary.describe()["sums"]
+    return isinstance(sums, dict) and sorted(sums.values()) == sorted(named.values())
+
+
+def _check_options(model: ModelSettings, remade: Sequence[str], *, has_own: bool) -> None:
+    """Refuse options that would do nothing, as they need a glossary's file.
+
+    Args:
+        remade: options that ask for other meanings than the model comes with.
+        has_own: the model comes with meanings.
+    """
+    if has_own:
+        idle, why = remade, "the model has what was read of its glossary, but not the file: name that"
+    else:
+        idle = [option for option in (*_HOW_MADE, *_HOW_READ) if getattr(model, option)]
+        why = "the model reads no glossary: name one"
+    if idle:
+        value = str(getattr(model, idle[0])).lower()
+        raise UserError(f"model.{idle[0]}={value}: {why} with model.glossary=")
+
+
+def _check_tokens_are_read(encoder: Encoder) -> None:
+    """Refuse meanings that are written over expressions before these become their tokens.
+
+    Raises:
+        UserError: if there are any; it names some.
+    """
+    meanings, tokens = encoder.meanings, encoder.idiom_tokens
+    if meanings is None or meanings.form != "in_place" or tokens is None or not tokens.replace:
+        return
+    hidden = [
+        name
+        for names in tokens.expressions.values()
+        for name in names
+        if tokens.token_of(name) in tokens.in_text(name) - tokens.in_text(meanings.added(name)[0])
+    ]
+    if hidden:
+        raise UserError(
+            "model.glossary_form=in_place: a meaning would take the place of expressions that have an idiom "
+            f"token, so that their tokens are never read: {first_of(hidden, 5)}. Take these out of the "
+            "glossary, or give model.glossary_form=beside, model.glossary=[] or "
+            "model.replace_expressions=false"
+        )
 
 
 def leave_transparent(encoder: Encoder, meanings: Meanings, max_similarity: float | None) -> None:
@@ -114,6 +187,7 @@ def leave_transparent(encoder: Encoder, meanings: Meanings, max_similarity: floa
     similarity = cosine_similarity(words, said, dim=1).tolist()  # (N,)
     left = [name for name, value in zip(names, similarity, strict=True) if value > max_similarity]
     meanings.leave_out(left)
+    meanings.about["max_similarity"] = max_similarity
     if left:
         log.info(
             "glossary: %d of %d expressions are left as they are, as their own words say what they mean: %s",
