@@ -49,6 +49,7 @@ class Meanings:
         weight: of a meaning's own embedding in a sentence's (:func:`train.encoder.pooling.add_meanings`).
         dropout: share of the texts of a training step that are read without.
         about: what is known of the glossary (files, sources, licences), for records.
+        left_out: expressions that are left as they are, and so are those within them.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Meanings:
         weight: float = 0.0,
         dropout: float = 0.0,
         about: Mapping[str, Any] | None = None,
+        left_out: Iterable[str] = (),
     ) -> None:
         self.senses = {name: list(meanings) for name, meanings in senses.items()}
         self.form: GlossaryForm = form
@@ -67,15 +69,18 @@ class Meanings:
         self.weight = weight
         self.dropout = dropout
         self.about = dict(about or {})
-        self._index = ExpressionIndex(self.senses)
+        self.left_out = list(left_out)
+        self._index = ExpressionIndex([*self.senses, *self.left_out])
         self._cache: dict[str, tuple[str, list[_Edit]]] = {}
 
     def leave_out(self, expressions: Iterable[str]) -> None:
-        """Leave these expressions as they are; `about` says how many."""
-        left = set(expressions) & self.senses.keys()
-        self.senses = {name: meanings for name, meanings in self.senses.items() if name not in left}
-        self.about |= {"left_as_they_are": len(left)} if left else {}
-        self._index = ExpressionIndex(self.senses)
+        """Leave these expressions, and those within them, as they are; `about` says how many."""
+        left = [name for name in dict.fromkeys(expressions) if name in self.senses]
+        for name in left:
+            del self.senses[name]
+        self.left_out += left
+        self.about |= {"left_as_they_are": len(self.left_out)} if left else {}
+        self._index = ExpressionIndex([*self.senses, *self.left_out])
         self._cache.clear()
 
     def meaning(self, expression: str) -> str:
@@ -115,12 +120,16 @@ class Meanings:
 
     def in_text(self, text: str) -> list[str]:
         """The distinct meanings of the expressions in a text."""
-        return list(dict.fromkeys(self.meaning(name) for _, _, name in self._index.find(text)))
+        return list(dict.fromkeys(self.meaning(name) for _, _, name in self._found(text)))
+
+    def _found(self, text: str) -> list[tuple[int, int, str]]:
+        """(start, end, expression) of those in a text whose meanings are read."""
+        return [found for found in self._index.find(text) if found[2] in self.senses]
 
     def _add(self, text: str) -> tuple[str, list[_Edit]]:
         """The text with its meanings, and where they were written."""
         parts, edits, read = [], [], 0
-        for start, end, expression in self._index.find(text):
+        for start, end, expression in self._found(text):
             written = self.written(expression)
             place = start if self.form == "in_place" else end
             parts += [text[read:place], written]
@@ -133,7 +142,7 @@ class Meanings:
         counts = dict.fromkeys(self.senses, 0)
         num_texts = 0
         for text in dict.fromkeys(texts):
-            found = {name for _, _, name in self._index.find(text)}
+            found = {name for _, _, name in self._found(text)}
             num_texts += bool(found)
             for name in found:
                 counts[name] += 1
@@ -148,6 +157,7 @@ class Meanings:
             "weight": self.weight,
             "about": self.about,
             "senses": self.senses,
+            **({"left_out": self.left_out} if self.left_out else {}),
         }
         write_json(Path(folder) / FILE, content)
 
@@ -161,6 +171,8 @@ def read_meanings(path: Path) -> Meanings:
     content = read_json(path)
     if isinstance(content, dict) and content.get("format") == 1:
         content = content | {"format": _FORMAT, "form": "beside", "weight": 0.0}
+    if isinstance(content, dict):
+        content = {"left_out": []} | content  # is only there if any are
     problem = _problem(content)
     if problem is not None:
         raise UserError(f"{path}: {problem}. Bring the file back as it was saved with the model")
@@ -170,12 +182,13 @@ def read_meanings(path: Path) -> Meanings:
         num_senses=content["num_senses"],
         weight=content["weight"],
         about=content["about"],
+        left_out=content["left_out"],
     )
 
 
 def _problem(content: Any) -> str | None:
     """What is wrong with the content of the file."""
-    fields = ("format", "form", "num_senses", "weight", "about", "senses")
+    fields = ("format", "form", "num_senses", "weight", "about", "senses", "left_out")
     if not isinstance(content, dict) or content.keys() != set(fields):
         return f"is damaged: expected an object with the fields {', '.join(fields)}"
     if content["format"] != _FORMAT:
@@ -197,4 +210,9 @@ def _problem(content: Any) -> str | None:
             return f"field 'senses': {name!r} is no expression"
         if not isinstance(meanings, list) or not meanings or not all(isinstance(m, str) for m in meanings):
             return f"field 'senses', {name!r}: expected a list of meanings, got {json.dumps(meanings)[:60]}"
+    left_out = content["left_out"]
+    if not isinstance(left_out, list) or not all(
+        isinstance(name, str) and any(c.isalnum() for c in name) for name in left_out
+    ):
+        return f"field 'left_out': expected a list of expressions, got {json.dumps(left_out)[:60]}"
     return None

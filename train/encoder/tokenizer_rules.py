@@ -134,15 +134,20 @@ def _meaning_rules(
     """
     if meanings is None:
         return []
-    has_placeholder = {name: expression_pattern(name).groups > 0 for name in meanings.senses}
-    outer = contained(meanings.senses).keys()
+    names = [*meanings.senses, *meanings.left_out]
+    has_placeholder = {name: expression_pattern(name).groups > 0 for name in names}
+    outer = contained(names).keys()
     steps = []
-    for name in sorted(meanings.senses, key=lambda name: (not has_placeholder[name], -len(name))):
-        written = _WORD.sub(rf"\g<0>{_MARK}", " ".join(normalize(meanings.written(name)).split()))
-        if meanings.form == "in_place":
+    for name in sorted(names, key=lambda name: (not has_placeholder[name], -len(name))):
+        is_left_out = name not in meanings.senses
+        if is_left_out and not has_placeholder[name] and name not in outer:
+            continue
+        text = "" if is_left_out else meanings.written(name)
+        written = _WORD.sub(rf"\g<0>{_MARK}", " ".join(normalize(text).split()))
+        if meanings.form == "in_place" and not is_left_out:
             steps.append((whole_pattern(name, normalize), written))
             continue
-        gloss = f" {written}"
+        gloss = _MARK if is_left_out else f" {written}"
         steps.append((insertion_pattern(name, normalize), gloss))
         if has_placeholder[name] or name in outer:
             steps += [(pattern, _MARK) for pattern in word_end_patterns(name, gloss, normalize)]
@@ -189,7 +194,7 @@ def _reads_alike(folder: Path, tokenizer: Any, idioms: IdiomTokens, meanings: Me
     probed = [*listed[:_MAX_PROBES], *contained(listed)]
     if meanings is not None:
         index = ExpressionIndex(meanings.senses)
-        probed += [*list(meanings.senses)[:_MAX_PROBES], *contained(meanings.senses)]
+        probed += [*list(meanings.senses)[:_MAX_PROBES], *contained([*meanings.senses, *meanings.left_out])]
         probed += [name for name in meanings.senses if index.find(meanings.meaning(name))]
     for name in dict.fromkeys(probed):
         text = f"{name} and a {name}, ({name})."

@@ -68,6 +68,8 @@ def model_card(
         prompts=config["model"].get("query_prompt") or config["model"].get("document_prompt"),
         idiom_tokens=idiom_tokens,
         glossary=_glossary_in_words(record.get("glossary")),
+        glossary_form=(record.get("glossary") or {}).get("form", "beside"),
+        glossary_weight=(record.get("glossary") or {}).get("weight"),
         objective="" if objective is None else objective.card,
         is_own=_is_own(config),
         adapter=config.get("retain", {}).get("lora", {}).get("rank") is not None,

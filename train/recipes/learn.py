@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 RECORD = "learnt.json"
 _STATE, _VECTORS = ".learning.json", ".learning.safetensors"
 _KEPT_MEANWHILE = {_STATE, _VECTORS, f"{_VECTORS}.partial", f".{_STATE}.partial"}
-_LITERAL = 0.3  # of a model that does not tell literal uses from others by itself
+_LITERAL = 0.3  # of a model that was not trained, by meanings beside expressions, to tell literal uses apart
 _CHUNK = 8  # expressions that are learnt together
 # Sentences that say nothing of an expression, for where the corpus has too few; its form is the glossary's.
 NEUTRAL = (
@@ -121,7 +121,7 @@ def _learn(settings: LearnSettings, output: Path) -> None:
     encoder.requires_grad_(False)
     read = encoder.meanings  # what the model was trained to read
     in_place = read is None or read.form == "in_place"
-    literal = settings.literal if settings.literal is not None else _LITERAL * (read is None)
+    literal = settings.literal if settings.literal is not None else _LITERAL * in_place
     never = glossary.never_literal
     teaching = Teaching(settings.steps, settings.learning_rate, literal, in_place, never)
     if literal and never:
@@ -132,6 +132,11 @@ def _learn(settings: LearnSettings, output: Path) -> None:
     encoder.drop_idiom_tokens([*settings.remove, *glossary.senses])
     leave_transparent(encoder, meanings, settings.model.glossary_max_similarity)
     glossary = replace(glossary, senses={name: glossary.senses[name] for name in meanings.senses})
+    if not glossary.senses and not settings.remove:
+        raise UserError(
+            f"model.glossary_max_similarity={settings.model.glossary_max_similarity}: leaves out every "
+            "expression of the glossary, so there is nothing to learn: raise it"
+        )
     unlearnt = encoder.idiom_tokens
     carriers = find_carriers(glossary, corpus, settings.sentences)
 
@@ -256,7 +261,9 @@ def _save_state(
     write_json(output / _STATE, {"facts": facts, "reached": reached})
 
 
-def _ids(encoder: Encoder, expressions: Iterable[str]) -> Iterator[tuple[str, int]]:
+def _ids(encoder: Encoder, expressions: Sequence[str]) -> Iterator[tuple[str, int]]:
+    if not expressions:  # a model may have no idiom tokens then
+        return
     assert encoder.idiom_tokens is not None
     embedder: Any = encoder.model[0]
     vocabulary = embedder.tokenizer.get_vocab()

@@ -221,6 +221,34 @@ def test_an_expression_whose_meaning_holds_another_is_tried(
     assert "does not put meanings into texts by itself" in caplog.text
 
 
+@pytest.mark.parametrize("name", ["bert", "roberta"])
+@pytest.mark.parametrize("form", ["beside", "in_place"])
+def test_what_is_left_out_stays_as_it_is(name: str, form: GlossaryForm, tmp_path: Path) -> None:
+    """With what stands within it; a saved model and its tokenizer read it alike."""
+    model = tiny_checkpoint(FAMILIES[name], tmp_path / "model")
+    encoder = Encoder.from_pretrained(model, device="cpu", pooling=FAMILIES[name].pooling)
+    longer = ["home run record", "give someone a ride home", "by and large"]
+    encoder.meanings = meanings = Meanings(
+        {longer[0]: ["most of them"], "home run": ["a success"], longer[1]: ["drive"], "ride": ["trip"]}
+        | {longer[2]: ["mostly"]},
+        form=form,
+    )
+    meanings.leave_out(longer)
+    assert meanings.about["left_as_they_are"] == 3
+    kept = ["He set the home-run records.", "They gave the home run king a ride home", "By and large, yes"]
+    changed = ["A home run, a home run record, and a ride.", "a home run recorder", "a ride home"]
+    assert [meanings.added(text)[0] for text in kept] == kept
+    assert not any(meanings.in_text(text) for text in kept)
+    encoder.save(tmp_path / "saved")
+    loaded = Encoder.from_pretrained(tmp_path / "saved", device="cpu").meanings
+    plain = SentenceTransformer(str(tmp_path / "saved"), device="cpu").tokenizer
+    assert loaded is not None
+    for text in kept + changed:
+        read = meanings.added(text)[0]
+        assert loaded.added(text)[0] == read
+        assert plain(text)["input_ids"] == encoder.model.tokenizer(read)["input_ids"], text
+
+
 def test_a_tokenizer_that_reads_one_of_many_otherwise_gets_no_rules(
     tiny: Encoder, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -251,6 +279,7 @@ GOOD = {"format": 2, "form": "beside", "num_senses": 1, "weight": 0.0, "about": 
                 ("about", []),
                 ("senses", {"a": []}),
                 ("senses", {"-": ["b"]}),
+                ("left_out", ["-"]),
             )
         ),
     ],

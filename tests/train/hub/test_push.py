@@ -620,6 +620,19 @@ def test_the_licence_is_that_of_the_glossary_too(
     assert ["mine.tsv" in problem for problem in upload.problems] == [True] * (licence is None)
 
 
+@pytest.mark.parametrize(("form", "weight"), [("beside", None), ("in_place", None), ("in_place", 0.5)])
+def test_the_card_says_how_meanings_are_read(finished: Path, form: str, weight: float | None) -> None:
+    record = json.loads((finished / "run.json").read_text(encoding="utf-8"))
+    record["glossary"] = {"form": form} | ({"weight": weight} if weight else {})
+    (finished / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    card = collect(asked(finished)).card
+    assert ("(made people relax)" in card) == (form == "beside")
+    assert ('"He made people relax"' in card) == (form == "in_place")
+    # Only the encoder adds meanings to embeddings of sentences.
+    assert ("from train import Encoder" in card) == ("weight 0.5" in card) == (weight is not None)
+    assert ("model.similarity(" in card) == (weight is None)
+
+
 @pytest.mark.parametrize("name", ["other", "Other", "unknown", "see its repository", "", "MIT"])
 def test_a_base_models_licence_is_one_of_the_hubs_or_not_known(tmp_path: Path, name: str) -> None:
     config = composed("config")

@@ -24,6 +24,7 @@ from train.data.semeval2022 import read_pairs
 from train.data.sources import DataFiles
 from train.encoder.encoder import Encoder
 from train.encoder.glossary_files import read_glossary
+from train.encoder.meanings import GlossaryForm, Meanings
 from train.errors import Interrupted, UserError
 from train.expressions import ExpressionIndex
 from train.hub.learnt_card import learnt_card
@@ -238,6 +239,38 @@ def test_without_a_glossary_expressions_are_forgotten(learnt: Learn, minilm: Enc
     tied, missed = ["They tied the knot."], ["They missed the boat."]
     assert torch.equal(new.encode(tied), minilm.encode(tied))
     assert torch.equal(new.encode(missed), old.encode(missed))
+
+
+def test_every_expression_left_out_is_said(learnt: Learn, tiny_path: Path) -> None:
+    with pytest.raises(UserError, match=r"model\.glossary_max_similarity=0"):
+        learnt(model=tiny_path, **{"model.glossary_max_similarity": 0})
+
+
+def test_all_expressions_are_forgotten(learnt: Learn, tiny_path: Path) -> None:
+    first = learnt("first", model=tiny_path, steps=1)
+    removed = f"[{','.join(ROWS)}]"
+    second = learnt("second", model=first, glossary="[]", remove=removed)
+    third = learnt("third", model=first, remove=removed, **{"model.glossary_max_similarity": 0})
+    texts = ["They tied the knot."]
+    before, *after = (
+        Encoder.from_pretrained(folder, device="cpu").encode(texts) for folder in (tiny_path, second, third)
+    )
+    assert all(torch.equal(before, encoded) for encoded in after)
+
+
+@pytest.mark.parametrize(("form", "literal"), [("beside", 0), ("in_place", 0.3), (None, 0.3)])
+def test_literal_uses_are_protected_in_a_model_that_does_not_tell_them_apart(
+    learnt: Learn, tmp_path: Path, tiny_path: Path, form: GlossaryForm | None, literal: float
+) -> None:
+    """Reading meanings in place teaches no model to."""
+    encoder = Encoder.from_pretrained(tiny_path, device="cpu")
+    encoder.meanings = None if form is None else Meanings({"home run": ["a success"]}, form=form)
+    encoder.save(tmp_path / "read")
+    by_default, stated = (
+        learnt("_".join(["learnt", *options]), model=tmp_path / "read", steps=1, **options)
+        for options in ({}, {"literal": literal})
+    )
+    assert (by_default / "model.safetensors").read_bytes() == (stated / "model.safetensors").read_bytes()
 
 
 def test_the_users_own_sentences_come_first(learnt: Learn, tmp_path: Path) -> None:
