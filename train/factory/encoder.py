@@ -109,15 +109,12 @@ def _give_meanings(encoder: Encoder, model: ModelSettings, *, is_saved: bool) ->
         leave_transparent(encoder, encoder.meanings, limit if limit < 1 else None)
     else:
         if not is_saved and not isinstance(model, TaughtModel):
-            _check_options(
-                model, [name for name in made if asked[name] != made[name]], has_own=own is not None
-            )
+            remade = [name for name in made if asked[name] != made[name]]
+            _check_options(model, remade, has_own=own is not None)
         if own is not None:
-            own.form, own.num_senses, own.weight = (
-                form or own.form,
-                num_senses or own.num_senses,
-                weight or 0.0,
-            )
+            own.form = model.glossary_form or own.form
+            own.num_senses = model.glossary_senses or own.num_senses
+            own.weight = own.weight if model.glossary_weight is None else model.glossary_weight
         encoder.meanings = own
     if encoder.meanings is not None:
         encoder.meanings.dropout = model.glossary_dropout

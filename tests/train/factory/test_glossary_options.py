@@ -110,7 +110,10 @@ def test_a_meaning_may_not_hide_a_token(tiny_path: Path, glossary: Path) -> None
 
 def test_what_is_not_learnt_is_refused(glossary: Path) -> None:
     def checked(option: str) -> LearnSettings:
-        return check(LearnSettings, composed("learn", f"glossary={glossary}", f"model.{option}"))
+        settings: LearnSettings = check(
+            LearnSettings, composed("learn", f"glossary={glossary}", f"model.{option}")
+        )
+        return settings
 
     for option in ("glossary_weight=0.5", "glossary_dropout=0.25"):
         with pytest.raises(UserError, match=option.partition("=")[0]):
