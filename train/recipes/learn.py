@@ -138,7 +138,7 @@ def _learn(settings: LearnSettings, output: Path) -> None:
             "expression of the glossary, so there is nothing to learn: raise it"
         )
     unlearnt = encoder.idiom_tokens
-    carriers = find_carriers(glossary, corpus, settings.sentences)
+    carriers = find_carriers(glossary, corpus, settings.sentences, meanings.left_out)
 
     start = time.monotonic()
     if glossary.senses:
@@ -185,13 +185,19 @@ def _output(settings: LearnSettings) -> Path:
     return Path("checkpoints/learnt") / "_".join(names or ["model"])
 
 
-def find_carriers(glossary: Glossary, corpus: Sequence[str], num_sentences: int) -> dict[str, list[Carrier]]:
-    """Expression → the sentences to learn it from: the corpus' first, then neutral ones."""
+def find_carriers(
+    glossary: Glossary, corpus: Sequence[str], num_sentences: int, left_out: Sequence[str] = ()
+) -> dict[str, list[Carrier]]:
+    """Expression → the sentences to learn it from: the corpus' first, then neutral ones.
+
+    Args:
+        left_out: expressions that are not learnt; nothing is learnt from where one stands within them either.
+    """
     found: dict[str, list[Carrier]] = {name: [] for name in glossary.senses}
-    index = ExpressionIndex(glossary.senses)
+    index = ExpressionIndex([*glossary.senses, *left_out])
     for text in dict.fromkeys(corpus):
         for start, end, name in index.find(text):
-            if len(found[name]) < num_sentences:
+            if name in found and len(found[name]) < num_sentences:
                 found[name].append(Carrier(text, (start, end), name))
     for name, carriers in found.items():
         for frame in NEUTRAL[: max(0, min(num_sentences, len(NEUTRAL)) - len(carriers))]:

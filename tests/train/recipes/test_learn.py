@@ -280,6 +280,13 @@ def test_the_users_own_sentences_come_first(learnt: Learn, tmp_path: Path) -> No
     assert record["sentences_found"] == {"miss the boat": 0, "tie the knot": 2, "take someone for a ride": 0}
 
 
+def test_nothing_is_learnt_from_within_what_is_left_out(tmp_path: Path) -> None:
+    glossary = read_glossary([write_glossary(tmp_path / "one.tsv", {"home run": "a success"})])
+    corpus = ["He set the home run record.", "He hit a home run."]
+    found = recipe.find_carriers(glossary, corpus, 1, ["home run record"])
+    assert [carrier.text for carrier in found["home run"]] == corpus[1:]
+
+
 @pytest.mark.slow
 def test_the_literal_share_keeps_a_sentence_where_it_was(learnt: Learn, minilm: Encoder) -> None:
     text = "She tied the knot in the rope."
