@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling as Poolin
 from torch import Tensor, nn
 
 from train.encoder.activations import checkpoint_activations
+from train.encoder.added_meanings import AddedMeanings
 from train.encoder.conversion import converted
 from train.encoder.expression_files import load_expressions, save_expressions
 from train.encoder.forward import (
@@ -347,9 +348,9 @@ class Encoder(nn.Module):
         if found and not self.cut_spans:  # only the first call that finds some tells of it
             log.warning("%s", cut_spans_note(len(found), num_spans, limit))
         self.cut_spans |= found
-        mixed = self._meanings_to_add(requests)
+        added = AddedMeanings(requests, reader)
+        beside = added.lengths([text for text, _ in rendered])
         batches = []
-        beside = self._lengths_beside(mixed, [text for text, _ in rendered])
         for chunk in cut(texts, tokens, self.tokens_per_forward, min_batches, beside):
             sentences: list[PooledSentence] = []
             spans: list[PooledSpan] = []
@@ -362,56 +363,10 @@ class Encoder(nn.Module):
                         _, span = rendered[i]
                         positions = tokens_of_span(tokens[text], span, requests[i])
                         spans.append(PooledSpan(row, i, positions))
-            meant = [mixed.get(sentence.request, []) for sentence in sentences]
-            ids, added, members = self._read_meanings(meant, reader, first_row=len(chunk))
+            ids, meanings, meanings_of = added.placed(sentences, first_row=len(chunk))
             ids = [*(tokens[text].input_ids for text in chunk), *ids]
-            batches.append(ForwardBatch(ids, sentences, spans, added, members))
+            batches.append(ForwardBatch(ids, sentences, spans, meanings, meanings_of))
         return batches
-
-    def _meanings_to_add(self, requests: Sequence[Request]) -> dict[int, list[str]]:
-        """Request, by position → the meanings that are added to its embedding, of sentences alone."""
-        meanings = self.meanings
-        if meanings is None or not meanings.weight:
-            return {}
-        return {
-            i: found
-            for i, request in enumerate(requests)
-            if request.pooling == "sentence"
-            and request.with_meanings
-            and (found := meanings.in_text(request.text))
-        }
-
-    def _lengths_beside(
-        self, mixed: Mapping[int, Sequence[str]], rendered: Sequence[str]
-    ) -> dict[str, list[int]]:
-        """Text → lengths in tokens of the meanings that are embedded with it.
-
-        Args:
-            mixed: from :meth:`_meanings_to_add`.
-            rendered: each request's text.
-        """
-        distinct = list(dict.fromkeys(meaning for some in mixed.values() for meaning in some))
-        tokens = self._tokenizer([self.prompts.render(Request(meaning))[0] for meaning in distinct])
-        length = {meaning: len(one.input_ids) for meaning, one in zip(distinct, tokens, strict=True)}
-        return {rendered[i]: [length[meaning] for meaning in some] for i, some in mixed.items()}
-
-    def _read_meanings(
-        self, meant: Sequence[Sequence[str]], reader: Reader, first_row: int
-    ) -> tuple[list[list[int]], list[PooledSentence], list[list[int]]]:
-        """Token ids of the distinct meanings, how they are pooled, and each sentence's meanings among them.
-
-        Args:
-            meant: each sentence's meanings.
-            first_row: of the meanings in the forward batch.
-        """
-        distinct = list(dict.fromkeys(meaning for some in meant for meaning in some))
-        requests = [Request(meaning) for meaning in distinct]
-        texts = [self.prompts.render(request)[0] for request in requests]
-        tokens = self._tokenizer(texts)
-        read = zip(texts, tokens, requests, strict=True)
-        pooled = [PooledSentence(row, 0, reader.num_skipped(*one)) for row, one in enumerate(read, first_row)]
-        members = [[distinct.index(meaning) for meaning in some] for some in meant]
-        return [one.input_ids for one in tokens], pooled, members
 
     def embed(self, batch: ForwardBatch) -> Tensor:
         """(n, D), row i for the i-th of the batch's `requests`: first its sentences, then its spans."""
@@ -422,7 +377,6 @@ class Encoder(nn.Module):
         for module in modules[1 : self._pooling_at]:
             features = module(features)
         # token_embeddings (B, T, D)
-        num_sentences, num_meanings = len(batch.sentences), len(batch.meanings)
         pooled = pool_sentences(modules[self._pooling_at], features, [*batch.sentences, *batch.meanings])
         if batch.spans and not self._raw_spans:
             means = pool_spans(features["token_embeddings"], batch.spans)  # (S, D)
@@ -434,13 +388,11 @@ class Encoder(nn.Module):
             for module in modules[self._pooling_at + 1 :]:
                 features = module(features)
             rows = features["sentence_embedding"]
-            if num_meanings:
-                sentences, meanings, rest = rows.split(
-                    [num_sentences, num_meanings, len(rows) - num_sentences - num_meanings]
-                )
-                assert self.meanings is not None
-                mixed = add_meanings(sentences, meanings, batch.meanings_of, self.meanings.weight)
-                rows = torch.cat([mixed, rest])
+            if batch.meanings and self.meanings is not None:
+                n = len(batch.sentences)
+                end = n + len(batch.meanings)
+                mixed = add_meanings(rows[:n], rows[n:end], batch.meanings_of, self.meanings.weight)
+                rows = torch.cat([mixed, rows[end:]])
             pieces.append(rows)
         if batch.spans and self._raw_spans:
             pieces.append(pool_spans(hidden, batch.spans))
