@@ -145,30 +145,21 @@ def test_a_run_records_what_was_mined(mining: list[str], tmp_path: Path) -> None
     assert any("negatives" in path for path in data)
 
 
+@pytest.mark.parametrize("kind", ["own", "mixture"])
 def test_a_check_reads_the_corpus_and_loads_no_model(
-    mining: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    mining: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
     options = [*mining, "model.path=/nowhere/at-all", "benchmark=[own_val]", "trainer.monitor=own_val/score"]
+    if kind == "mixture":
+        part = "data: {{train: {0}/pairs.jsonl, val: {0}/val.jsonl, negatives: {{corpus: {0}/corpus.jsonl}}}}"
+        options = [
+            *("+experiment=mixture", f"+objective.parts.p={{{part.format(tmp_path)}}}"),
+            *("model=pretrained", "model.path=/nowhere/at-all", "trainer.batch_size=4"),
+        ]
     check_data(settings_of(*options))
     assert "mined when training starts" in capsys.readouterr().out
     write(tmp_path / "corpus.jsonl", '{"text": "A cat."}\n{"text": ""}\n')
     with pytest.raises(UserError, match=r"corpus\.jsonl[^\n]*\n.*row 2, field 'text'"):
-        check_data(settings_of(*options))
-
-
-def test_a_check_of_a_mixture_loads_no_model_either(
-    mining: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    part = "data: {{train: {0}/pairs.jsonl, val: {0}/val.jsonl, negatives: {{corpus: {0}/corpus.jsonl}}}}"
-    options = [
-        *("+experiment=mixture", f"+objective.parts.p={{{part.format(tmp_path)}}}"),
-        *("model=pretrained", "model.path=/nowhere/at-all", "trainer.batch_size=4"),
-    ]
-    assert any(option.startswith("data.negatives") for option in mining)  # the files are there
-    check_data(settings_of(*options))
-    assert "mined when training starts" in capsys.readouterr().out
-    write(tmp_path / "corpus.jsonl", '{"text": ""}\n')
-    with pytest.raises(UserError, match=r"corpus\.jsonl[^\n]*\n.*row 1, field 'text'"):
         check_data(settings_of(*options))
 
 
