@@ -21,7 +21,7 @@ WITHOUT_TORCH = 2.0  # seconds of processor time: about 0.9 are usual, to import
 
 
 def time_of_programs() -> float:
-    """Processor time of the cold programs that have ended, which other work on the machine does not change."""
+    """Processor time of the cold programs that have ended: other work on the machine does not change it."""
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
 
 
