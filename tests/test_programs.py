@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import subprocess
 from pathlib import Path
@@ -216,6 +217,9 @@ def test_sweep_gives_each_job_a_folder(tmp_path: Path, tiny_path: Path) -> None:
         *("benchmark=[idiolink]", f"hydra.sweep.dir={tmp_path}"),
     )
     assert done.returncode == 0, done.stderr
+    told = done.stdout[done.stdout.index("2 jobs by idiolink/val/sentence/ndcg@10") :]
+    assert re.search(r"the best job: [01] \(seed=[12]\), model \S+/best", told)
+    assert f"python -m train.report {tmp_path}" in told
     for job, seed in (("0", 1), ("1", 2)):
         assert json.loads((tmp_path / job / "run.json").read_text())["seed"] == seed
         assert (tmp_path / job / "best" / "model.safetensors").is_file()
@@ -239,17 +243,33 @@ def test_cross_validation_scores_each_folds_own_idioms(tmp_path: Path, tiny_path
     assert not scored[0] & scored[1]
 
 
+def test_the_package_by_its_other_name(tmp_path: Path) -> None:
+    """The same modules, where a script has a `train.py` beside it."""
+    (tmp_path / "train.py").write_text("raise SystemExit('the wrong one')\n", encoding="utf-8")
+    (tmp_path / "script.py").write_text(
+        "import idiomtune\nfrom idiomtune.requests import Request\nimport train.requests\n"
+        "print(Request is train.requests.Request, idiomtune.__version__, train.requests.__spec__.name)\n",
+        encoding="utf-8",
+    )
+    done = run("script.py", cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)}, cold=True)
+    assert done.stdout.split() == ["True", train.__version__, "train.requests"], done.stderr
+    shadowed = "import sys; sys.modules['train'] = sys; import idiomtune"
+    (tmp_path / "late.py").write_text(shadowed, encoding="utf-8")
+    done = run("late.py", cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)}, cold=True)
+    assert "import idiomtune before it" in done.stderr
+
+
 @pytest.mark.slow
 def test_the_console_command(tmp_path: Path) -> None:
     """A `train.py` of the user's own is not in its way; modules beside it can be named."""
     (tmp_path / "train.py").write_text("raise SystemExit('the wrong one')\n", encoding="utf-8")
-    command = "from train.cli.console import main; main()"
-    (tmp_path / "idiomtune.py").write_text(
+    command = "from idiomtune.__main__ import main; main()"
+    (tmp_path / "program.py").write_text(
         f"import sys; sys.path[0] = {str(ROOT)!r}; {command}\n", encoding="utf-8"
     )
 
     def idiomtune(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return run(str(tmp_path / "idiomtune.py"), *arguments, cwd=tmp_path)
+        return run(str(tmp_path / "program.py"), *arguments, cwd=tmp_path)
 
     for name in PROGRAMS:
         assert f"  {name} " in idiomtune("--help").stdout
