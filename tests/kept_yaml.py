@@ -25,4 +25,4 @@ def keep_yaml() -> None:
             kept[key] = load(file)
         return deepcopy(kept[key])
 
-    OmegaConf.load = load_once  # type: ignore[method-assign]
+    OmegaConf.load = load_once  # type: ignore[assignment,method-assign]
