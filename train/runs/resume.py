@@ -109,6 +109,7 @@ def saved_config(
     saved = read_config(folder)
     if "hub" in composed:
         saved.setdefault("hub", composed["hub"])  # the run was started before there was this section
+    saved["trainer"] = {"dropout_masks": "torch"} | saved.get("trainer", {})  # before there was this option
     recorded = read_run(folder)["experiment"]
     differences = []
     if experiment not in ("default", recorded):
