@@ -32,8 +32,10 @@ check: install ## lint, formatting, types
 bench: install ## speed, memory and scores against the predecessor's way (options: BENCH="--pairs 5 …")
 	$(BIN)/python -m tests.bench $(BENCH)
 
-docs: install ## the API reference as HTML, in build/docs
-	OMP_NUM_THREADS=1 $(BIN)/python docs/api.py build/docs
+docs: install ## a site of all pages and the API reference, with search, in build/docs (a minute)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -c docs . build/docs
+	@echo build/docs/index.html
 
 format: install ## put the code in its standard form
 	$(BIN)/ruff check --fix .
