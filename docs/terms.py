@@ -38,13 +38,12 @@ def sentence(axes: Axes, y: float, row: tuple[str, str, str], colour: str) -> No
     axes.add_patch(box)
     x = 0.26
     for part, marked in zip((*text.partition(span),), (False, True, False), strict=True):
-        drawn = axes.text(x, y + 0.41, part, fontsize=14, va="center", weight="bold" if marked else "normal")
+        weight = "bold" if marked else "normal"
+        drawn = axes.text(x, y + 0.41, part, fontsize=14, va="center", weight=weight)
         if marked:
             drawn.set_bbox({"facecolor": "#fff3b0", "edgecolor": "none", "pad": 1.5})
         # Spaces at the end have no width of their own in the extent.
-        measured = axes.text(
-            0, 0, part.replace(" ", "\N{NO-BREAK SPACE}"), fontsize=14, weight=drawn.get_weight()
-        )
+        measured = axes.text(0, 0, part.replace(" ", "\N{NO-BREAK SPACE}"), fontsize=14, weight=weight)
         end = axes.transData.inverted().transform(measured.get_window_extent())
         x += end[1][0] - end[0][0]
         measured.remove()

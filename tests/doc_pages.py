@@ -60,7 +60,9 @@ def shell_lines(page: Path) -> list[str]:
             if line:
                 lines.append(line)
     return lines + [
-        code for code in inline(page) if re.match(r"(python|make|accelerate|torchrun|idiomtune) ", code)
+        code
+        for code in inline(page)
+        if re.match(r"(python|make|accelerate|torchrun) |idiomtune [a-z]+( |$)", code)
     ]
 
 
