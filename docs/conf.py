@@ -45,7 +45,13 @@ NAVIGATION = {
         "docs/results/durability",
     ),
     "Reference": ("docs/reference/train", "docs/reference/extending", "docs/reference/idiomloss"),
-    "Development": ("CONTRIBUTING", "docs/adding-a-loss", "docs/adding-a-benchmark", "CHANGELOG"),
+    "Development": (
+        "CONTRIBUTING",
+        "docs/adding-a-loss",
+        "docs/adding-a-benchmark",
+        "docs/releasing",
+        "CHANGELOG",
+    ),
 }
 
 sys.path.insert(0, str(ROOT))  # this checkout, whatever is installed

@@ -7,7 +7,8 @@ The texts of a row, in this order, and its `label`:
 - `RankingTrainerLoss`: query, its candidates; the rank of each candidate, 0 = best
 - `DistillationTrainerLoss`: sentence; the other model's embedding of it
 
-The trainer finds the column of labels by its name, `label`, and takes all other columns for texts. Imports
+The trainer finds the column of labels by its name, `label`, and takes all other columns for texts, also one
+that was left over: :func:`~idiomloss.trainer_data.check_dataset` tells before it is trained on. Imports
 nothing of sentence-transformers: a loss gets its model, and the sampler is one of torch's. With several
 processes each takes negatives from its own batch.
 """
@@ -144,10 +145,10 @@ class AdaptiveTripletTrainerLoss(nn.Module):
             labels: int (B, 3), (label, group, is it the sentence with the idiom).
 
         Raises:
-            ValueError: if the labels are of another shape.
+            ValueError: if the labels are of another shape, or there is more than one column of texts.
             RuntimeError: if too many batches in a row had no triplet.
         """
-        (embeddings,) = _embeddings(self.model, sentence_features)
+        embeddings = _only_column(self.model, sentence_features)
         if labels.shape != (len(embeddings), 3):
             raise ValueError(
                 f"label: expected (label, group, is_sentence) of each sentence, ({len(embeddings)}, 3), got "
@@ -221,7 +222,7 @@ class DistillationTrainerLoss(nn.Module):
 
     def forward(self, sentence_features: Features, labels: Tensor) -> Tensor:
         """A scalar from one column of B sentences, and the other model's embeddings (B, D)."""
-        (embeddings,) = _embeddings(self.model, sentence_features)
+        embeddings = _only_column(self.model, sentence_features)
         return distillation_loss(embeddings, labels)
 
 
@@ -326,6 +327,16 @@ class GroupBatchSampler(BatchSampler):
 def _embeddings(model: nn.Module, sentence_features: Features) -> list[Tensor]:
     """(B, D) for each column."""
     return [model(features)["sentence_embedding"] for features in sentence_features]
+
+
+def _only_column(model: nn.Module, sentence_features: Features) -> Tensor:
+    """(B, D) of the one column of texts."""
+    columns = _embeddings(model, sentence_features)
+    if len(columns) != 1:
+        raise ValueError(
+            f"expected one column of texts, got {len(columns)}: leave others out, dataset.remove_columns"
+        )
+    return columns[0]
 
 
 def _columns(model: nn.Module, sentence_features: Features) -> tuple[Tensor, Tensor, Tensor]:

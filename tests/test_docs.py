@@ -50,7 +50,7 @@ PARSERS: dict[str, Callable[[list[str]], object]] = {
 }
 # Of other people, or of the shell: nothing of ours to check.
 OTHERS = re.compile(
-    r"(source|export|grep|pip install|python3 -m venv|hf|wandb|tensorboard|onnx-venv/bin/pip) "
+    r"(source|export|grep|pip install|python3 -m venv|hf|wandb|tensorboard|\S+-venv/bin/\w+|\S+ -m build) "
     r"|idiomtune --version"
 )
 # Options that the worked examples add; a test of their own runs them.

@@ -43,7 +43,8 @@ evaluation reports                               all benchmarks on one checkpoin
 runs objectives                                  the run folder; a batch and its loss
 benchmarks                                       scores from embeddings
 experts                                          AdMIRe's heads and towers
-encoder data config                              text → embedding; data sets; conf/ → settings
+encoder data                                     text → embedding; data sets
+config                                           conf/ → settings
 io                                               files, text, messages, network
 distributed                                      processes, devices, sharded weights
 declarations                                     what can be named in a configuration

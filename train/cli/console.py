@@ -1,7 +1,7 @@
 """`idiomtune <program> …`: the programs as one console command.
 
-`idiomtune train` is `python -m train`, but is not hidden by a file `train.py` in the current folder, which
-is searched last: there it still serves `extensions=`.
+`idiomtune train` is `python -m train`, but is not hidden by a file `train.py` in the current folder (see
+`idiomtune/__init__.py`), which is searched last: there it still serves `extensions=`.
 """
 
 from __future__ import annotations

@@ -41,6 +41,7 @@ class TrainerSettings(Section):
     clip_norm: Factor | None
     gradient_caching: bool
     activation_checkpointing: bool
+    dropout_masks: Literal["bytes", "torch"]
     matryoshka: Annotated[Dimensions, Field(min_length=1)] | None
     matryoshka_weights: list[Weight] | None
     monitor: Names
@@ -136,7 +137,7 @@ class RetainSettings(Section):
 
 class EvalSettings(Section):
     every: Literal["epoch", "end"] | Count
-    benchmarks: BenchmarkNames | None
+    benchmarks: Literal["monitored", "all"] | BenchmarkNames | None
     dimensions: Dimensions | None
     per_query: bool
     predictions: bool

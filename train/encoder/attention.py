@@ -6,6 +6,7 @@ training step in bfloat16 (PyTorch 2.13, no dropout; figures in docs/results/spe
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,14 +15,14 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-_NAME = "sdpa_short_on_cpu"
+SHORT_ATTENTION = "sdpa_short_on_cpu"
 _MAX_LENGTH = 256  # tokens: memory grows with their square, and the gain shrinks
 
 
 def use_short_attention(transformer: PreTrainedModel) -> None:
     """Make a model on a CPU use this attention instead of PyTorch's; others keep theirs."""
     if transformer.device.type == "cpu" and transformer.config._attn_implementation == "sdpa":
-        transformer.set_attn_implementation(_NAME)
+        transformer.set_attn_implementation(SHORT_ATTENTION)
 
 
 def attend(
@@ -33,6 +34,7 @@ def attend(
     dropout: float = 0.0,
     scaling: float | None = None,
     is_causal: bool | None = None,
+    drop: Callable[[Tensor, float], Tensor] = nn.functional.dropout,
     **others: Any,
 ) -> tuple[Tensor, None]:
     """The same as transformers' `sdpa_attention_forward`, as exactly; for long texts it is called itself.
@@ -43,6 +45,7 @@ def attend(
         query: (B, H, T, D); `key` and `value` with as many heads or a divisor of H.
         attention_mask: bool (B, 1, T, T), true where a token attends; None: to all, or to earlier ones if
             causal.
+        drop: how short texts' weights (B, H, T, T) are dropped, with the probability `dropout`.
 
     Returns:
         (B, T, H, D).
@@ -78,9 +81,9 @@ def attend(
             scores = scores + unseen.masked_fill_(~attention_mask, torch.finfo(scores.dtype).min)
         weights = scores.softmax(dim=-1)
         if dropout:  # not 0 in training only
-            weights = nn.functional.dropout(weights, dropout)
+            weights = drop(weights, dropout)
         return (weights.to(value.dtype) @ value).transpose(1, 2).contiguous(), None
 
 
-AttentionInterface.register(_NAME, attend)
-AttentionMaskInterface.register(_NAME, sdpa_mask)
+AttentionInterface.register(SHORT_ATTENTION, attend)
+AttentionMaskInterface.register(SHORT_ATTENTION, sdpa_mask)

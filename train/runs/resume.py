@@ -24,6 +24,7 @@ RECORD = "record.json"  # in a checkpoint: the run's `config.yaml` and `run.json
 # any other change would make it another run. A glossary may lie in another folder likewise.
 _MAY_CHANGE = (
     "device",
+    "name",
     "scores",
     "trainer.max_epochs",
     "trainer.max_steps",
@@ -108,6 +109,7 @@ def saved_config(
     saved = read_config(folder)
     if "hub" in composed:
         saved.setdefault("hub", composed["hub"])  # the run was started before there was this section
+    saved["trainer"] = {"dropout_masks": "torch"} | saved.get("trainer", {})  # before there was this option
     recorded = read_run(folder)["experiment"]
     differences = []
     if experiment not in ("default", recorded):

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -57,6 +58,22 @@ def test_a_start_that_comes_to_nothing_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="slip"), run_.claimed(resume=False, record_start=record):
         raise UserError("slip")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("has_result", [False, True])
+def test_a_mistake_leaves_a_folder_only_with_a_result(tmp_path: Path, has_result: bool) -> None:
+    run_ = RunFolder(tmp_path / "checkpoints" / "run", chosen=True)
+
+    def slip() -> NoReturn:
+        run_.start({}, experiment="x", seed=1)
+        run_.end("failed")
+        if has_result:
+            (run_.path / "baseline.json").write_text("{}")
+        raise UserError("slip")
+
+    with pytest.raises(UserError, match="slip"), run_.claimed(resume=False):
+        slip()
+    assert (run_.path / "run.json").exists() == run_.path.exists() == has_result
 
 
 def test_what_was_in_the_folder_stays(tmp_path: Path) -> None:
