@@ -58,8 +58,8 @@ function scoreText(scores) {
     made.append(scores.map(percent).join(" · "));
     return made;
   }
-  const change = scores[last] - scores[0];
-  const verdict = change > 0.005 ? "better" : change < -0.005 ? "worse" : "";
+  const change = Number(percent(scores[last])) - Number(percent(scores[0]));
+  const verdict = change > 0 ? "better" : change < 0 ? "worse" : "";
   made.append(scores.length > 1 ? `${percent(scores[0])} → ` : "", element("span", verdict, percent(scores[last])));
   return made;
 }
@@ -307,6 +307,9 @@ byId("ask").addEventListener("submit", (event) => {
   if (!isAsBefore) current = { query: null, text, words, start: marked.words === words ? marked.start : null };
   if (!words.trim()) mode = "sentence";
   return show();
+});
+byId("text").addEventListener("input", () => {
+  if (!byId("text").value.includes(byId("words").value)) byId("words").value = ""; // those of another sentence
 });
 byId("mark").addEventListener("click", () => {
   const { value, selectionStart, selectionEnd } = byId("text");
