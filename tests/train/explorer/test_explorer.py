@@ -320,6 +320,22 @@ def test_a_run_is_its_model_before_and_after(tiny_path: Path, tmp_path: Path) ->
         find_models(str(tmp_path))
 
 
+def test_a_run_reads_another_glossary(tiny_path: Path, tmp_path: Path) -> None:
+    run = plant(tmp_path / "run", model={"path": str(tiny_path)}, data={}, objective={"name": "x"})
+    shutil.copytree(tiny_path, run / "best")
+    (tmp_path / "mine.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
+    (tmp_path / "mine.tsv").write_text("expression\tmeaning\nbreak the ice\tmake people relax\n")
+    file = tmp_path / "page.html"
+    named = [f"corpus={tmp_path / 'mine.txt'}", f"glossary={tmp_path / 'mine.tsv'}", "queries=2"]
+    assert main([str(run), *named, f"output={file}", "device=cpu"]) == 0
+    data = data_of(file.read_text(encoding="utf-8"))
+    assert [model["name"] for model in data["models"]] == ["untrained: model", "trained: run"]
+    assert len(data["queries"]) == 2
+    for column, words in zip(data["answers"]["sentence"][0]["models"], data["words"], strict=True):
+        assert "(make people relax)" in "".join(piece for piece, _ in column["read"])
+        assert "".join(words["1"]) == "The ship broke the ice (make people relax)."
+
+
 def test_tables_and_folders_are_corpora(tmp_path: Path, sample_root: Path) -> None:
     table = tmp_path / "mine.csv"
     table.write_text("sentence,usage,idiom,span\nHe broke the ice.,idiomatic,break the ice,broke the ice\n")
