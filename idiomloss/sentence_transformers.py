@@ -16,7 +16,7 @@ processes each takes negatives from its own batch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -32,6 +32,8 @@ from idiomloss.ranking import PairwiseHingeLoss
 from idiomloss.similarity import paired_cosine_similarity
 from idiomloss.triplet import AdaptiveTripletLoss
 
+# The columns of texts that a loss takes: anchor, positive and negatives; one; a query and its candidates.
+Texts = Literal["tuple", "one", "candidates"]
 Features = Iterable[dict[str, Tensor]]  # the tokenised texts of one column each
 
 _ABSENT = -1  # label of a negative that is not there
@@ -46,6 +48,8 @@ class InfoNCETrainerLoss(nn.Module):
         in_batch, false_negatives: see :func:`~idiomloss.candidate_masks`. `all`, and a weight of hard
             negatives other than 1, need the negatives' labels too.
     """
+
+    texts: ClassVar[Texts] = "tuple"
 
     def __init__(
         self,
@@ -128,6 +132,8 @@ class AdaptiveTripletTrainerLoss(nn.Module):
         num_within, num_across: mined triplets of the last batch, see :class:`~idiomloss.TripletResult`.
     """
 
+    texts: ClassVar[Texts] = "one"
+
     def __init__(
         self, model: nn.Module, loss: AdaptiveTripletLoss | None = None, *, max_empty: int | None = 20
     ) -> None:
@@ -185,6 +191,8 @@ class RankingTrainerLoss(nn.Module):
         ValueError: if the temperature is not positive.
     """
 
+    texts: ClassVar[Texts] = "candidates"
+
     def __init__(self, model: nn.Module, loss: nn.Module | None = None, *, temperature: float = 0.05) -> None:
         super().__init__()
         if temperature <= 0:
@@ -215,6 +223,8 @@ class DistillationTrainerLoss(nn.Module):
     Args:
         model: gives the column's `sentence_embedding`.
     """
+
+    texts: ClassVar[Texts] = "one"
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

@@ -11,8 +11,6 @@ from typing import Any
 
 from torch import nn
 
-from idiomloss.sentence_transformers import InfoNCETrainerLoss, RankingTrainerLoss
-
 _LABELS = ("label", "labels", "score", "scores")  # what the trainer takes for labels
 
 
@@ -61,7 +59,8 @@ def check_dataset(dataset: Any, loss: nn.Module) -> None:
 
 
 def _check_number_of_texts(texts: Sequence[str], label: Any, loss: nn.Module) -> None:
-    if isinstance(loss, InfoNCETrainerLoss):
+    takes = getattr(loss, "texts", None)
+    if takes == "tuple":
         if len(texts) < 2:
             raise ValueError(f"expected columns anchor, positive and any negatives, got {', '.join(texts)}")
         for name in texts[2:]:
@@ -70,14 +69,14 @@ def _check_number_of_texts(texts: Sequence[str], label: Any, loss: nn.Module) ->
                     f"column {name} would be taken for a negative: {_remove(name)}, or, if it is one, "
                     "name it negative_1, …"
                 )
-    elif isinstance(loss, RankingTrainerLoss):
+    elif takes == "candidates":
         num_candidates = len(label) if isinstance(label, Sequence) else 0
         if len(texts) != 1 + num_candidates:
             raise ValueError(
                 f"a query and {num_candidates} candidates, as label has ranks, are {1 + num_candidates} "
                 f"columns of texts, but there are {', '.join(texts)}"
             )
-    elif len(texts) != 1:
+    elif takes == "one" and len(texts) != 1:
         raise ValueError(
             f"{type(loss).__name__} takes one column of texts, but there are {', '.join(texts)}: "
             f"{_remove(*texts[1:])}"

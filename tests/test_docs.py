@@ -21,6 +21,7 @@ from hydra.core.override_parser.types import IntervalSweep, Override
 from omegaconf import OmegaConf
 from PIL import Image
 
+import train.explore
 import train.gate
 import train.report
 from docs import conf, results, terms
@@ -45,6 +46,7 @@ PROGRAMS: dict[str, tuple[str, type[Section]]] = {
     "train.push": ("push", PushSettings),
 }
 PARSERS: dict[str, Callable[[list[str]], object]] = {
+    "train.explore": train.explore.parse,
     "train.report": train.report.parse,
     "train.gate": train.gate.parse,
 }
@@ -186,6 +188,7 @@ def test_commands_are_understood(name: str) -> None:
         "python -m train.push checkpoint=<run> repo_id=idioms",
         "python -m train.report <run> groups=none",
         "python -m train.report <sweep> modes=caption_span",
+        "python -m train.explore <run> corpsu=mine.txt",
         "python -m train.gate <run> margin=0.02",
         "python -m train.gate <run> against=baseline floor=0.8",
     ],

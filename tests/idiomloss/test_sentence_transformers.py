@@ -274,7 +274,7 @@ def test_names_become_labels() -> None:
         meaning_numbers(["ice"], meanings)
 
 
-INFONCE, GROUPS = InfoNCETrainerLoss(Table()), AdaptiveTripletTrainerLoss(Table())
+INFONCE, TRIPLET = InfoNCETrainerLoss(Table()), AdaptiveTripletTrainerLoss(Table())
 PAIR = {"anchor": "a", "positive": "b"}
 
 
@@ -286,7 +286,7 @@ PAIR = {"anchor": "a", "positive": "b"}
         (PAIR | {"label": ["ice", "literal"]}, INFONCE, "column label: 'ice' is a name"),
         (PAIR | {"id": 7}, INFONCE, "column id: expected texts, got 7"),
         ({"anchor": "a", "label": [0, 1]}, INFONCE, "expected columns anchor, positive"),
-        ({"sentence": "a", "idiom": "ice", "label": [0, 0, 1]}, GROUPS, "takes one column of texts"),
+        ({"sentence": "a", "idiom": "ice", "label": [0, 0, 1]}, TRIPLET, "takes one column of texts"),
         (PAIR | {"label": [0, 1]}, RankingTrainerLoss(Table()), "2 candidates.*3 columns"),
     ],
 )
@@ -300,6 +300,6 @@ def test_columns_that_a_loss_would_take_for_others_are_told(
 def test_right_columns_pass() -> None:
     check_dataset(TextRows([PAIR | {"negative_1": "c", "label": [[0, 1], [0, 0]]}]), INFONCE)
     check_dataset(TextRows([PAIR | {"label": [0]}]), RankingTrainerLoss(Table()))
-    check_dataset(TextRows([{"sentence": "a", "label": [0, 0, 1]}]), GROUPS)
+    check_dataset(TextRows([{"sentence": "a", "label": [0, 0, 1]}]), TRIPLET)
     with pytest.raises(ValueError, match="expected one column of texts, got 2"):
-        GROUPS(columns([0], [1]), torch.tensor([[0, 0, 1]]))
+        TRIPLET(columns([0], [1]), torch.tensor([[0, 0, 1]]))

@@ -77,7 +77,7 @@ def new_sweep_folder(overrides: Sequence[str]) -> Path:
                 break
     except OSError as error:
         raise UserError(f"the sweep's folder cannot be made in {above}: {error.strerror}") from None
-    atexit.register(_remove_if_unused, folder)
+    atexit.register(_remove_if_unused, folder.resolve())
     return folder
 
 

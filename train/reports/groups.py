@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from train.declarations.registry import is_place
+from train.io.text import first_of
 from train.reports.named_models import with_named_model
 from train.reports.runs import Run
 
@@ -235,7 +236,7 @@ def data_notes(runs: Sequence[Run]) -> list[str]:
         for path, sum_ in data_files(run).items():
             sums["/".join(path.replace("\\", "/").split("/")[-2:])][run.name] = sum_
     changed = sorted(name for name, by_run in sums.items() if len(set(by_run.values())) > 1)
-    notes = [f"not all runs had the same data: {', '.join(changed)} differ"] if changed else []
+    notes = [f"not all runs had the same data: {first_of(changed, 5)} differ"] if changed else []
     samples = {bool(run.record.get("sample") or "SAMPLE" in str(run.meta.get("data"))) for run in runs}
     if samples == {True, False}:
         notes.append("some runs were scored on the project's sample data, others not: do not compare them")

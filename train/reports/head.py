@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from train.declarations.registry import benchmark_of
 from train.io.text import first_of
@@ -25,22 +25,18 @@ def verdict_in_words(difference: Difference | None) -> str:
 
 def beats_untrained(
     keys: Sequence[str],
-    after: Callable[[str], float | None],
-    before: Callable[[str], float | None],
+    after: Mapping[str, float],
+    before: Mapping[str, float],
     differences: Mapping[str, Difference],
 ) -> str:
     """Whether training helped, by the mean of the monitored scores; "" where an untrained model has none.
 
     Args:
         keys: the monitored scores.
-        after, before: key → score; None where there is none.
+        after, before: key → score.
         differences: key → comparison query by query.
     """
-    scores = {
-        key: (ours, theirs)
-        for key in keys
-        if (ours := after(key)) is not None and (theirs := before(key)) is not None
-    }
+    scores = {key: (after[key], before[key]) for key in keys if key in after and key in before}
     if not scores:
         return ""
     known = list(scores)
@@ -58,26 +54,21 @@ def beats_untrained(
 
 
 def head_verdicts(groups: Sequence[Group], compared: Sequence[Paired]) -> list[str]:
-    """A sentence for each group, the best first, by its monitored scores; of many groups the best few."""
-    untrained = {paired.ours: paired for paired in compared if paired.theirs == "untrained"}
+    """A sentence for each group, the best first where all monitor the same scores; of many groups a few."""
+    to_untrained = {paired.ours: paired.differences for paired in compared if paired.theirs == "untrained"}
     found = []
     for group in groups:
-        differences = {d.key: d for d in untrained[group.name].differences} if group.name in untrained else {}
-
-        def after(key: str, group: Group = group) -> float | None:
-            value = group.value(key)
-            return None if value is None else value.mean
-
-        def before(key: str, group: Group = group) -> float | None:
-            value = group.value(key, untrained=True)
-            return None if value is None else value.mean
-
+        differences = {d.key: d for d in to_untrained.get(group.name, ())}
         keys = group.runs[0].monitor
+        after, before = (
+            {key: value.mean for key in keys if (value := group.value(key, untrained=untrained)) is not None}
+            for untrained in (False, True)
+        )
         if said := beats_untrained(keys, after, before, differences):
-            scores = [score for key in keys if (score := after(key)) is not None]
             who = "the best checkpoint" if len(groups) == 1 else group.name
-            found.append((statistics.fmean(scores), f"{who} {said}"))
-    found.sort(key=lambda one: -one[0])
+            found.append((statistics.fmean(after.values()), f"{who} {said}"))
+    if len({tuple(group.runs[0].monitor) for group in groups}) == 1:  # else these are means of other scores
+        found.sort(key=lambda one: -one[0])
     told = [sentence for _, sentence in found]
     return told[:_NAMED] + ([f"{len(told) - _NAMED} more in the tables below"] if len(told) > _NAMED else [])
 

@@ -233,13 +233,19 @@ def test_models_by_the_names_of_the_command_line(
     seen: dict[str, Any] = {}
 
     @by_name
-    def load(_cls: object, path: str | Path, *, pooling: str | None = None, **options: Any) -> None:
-        seen.clear()
-        seen.update(options, path=path, pooling=pooling)
+    def load(
+        _cls: object,
+        path: str | Path,
+        *,
+        pooling: str | None = None,
+        query_prompt: str | None = None,
+        device: str | None = None,
+    ) -> None:
+        seen.update(path=path, pooling=pooling, query_prompt=query_prompt, device=device)
 
     load(Encoder, "e5_base", query_prompt=None, pooling="cls", device="cpu")
-    assert seen["path"] == "intfloat/e5-base-v2"
-    assert (seen["pooling"], seen["query_prompt"], seen["device"]) == ("cls", "", "cpu")
+    expected = {"path": "intfloat/e5-base-v2", "pooling": "cls", "query_prompt": "", "device": "cpu"}
+    assert seen == expected
     assert Encoder.from_pretrained("minilm", device="cpu").prompts == Prompts()
     with pytest.raises(UserError, match="did you mean e5_base"):
         Encoder.from_pretrained("e5-base")
