@@ -128,7 +128,7 @@ def marked_commands(folder: Path, name: str, model: Path) -> list[list[str]]:
             arguments = ["-m", module, *arguments[1:]]
         arguments = [a for a in arguments if a != "model=minilm"]
         program = arguments[1].partition(".")[2]
-        if program != "push":
+        if program not in ("push", "report"):
             arguments.append("device=cpu")
             if not any(a.startswith("model=") for a in arguments):
                 arguments.append(f"model={model}")
