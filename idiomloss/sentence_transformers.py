@@ -1,11 +1,11 @@
 """The losses for the trainer of sentence-transformers, as its `loss=`, and a sampler as its `batch_sampler=`.
 
-| class | texts of a row, in this order | `label` of a row |
-|---|---|---|
-| `InfoNCETrainerLoss` | anchor, positive, any number of negatives | [idiom, meaning], or none |
-| `AdaptiveTripletTrainerLoss` | sentence | [label, group, is it the sentence with the idiom] |
-| `RankingTrainerLoss` | query, its candidates | the rank of each candidate, 0 = best |
-| `DistillationTrainerLoss` | sentence | the other model's embedding of it |
+The texts of a row, in this order, and its `label`:
+
+- `InfoNCETrainerLoss`: anchor, positive, any number of negatives; [idiom, meaning], or none
+- `AdaptiveTripletTrainerLoss`: sentence; [label, group, is it the sentence with the idiom]
+- `RankingTrainerLoss`: query, its candidates; the rank of each candidate, 0 = best
+- `DistillationTrainerLoss`: sentence; the other model's embedding of it
 
 The trainer finds the column of labels by its name, `label`, and takes all other columns for texts, also one
 that was left over: :func:`~idiomloss.trainer_data.check_dataset` tells before it is trained on. Imports

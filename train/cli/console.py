@@ -19,6 +19,7 @@ PROGRAMS = {
     "evaluate": "score any model, without training",
     "learn": "teach a model what the expressions of a glossary mean",
     "report": "compare runs: page, tables, plots",
+    "explore": "search a corpus with models side by side, on a page",
     "gate": "hold a run against a baseline; the exit status tells",
     "push": "publish a checkpoint on the Hugging Face Hub",
 }

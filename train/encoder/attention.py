@@ -79,10 +79,10 @@ def attend(
         if attention_mask is not None:
             unseen = torch.zeros_like(attention_mask, dtype=scores.dtype)
             scores = scores + unseen.masked_fill_(~attention_mask, torch.finfo(scores.dtype).min)
-        weights = scores.softmax(dim=-1)
+        weights = scores.softmax(dim=-1).to(value.dtype)
         if dropout:  # not 0 in training only
             weights = drop(weights, dropout)
-        return (weights.to(value.dtype) @ value).transpose(1, 2).contiguous(), None
+        return (weights @ value).transpose(1, 2).contiguous(), None
 
 
 AttentionInterface.register(SHORT_ATTENTION, attend)

@@ -47,13 +47,13 @@ class ByteDropout(nn.Dropout):
 def byte_dropout(x: Tensor, p: float) -> Tensor:
     """Zero each value with probability q, which is p rounded to 1/256; scale the others by 1 / (1 - q).
 
-    Where p rounds to 0 or 1, PyTorch's own dropout is used.
+    Where p rounds to 0 or 1, and on other devices, PyTorch's own dropout is used.
 
     Args:
         x: any shape; float32 or bfloat16.
     """
     threshold = round(_LEVELS * p)
-    if not 0 < threshold < _LEVELS:
+    if x.device.type != "cpu" or not 0 < threshold < _LEVELS:
         return nn.functional.dropout(x, p)
     dropped: Tensor = _ByteDropout.apply(x, random_bytes(x.shape), threshold)  # type: ignore[no-untyped-call]
     return dropped

@@ -36,7 +36,7 @@ from train.encoder.loading import (
 from train.encoder.meanings import Meanings
 from train.encoder.named import by_name
 from train.encoder.prompts import Prompts, prompts_of
-from train.encoder.reading import Reader
+from train.encoder.reading import Read, Reader
 from train.encoder.spans import cut_spans_note, find_cut_spans
 from train.encoder.stack import Stack
 from train.errors import UserError
@@ -368,10 +368,7 @@ class Encoder(nn.Module):
         Raises:
             UserError: if a span is missing, outside its text, or beyond the maximum length.
         """
-        limit = self.model.max_seq_length
-        reader = Reader(
-            self._tokenizer, limit, self.prompts, self._stack.pools_prompts, self.idiom_tokens, self.meanings
-        )
+        limit, reader = self.model.max_seq_length, self._reader()
         rendered = reader.render(requests)
         texts = list(dict.fromkeys(text for text, _ in rendered))
         tokens = dict(zip(texts, self._tokenizer(texts), strict=True))
@@ -388,6 +385,33 @@ class Encoder(nn.Module):
             min_batches=min_batches,
             batch_size=batch_size,
         )
+
+    def read(self, requests: Sequence[Request]) -> list[Read]:
+        """Each request's text as the model reads it, its tokens, and which of them are pooled."""
+        reader = self._reader()
+        texts = [text for text, _ in reader.render(requests)]
+        return [
+            Read(text, tokens, reader.num_skipped(text, tokens, request))
+            for text, tokens, request in zip(texts, self._tokenizer(texts), requests, strict=True)
+        ]
+
+    def _reader(self) -> Reader:
+        return Reader(
+            *(self._tokenizer, self.model.max_seq_length, self.prompts, self._stack.pools_prompts),
+            *(self.idiom_tokens, self.meanings),
+        )
+
+    @property
+    def averages_tokens(self) -> bool:
+        """Whether a text's embedding is the mean of its tokens' embeddings, up to its length."""
+        adds_meanings = self.meanings is not None and self.meanings.weight > 0
+        return self._stack.averages_tokens(self.model) and not adds_meanings
+
+    def embed_tokens(self, texts: list[list[int]]) -> Tensor:
+        """(B, T, D), what is pooled of B texts, given as token ids."""
+        features, _ = self._stack.embed_tokens(self.model, self._tokenizer.pad(texts, self.device))
+        embeddings: Tensor = features["token_embeddings"]
+        return embeddings
 
     def embed(self, batch: ForwardBatch) -> Tensor:
         """(n, D), row i for the i-th of the batch's `requests`: first its sentences, then its spans."""

@@ -17,6 +17,20 @@ Span = tuple[int, int]
 Rendered = tuple[str, Span | None]
 
 
+class Read(NamedTuple):
+    """A request as a model reads it.
+
+    Attributes:
+        text: with prompt, meanings and idiom tokens.
+        tokens: of the text.
+        num_skipped: tokens at its start that are not pooled.
+    """
+
+    text: str
+    tokens: Tokens
+    num_skipped: int
+
+
 class Reader(NamedTuple):
     """How a model reads requests.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Transformer
+from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor
 
@@ -61,11 +61,7 @@ class Stack:
             weight: of the meanings that are added to sentences.
         """
         modules = list(model)
-        features = modules[0](features)
-        hidden = features["token_embeddings"]  # (B, T, D), of the last layer
-        for module in modules[1 : self._pooling_at]:
-            features = module(features)
-        # token_embeddings (B, T, D)
+        features, hidden = self.embed_tokens(model, features)
         pooled = pool_sentences(modules[self._pooling_at], features, [*batch.sentences, *batch.meanings])
         if batch.spans and not self._raw_spans:
             means = pool_spans(features["token_embeddings"], batch.spans)  # (S, D)
@@ -85,3 +81,25 @@ class Stack:
         if batch.spans and self._raw_spans:
             pieces.append(pool_spans(hidden, batch.spans))
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+
+    def embed_tokens(
+        self, model: SentenceTransformer, features: dict[str, Any]
+    ) -> tuple[dict[str, Any], Tensor]:
+        """Features with `token_embeddings` (B, T, D), which are pooled, and the last hidden states (B, T, D).
+
+        Args:
+            features: token ids and mask, (B, T) each.
+        """
+        modules = list(model)
+        features = modules[0](features)
+        hidden = features["token_embeddings"]
+        for module in modules[1 : self._pooling_at]:
+            features = module(features)
+        return features, hidden
+
+    def averages_tokens(self, model: SentenceTransformer) -> bool:
+        """Whether embeddings are means of token embeddings, up to their length."""
+        modules: list[Any] = list(model)
+        after = modules[self._pooling_at + 1 :]
+        is_mean = modules[self._pooling_at].pooling_mode == "mean"
+        return is_mean and all(isinstance(module, Normalize) for module in after)

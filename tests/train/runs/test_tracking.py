@@ -325,9 +325,12 @@ def agent_command(
     """What wandb's own agent starts for these values. Only the service, which hands them out, is missing."""
     agent_module = pytest.importorskip("wandb.wandb_agent")
     started: list[list[str]] = []
-    monkeypatch.setattr(
-        agent_module, "AgentProcess", lambda command, **_: started.append(command) or SimpleNamespace()
-    )
+
+    def start(command: list[str], **_: object) -> SimpleNamespace:
+        started.append(command)
+        return SimpleNamespace()
+
+    monkeypatch.setattr(agent_module, "AgentProcess", start)
     agent = agent_module.Agent(None, None)
     agent._sweep_command = sweep["command"]
     given = {key: {"value": value} for key, value in values.items()}
