@@ -129,7 +129,7 @@ class Paired:
     @property
     def is_tested(self) -> bool:
         """Whether anything is compared query by query, or fold by fold, and not by means alone."""
-        return any(d.by_query is not None or d.folds for d in self.differences)
+        return any(d.by_query is not None or d.folds or d.changes or d.nearer for d in self.differences)
 
 
 def paired_notes(compared: Sequence[Paired]) -> list[str]:

@@ -193,6 +193,7 @@ def _names(options: Sequence[Mapping[str, Any]], differing: Sequence[str]) -> li
     for given in options:
         alike = [o for o in options if not by_experiment or o["experiment"] == given["experiment"]]
         keys = [key for key in differing if key != "experiment" and _num_values(alike, key) > 1]
+        keys = [key for key in keys if key in given or not key.startswith("model.")]  # as its name says
         parts = [f"{short_key(key, keys)}={show(given.get(key))}" for key in keys[:_NAMED_DIFFERENCES]]
         if len(keys) > _NAMED_DIFFERENCES:
             parts.append(f"… ({len(keys) - _NAMED_DIFFERENCES} more)")

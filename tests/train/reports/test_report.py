@@ -91,8 +91,10 @@ def test_a_model_has_one_short_name(tmp_path: Path) -> None:
     plant(tmp_path / "d", model=model_values("pretrained") | {"path": "/runs/idiolink_ft/one/best"})
     groups = groups_of(tmp_path)
     assert [group.options["model"] for group in groups] == ["e5_base", "minilm", "e5_base", "one/best"]
-    assert groups[2].name == "model=e5_base, pooling=cls, tokens_per_forward=null"
-    assert list(groups[0].options) == ["model", "model.pooling", "model.tokens_per_forward"]
+    names = [group.name for group in groups]
+    assert names[:2] == ["model=e5_base", "model=minilm, tokens_per_forward=512"]
+    assert names[2:] == ["model=e5_base, pooling=cls", "model=one/best"]
+    assert list(groups[0].options) == ["model", "model.tokens_per_forward", "model.pooling"]
 
 
 def test_folds_are_averaged_within_a_seed(tmp_path: Path) -> None:
