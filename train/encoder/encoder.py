@@ -38,6 +38,7 @@ from train.encoder.pooling import add_meanings, pool_sentences
 from train.encoder.prompts import Prompts, prompts_of
 from train.encoder.reading import Reader, requests_for
 from train.encoder.spans import cut_spans_note, find_cut_spans, pool_spans, tokens_of_span
+from train.encoder.usage_gate import GatedRequests
 from train.errors import UserError
 from train.requests import Request, Role
 
@@ -262,11 +263,10 @@ class Encoder(nn.Module):
         Raises:
             UserError: if a span is not in its text, or beyond the model's maximum length.
         """
-        requests = requests_for(texts, spans, role, instruction)
         was_training = self.training
         self.eval()
         try:
-            embeddings: Tensor = self(requests)
+            embeddings: Tensor = self(requests_for(texts, spans, role, instruction))
             return embeddings.float().cpu()
         finally:
             self.train(was_training)
@@ -317,12 +317,19 @@ class Encoder(nn.Module):
         if not requests:
             return torch.zeros(0, self.dimension, device=self.device)
         pieces, order = [], []
-        for batch in self.forward_batches(requests):
+        gated = GatedRequests(requests, self.reader, is_on=not self.training)
+        for batch in self.forward_batches(gated.requests):
             pieces.append(self.embed(batch))  # (n, D)
             order += batch.requests
             if on_progress is not None:
                 on_progress(batch.num_texts)
-        return in_request_order(torch.cat(pieces), order)
+        return gated.combined(in_request_order(torch.cat(pieces), order))
+
+    @property
+    def reader(self) -> Reader:
+        """How the model reads requests."""
+        how = self.prompts, self._pools_prompts, self.idiom_tokens, self.meanings
+        return Reader(self._tokenizer, self.model.max_seq_length, *how)
 
     def forward_batches(self, requests: Sequence[Request], *, min_batches: int = 1) -> list[ForwardBatch]:
         """The forward batches that embed all requests: longest texts first, each distinct text once.
@@ -333,10 +340,7 @@ class Encoder(nn.Module):
         Raises:
             UserError: if a span is missing, outside its text, or beyond the maximum length.
         """
-        limit = self.model.max_seq_length
-        reader = Reader(
-            self._tokenizer, limit, self.prompts, self._pools_prompts, self.idiom_tokens, self.meanings
-        )
+        reader = self.reader
         rendered = reader.render(requests)
         texts = list(dict.fromkeys(text for text, _ in rendered))
         tokens = dict(zip(texts, self._tokenizer(texts), strict=True))
@@ -344,9 +348,9 @@ class Encoder(nn.Module):
         for i, (text, _) in enumerate(rendered):
             requests_of[text].append(i)
 
-        found, num_spans = find_cut_spans(requests, rendered, tokens, limit)
+        found, num_spans = find_cut_spans(requests, rendered, tokens, reader.limit)
         if found and not self.cut_spans:  # only the first call that finds some tells of it
-            log.warning("%s", cut_spans_note(len(found), num_spans, limit))
+            log.warning("%s", cut_spans_note(len(found), num_spans, reader.limit))
         self.cut_spans |= found
         added = AddedMeanings(requests, reader)
         beside = added.lengths([text for text, _ in rendered])
@@ -360,8 +364,7 @@ class Encoder(nn.Module):
                         num_skipped = reader.num_skipped(text, tokens[text], requests[i])
                         sentences.append(PooledSentence(row, i, num_skipped))
                     else:
-                        _, span = rendered[i]
-                        positions = tokens_of_span(tokens[text], span, requests[i])
+                        positions = tokens_of_span(tokens[text], rendered[i][1], requests[i])
                         spans.append(PooledSpan(row, i, positions))
             ids, meanings, meanings_of = added.placed(sentences, first_row=len(chunk))
             ids = [*(tokens[text].input_ids for text in chunk), *ids]
@@ -376,12 +379,10 @@ class Encoder(nn.Module):
         hidden = features["token_embeddings"]  # (B, T, D), of the last layer
         for module in modules[1 : self._pooling_at]:
             features = module(features)
-        # token_embeddings (B, T, D)
         pooled = pool_sentences(modules[self._pooling_at], features, [*batch.sentences, *batch.meanings])
         if batch.spans and not self._raw_spans:
-            means = pool_spans(features["token_embeddings"], batch.spans)  # (S, D)
             # Once for each of several concatenated poolings, such as those of [CLS] and [SEP].
-            pooled.append(means.repeat(1, self._num_pooled))
+            pooled.append(pool_spans(features["token_embeddings"], batch.spans).repeat(1, self._num_pooled))
         pieces: list[Tensor] = []
         if pooled:
             features = dict(features, sentence_embedding=torch.cat(pooled))
@@ -389,8 +390,7 @@ class Encoder(nn.Module):
                 features = module(features)
             rows = features["sentence_embedding"]
             if batch.meanings and self.meanings is not None:
-                n = len(batch.sentences)
-                end = n + len(batch.meanings)
+                n, end = len(batch.sentences), len(batch.sentences) + len(batch.meanings)
                 mixed = add_meanings(rows[:n], rows[n:end], batch.meanings_of, self.meanings.weight)
                 rows = torch.cat([mixed, rows[end:]])
             pieces.append(rows)

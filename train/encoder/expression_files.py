@@ -51,6 +51,11 @@ def save_expressions(
                 "does not",
                 meanings.weight,
             )
+        if meanings.gate is not None:
+            log.info(
+                "model.glossary_gate=true: Encoder weighs meanings by usage, plain sentence-transformers "
+                "does not"
+            )
     if idioms is not None:
         idioms.save(folder)
     if meanings is not None or idioms is not None:

@@ -11,6 +11,7 @@ from train.training.checkpoint import prune, save_checkpoint, write_best
 from train.training.context import TrainingContext
 from train.training.early_stopping import monitor_name, monitored, out_of_patience, update_best
 from train.training.setup import Training
+from train.training.usage_gate import renew_gate
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +77,7 @@ class CheckpointScorer:
         """The scores, and whether they are the best so far."""
         context, state = self._context, self._training.state
         with context.retention.exported_weights():
+            renew_gate(context.encoder, context.usages, context.processes)
             scorecard = context.suite.run(context.encoder, only=context.evaluation.benchmarks)
             is_best = update_best(state, scorecard.scores | scorecard.undefined, context.trainer)
             is_last = last or out_of_patience(state, context.trainer)
