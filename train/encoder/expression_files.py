@@ -14,6 +14,7 @@ from train.encoder.idiom_tokens import IdiomTokens, load_idiom_tokens
 from train.encoder.meanings import FILE as GLOSSARY_FILE
 from train.encoder.meanings import Meanings, read_meanings
 from train.encoder.tokenizer_rules import remove_rules, write_rules
+from train.errors import UserError
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,15 @@ def load_expressions(
     glossary = fetch_file(path, GLOSSARY_FILE, revision, local_files_only=local_files_only)
     if idioms is not None or glossary is not None:
         remove_rules(model.tokenizer, idioms.expressions if idioms is not None else ())
-    return idioms, None if glossary is None else read_meanings(glossary)
+    meanings = None if glossary is None else read_meanings(glossary)
+    if meanings is not None and meanings.gate is not None:
+        given, wanted = len(meanings.gate.direction), model.get_embedding_dimension()
+        if given != wanted:
+            raise UserError(
+                f"{glossary}: field 'gate' has {given} numbers, and the model's embeddings {wanted}. Bring "
+                "the file back as it was saved with the model"
+            )
+    return idioms, meanings
 
 
 def save_expressions(

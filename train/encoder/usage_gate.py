@@ -48,21 +48,26 @@ def fit_usage_gate(embeddings: Tensor, is_idiomatic: Sequence[bool]) -> UsageGat
     return UsageGate((direction.detach() * scale).tolist(), float(bias.detach()))
 
 
-class _Gated(NamedTuple):
-    """A request with a gate: the rows of its readings, its own first."""
+class Readings(NamedTuple):
+    """What else is read of a request's text.
 
-    row: int
-    bare: int
-    sentence: int
-    meanings: list[int]
+    Attributes:
+        bare: the text without meanings, which tells how it uses its expressions.
+        other: the expressions with their meanings, of a sentence; the sentence, of a span.
+        replaced: the sentence with meanings in place of its expressions.
+        meanings: these meanings, as they stand there.
+    """
+
+    bare: list[Request]
+    other: list[Request]
+    replaced: list[Request]
+    meanings: list[Request]
 
 
 class GatedRequests:
     """Requests, with the further readings of texts with expressions that a gate weighs; none without a gate.
 
-    Such a text is also read without meanings, which tells how it uses its expressions, and with the meanings
-    in place of the expressions. Spans that hold no part of an expression stay as they are, and so do texts
-    that would be cut short.
+    Spans that hold no part of an expression stay as they are, and so do texts near the maximum length.
 
     Args:
         requests: R embeddings that are asked for.
@@ -76,77 +81,75 @@ class GatedRequests:
     def __init__(self, requests: Sequence[Request], reader: Reader, *, is_on: bool) -> None:
         self.requests = list(requests)
         self._num_asked = len(self.requests)
-        self._gated: list[_Gated] = []
+        self._gated: list[int] = []  # rows of the requests with expressions
+        self._rows: list[list[list[int]]] = []  # for each of these, the rows of each kind of its readings
         meanings = reader.meanings
         self._gate = meanings.gate if meanings is not None and is_on else None
         if meanings is None or self._gate is None:
             return
         rows: dict[Request, int] = {}
-
-        def row_of(request: Request) -> int:
-            if request not in rows:
-                rows[request] = len(self.requests)
-                self.requests.append(request)
-            return rows[request]
-
         for row, request in enumerate(requests):
-            readings = in_place(request, meanings) if request.with_meanings else []
-            if readings and not _is_cut(readings[0], reader):
-                sentence, *spans = map(row_of, readings)
-                bare = row_of(Request(request.text, with_meanings=False))
-                self._gated.append(_Gated(row, bare, sentence, spans))
+            readings = readings_of(request, meanings) if request.with_meanings else None
+            if readings is None or any(map(reader.is_cut, (*readings.bare, *readings.replaced))):
+                continue
+            self._gated.append(row)
+            self._rows.append(
+                [[rows.setdefault(one, self._num_asked + len(rows)) for one in kind] for kind in readings]
+            )
+        self.requests += rows
 
     def combined(self, rows: Tensor) -> Tensor:
         """(R, D), from the embeddings of `requests`: those with a gate as :func:`apply_gate` has them."""
         if not self._gated or self._gate is None:
             return rows[: self._num_asked]
         asked = rows[: self._num_asked].clone()  # (R, D)
-        at, bare, sentences = (
-            torch.tensor([gated[field] for gated in self._gated], device=rows.device) for field in range(3)
-        )
-        pairs = [(i, row) for i, gated in enumerate(self._gated) for row in gated.meanings]
-        owners, spans = torch.tensor(pairs, device=rows.device).T
-        units = normalize(rows[spans].float(), dim=1)
-        meanings = torch.zeros(len(at), rows.shape[1], device=rows.device).index_add(0, owners, units)
-        usage = self._gate.usage(rows[bare].float())  # (G,)
-        asked[at] = apply_gate(asked[at].float(), rows[sentences].float(), meanings, usage).to(asked.dtype)
+        at = torch.tensor(self._gated, device=rows.device)  # (G,)
+        units = normalize(rows.float(), dim=1)
+        bare, other, replaced, meanings = (
+            _means(units, [kinds[number] for kinds in self._rows]) for number in range(4)
+        )  # (G, D) each
+        mixed = apply_gate(normalize(units[at] + other, dim=1), replaced, meanings, self._gate.usage(bare))
+        asked[at] = (mixed * rows[at].float().norm(dim=1, keepdim=True)).to(asked.dtype)
         return asked
 
 
-def in_place(request: Request, meanings: Meanings) -> list[Request]:
-    """The sentence with meanings in place of its expressions, then each of these meanings in that sentence.
+def _means(units: Tensor, members: Sequence[Sequence[int]]) -> Tensor:
+    """(G, D): of each of G groups of rows their mean, as unit vectors."""
+    pairs = [(group, row) for group, rows in enumerate(members) for row in rows]
+    groups, rows = torch.tensor(pairs, device=units.device).T
+    sums = torch.zeros(len(members), units.shape[1], device=units.device).index_add(0, groups, units[rows])
+    return normalize(sums, dim=1)
 
-    Empty if the request has no expression. Of a span, only the expressions that it holds a part of count.
-    """
+
+def readings_of(request: Request, meanings: Meanings) -> Readings | None:
+    """What else a gate needs of a text: None without expressions; of a span, without one that it holds."""
     text, places = meanings.in_place(request.text)
-    if request.span is not None and request.pooling == "span":
+    sentence = replace(request, span=None, pooling="sentence")
+    is_span = request.pooling == "span" and request.span is not None
+    if is_span and request.span is not None:
         start, end = request.span
         places = [place for place in places if place[0][0] < end and start < place[0][1]]
     if not places:
-        return []
-    sentence = replace(request, text=text, span=None, pooling="sentence", with_meanings=False)
-    return [sentence, *(replace(sentence, span=span, pooling="span") for _, span in places)]
+        return None
+    replaced = replace(sentence, text=text, with_meanings=False)
+    return Readings(
+        bare=[Request(request.text, with_meanings=False)],
+        other=[sentence] if is_span else [replace(request, span=old, pooling="span") for old, _ in places],
+        replaced=[replaced],
+        meanings=[replace(replaced, span=new, pooling="span") for _, new in places],
+    )
 
 
-def _is_cut(request: Request, reader: Reader) -> bool:
-    """Whether a text reaches the maximum length."""
-    (text, _), *_ = reader.render([request])
-    return reader.limit is not None and len(reader.tokenizer([text])[0].input_ids) >= reader.limit
-
-
-def apply_gate(embeddings: Tensor, sentences: Tensor, meanings: Tensor, usage: Tensor) -> Tensor:
-    """(G, D): e + w · (g · (m - e) - (1 - g) · s), of unit vectors, at the length of e.
+def apply_gate(embeddings: Tensor, replaced: Tensor, meanings: Tensor, usage: Tensor) -> Tensor:
+    """(G, D), unit vectors: e + w · (g · (m - e) - (1 - g) · s).
 
     An idiomatic use goes towards the meaning, a literal one away from what the sentence would say with it.
 
     Args:
-        embeddings: (G, D), of which each is an e.
-        sentences: (G, D), with meanings in place of expressions: s.
+        embeddings: (G, D), unit vectors as all here, of which each is an e.
+        replaced: (G, D), of sentences with meanings in place of their expressions: s.
         meanings: (G, D), these meanings as they stand there: m.
         usage: (G,), from 0 = literal to 1 = idiomatic: g.
     """
-    e, s, m = (normalize(rows, dim=1) for rows in (embeddings, sentences, meanings))
     g = usage[:, None]  # (G, 1)
-    mixed: Tensor = normalize(e + _WEIGHT * (g * (m - e) - (1 - g) * s), dim=1)
-    lengths: Tensor = embeddings.norm(dim=1, keepdim=True)  # (G, 1)
-    return mixed * lengths
+    return normalize(embeddings + _WEIGHT * (g * (meanings - embeddings) - (1 - g) * replaced), dim=1)

@@ -128,13 +128,13 @@ def _check_gate(model: ModelSettings, meanings: Meanings) -> None:
     Raises:
         UserError: if there is a gate, or one is to be learnt, and meanings are read in another way.
     """
-    if model.glossary_gate is None and meanings.gate is None:
+    if meanings.gate is None and not model.glossary_gate:
         return
-    if model.glossary_gate is not False and (meanings.form != "beside" or meanings.weight):
+    if meanings.form != "beside" or meanings.weight:
         clash = "model.glossary_form=in_place" if meanings.form != "beside" else "model.glossary_weight"
         raise UserError(
-            f"{clash}: a gate weighs meanings that are read beside expressions, in their place: give "
-            "model.glossary_gate=false with it"
+            f"{clash}: does not go with a gate, which is for models that read meanings beside expressions, "
+            "and itself says how much these count: give model.glossary_gate=false with it"
         )
 
 

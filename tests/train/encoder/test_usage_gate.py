@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from train.encoder.encoder import Encoder
 from train.encoder.meanings import Meanings, UsageGate
 from train.encoder.parallel import embed_all
 from train.encoder.usage_gate import GatedRequests, apply_gate, fit_usage_gate
+from train.errors import UserError
 from train.requests import Request
 
 SENSES = {"break the ice": ["make people relax"], "home run": ["a great success"]}
@@ -45,6 +47,9 @@ def test_texts_are_mixed_by_their_usage(gated: Encoder, tmp_path: Path) -> None:
     after = gated(requests)
     gate, meanings.gate = meanings.gate, None
     before = gated(requests)
+    spans = [Request(ICE, (5, 18)), Request(RUN, (2, 10)), Request(RUN, (RUN.index("broke"), len(RUN) - 1))]
+    of_expressions = normalize(gated([replace(span, pooling="span") for span in spans]), dim=1)
+    others = [of_expressions[0], of_expressions[1:].sum(0), before[1]]
 
     def reading(text: str, words: str | None = None) -> torch.Tensor:
         start = 0 if words is None else text.index(words)
@@ -61,7 +66,7 @@ def test_texts_are_mixed_by_their_usage(gated: Encoder, tmp_path: Path) -> None:
     ):
         logit = float(reading(text) @ torch.tensor(gate.direction)) + gate.bias
         usage = 1 / (1 + np.exp(-logit))
-        own = normalize(before[row], dim=0)
+        own = normalize(normalize(before[row], dim=0) + normalize(others[row], dim=0), dim=0)
         mixed = own + 0.6 * (usage * (meaning - own) - (1 - usage) * sentence)
         assert torch.allclose(after[row], normalize(mixed, dim=0) * before[row].norm(), atol=1e-5)
     assert torch.allclose(after[3:], before[3:], atol=1e-6)
@@ -74,25 +79,29 @@ def test_texts_are_mixed_by_their_usage(gated: Encoder, tmp_path: Path) -> None:
     )
 
 
+def test_a_gate_of_another_model_is_refused(gated: Encoder, tmp_path: Path) -> None:
+    assert gated.meanings is not None
+    gated.meanings.gate = UsageGate([0.5], 0.0)
+    gated.save(tmp_path / "saved")
+    with pytest.raises(UserError, match=r"glossary\.json"):
+        Encoder.from_pretrained(tmp_path / "saved", device="cpu")
+
+
 def test_in_training_and_near_the_maximum_length_nothing_is_mixed(gated: Encoder) -> None:
     assert gated.meanings is not None
     long = Request("word " * 600 + ICE)
     with_gate = gated([long])
     assert GatedRequests([Request(ICE)], gated.reader, is_on=False).requests == [Request(ICE)]
-    assert len(GatedRequests([Request(ICE)], gated.reader, is_on=True).requests) == 4
+    assert len(GatedRequests([Request(ICE)], gated.reader, is_on=True).requests) == 5
     gated.meanings.gate = None
     assert torch.allclose(with_gate, gated([long]), atol=1e-6)
 
 
 def test_an_idiomatic_use_takes_in_the_meaning_and_a_literal_one_leaves_it() -> None:
-    e, s, m = (
-        torch.tensor([[2.0, 0.0], [2.0, 0.0]]),
-        torch.tensor([[0.0, 1.0]] * 2),
-        torch.tensor([[0.0, 3.0]] * 2),
-    )
-    idiomatic, literal = apply_gate(e, s, m, torch.tensor([1.0, 0.0]))
-    assert torch.allclose(idiomatic, 2 * normalize(torch.tensor([0.4, 0.6]), dim=0))
-    assert torch.allclose(literal, 2 * normalize(torch.tensor([1.0, -0.6]), dim=0))
+    e, s = torch.tensor([[1.0, 0.0]] * 2), torch.tensor([[0.0, 1.0]] * 2)
+    idiomatic, literal = apply_gate(e, s, s, torch.tensor([1.0, 0.0]))
+    assert torch.allclose(idiomatic, normalize(torch.tensor([0.4, 0.6]), dim=0))
+    assert torch.allclose(literal, normalize(torch.tensor([1.0, -0.6]), dim=0))
 
 
 def test_the_gate_is_a_logistic_regression() -> None:
