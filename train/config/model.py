@@ -68,6 +68,7 @@ class ModelSettings(Section):
     glossary_form: Literal["beside", "in_place"] | None
     glossary_senses: Count | None
     glossary_weight: Weight | None
+    glossary_gate: bool | None
     glossary_brief: bool | None
     glossary_max_similarity: Ratio | None
     glossary_dropout: Ratio
