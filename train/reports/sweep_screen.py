@@ -28,22 +28,29 @@ def show_finished_sweep(folder: Path) -> None:
     for run, options in zip(runs, values, strict=True):
         scores = _monitored(run, trained=True), _monitored(run, trained=False)
         rows.append((run, options, *scores))
-    rows.sort(key=lambda row: (row[2] is None, -(row[2] or 0.0)))  # equal ones in their order
-    monitor = runs[0].monitor
-    name = monitor[0] if len(monitor) == 1 else f"mean of {', '.join(monitor)}"
+    monitors = list(dict.fromkeys(tuple(run.monitor) for run in runs if run.is_scored))
+    is_ranked = len(monitors) == 1 and bool(monitors[0])  # else these are other scores in each job
+    title = f"{len(runs)} jobs"
+    if is_ranked:
+        rows.sort(key=lambda row: (row[2] is None, -(row[2] or 0.0)))  # equal ones in their order
+        scores_of_all = monitors[0]
+        title += f" by {'' if len(scores_of_all) == 1 else 'the mean of '}{', '.join(scores_of_all)}"
+    elif monitors:
+        title += ", each by the scores that it monitors"
     shown = [
         [run.path.name, *options, run.status, decimals(before), decimals(after)]
         for run, options, after, before in rows[:_MAX_ROWS]
     ]
     labels = ["job", *(short_key(key, keys) for key in keys), "status"]
-    print_table(f"{len(runs)} jobs by {name}", labels, ["untrained", "trained"], shown)
+    print_table(title, labels, ["untrained", "trained"], shown)
     if len(rows) > _MAX_ROWS:
         print(f"… and {len(rows) - _MAX_ROWS} more")
     best, options, after, _ = rows[0]
-    if after is not None:
+    if is_ranked and after is not None:
         chosen = ", ".join(f"{key}={value}" for key, value in zip(keys, options, strict=True))
         print(f"the best job: {best.path.name}{f' ({chosen})' if chosen else ''}, model {best.path / 'best'}")
-    print(f"tables, intervals and a page: python -m train.report {shlex.quote(str(folder))}")
+    if monitors:
+        print(f"tables, intervals and a page: python -m train.report {shlex.quote(str(folder))}")
 
 
 def _monitored(run: Run, *, trained: bool) -> float | None:
