@@ -76,7 +76,7 @@ class _ByteDropout(torch.autograd.Function):
         return _mask(x, drawn, threshold)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         (drawn,) = ctx.saved_tensors
         return _mask(gradient, drawn, ctx.threshold), None, None
 
