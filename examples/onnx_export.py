@@ -46,7 +46,9 @@ def export(model: Path, output: Path, backend: Literal["onnx", "openvino"] = "on
         The largest difference of a number in an embedding.
     """
     if (model / "idiom_tokens.json").is_file():
-        sys.exit(f"{model} has idiom tokens, which only this project's Encoder puts in place of expressions")
+        sys.exit(
+            f"{model} has idiom tokens: whether transformers 4 reads its tokenizer's rules was not tried"
+        )
     with tempfile.TemporaryDirectory() as folder:
         portable(model, Path(folder))
         expected = SentenceTransformer(folder, device="cpu").encode(TEXTS)

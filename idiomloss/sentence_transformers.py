@@ -1,13 +1,14 @@
 """The losses for the trainer of sentence-transformers, as its `loss=`, and a sampler as its `batch_sampler=`.
 
-| class | texts of a row, in this order | `label` of a row |
-|---|---|---|
-| `InfoNCETrainerLoss` | anchor, positive, any number of negatives | [idiom, meaning], or none |
-| `AdaptiveTripletTrainerLoss` | sentence | [label, group, is it the sentence with the idiom] |
-| `RankingTrainerLoss` | query, its candidates | the rank of each candidate, 0 = best |
-| `DistillationTrainerLoss` | sentence | the other model's embedding of it |
+The texts of a row, in this order, and its `label`:
 
-The trainer finds the column of labels by its name, `label`, and takes all other columns for texts. Imports
+- `InfoNCETrainerLoss`: anchor, positive, any number of negatives; [idiom, meaning], or none
+- `AdaptiveTripletTrainerLoss`: sentence; [label, group, is it the sentence with the idiom]
+- `RankingTrainerLoss`: query, its candidates; the rank of each candidate, 0 = best
+- `DistillationTrainerLoss`: sentence; the other model's embedding of it
+
+The trainer finds the column of labels by its name, `label`, and takes all other columns for texts, also one
+that was left over: :func:`~idiomloss.trainer_data.check_dataset` tells before it is trained on. Imports
 nothing of sentence-transformers: a loss gets its model, and the sampler is one of torch's. With several
 processes each takes negatives from its own batch.
 """
@@ -15,7 +16,7 @@ processes each takes negatives from its own batch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -31,6 +32,8 @@ from idiomloss.ranking import PairwiseHingeLoss
 from idiomloss.similarity import paired_cosine_similarity
 from idiomloss.triplet import AdaptiveTripletLoss
 
+# The columns of texts that a loss takes: anchor, positive and negatives; one; a query and its candidates.
+Texts = Literal["tuple", "one", "candidates"]
 Features = Iterable[dict[str, Tensor]]  # the tokenised texts of one column each
 
 _ABSENT = -1  # label of a negative that is not there
@@ -45,6 +48,8 @@ class InfoNCETrainerLoss(nn.Module):
         in_batch, false_negatives: see :func:`~idiomloss.candidate_masks`. `all`, and a weight of hard
             negatives other than 1, need the negatives' labels too.
     """
+
+    texts: ClassVar[Texts] = "tuple"
 
     def __init__(
         self,
@@ -127,6 +132,8 @@ class AdaptiveTripletTrainerLoss(nn.Module):
         num_within, num_across: mined triplets of the last batch, see :class:`~idiomloss.TripletResult`.
     """
 
+    texts: ClassVar[Texts] = "one"
+
     def __init__(
         self, model: nn.Module, loss: AdaptiveTripletLoss | None = None, *, max_empty: int | None = 20
     ) -> None:
@@ -144,10 +151,10 @@ class AdaptiveTripletTrainerLoss(nn.Module):
             labels: int (B, 3), (label, group, is it the sentence with the idiom).
 
         Raises:
-            ValueError: if the labels are of another shape.
+            ValueError: if the labels are of another shape, or there is more than one column of texts.
             RuntimeError: if too many batches in a row had no triplet.
         """
-        (embeddings,) = _embeddings(self.model, sentence_features)
+        embeddings = _only_column(self.model, sentence_features)
         if labels.shape != (len(embeddings), 3):
             raise ValueError(
                 f"label: expected (label, group, is_sentence) of each sentence, ({len(embeddings)}, 3), got "
@@ -184,6 +191,8 @@ class RankingTrainerLoss(nn.Module):
         ValueError: if the temperature is not positive.
     """
 
+    texts: ClassVar[Texts] = "candidates"
+
     def __init__(self, model: nn.Module, loss: nn.Module | None = None, *, temperature: float = 0.05) -> None:
         super().__init__()
         if temperature <= 0:
@@ -215,13 +224,15 @@ class DistillationTrainerLoss(nn.Module):
         model: gives the column's `sentence_embedding`.
     """
 
+    texts: ClassVar[Texts] = "one"
+
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, sentence_features: Features, labels: Tensor) -> Tensor:
         """A scalar from one column of B sentences, and the other model's embeddings (B, D)."""
-        (embeddings,) = _embeddings(self.model, sentence_features)
+        embeddings = _only_column(self.model, sentence_features)
         return distillation_loss(embeddings, labels)
 
 
@@ -326,6 +337,16 @@ class GroupBatchSampler(BatchSampler):
 def _embeddings(model: nn.Module, sentence_features: Features) -> list[Tensor]:
     """(B, D) for each column."""
     return [model(features)["sentence_embedding"] for features in sentence_features]
+
+
+def _only_column(model: nn.Module, sentence_features: Features) -> Tensor:
+    """(B, D) of the one column of texts."""
+    columns = _embeddings(model, sentence_features)
+    if len(columns) != 1:
+        raise ValueError(
+            f"expected one column of texts, got {len(columns)}: leave others out, dataset.remove_columns"
+        )
+    return columns[0]
 
 
 def _columns(model: nn.Module, sentence_features: Features) -> tuple[Tensor, Tensor, Tensor]:

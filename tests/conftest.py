@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests import warm
+from tests.kept_yaml import keep_yaml
 from train.data.semeval2022 import FILES, FOLDER
 from train.data.sources import SAMPLE_ROOT, DataFiles
 
@@ -26,7 +28,15 @@ def pytest_xdist_auto_num_workers() -> int:
     return min((os.cpu_count() or 1) + 1, 4)
 
 
+# A run syncs about a hundred files. Where folders can lie in memory, no test waits for a disk.
+_MEMORY = Path("/dev/shm")
+_ROOM = 4 << 30  # bytes; the tests of one worker leave some hundred MB
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))  # pytest's own name for it
+    keep_yaml()
     if not hasattr(config, "workerinput"):  # pytest-xdist's workers inherit the address
         os.environ[warm.ADDRESS] = warm.open_session()
 
@@ -104,7 +114,7 @@ def tiny(tiny_path: Path) -> Encoder:
 @pytest.fixture(scope="session")
 def options(tiny_path: Path) -> list[str]:
     """Two epochs of three steps on the sample, drawn tuples, one query mode, nothing else to wait for."""
-    from tests.tiny_runs import DRAWN, KEY
+    from tests.tiny_runs import DRAWN, KEY, WIDE
 
     return [
         *DRAWN,
@@ -112,7 +122,7 @@ def options(tiny_path: Path) -> list[str]:
         "benchmark=[idiolink]",
         "device=cpu",
         "model=pretrained",
-        f"model.path={tiny_path}",
+        *(f"model.path={tiny_path}", WIDE),
         "trainer.batch_size=48",
         "trainer.max_epochs=2",
         "trainer.learning_rate=1e-3",
@@ -143,9 +153,11 @@ WITHOUT_TOKENS = [
 @pytest.fixture(scope="session")
 def triplet_options(tiny_path: Path) -> list[str]:
     """Two epochs of three steps on the sample's groups."""
+    from tests.tiny_runs import WIDE
+
     return [
         *("+experiment=adaptive_triplet", "data=sample", "benchmark=[semeval2022]", "device=cpu"),
-        *("model=pretrained", f"model.path={tiny_path}", "model.pooling=last2", *WITHOUT_TOKENS),
+        *("model=pretrained", f"model.path={tiny_path}", "model.pooling=last2", WIDE, *WITHOUT_TOKENS),
         *("trainer.batch_size=40", "trainer.max_epochs=2", "trainer.learning_rate=1e-3"),
         *("trainer.monitor=semeval2022/dev/all/sts/spearman", "benchmark.semeval2022.split=dev"),
     ]
@@ -154,11 +166,11 @@ def triplet_options(tiny_path: Path) -> list[str]:
 @pytest.fixture(scope="session")
 def joint_options(tiny_path: Path) -> list[str]:
     """Two epochs of both objectives on the sample."""
-    from tests.tiny_runs import KEY
+    from tests.tiny_runs import KEY, WIDE
 
     return [
         *("+experiment=joint", "data=sample", "device=cpu", "model=pretrained", f"model.path={tiny_path}"),
-        "benchmark=[idiolink,semeval2022]",
+        *("benchmark=[idiolink,semeval2022]", WIDE),
         *("trainer.batch_size=48", "trainer.max_epochs=2", "trainer.learning_rate=1e-3"),
         *(f"trainer.monitor={KEY}", "benchmark.semeval2022.split=dev", "benchmark.idiolink.split=val"),
         *("benchmark.idiolink.query_modes=[sentence]", "benchmark.idiolink.bm25_modes=[]"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,7 +59,11 @@ def shell_lines(page: Path) -> list[str]:
             line = re.sub(r"(^|\s)#.*", "", line).strip()
             if line:
                 lines.append(line)
-    return lines + [code for code in inline(page) if re.match(r"(python|make|accelerate|torchrun) ", code)]
+    return lines + [
+        code
+        for code in inline(page)
+        if re.match(r"(python|make|accelerate|torchrun) |idiomtune [a-z]+( |$)", code)
+    ]
 
 
 def _steps(content: Any) -> Iterator[str]:
@@ -97,3 +102,16 @@ def put_into(folder: Path, files: list[PageFile]) -> list[Path]:
         assert text.count(before) == 1, f"{path} has this {text.count(before)} times:\n{before}"
         target.write_text(text.replace(before, after), encoding="utf-8")
     return touched
+
+
+def messages() -> list[str]:
+    """Every string in the code of `train/`, with … for each value that is put into it."""
+    found = []
+    for path in sorted((ROOT / "train").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = [part.value if isinstance(part, ast.Constant) else "…" for part in node.values]
+                found.append("".join(str(part) for part in parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+    return found

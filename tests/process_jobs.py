@@ -24,6 +24,8 @@ from train.errors import UserError
 from train.evaluation.suite import Suite
 from train.factory import build_encoder, build_objective
 from train.objectives import StepLog
+from train.objectives.adaptive_triplet import AdaptiveTripletObjective
+from train.objectives.contrastive import ContrastiveObjective
 from train.recipes.evaluate import score_model
 from train.requests import Request
 from train.training.embedder import TrainableEmbedder
@@ -34,7 +36,10 @@ FSDP = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_CPU_RAM_EFFICI
 
 
 def gradients(options: list[str], output: str, *, caching: bool = False, sharded: bool = False) -> None:
-    """Gradients of the first step and the last two, with dropout, of the weights as they are, in a file."""
+    """Gradients with dropout, of the weights as they are, in a file: of the first step and the last.
+
+    Where steps are of several kinds, of the one before the last too.
+    """
     settings = check(TrainSettings, composed("config", *options))
     os.environ |= FSDP if sharded else {}
     placement = place("cpu", "fp32")
@@ -53,7 +58,8 @@ def gradients(options: list[str], output: str, *, caching: bool = False, sharded
     named = {**dict(encoder.named_parameters()), **dict(objective.modules.named_parameters())}
     kept: dict[str, torch.Tensor] = {}
     steps = objective.epoch_steps(0, 2)[: settings.trainer.max_steps]
-    for step, shards in enumerate(steps[:1] + steps[1:][-2:]):  # the last may be a shorter one
+    last = -1 if isinstance(objective, ContrastiveObjective | AdaptiveTripletObjective) else -2
+    for step, shards in enumerate(steps[:1] + steps[1:][last:]):  # the last may be a shorter one
         log = StepLog()
         for micro, anchors in enumerate(shards):
             batch = objective.batch(0, anchors)

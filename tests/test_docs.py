@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import pkgutil
 import re
 import shlex
 from collections.abc import Callable, Iterator
@@ -20,10 +21,11 @@ from hydra.core.override_parser.types import IntervalSweep, Override
 from omegaconf import OmegaConf
 from PIL import Image
 
+import train.explore
 import train.gate
 import train.report
-from docs import api, results
-from tests.doc_pages import PAGES, blocks, inline, page_files, shell_lines
+from docs import conf, results, terms
+from tests.doc_pages import PAGES, blocks, inline, messages, page_files, shell_lines
 from tests.programs import ROOT
 from train.cli.arguments import rewrite_arguments
 from train.config import EvaluateSettings, LearnSettings, PushSettings, TrainSettings, check
@@ -44,16 +46,21 @@ PROGRAMS: dict[str, tuple[str, type[Section]]] = {
     "train.push": ("push", PushSettings),
 }
 PARSERS: dict[str, Callable[[list[str]], object]] = {
+    "train.explore": train.explore.parse,
     "train.report": train.report.parse,
     "train.gate": train.gate.parse,
 }
 # Of other people, or of the shell: nothing of ours to check.
 OTHERS = re.compile(
-    r"(source|export|grep|pip install|python3 -m venv|hf|wandb|tensorboard|onnx-venv/bin/pip) "
+    r"(source|export|grep|pip install|python3 -m venv|hf|wandb|tensorboard|\S+-venv/bin/\w+|\S+ -m build) "
+    r"|idiomtune --version"
 )
 # Options that the worked examples add; a test of their own runs them.
 OF_EXAMPLES = ("+experiment=contrast", "rewording")
-RUN = ("adding-a-loss", "adding-a-benchmark", "knowledge", "mixtures", "own-data", "own-data-scoring")
+RUN = (
+    *("adding-a-loss", "adding-a-benchmark", "configuration", "knowledge", "mixtures", "own-data"),
+    *("own-data-scoring", "tutorial"),
+)
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 
 
@@ -124,7 +131,8 @@ def check_program(program: str, arguments: list[str]) -> None:
     rewritten = rewrite_arguments(
         arguments, config_names("model"), name, chosen_by_default(name, "benchmark")
     )
-    overrides = [a for a in rewritten if a not in ("-m", "--multirun", "--help", "--cfg", "job")]
+    shows = ("-m", "--multirun", "--help", "--cfg", "job", "--package", "trainer")
+    overrides = [a for a in rewritten if a not in shows]
     # Launchers are packages of their own.
     overrides = [o for o in overrides if not o.startswith(("hydra/launcher=", "hydra.launcher."))]
     if "-m" in arguments:
@@ -138,7 +146,8 @@ def check_program(program: str, arguments: list[str]) -> None:
 
 def programs_in(line: str) -> Iterator[tuple[str, list[str]]]:
     """Each of our programs in a line of a shell, also behind a launcher, with its arguments."""
-    for match in re.finditer(r"-m (train(?:\.\w+)?)(?= |$)([^|;]*)", filled(line)):
+    line = re.sub(r"\bidiomtune (?=[a-z])", "-m train.", filled(line)).replace("-m train.train", "-m train")
+    for match in re.finditer(r"-m (train(?:\.\w+)?)(?= |$)([^|;]*)", line):
         text = match[2].rstrip()
         text = text[:-1] if text.count("'") % 2 else text  # what ends a quotation around the command
         yield match[1], [a for a in shlex.split(text) if a != "…"]
@@ -179,6 +188,7 @@ def test_commands_are_understood(name: str) -> None:
         "python -m train.push checkpoint=<run> repo_id=idioms",
         "python -m train.report <run> groups=none",
         "python -m train.report <sweep> modes=caption_span",
+        "python -m train.explore <run> corpsu=mine.txt",
         "python -m train.gate <run> margin=0.02",
         "python -m train.gate <run> against=baseline floor=0.8",
     ],
@@ -229,7 +239,9 @@ def run_snippets(name: str, model: Path) -> list[dict[str, Any]]:
 
 
 def test_both_ways_to_a_span_embedding_agree(tiny_path: Path) -> None:
-    ours, plain = run_snippets("README.md", tiny_path)
+    (readme,) = run_snippets("README.md", tiny_path)
+    ours, plain = run_snippets("docs/using.md", tiny_path)
+    torch.testing.assert_close(readme["spans"], ours["spans"])
     torch.testing.assert_close(ours["spans"][0], plain["embedding"].cpu(), atol=1e-6, rtol=0)
     assert ours["sentences"].shape == (2, Encoder.from_pretrained(tiny_path).dimension)
 
@@ -252,7 +264,7 @@ def test_snippets_of_the_ecosystem(tiny_path: Path, tmp_path: Path, monkeypatch:
 
 
 def test_every_block_is_checked_by_some_test() -> None:
-    run = {"README.md", "docs/ecosystem.md"}
+    run = {"README.md", "docs/ecosystem.md", "docs/using.md"}
     for page, name in zip(PAGES, NAMES, strict=True):
         text = page.read_text(encoding="utf-8")
         languages = set(re.findall(r"^```(\S+)", text, re.MULTILINE))
@@ -267,16 +279,19 @@ def test_every_block_is_checked_by_some_test() -> None:
 
 
 def test_record_is_one() -> None:
-    (record,) = blocks(ROOT / "README.md", "json")
+    (record,) = blocks(ROOT / "docs" / "own-idioms.md", "json")
     assert Document.model_validate(json.loads(record)).usage == "idiomatic"
 
 
 def test_what_there_is_is_listed() -> None:
-    readme, ecosystem = (
-        (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/ecosystem.md")
+    readme, benchmarks, ecosystem = (
+        (ROOT / name).read_text(encoding="utf-8")
+        for name in ("README.md", "docs/benchmarks.md", "docs/ecosystem.md")
     )
-    for name in [*config_names("experiment"), *config_names("benchmark")]:
+    for name in config_names("experiment"):
         assert f"| `{name}` |" in readme
+    for name in config_names("benchmark"):
+        assert f"| `{name}` |" in benchmarks
     for page in PAGES[1:]:
         assert f"({page.relative_to(ROOT)})" in readme
     for path in sorted((ROOT / "examples").glob("*.py")):
@@ -325,9 +340,43 @@ def test_no_figure_is_left_open() -> None:
         assert not re.findall(r"@@\w*@@|TODO|FIXME", page.read_text(encoding="utf-8")), page
 
 
-def test_every_module_of_the_reference_can_be_imported() -> None:
-    names = list(api.modules())
+def test_the_first_picture_is_that_of_its_script() -> None:
+    with Image.open(terms.PICTURE) as picture:
+        assert picture.info["Description"] == terms.content(), "run python docs/terms.py"
+    assert terms.PICTURE.stat().st_size < 100_000
+
+
+def test_the_site_lists_every_page_once() -> None:
+    listed = [page for pages in conf.NAVIGATION.values() for page in pages]
+    reference = sorted((ROOT / "docs" / "reference").glob("*.rst"))
+    pages = [str(page.relative_to(ROOT).with_suffix("")) for page in (*PAGES, *reference)]
+    assert sorted([*listed, conf.root_doc]) == sorted(pages)
+
+
+def test_every_module_can_be_imported_and_says_what_it_is() -> None:
+    names = [
+        module.name
+        for package in ("idiomloss", "train")
+        for module in pkgutil.walk_packages([str(ROOT / package)], f"{package}.")
+        if not module.name.rpartition(".")[2].startswith("_")
+    ]
     assert len(names) > 100
-    assert {"idiomloss", "idiomloss.infonce", "train.encoder.encoder", "train.config.model"} <= set(names)
     for name in names:
         assert importlib.import_module(name).__doc__, name
+    pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "reference").glob("*.rst"))
+    shown = re.findall(r"automodule:: (\S+)", pages)
+    assert {name for name in names if name.startswith("idiomloss.")} <= {*shown} <= {*names, "idiomloss"}
+
+
+def test_messages_that_are_explained_are_those_of_the_code() -> None:
+    """The first column of troubleshooting.md, with … for what differs."""
+    said = messages()
+    text = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    shown = [
+        re.findall(r"`([^`]+)`", row.split(" | ")[0]) for row in re.findall(r"^\| .*", text, re.MULTILINE)
+    ]
+    quoted = [message for messages in shown for message in messages if " " in message]
+    assert len(quoted) > 40
+    for message in quoted:
+        if "accelerate launch" not in message:
+            assert any(message in text for text in said), message

@@ -122,11 +122,52 @@ def marked_commands(folder: Path, name: str, model: Path) -> list[list[str]]:
     marked = r"run by tests/test_docs_examples.py -->\n```\n(.*?)```"
     commands = []
     for command in re.findall(marked, page.read_text(encoding="utf-8"), flags=re.DOTALL):
-        _, *arguments = command.replace("\\\n", " ").split()
-        arguments = [a for a in arguments if a != "model=minilm"] + [f"model={model}", "device=cpu"]
-        steps = ["run_dir=run", "trainer.max_steps=2"] if arguments[1] == "train" else []
-        commands.append(arguments + steps)
+        started, *arguments = shlex.split(command.replace("\\\n", " ").replace("<user/name>", "me/name"))
+        if started == "idiomtune":
+            module = f"train.{arguments[0]}".removesuffix(".train")
+            arguments = ["-m", module, *arguments[1:]]
+        arguments = [a for a in arguments if a != "model=minilm"]
+        program = arguments[1].partition(".")[2]
+        if program not in ("push", "report"):
+            arguments.append("device=cpu")
+            if not any(a.startswith("model=") for a in arguments):
+                arguments.append(f"model={model}")
+        if program == "learn":
+            arguments += ["steps=2", "sentences=2"]
+        if not program:
+            arguments.append("trainer.max_steps=2")
+            if not any(a.startswith("run_dir=") for a in arguments):
+                arguments.append("run_dir=run")
+        commands.append(arguments)
     return commands
+
+
+@pytest.mark.slow
+def test_the_tutorial_from_the_list_to_the_dry_run(tmp_path: Path, tiny_path: Path) -> None:
+    commands = marked_commands(tmp_path, "tutorial.md", tiny_path)
+    said = {arguments[1]: python(tmp_path, *arguments) for arguments in commands}
+    assert "in order" in said["train.check"]
+    assert (tmp_path / "runs" / "idioms" / "report.html").is_file()
+    assert all(part in said["train.push"] for part in ("model.safetensors", "cc-by-4.0", "me/name"))
+    assert "spilled the beans" not in said["train.push"]  # the card quotes no sentence
+    trained, beside, learnt = (
+        json.loads((tmp_path / name).read_text(encoding="utf-8"))["scores"]
+        for name in ("runs/idioms/scores.json", "with_meanings.json", "learnt.json")
+    )
+    assert trained.keys() == beside.keys() == learnt.keys()
+    assert learnt != trained != beside
+
+
+@pytest.mark.slow
+def test_a_configuration_of_ones_own(tmp_path: Path, tiny_path: Path) -> None:
+    """The page's experiment and model, whose weights are elsewhere, are taken."""
+    (arguments,) = marked_commands(tmp_path, "configuration.md", tiny_path)
+    said = python(tmp_path, *arguments, f"model.path={tiny_path}")
+    assert "in order" in said
+    shown = python(tmp_path, "-m", "train", *arguments[2:], "--cfg", "job")
+    assert all(
+        part in shown for part in ("max_epochs: 2", "path: intfloat/e5-small-v2", "split:\n    - val\n")
+    )
 
 
 @pytest.mark.slow

@@ -34,16 +34,17 @@ def touches(path: Path, *packages: str) -> set[str]:
 
 # The plan of the house: each package and module right in train/ may import what stands on a lower line.
 FLOORS = """
-__init__ __main__ check evaluate learn report gate push    entry points
+__init__ __main__ check evaluate learn explore report gate push    entry points
 cli                                              command line → checked configuration; error → message
 recipes integrations                             whole programs; other people's frameworks
-factory hub                                      settings → objects; publishing
+factory hub explorer                             settings → objects; publishing; what models find
 training sweeps                                  the loop and what it keeps; runs of runs
 evaluation reports                               all benchmarks on one checkpoint; tables and pages of runs
 runs objectives                                  the run folder; a batch and its loss
 benchmarks                                       scores from embeddings
 experts                                          AdMIRe's heads and towers
-encoder data config                              text → embedding; data sets; conf/ → settings
+encoder data                                     text → embedding; data sets
+config                                           conf/ → settings
 io                                               files, text, messages, network
 distributed                                      processes, devices, sharded weights
 declarations                                     what can be named in a configuration
@@ -160,7 +161,7 @@ def test_mteb_is_asked_for_on_demand_alone() -> None:
 
 ENTRY_POINTS = (
     *("train", "train.__main__", "train.check", "train.evaluate", "train.learn", "train.report"),
-    *("train.gate", "train.push"),
+    *("train.gate", "train.push", "train.explore"),
 )
 HEAVY = {
     "torch",

@@ -1,4 +1,4 @@
-"""The wheel carries `train`, `idiomloss`, `conf` and the sample, and works away from the clone."""
+"""The wheel carries all packages, `conf` and the sample, and works away from the clone; the losses' own."""
 
 from __future__ import annotations
 
@@ -10,28 +10,51 @@ from pathlib import Path
 
 import pytest
 
+import train
 from tests.programs import ROOT
+
+
+def test_the_losses_have_a_wheel_of_their_own(tmp_path: Path) -> None:
+    wheel, names = built(tmp_path, ROOT / "packaging" / "idiomloss")
+    assert wheel.name.startswith(f"idiomloss-{train.__version__}-")
+    sources = {f"idiomloss/{path.name}" for path in (ROOT / "idiomloss").glob("*.py")}
+    assert {*sources, "idiomloss/py.typed", "idiomloss/LICENSE"} == {
+        n for n in names if ".dist-info" not in n
+    }
+
+
+def built(folder: Path, source: Path) -> tuple[Path, set[str]]:
+    """The wheel of a project, and what is in it."""
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(source)],
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = folder.glob("*.whl")
+    return wheel, set(zipfile.ZipFile(wheel).namelist())
 
 
 @pytest.mark.slow
 def test_installed_wheel_works_elsewhere(tmp_path: Path, tiny_path: Path) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)],
-        check=True,
-        capture_output=True,
-    )
-    (wheel,) = tmp_path.glob("*.whl")
-    names = set(zipfile.ZipFile(wheel).namelist())
+    wheel, names = built(tmp_path, ROOT)
     for expected in (
-        *("train/py.typed", "idiomloss/py.typed", "conf/config.yaml", "conf/experiment/idiolink_ft.yaml"),
-        *("train/reports/report.html.j2", "train/hub/model_card.md.j2"),
+        *(
+            "train/py.typed",
+            "idiomtune/py.typed",
+            "idiomtune/__main__.py",
+            "idiomloss/py.typed",
+            "conf/config.yaml",
+            "conf/experiment/idiolink_ft.yaml",
+        ),
+        *("train/reports/report.html.j2", "train/hub/model_card.md.j2", "train/explorer/page.html.j2"),
+        *("train/explorer/page.css", "train/explorer/page.js"),
         "train/data/sample/idiolink/train/indexes.json",
         "train/data/sample/semeval2022_task2b/SubTaskB/EvaluationData/dev.gold.csv",
         *("train/encoder/glossaries/idiolink.tsv", "conf/learn.yaml"),
         "train/data/sample/ncimp/human_compositionality scores.xlsx",
     ):
         assert expected in names
-    assert not [name for name in names if name.startswith(("tests/", "checkpoints/"))]
+    assert not [name for name in names if name.startswith(("tests/", "checkpoints/", "packaging/"))]
 
     site = tmp_path / "site"
     subprocess.run(
@@ -58,8 +81,11 @@ def test_installed_wheel_works_elsewhere(tmp_path: Path, tiny_path: Path) -> Non
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    where = python("-c", "import train, idiomloss; print(train.__file__, idiomloss.__file__)")
+    (elsewhere / "train.py").write_text("raise SystemExit('the wrong one')\n", encoding="utf-8")
+    assert python("-m", "idiomtune", "--version").strip() == f"idiomtune {train.__version__}"
+    where = python("-c", "import idiomtune, train, idiomloss; print(train.__file__, idiomloss.__file__)")
     assert all(path.startswith(str(site)) for path in where.split())
+    (elsewhere / "train.py").unlink()
     assert "idiolink_released" in python("-m", "train", "--help")
     model = (f"model.path={tiny_path}", "model.max_length=64")
     last = python(

@@ -29,6 +29,9 @@ DRAWN = [
     *("+experiment=idiolink_ft", "objective.tuples=drawn", "objective.redraw=true"),
     *("objective.idioms_per_batch=null", "objective.query_mode=sentence", "objective.query_weights=null"),
 ]
+# A forward batch a step: what a tiny model's run costs is the number of its passes. Several of them are for
+# the tests of processes, gradient caching and mixtures.
+WIDE = "model.tokens_per_forward=8192"
 VOLATILE = {"texts_per_second"}
 
 

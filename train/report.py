@@ -101,12 +101,14 @@ def report(arguments: Arguments) -> Path:
     # Scipy and pydantic take a second: not for --help and slips.
     from train.declarations.registry import load_extensions
     from train.io.files import write_text
+    from train.io.text import printable
     from train.reports.compare import compare_groups, compare_to_untrained, paired_notes
     from train.reports.groups import data_notes, group_runs
+    from train.reports.head import head_verdicts, not_counted, without_common_scores
     from train.reports.page import PAGE, page
     from train.reports.runs import find_runs, read_runs, sample_note
     from train.reports.tables import as_csv, latex_document, paper_tables
-    from train.reports.terminal import print_notes, print_paired, print_scores, print_table
+    from train.reports.terminal import print_notes, print_paired, print_scores, print_table, print_untested
     from train.reports.text import as_markdown
 
     load_extensions(arguments.extensions)
@@ -114,10 +116,11 @@ def report(arguments: Arguments) -> Path:
     paths, notes = find_runs(named)
     runs = read_runs(paths)
     scored = [run for run in runs if run.is_scored]
-    for run in runs:
+    for run in scored:
         notes += [f"{run.name} ({run.status}): {note}" for note in run.notes]
+    left_out = not_counted(runs)
     if not scored:
-        raise UserError("none of these runs has scores to report:\n  " + "\n  ".join(notes))
+        raise UserError("none of these runs has scores to report:\n  " + "\n  ".join([*left_out, *notes]))
     groups = group_runs(scored, by_seed=arguments.by_seed)
     notes += [note for group in groups for note in group.notes()] + data_notes(scored)
     notes = [*sample_note(scored), *notes]
@@ -131,6 +134,7 @@ def report(arguments: Arguments) -> Path:
     compared = [compare_groups(group, first) for group in groups if group is not first]
     compared += [compare_to_untrained(group) for group in groups if any(run.baseline for run in group.runs)]
     compared = [paired for paired in compared if paired.differences]
+    notes += without_common_scores(groups, first, compared)
 
     tables = paper_tables(groups)
     for table in tables:
@@ -139,15 +143,19 @@ def report(arguments: Arguments) -> Path:
         for group in groups:
             print_scores(group)
     for paired in compared:
-        print_paired(paired)
-    print_notes(list(dict.fromkeys([*notes, *paired_notes(compared)])))
+        if paired.is_tested:
+            print_paired(paired)
+    print_untested([paired for paired in compared if not paired.is_tested])
+    print_notes(list(dict.fromkeys([*notes, *left_out, *paired_notes(compared)])))
+    for sentence in head_verdicts(groups, compared):
+        print(printable(sentence))
 
     folder = arguments.output or _default_output(paths)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / "table.md", as_markdown(groups, tables, compared, notes))
+        write_text(folder / "table.md", as_markdown(groups, tables, compared, [*notes, *left_out]))
         write_text(folder / "table.csv", as_csv(groups, compared))
-        write_text(folder / "table.tex", latex_document(tables, notes))
+        write_text(folder / "table.tex", latex_document(tables, [*notes, *left_out]))
         write_text(folder / PAGE, page(groups, runs, compared, notes))
     except OSError as error:
         raise UserError(

@@ -31,6 +31,7 @@ from idiomloss.sentence_transformers import (
     RankingTrainerLoss,
     group_columns,
 )
+from idiomloss.trainer_data import check_dataset, meaning_numbers
 
 
 class Table(nn.Module):
@@ -256,3 +257,49 @@ def test_a_resumed_epoch_goes_on_with_its_own_batches(rows: Rows) -> None:
 def test_what_the_sampler_refuses(rows: Rows, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         GroupBatchSampler(rows, **options)
+
+
+class TextRows(list[dict[str, Any]]):
+    """What the check uses of a dataset."""
+
+    @property
+    def column_names(self) -> list[str]:
+        return list(self[0])
+
+
+def test_names_become_labels() -> None:
+    meanings = ["idiomatic", "literal", "idiomatic"]
+    assert meaning_numbers(["ice", "ice", "beans"], meanings) == [[0, 0], [0, 1], [1, 0]]
+    with pytest.raises(ValueError, match="zip"):
+        meaning_numbers(["ice"], meanings)
+
+
+INFONCE, TRIPLET = InfoNCETrainerLoss(Table()), AdaptiveTripletTrainerLoss(Table())
+PAIR = {"anchor": "a", "positive": "b"}
+
+
+@pytest.mark.parametrize(
+    ("row", "loss", "told"),
+    [
+        (PAIR | {"idiom": "ice"}, INFONCE, r"column idiom would be taken for a negative.*remove_columns"),
+        (PAIR | {"label": "ice"}, INFONCE, r"column label: 'ice' is a name.*meaning_numbers"),
+        (PAIR | {"label": ["ice", "literal"]}, INFONCE, "column label: 'ice' is a name"),
+        (PAIR | {"id": 7}, INFONCE, "column id: expected texts, got 7"),
+        ({"anchor": "a", "label": [0, 1]}, INFONCE, "expected columns anchor, positive"),
+        ({"sentence": "a", "idiom": "ice", "label": [0, 0, 1]}, TRIPLET, "takes one column of texts"),
+        (PAIR | {"label": [0, 1]}, RankingTrainerLoss(Table()), "2 candidates.*3 columns"),
+    ],
+)
+def test_columns_that_a_loss_would_take_for_others_are_told(
+    row: dict[str, Any], loss: nn.Module, told: str
+) -> None:
+    with pytest.raises(ValueError, match=told):
+        check_dataset(TextRows([row]), loss)
+
+
+def test_right_columns_pass() -> None:
+    check_dataset(TextRows([PAIR | {"negative_1": "c", "label": [[0, 1], [0, 0]]}]), INFONCE)
+    check_dataset(TextRows([PAIR | {"label": [0]}]), RankingTrainerLoss(Table()))
+    check_dataset(TextRows([{"sentence": "a", "label": [0, 0, 1]}]), TRIPLET)
+    with pytest.raises(ValueError, match="expected one column of texts, got 2"):
+        TRIPLET(columns([0], [1]), torch.tensor([[0, 0, 1]]))

@@ -7,6 +7,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 from train.cli.start import started
 from train.config.credentials import refuse_arguments
@@ -167,6 +168,13 @@ def _check_new_folder(value: str) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"run_dir={value}: the folder cannot be made: {error.strerror}") from None
+
+
+def sweep_folder(arguments: Sequence[str]) -> Path | None:
+    """The folder of a plain sweep, where the command line names it; None for a search."""
+    named = [a.partition("=")[2].strip("'\"") for a in arguments if a.startswith("hydra.sweep.dir=")]
+    is_search = any("sweeper=" in a or a.startswith("+sweep=") for a in arguments)
+    return Path(named[-1]) if named and _is_sweep(arguments) and not is_search else None
 
 
 def is_unnamed_sweep(arguments: Sequence[str]) -> bool:

@@ -1,7 +1,7 @@
 """`idiomtune <program> …`: the programs as one console command.
 
-`idiomtune train` is `python -m train`, but is not hidden by a file `train.py` in the current folder, which
-is searched last: there it still serves `extensions=`.
+`idiomtune train` is `python -m train`, but is not hidden by a file `train.py` in the current folder (see
+`idiomtune/__init__.py`), which is searched last: there it still serves `extensions=`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ PROGRAMS = {
     "evaluate": "score any model, without training",
     "learn": "teach a model what the expressions of a glossary mean",
     "report": "compare runs: page, tables, plots",
+    "explore": "search a corpus with models side by side, on a page",
     "gate": "hold a run against a baseline; the exit status tells",
     "push": "publish a checkpoint on the Hugging Face Hub",
 }

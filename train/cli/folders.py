@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ _chosen_run_folder: str | None = None
 
 
 def run_folder_path(*, _root_: DictConfig) -> str:
-    """The run to resume, `run_dir=`, or `checkpoints/<experiment>/<date_time>_<short overrides>`."""
+    """The run to resume, `run_dir=`, or `checkpoints/<experiment>/<date_time>_<name or short overrides>`."""
     global _chosen_run_folder
     named = _root_.get("resume") or _root_.get("run_dir")
     if named:
@@ -32,7 +32,7 @@ def run_folder_path(*, _root_: DictConfig) -> str:
     if _chosen_run_folder is None:
         choices = OmegaConf.select(_root_, "hydra.runtime.choices") or {}
         experiment = choices.get("experiment") or "default"
-        name = run_name(OmegaConf.select(_root_, "hydra.overrides.task") or [])
+        name = run_name(OmegaConf.select(_root_, "hydra.overrides.task") or [], _root_.get("name"))
         _chosen_run_folder = f"checkpoints/{experiment}/{name}"
     return _chosen_run_folder
 
@@ -61,19 +61,30 @@ def record_start(folder: Path) -> None:
         write_text(folder / START / name, OmegaConf.to_yaml(content))
 
 
-def new_sweep_folder() -> Path:
-    """A new folder for a sweep that names none, however many start in one second."""
+def new_sweep_folder(overrides: Sequence[str]) -> Path:
+    """A new folder for a sweep that names none, however many start in one second.
+
+    It is removed in the end if no job has left anything in it.
+    """
     above = Path("checkpoints/sweeps")
+    chosen = next((o.partition("=")[2].strip("'\"") for o in overrides if o.startswith("name=")), None)
+    options = [override for override in overrides if not override.startswith("-")]
     try:
         above.mkdir(parents=True, exist_ok=True)
-        for folder in numbered(above / time.strftime("%Y-%m-%d_%H-%M-%S")):
+        for folder in numbered(above / run_name(options, chosen)):
             with contextlib.suppress(FileExistsError):
                 folder.mkdir()
                 break
     except OSError as error:
         raise UserError(f"the sweep's folder cannot be made in {above}: {error.strerror}") from None
-    atexit.register(remove_if_empty, folder, with_parents=True)
+    atexit.register(_remove_if_unused, folder.resolve())
     return folder
+
+
+def _remove_if_unused(folder: Path) -> None:
+    if {path.name for path in folder.glob("*")} <= {"multirun.yaml"}:
+        (folder / "multirun.yaml").unlink(missing_ok=True)
+        remove_if_empty(folder, with_parents=True)
 
 
 def remove_unused_folder() -> None:

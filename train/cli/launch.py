@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,7 +22,13 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 import train
-from train.cli.arguments import follower_arguments, is_unnamed_sweep, quoted, rewrite_arguments
+from train.cli.arguments import (
+    follower_arguments,
+    is_unnamed_sweep,
+    quoted,
+    rewrite_arguments,
+    sweep_folder,
+)
 from train.cli.folders import new_sweep_folder, remove_unused_folder, run_folder_path
 from train.cli.start import remember, started
 from train.config.compose import (
@@ -93,8 +99,13 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
         if rank_of_launch():
             sys.argv[1:] += follower_arguments()
         elif config_name == "config" and is_unnamed_sweep(sys.argv[1:]):
-            sys.argv.append(f"hydra.sweep.dir={quoted(str(new_sweep_folder()))}")
-        hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(run)()
+            folder = new_sweep_folder(sys.argv[1:])
+            sys.argv.append(f"hydra.sweep.dir={quoted(str(folder))}")
+        try:
+            hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(run)()
+        finally:
+            if config_name == "config" and not rank_of_launch():
+                _show_sweep(sys.argv[1:])
         for failure in failures:
             raise failure
     except KeyboardInterrupt as error:
@@ -103,6 +114,18 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
         if wants_traceback:
             raise
         _end(error)
+
+
+def _show_sweep(arguments: Sequence[str]) -> None:
+    """The table of a plain sweep's jobs, also where some have failed; a search shows its own."""
+    folder = sweep_folder(arguments)
+    if folder is not None and folder.is_dir():
+        from train.reports.sweep_screen import show_finished_sweep
+
+        try:
+            show_finished_sweep(folder)
+        except Exception as error:  # it must not hide how the jobs ended
+            _print(f"the table of {folder} could not be shown: {type(error).__name__}: {error}")
 
 
 def _plain(config: DictConfig) -> dict[str, Any]:

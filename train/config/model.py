@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -72,6 +73,13 @@ class ModelSettings(Section):
     glossary_dropout: Ratio
     about: ModelFacts | None
 
+    @field_validator("path")
+    @classmethod
+    def _is_no_name(cls, value: str) -> str:
+        if value in model_names() and not is_folder(Path(value)):
+            raise ValueError(f"{value} is the name of a model, not a folder or Hub id: give model={value}")
+        return value
+
     @model_validator(mode="after")
     def _its_code_is_trusted(self) -> Self:
         if self.about is not None and self.about.remote_code == "needed" and not self.trust_remote_code:
@@ -94,26 +102,37 @@ class ModelSettings(Section):
         return value
 
 
+def model_names() -> list[str]:
+    """The names that stand for models."""
+    return sorted(path.stem for path in _MODELS.glob("*.yaml") if path.stem != "pretrained")
+
+
+def near_model_names(name: str) -> str:
+    """The names that look like this one, as a question; nothing where none does."""
+    near = difflib.get_close_matches(name, model_names(), n=3)
+    return f"did you mean {' or '.join(near)}?" if near else ""
+
+
 def named_model(name: str) -> ModelSettings:
     """The settings of a model that an option names: as in `conf/model/`, else a folder or Hub id.
 
     Raises:
         ValueError: if there is none of that name, or it needs an option.
     """
-    known = sorted(path.stem for path in _MODELS.glob("*.yaml") if path.stem != "pretrained")
-    if name in known:
-        return ModelSettings.model_validate(_composed(name))
+    if name in model_names():
+        return ModelSettings.model_validate(model_values(name))
     if "/" not in name and not is_folder(Path(name)):
-        raise ValueError(f"{name} is no folder, Hub id or name of a model, which are {', '.join(known)}")
-    return ModelSettings.model_validate(_composed("pretrained") | {"path": name})
+        known = near_model_names(name) or f"the names of models are {', '.join(model_names())}"
+        raise ValueError(f"{name} is no folder, Hub id or name of a model: {known}")
+    return ModelSettings.model_validate(model_values("pretrained") | {"path": name})
 
 
-def _composed(name: str) -> dict[str, Any]:
+def model_values(name: str) -> dict[str, Any]:
     """A file of `conf/model/` over those that it names as its defaults."""
     values = yaml.safe_load((_MODELS / f"{name}.yaml").read_text(encoding="utf-8"))
     composed: dict[str, Any] = {}
     for default in values.pop("defaults", []):
-        composed = _merged(composed, {} if default == "_self_" else _composed(default))
+        composed = _merged(composed, {} if default == "_self_" else model_values(default))
     return _merged(composed, values)
 
 

@@ -17,10 +17,19 @@ class WandbSettings(Section):
     group: str | None
     tags: Annotated[list[str], BeforeValidator(as_list)]
     mode: Literal["auto", "online", "offline"]
+    log_model: Literal["best"] | None = None
+    registry: str | None = None
+
+    @model_validator(mode="after")
+    def _a_logged_model_is_registered(self) -> Self:
+        if self.registry is not None and self.log_model is None:
+            raise ValueError(f"registry={self.registry} links the model that log_model=best logs: add that")
+        return self
 
 
 class TensorBoardSettings(Section):
     name: Literal["tensorboard"]
+    scores: Literal["main", "all"] = "main"
 
 
 class TrackingSettings(Section):

@@ -137,7 +137,7 @@ class RetainSettings(Section):
 
 class EvalSettings(Section):
     every: Literal["epoch", "end"] | Count
-    benchmarks: BenchmarkNames | None
+    benchmarks: Literal["monitored", "all"] | BenchmarkNames | None
     dimensions: Dimensions | None
     per_query: bool
     predictions: bool

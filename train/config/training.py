@@ -26,6 +26,7 @@ class TrainSettings(Common):
     tracking: TrackingSettings = TrackingSettings()
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)]  # what torch and numpy take
     run_dir: Text | None
+    name: Text | None = None
     resume: Text | None
 
     def splits(self, benchmark: str) -> list[str]:
@@ -41,6 +42,13 @@ class TrainSettings(Common):
             return [] if is_left_out else self.splits(benchmark)
 
         return [*super().score_keys(benchmarks), *self.objective.score_keys(splits)]
+
+    @property
+    def checkpoint_benchmarks(self) -> list[str] | None:
+        """The benchmarks that checkpoints are scored on while training; None = all."""
+        if self.eval.benchmarks == "monitored":
+            return list(dict.fromkeys(key.partition("/")[0] for key in self.trainer.monitor))
+        return self.eval.benchmarks if isinstance(self.eval.benchmarks, list) else None
 
     @property
     def cut_dimensions(self) -> list[int]:
@@ -120,8 +128,10 @@ class TrainSettings(Common):
 
     @model_validator(mode="after")
     def _monitor_is_scored(self) -> Self:
-        self.check_named("eval.benchmarks", self.eval.benchmarks)
-        known = self.score_keys(self.eval.benchmarks)
+        named = self.eval.benchmarks
+        if isinstance(named, list):
+            self.check_named("eval.benchmarks", named)
+        known = self.score_keys(named if isinstance(named, list) else None)
         for key in self.trainer.monitor:
             if key not in known:
                 raise ValueError(

@@ -5,26 +5,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack, overload
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling as PoolingModule
 from torch import Tensor, nn
 
 from train.encoder.activations import checkpoint_activations
-from train.encoder.added_meanings import AddedMeanings
+from train.encoder.arguments import (
+    EncodeOptions,
+    Spans,
+    compared_embeddings,
+    requests_for,
+    shown_progress,
+)
+from train.encoder.batches import plan_batches
 from train.encoder.conversion import converted
 from train.encoder.expression_files import load_expressions, save_expressions
-from train.encoder.forward import (
-    ForwardBatch,
-    PooledSentence,
-    PooledSpan,
-    Tokenizer,
-    cut,
-    in_request_order,
-)
+from train.encoder.forward import ForwardBatch, Tokenizer, in_request_order
 from train.encoder.idiom_tokens import IdiomTokens, TokenStart, add_idiom_tokens
 from train.encoder.loading import (
     keep_attention,
@@ -34,10 +34,11 @@ from train.encoder.loading import (
     silence_libraries,
 )
 from train.encoder.meanings import Meanings
-from train.encoder.pooling import add_meanings, pool_sentences
+from train.encoder.named import by_name
 from train.encoder.prompts import Prompts, prompts_of
-from train.encoder.reading import Reader, requests_for
-from train.encoder.spans import cut_spans_note, find_cut_spans, pool_spans, tokens_of_span
+from train.encoder.reading import Read, Reader
+from train.encoder.spans import cut_spans_note, find_cut_spans
+from train.encoder.stack import Stack
 from train.errors import UserError
 from train.requests import Request, Role
 
@@ -81,29 +82,12 @@ class Encoder(nn.Module):
         raw_spans: bool = False,
     ) -> None:
         super().__init__()
-        modules = list(model)
-        poolings = [i for i, module in enumerate(modules) if isinstance(module, PoolingModule)]
-        if not isinstance(modules[0], Transformer) or len(poolings) != 1:
-            names = " → ".join(type(module).__name__ for module in modules)
-            raise UserError(
-                f"this model is {names}; span embeddings need a transformer followed by one pooling"
-            )
+        self._stack = Stack(model, raw_spans=raw_spans)
         self.model = model
         self.prompts = prompts or Prompts()
         self.tokens_per_forward = tokens_per_forward
         self.idiom_tokens = idiom_tokens
         self.meanings = meanings
-        self._pooling_at = poolings[0]
-        pooling: Any = modules[poolings[0]]
-        self._num_pooled = pooling.pooling_output_dimension // pooling.embedding_dimension
-        self._pools_prompts: bool = pooling.include_prompt
-        self._raw_spans = raw_spans
-        hidden = modules[0].get_embedding_dimension()
-        if raw_spans and hidden != self.dimension:
-            raise UserError(
-                f"model.span=raw: the model's hidden states have {hidden} dimensions and its embeddings "
-                f"{self.dimension}, so they cannot be compared: leave model.span unset"
-            )
         self._tokenizer = Tokenizer(model)
         self.cut_spans: set[Request] = set()
         self.eval()
@@ -111,6 +95,7 @@ class Encoder(nn.Module):
     # ---------------------------------------------------------------- loading and saving
 
     @classmethod
+    @by_name
     def from_pretrained(
         cls,
         path: str | Path,
@@ -133,7 +118,8 @@ class Encoder(nn.Module):
         """Load a sentence-transformers or plain transformers checkpoint, in float32.
 
         Args:
-            path: a local folder, or the name of a model on the Hugging Face Hub.
+            path: a local folder, a model on the Hugging Face Hub, or a name that `model=` takes on the
+                command line, such as `e5_base`: where no option is given here, that of `conf/model/` holds.
             revision: branch, tag or commit on the Hub.
             device: `cpu`, `cuda` or `mps`; by default the fastest available.
             max_length: tokens kept of a text; by default the checkpoint's limit.
@@ -173,13 +159,9 @@ class Encoder(nn.Module):
             prompts = prompts_of(model, query_prompt, document_prompt, instruction_prompt)
         except ValueError as error:
             raise UserError(f"model {path}: {error}") from None
-        idioms, meanings = load_expressions(found, model, revision=revision, local_files_only=offline)
-        if idioms is not None and replace_expressions is not None:
-            idioms.replace = replace_expressions
-        elif replace_expressions:
-            raise UserError(
-                f"model.replace_expressions=true: the model {path} has no idiom tokens to replace them by"
-            )
+        idioms, meanings = load_expressions(
+            found, model, revision=revision, local_files_only=offline, replace=replace_expressions
+        )
         return cls(
             model,
             prompts,
@@ -238,38 +220,83 @@ class Encoder(nn.Module):
 
     # ---------------------------------------------------------------- for users
 
+    @overload
+    def encode(
+        self,
+        texts: Iterable[str],
+        spans: Spans = None,
+        *,
+        convert_to_numpy: Literal[False] = False,
+        **options: Unpack[EncodeOptions],
+    ) -> Tensor: ...
+
+    @overload
+    def encode(
+        self,
+        texts: Iterable[str],
+        spans: Spans = None,
+        *,
+        convert_to_numpy: Literal[True],
+        **options: Unpack[EncodeOptions],
+    ) -> NDArray[np.float32]: ...
+
     @torch.no_grad()
     def encode(
         self,
-        texts: Sequence[str],
-        spans: Sequence[str | tuple[int, int]] | None = None,
+        texts: Iterable[str],
+        spans: Spans = None,
         *,
         role: Role = "document",
         instruction: str | None = None,
-    ) -> Tensor:
+        batch_size: int | None = None,
+        show_progress_bar: bool = True,
+        convert_to_numpy: bool = False,
+    ) -> Tensor | NDArray[np.float32]:
         """Embed texts, or spans in their texts.
 
         Args:
             texts: N texts.
             spans: one for each text: character offsets (start, end), or the words themselves (their first
-                occurrence as whole words counts). By default whole texts are embedded.
+                occurrence as whole words counts); None = the whole text, as all are by default.
             role: picks the model family's prompt; most models have the same for both.
             instruction: put before every text, in the model family's format; implies `role="query"`.
+            batch_size: the most texts that are read at a time; by default as many as `tokens_per_forward`
+                allows. It changes speed and memory alone.
+            show_progress_bar: on a terminal; elsewhere there is none.
+            convert_to_numpy: an array instead of a tensor.
 
         Returns:
             (N, D), float32, on the CPU, in the order of `texts`.
 
         Raises:
+            TypeError, ValueError: for an argument of another kind than these.
             UserError: if a span is not in its text, or beyond the model's maximum length.
         """
-        requests = requests_for(texts, spans, role, instruction)
+        requests = requests_for(texts, spans, role, instruction, batch_size)
         was_training = self.training
         self.eval()
         try:
-            embeddings: Tensor = self(requests)
-            return embeddings.float().cpu()
+            with shown_progress(requests, show=show_progress_bar) as advance:
+                embeddings: Tensor = self(requests, advance, batch_size=batch_size).float().cpu()
         finally:
             self.train(was_training)
+        return embeddings.numpy() if convert_to_numpy else embeddings
+
+    def similarity(self, first: Tensor | NDArray[Any], second: Tensor | NDArray[Any] | None = None) -> Tensor:
+        """How similar embeddings are: by their cosine, unless the checkpoint names another function.
+
+        Args:
+            first: (N, D), from :meth:`encode`.
+            second: (M, D); None = `first` once more.
+
+        Returns:
+            (N, M), float32: row i compares the i-th of `first` with all of `second`.
+
+        Raises:
+            TypeError, ValueError: if they are no embeddings, or of different length.
+        """
+        a, b = compared_embeddings(first, second)
+        return self.model.similarity(a, b)
 
     # ---------------------------------------------------------------- the forward path
 
@@ -300,13 +327,18 @@ class Encoder(nn.Module):
         return next(self.model.parameters()).device
 
     def forward(
-        self, requests: Sequence[Request], on_progress: Callable[[int], None] | None = None
+        self,
+        requests: Sequence[Request],
+        on_progress: Callable[[int], None] | None = None,
+        *,
+        batch_size: int | None = None,
     ) -> Tensor:
         """Embed all requests. Each distinct text, prompt included, goes through the model once.
 
         Args:
             requests: R embeddings to compute.
             on_progress: called after each forward pass with the number of its texts.
+            batch_size: see :meth:`forward_batches`.
 
         Returns:
             (R, D), row i for request i; with a graph where gradients are enabled.
@@ -317,83 +349,72 @@ class Encoder(nn.Module):
         if not requests:
             return torch.zeros(0, self.dimension, device=self.device)
         pieces, order = [], []
-        for batch in self.forward_batches(requests):
+        for batch in self.forward_batches(requests, batch_size=batch_size):
             pieces.append(self.embed(batch))  # (n, D)
             order += batch.requests
             if on_progress is not None:
                 on_progress(batch.num_texts)
         return in_request_order(torch.cat(pieces), order)
 
-    def forward_batches(self, requests: Sequence[Request], *, min_batches: int = 1) -> list[ForwardBatch]:
+    def forward_batches(
+        self, requests: Sequence[Request], *, min_batches: int = 1, batch_size: int | None = None
+    ) -> list[ForwardBatch]:
         """The forward batches that embed all requests: longest texts first, each distinct text once.
 
         Args:
             min_batches: make at least so many, as long as each has about 512 tokens or more.
+            batch_size: the most texts in one; None = as many as `tokens_per_forward` allows.
 
         Raises:
             UserError: if a span is missing, outside its text, or beyond the maximum length.
         """
-        limit = self.model.max_seq_length
-        reader = Reader(
-            self._tokenizer, limit, self.prompts, self._pools_prompts, self.idiom_tokens, self.meanings
-        )
+        limit, reader = self.model.max_seq_length, self._reader()
         rendered = reader.render(requests)
         texts = list(dict.fromkeys(text for text, _ in rendered))
         tokens = dict(zip(texts, self._tokenizer(texts), strict=True))
-        requests_of: dict[str, list[int]] = {text: [] for text in texts}
-        for i, (text, _) in enumerate(rendered):
-            requests_of[text].append(i)
-
         found, num_spans = find_cut_spans(requests, rendered, tokens, limit)
         if found and not self.cut_spans:  # only the first call that finds some tells of it
             log.warning("%s", cut_spans_note(len(found), num_spans, limit))
         self.cut_spans |= found
-        added = AddedMeanings(requests, reader)
-        beside = added.lengths([text for text, _ in rendered])
-        batches = []
-        for chunk in cut(texts, tokens, self.tokens_per_forward, min_batches, beside):
-            sentences: list[PooledSentence] = []
-            spans: list[PooledSpan] = []
-            for row, text in enumerate(chunk):
-                for i in requests_of[text]:
-                    if requests[i].pooling == "sentence":
-                        num_skipped = reader.num_skipped(text, tokens[text], requests[i])
-                        sentences.append(PooledSentence(row, i, num_skipped))
-                    else:
-                        _, span = rendered[i]
-                        positions = tokens_of_span(tokens[text], span, requests[i])
-                        spans.append(PooledSpan(row, i, positions))
-            ids, meanings, meanings_of = added.placed(sentences, first_row=len(chunk))
-            ids = [*(tokens[text].input_ids for text in chunk), *ids]
-            batches.append(ForwardBatch(ids, sentences, spans, meanings, meanings_of))
-        return batches
+        return plan_batches(
+            requests,
+            rendered,
+            tokens,
+            reader,
+            tokens_per_forward=self.tokens_per_forward,
+            min_batches=min_batches,
+            batch_size=batch_size,
+        )
+
+    def read(self, requests: Sequence[Request]) -> list[Read]:
+        """Each request's text as the model reads it, its tokens, and which of them are pooled."""
+        reader = self._reader()
+        texts = [text for text, _ in reader.render(requests)]
+        return [
+            Read(text, tokens, reader.num_skipped(text, tokens, request))
+            for text, tokens, request in zip(texts, self._tokenizer(texts), requests, strict=True)
+        ]
+
+    def _reader(self) -> Reader:
+        return Reader(
+            *(self._tokenizer, self.model.max_seq_length, self.prompts, self._stack.pools_prompts),
+            *(self.idiom_tokens, self.meanings),
+        )
+
+    @property
+    def averages_tokens(self) -> bool:
+        """Whether a text's embedding is the mean of its tokens' embeddings, up to its length."""
+        adds_meanings = self.meanings is not None and self.meanings.weight > 0
+        return self._stack.averages_tokens(self.model) and not adds_meanings
+
+    def embed_tokens(self, texts: list[list[int]]) -> Tensor:
+        """(B, T, D), what is pooled of B texts, given as token ids."""
+        features, _ = self._stack.embed_tokens(self.model, self._tokenizer.pad(texts, self.device))
+        embeddings: Tensor = features["token_embeddings"]
+        return embeddings
 
     def embed(self, batch: ForwardBatch) -> Tensor:
         """(n, D), row i for the i-th of the batch's `requests`: first its sentences, then its spans."""
         features = self._tokenizer.pad(batch.texts, self.device)  # (B, T) each
-        modules = list(self.model)
-        features = modules[0](features)
-        hidden = features["token_embeddings"]  # (B, T, D), of the last layer
-        for module in modules[1 : self._pooling_at]:
-            features = module(features)
-        # token_embeddings (B, T, D)
-        pooled = pool_sentences(modules[self._pooling_at], features, [*batch.sentences, *batch.meanings])
-        if batch.spans and not self._raw_spans:
-            means = pool_spans(features["token_embeddings"], batch.spans)  # (S, D)
-            # Once for each of several concatenated poolings, such as those of [CLS] and [SEP].
-            pooled.append(means.repeat(1, self._num_pooled))
-        pieces: list[Tensor] = []
-        if pooled:
-            features = dict(features, sentence_embedding=torch.cat(pooled))
-            for module in modules[self._pooling_at + 1 :]:
-                features = module(features)
-            rows = features["sentence_embedding"]
-            if batch.meanings and self.meanings is not None:
-                n = len(batch.sentences)
-                end = n + len(batch.meanings)
-                mixed = add_meanings(rows[:n], rows[n:end], batch.meanings_of, self.meanings.weight)
-                rows = torch.cat([mixed, rows[end:]])
-            pieces.append(rows)
-        if batch.spans and self._raw_spans:
-            pieces.append(pool_spans(hidden, batch.spans))
-        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+        weight = 0.0 if self.meanings is None else self.meanings.weight
+        return self._stack.embed(self.model, features, batch, weight)

@@ -14,23 +14,36 @@ from train.encoder.idiom_tokens import IdiomTokens, load_idiom_tokens
 from train.encoder.meanings import FILE as GLOSSARY_FILE
 from train.encoder.meanings import Meanings, read_meanings
 from train.encoder.tokenizer_rules import remove_rules, write_rules
+from train.errors import UserError
 
 log = logging.getLogger(__name__)
 
 
 def load_expressions(
-    path: str, model: SentenceTransformer, *, revision: str | None = None, local_files_only: bool = False
+    path: str,
+    model: SentenceTransformer,
+    *,
+    revision: str | None = None,
+    local_files_only: bool = False,
+    replace: bool | None = None,
 ) -> tuple[IdiomTokens | None, Meanings | None]:
     """A checkpoint's idiom tokens and meanings; its tokenizer's rules for them are taken out.
 
     Args:
         path: the folder, or name on the Hub, that `model` was loaded from.
         local_files_only: for a model on the Hub, use only what was downloaded before.
+        replace: whether expressions are replaced by their idiom tokens; None = as in the checkpoint.
 
     Raises:
-        UserError: if a file is damaged.
+        UserError: if a file is damaged; if expressions should be replaced, but there are no idiom tokens.
     """
     idioms = load_idiom_tokens(path, model, revision=revision, local_files_only=local_files_only)
+    if idioms is not None and replace is not None:
+        idioms.replace = replace
+    elif replace:
+        raise UserError(
+            f"model.replace_expressions=true: the model {path} has no idiom tokens to replace them by"
+        )
     glossary = fetch_file(path, GLOSSARY_FILE, revision, local_files_only=local_files_only)
     if idioms is not None or glossary is not None:
         remove_rules(model.tokenizer, idioms.expressions if idioms is not None else ())

@@ -165,12 +165,14 @@ def cut(
     tokens_per_forward: int,
     min_batches: int,
     beside: Mapping[str, Sequence[int]] | None = None,
+    batch_size: int | None = None,
 ) -> list[list[str]]:
     """Texts sorted by length, longest first, cut where the padded size would exceed the budget.
 
     Args:
         min_batches: make at least so many, as long as each has `_MIN_TOKENS_PER_FORWARD` or more.
         beside: of some texts, the lengths in tokens of what is embedded with them, in rows of their own.
+        batch_size: the most texts in one piece; None = as many as the budget holds.
     """
     lengths = {text: [len(tokens[text].input_ids), *(beside or {}).get(text, ())] for text in texts}
     texts = sorted(texts, key=lambda text: max(lengths[text]), reverse=True)
@@ -182,7 +184,7 @@ def cut(
     num_rows = longest = 0
     for text in texts:
         num_rows += len(lengths[text])
-        if not chunks or num_rows * longest > budget:
+        if not chunks or num_rows * longest > budget or len(chunks[-1]) == batch_size:
             chunks.append([])
             num_rows, longest = len(lengths[text]), max(lengths[text])
         chunks[-1].append(text)

@@ -18,6 +18,7 @@ from tokenizers import processors
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
 
+from train.config.model import near_model_names
 from train.encoder.attention import use_short_attention
 from train.encoder.checks import (
     check_length,
@@ -59,9 +60,10 @@ def locate_checkpoint(path: str, revision: str | None = None) -> tuple[str, bool
     if is_cached(path, revision):
         log.info("the Hub does not answer (%s): using the copy of %s downloaded before", reason, path)
         return path, True
+    near = near_model_names(path)
     raise UserError(
         f"model {path} is no local folder, and the Hugging Face Hub did not give it (offline? "
-        f"misspelt? private: log in with `hf auth login`). Reason: {reason}"
+        f"misspelt? private: log in with `hf auth login`){': ' + near if near else ''}. Reason: {reason}"
     )
 
 

@@ -11,10 +11,24 @@ from train.encoder.idiom_tokens import IdiomTokens
 from train.encoder.meanings import Meanings
 from train.encoder.prompts import Prompts
 from train.errors import UserError
-from train.requests import Request, Role, find_span
+from train.requests import Request
 
 Span = tuple[int, int]
 Rendered = tuple[str, Span | None]
+
+
+class Read(NamedTuple):
+    """A request as a model reads it.
+
+    Attributes:
+        text: with prompt, meanings and idiom tokens.
+        tokens: of the text.
+        num_skipped: tokens at its start that are not pooled.
+    """
+
+    text: str
+    tokens: Tokens
+    num_skipped: int
 
 
 class Reader(NamedTuple):
@@ -93,33 +107,3 @@ class Reader(NamedTuple):
 
     def _with_tokens(self, text: str, span: Span | None) -> Rendered:
         return (text, span) if self.idiom_tokens is None else self.idiom_tokens.replaced(text, span)
-
-
-def requests_for(
-    texts: Sequence[str], spans: Sequence[str | Span] | None, role: Role, instruction: str | None
-) -> list[Request]:
-    """A request for each text, or for its span: see :meth:`~train.encoder.encoder.Encoder.encode`."""
-    if isinstance(texts, str):
-        raise TypeError("texts: expected a list of texts, got one text")
-    if isinstance(spans, str):
-        raise TypeError("spans: expected a list, one span a text, got one text")
-    if spans is not None and len(spans) != len(texts):
-        raise ValueError(f"{len(texts)} texts but {len(spans)} spans")
-    requests = []
-    for i, text in enumerate(texts):
-        span = spans[i] if spans is not None else None
-        if isinstance(span, str):
-            found = find_span(text, span)
-            if found is None:
-                raise UserError(f"span {span!r} is not in text {i}: {text!r}")
-            span = found
-        requests.append(
-            Request(
-                text,
-                span,
-                role="query" if instruction is not None else role,
-                instruction=instruction,
-                pooling="sentence" if span is None else "span",
-            )
-        )
-    return requests

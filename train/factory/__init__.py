@@ -1,5 +1,6 @@
 """From settings to objects: the one place where both are known."""
 
+from train.encoder.named import resolve_model_path
 from train.factory.benchmarks import build_benchmarks
 from train.factory.encoder import (
     build_encoder,
@@ -9,7 +10,6 @@ from train.factory.encoder import (
     idiom_expressions,
     leave_transparent,
     named_glossary,
-    resolve_model_path,
 )
 from train.factory.experts import module_benchmarks, saved_modules
 from train.factory.mining import without_mining

@@ -6,10 +6,11 @@ import torch
 
 from train.config import TrainSettings
 from train.distributed.device import place
+from train.encoder.named import resolve_model_path
 from train.experts.aima import AimaOptions, AimaSystem
 from train.experts.captions import CaptionOptions
 from train.experts.sense_encoder import SenseEncoder
-from train.factory.encoder import embedding_width, resolve_model_path
+from train.factory.encoder import embedding_width
 from train.factory.experts import make_captions, ranking_loss, training_data
 from train.objectives.aima import AimaObjective
 from train.objectives.aima_options import AimaSettings

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -21,6 +20,7 @@ from train.encoder.idiom_tokens import read_expressions
 from train.encoder.loading import locate_checkpoint
 from train.encoder.lora import Adapters
 from train.encoder.meanings import Meanings
+from train.encoder.named import resolve_model_path
 from train.encoder.width import configured_width
 from train.errors import UserError
 from train.evaluation.suite import too_few_dimensions
@@ -354,17 +354,3 @@ def build_retention(
     if checkpoint is not None and retain.moves_back:
         retention.load(checkpoint)
     return retention
-
-
-def resolve_model_path(path: str) -> str:
-    """`package:<name>/<folder>` as that folder of the installed package; anything else unchanged."""
-    if not path.startswith("package:"):
-        return path
-    package, _, inside = path.removeprefix("package:").partition("/")
-    spec = importlib.util.find_spec(package)
-    if spec is None or spec.origin is None:
-        raise UserError(
-            f"model {path}: the package {package} is not installed: "
-            f"pip install {package.replace('_', '-')}, or name another model with model=<folder or Hub id>"
-        )
-    return str(Path(spec.origin).parent / inside)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from huggingface_hub import EvalResult, ModelCardData
+from huggingface_hub import EvalResult, EvalResultEntry, ModelCardData, eval_result_entries_to_yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from train.declarations.own_data import OWN
@@ -166,6 +166,26 @@ def eval_results(scores: Mapping[str, float]) -> list[EvalResult]:
             )
         )
     return results
+
+
+def eval_result_files(scores: Mapping[str, float]) -> dict[str, bytes]:
+    """The same in the form that the Hub's own leaderboards read: `.eval_results/<benchmark>.yaml`.
+
+    Only of benchmarks whose data set is on the Hub. A score's `task_id` is its key without the benchmark.
+    """
+    entries: dict[str, list[EvalResultEntry]] = {}
+    for result in eval_results(scores):
+        if "/" in result.dataset_type:
+            benchmark, _, task = str(result.metric_name).partition("/")
+            entries.setdefault(benchmark, []).append(
+                EvalResultEntry(result.dataset_type, task, result.metric_value, notes="a fraction")
+            )
+    return {
+        f".eval_results/{name}.yaml": yaml.safe_dump(
+            eval_result_entries_to_yaml(found), sort_keys=False
+        ).encode()
+        for name, found in entries.items()
+    }
 
 
 def _headline(run: Path, scores: Mapping[str, Any]) -> list[tuple[str, str, str]]:

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 import train
 from train.config import PushSettings
 from train.errors import UserError
-from train.hub.card import model_card
+from train.hub.card import eval_result_files, model_card
 from train.hub.licences import ask_for_licence, common_licence, sources_of
 from train.hub.paths import shortened_paths
 from train.io.files import fingerprint
@@ -98,6 +98,7 @@ def collect(settings: PushSettings) -> Upload:
         "README.md": card.encode(),
         "scores.json": _json(shortened_paths(scores)),
         "config.yaml": public.encode(),
+        **({} if config["data"]["sample"] else eval_result_files(scores["scores"])),
     }
     sums = {name: fingerprint(path) for name, path in models.items()}
     files[MANIFEST] = _json({"version": train.__version__, "files": sorted(files), "sha256": sums})

@@ -27,6 +27,15 @@ class StderrHandler(logging.StreamHandler[TextIO]):
         super().emit(record)
 
 
+def log_to_stderr() -> None:
+    """Show messages as programs do that Hydra starts (`conf/hydra/job_logging/console.yaml`)."""
+    handler = StderrHandler()
+    handler.setFormatter(Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    for name in ("httpx", "httpx2"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
 @contextmanager
 def logged_to(path: Path) -> Iterator[None]:
     """Within this context all messages are also appended to a file, in the format of stderr.

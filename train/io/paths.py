@@ -59,3 +59,17 @@ def leads_out(path: Path, folder: Path) -> bool:
         return not path.resolve().is_relative_to(folder.resolve())
     except (OSError, RuntimeError):  # links in a circle
         return True
+
+
+def check_writable(option: str, path: Path) -> None:
+    """Check that a file can be written, before anything is computed for it; makes the folder above it.
+
+    Raises:
+        UserError: naming the option.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir() or not os.access(path.parent, os.W_OK):
+            raise UserError(f"{option}={path}: not a file that can be written")
+    except OSError as error:
+        raise UserError(f"{option}={path}: cannot be written: {error.strerror}") from None

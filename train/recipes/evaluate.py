@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from train.factory import (
 )
 from train.hub.licences import base_model
 from train.io.files import fingerprints, write_json, write_jsonl, write_text
+from train.io.paths import check_writable
 from train.recipes.knowledge import (
     benchmark_texts,
     describe_glossary,
@@ -54,7 +54,7 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
         named = getattr(settings, option)
         if named is not None:
             path = Path(named).expanduser()
-            _check_writable(option, path / "any" if option in ("predictions", "plots") else path)
+            check_writable(option, path / "any" if option in ("predictions", "plots") else path)
     glossary_files(settings.model)  # a slip there is told before anything is downloaded
     placement = place(settings.device, settings.precision)
     log.info(placement.reason)
@@ -154,13 +154,3 @@ def _check_something_is_scored(settings: EvaluateSettings, benchmarks: Sequence[
             f"there are no scores: {named}. Give predictions=<folder> to write predictions in the task's "
             "submission format, or another split="
         )
-
-
-def _check_writable(option: str, path: Path) -> None:
-    """Check that a file can be written, before the model is scored."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_dir() or not os.access(path.parent, os.W_OK):
-            raise UserError(f"{option}={path}: not a file that can be written")
-    except OSError as error:
-        raise UserError(f"{option}={path}: cannot be written: {error.strerror}") from None

@@ -166,6 +166,7 @@ def _run(
         evaluation=settings.eval,
         seed=settings.seed,
         card=processes.from_main(lambda: _card(context, has_tokens)),
+        benchmarks=settings.checkpoint_benchmarks,
         on_saved=_push_each(settings) if settings.hub.push == "every" else None,
         on_scores=on_scores,
     )
@@ -183,6 +184,8 @@ def _run(
             suite_names=[benchmark.name for benchmark in benchmarks],
         )
         write_text(run.path / "best" / "README.md", _card(context, has_tokens, with_scores=True))
+        for tracker in run.trackers:
+            tracker.keep_model(run.path / "best", best.scores)
 
     processes.from_main(report)
     return state

@@ -60,7 +60,7 @@ def report_run(
     }
     write_json(run.path / "scores.json", {"scores": best.scores, "baseline": baseline, "meta": meta})
     for tracker in run.trackers:
-        tracker.summarise(best.scores)
+        tracker.summarise(best.scores, state.best_step or 0)
     if settings.eval.per_query:
         write_per_query(run.path / "per_query", best)
     if settings.eval.predictions:

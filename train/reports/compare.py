@@ -15,6 +15,7 @@ from scipy.stats import rankdata
 
 from train.declarations.benchmark import QueryResult
 from train.declarations.registry import benchmark_type, is_compared
+from train.io.text import first_of
 from train.reports.groups import Group
 from train.reports.runs import Run, read_records
 from train.reports.statistics import (
@@ -29,6 +30,7 @@ from train.reports.statistics import (
 _PAIR_RESAMPLES = 1_000
 _TOLERANCE = 1e-6
 _NAMED = 4  # runs that share a problem
+_BY_SEEDS = "by seeds alone"
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,11 @@ class Paired:
     notes: list[str]
     problems: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
 
+    @property
+    def is_tested(self) -> bool:
+        """Whether anything is compared query by query, or fold by fold, and not by means alone."""
+        return any(d.by_query is not None or d.folds or d.changes or d.nearer for d in self.differences)
+
 
 def paired_notes(compared: Sequence[Paired]) -> list[str]:
     """The notes of all comparisons, a sentence for each problem whichever runs have it."""
@@ -136,7 +143,26 @@ def paired_notes(compared: Sequence[Paired]) -> list[str]:
         runs, benchmarks = (list(dict.fromkeys(place[i] for place in found)) for i in (0, 1))
         named = runs[:_NAMED] + ([f"{len(runs) - _NAMED} more"] if len(runs) > _NAMED else [])
         notes.append(f"{problem} ({', '.join(benchmarks)}; run {', '.join(named)})")
-    return [*notes, *dict.fromkeys(note for paired in compared for note in paired.notes)]
+    return notes + _untested(compared)
+
+
+def _untested(compared: Sequence[Paired]) -> list[str]:
+    """A sentence for each reason why scores are not compared query by query, whatever its numbers."""
+    reasons: dict[str, str] = {}
+    places: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for paired in compared:
+        for d in paired.differences:
+            if d.by_query is None and d.why_not not in ("", _BY_SEEDS):
+                kind = d.why_not.partition(" (")[0]
+                reasons.setdefault(kind, d.why_not)
+                places[kind].append((d.key, f"{paired.ours} − {paired.theirs}"))
+    notes = []
+    for kind, found in places.items():
+        keys, pairs = (list(dict.fromkeys(place[i] for place in found)) for i in (0, 1))
+        notes.append(
+            f"{reasons[kind]}: compared by seeds alone: {first_of(keys, _NAMED)} of {first_of(pairs, _NAMED)}"
+        )
+    return notes
 
 
 def compare_groups(ours: Group, theirs: Group, keys: Sequence[str] | None = None) -> Paired:
@@ -222,7 +248,7 @@ def _compare(ours: str, theirs: str, a: _Side, b: _Side, keys: Sequence[str]) ->
         for run, problem in problems:
             places[problem].append((run, key.partition("/")[0]))
         if problems:
-            found = Difference(key, first, second, why_not="by seeds alone")
+            found = Difference(key, first, second, why_not=_BY_SEEDS)
         elif a.is_of_pairs(key):
             found = _compare_correlations(key, a, b, first, second)
         else:

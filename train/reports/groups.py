@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 
 from train.declarations.registry import is_place
+from train.io.text import first_of
+from train.reports.named_models import with_named_model
 from train.reports.runs import Run
 
 # Where a run ran, where its data lay and what it wrote make it no other run; nor does its seed or fold.
 _REPETITION = ("seed", "data.fold")
-_PLACE = ("run_dir", "resume", "device")
+_PLACE = ("run_dir", "name", "resume", "device")
 _WRITTEN = ("scores", "eval.per_query", "eval.predictions", "output", "per_query", "predictions", "plots")
-_KEPT = ("trainer.log_every", "trainer.keep_checkpoints")
+_KEPT = ("trainer.log_every", "trainer.keep_checkpoints", "eval.benchmarks")
 _NO_DIFFERENCE = {*_REPETITION, *_PLACE, *_WRITTEN, *_KEPT}
 _NO_SECTION = "tracking."
 _NAMED_DIFFERENCES = 3
@@ -129,11 +131,28 @@ def group_runs(runs: Iterable[Run], *, by_seed: bool = True) -> list[Group]:
         same[json.dumps([_identity(run), number if alone else None], sort_keys=True, default=str)].append(run)
     members = list(same.values())
     first = [group[0] for group in members]
-    differing = differences(first, every=not by_seed)
+    options = [_options(run) for run in first]
+    differing = _differing(options, every=not by_seed)
+    names = _names(options, differing)
     return [
-        Group(name, group, {key: show(_get(group[0], key)) for key in differing})
-        for name, group in zip(_names(first, differing), members, strict=True)
+        Group(
+            name if names.count(name) == 1 else f"{name} [{group[0].name}]",
+            group,
+            {key: show(given.get(key)) for key in differing},
+        )
+        for name, group, given in zip(names, members, options, strict=True)
     ]
+
+
+def differing_options(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
+    """The options in which runs differ, seeds and folds too, and their values of each run."""
+    options = [_options(run) for run in runs]
+    keys = _differing(options, every=True)
+    return keys, [[show(given.get(key)) for key in keys] for given in options]
+
+
+def _options(run: Run) -> dict[str, Any]:
+    return {"experiment": run.experiment, **with_named_model(run.config)}
 
 
 def _identity(run: Run) -> dict[str, Any]:
@@ -147,44 +166,41 @@ def _makes_no_difference(key: str) -> bool:
     return key in _NO_DIFFERENCE or is_place(key) or key.startswith(_NO_SECTION)
 
 
-def _get(run: Run, key: str) -> Any:
-    return run.experiment if key == "experiment" else run.config.get(key)
-
-
-def differences(runs: Sequence[Run], *, every: bool = False) -> list[str]:
+def _differing(options: Sequence[Mapping[str, Any]], *, every: bool = False) -> list[str]:
     """Options in which runs differ, the experiment first.
 
     Args:
+        options: of each run.
         every: also seeds and folds.
     """
     apart = _REPETITION if every else ()
-    keys = dict.fromkeys(["experiment", *(key for run in runs for key in run.config)])
+    keys = dict.fromkeys(key for given in options for key in given)
     return [
-        key for key in keys if (not _makes_no_difference(key) or key in apart) and _num_values(runs, key) > 1
+        key
+        for key in keys
+        if (not _makes_no_difference(key) or key in apart) and _num_values(options, key) > 1
     ]
 
 
-def _num_values(runs: Sequence[Run], key: str) -> int:
-    return len({json.dumps(_get(run, key), default=str) for run in runs})
+def _num_values(options: Iterable[Mapping[str, Any]], key: str) -> int:
+    return len({json.dumps(given.get(key), default=str) for given in options})
 
 
-def _names(runs: Sequence[Run], differing: Sequence[str]) -> list[str]:
+def _names(options: Sequence[Mapping[str, Any]], differing: Sequence[str]) -> list[str]:
     """The experiment where it differs, and options that do within an experiment."""
     by_experiment = "experiment" in differing
     names = []
-    for run in runs:
-        alike = [other for other in runs if not by_experiment or other.experiment == run.experiment]
+    for given in options:
+        alike = [o for o in options if not by_experiment or o["experiment"] == given["experiment"]]
         keys = [key for key in differing if key != "experiment" and _num_values(alike, key) > 1]
-        parts = [f"{short_key(key, keys)}={show(_get(run, key))}" for key in keys[:_NAMED_DIFFERENCES]]
+        keys = [key for key in keys if key in given or not key.startswith("model.")]  # as its name says
+        parts = [f"{short_key(key, keys)}={show(given.get(key))}" for key in keys[:_NAMED_DIFFERENCES]]
         if len(keys) > _NAMED_DIFFERENCES:
             parts.append(f"… ({len(keys) - _NAMED_DIFFERENCES} more)")
         if by_experiment or not parts:
-            parts.insert(0, run.experiment)
+            parts.insert(0, given["experiment"])
         names.append(", ".join(parts))
-    return [
-        name if names.count(name) == 1 else f"{name} [{run.name}]"
-        for name, run in zip(names, runs, strict=True)
-    ]
+    return names
 
 
 def short_key(key: str, keys: Sequence[str]) -> str:
@@ -221,7 +237,7 @@ def data_notes(runs: Sequence[Run]) -> list[str]:
         for path, sum_ in data_files(run).items():
             sums["/".join(path.replace("\\", "/").split("/")[-2:])][run.name] = sum_
     changed = sorted(name for name, by_run in sums.items() if len(set(by_run.values())) > 1)
-    notes = [f"not all runs had the same data: {', '.join(changed)} differ"] if changed else []
+    notes = [f"not all runs had the same data: {first_of(changed, 5)} differ"] if changed else []
     samples = {bool(run.record.get("sample") or "SAMPLE" in str(run.meta.get("data"))) for run in runs}
     if samples == {True, False}:
         notes.append("some runs were scored on the project's sample data, others not: do not compare them")

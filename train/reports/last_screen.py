@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from train.declarations.registry import benchmark_of
 from train.io.files import write_text
 from train.reports.compare import Difference, Paired, compare_to_untrained
 from train.reports.console import coloured, print_comparison, print_scores, print_table
 from train.reports.groups import group_runs
+from train.reports.head import beats_untrained, verdict_in_words
 from train.reports.page import PAGE, page
 from train.reports.runs import Run, read_run
 from train.reports.scorecard import decimals
@@ -57,7 +56,9 @@ def _show_run(run: Run, paired: Paired | None, *, all_scores: bool) -> None:
             print_paper_table(table)
     # What was scored, then what there is to know of it.
     print_notes(str(run.meta.get("data", "")).split("; ")[1:])
-    log.info("%s", _in_words(run, differences))
+    said = beats_untrained(run.monitor, run.scores, run.baseline, differences)
+    # Only a trained model has some scores.
+    log.info("%s", f"the best checkpoint {said}" if said else f"monitored: {', '.join(run.monitor)}")
     log.info("the best model: %s; its page: %s", run.path / "best", run.path / PAGE)
     log.info("all scores: scores.json there, or python -m train.report %s scores=all", run.path)
 
@@ -85,29 +86,5 @@ def _monitored(key: str, run: Run, difference: Difference | None) -> list[object
         decimals(after),
         coloured(decimals(change, "+"), said),
         show_interval(None if difference is None else difference.by_query),
-        coloured(_verdict_in_words(difference), said),
+        coloured(verdict_in_words(difference), said),
     ]
-
-
-def _verdict_in_words(difference: Difference | None) -> str:
-    if difference is None or difference.by_query is None:
-        return "not tested"
-    return verdict(difference) or "no clear difference"
-
-
-def _in_words(run: Run, differences: Mapping[str, Difference]) -> str:
-    """Whether training helped, by the mean of the monitored scores."""
-    keys = [key for key in run.monitor if key in run.scores and key in run.baseline]
-    if not keys:  # only a trained model has these scores
-        return f"monitored: {', '.join(run.monitor)}"
-    before, after = (statistics.fmean(scores[key] for key in keys) for scores in (run.baseline, run.scores))
-    name = keys[0] if len(keys) == 1 else f"the mean of the {len(keys)} monitored scores"
-    said = [_verdict_in_words(differences.get(key)) for key in keys]
-    counts = (
-        ", ".join(f"{said.count(word)} {word}" for word in dict.fromkeys(said)) if len(keys) > 1 else said[0]
-    )
-    benchmark = benchmark_of(keys[0]).name
-    clusters = differences[keys[0]].num_clusters if keys[0] in differences else 0
-    tested = f" ({counts}; {clusters} groups of {benchmark}'s queries)" if clusters else ""
-    beats = "beats" if after > before else "does NOT beat"
-    return f"the best checkpoint {beats} the untrained model: {name} {after:.4f}, was {before:.4f}{tested}"

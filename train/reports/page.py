@@ -21,6 +21,7 @@ from train.reports.charts import Line, css, line_chart
 from train.reports.compare import Difference, Paired, paired_notes
 from train.reports.examples import data_uri, examples_of, thumbnail
 from train.reports.groups import Group, data_files, show
+from train.reports.head import head_verdicts, not_counted
 from train.reports.runs import Run, read_lines, sample_note
 from train.reports.scorecard import ScoreRow, score_rows
 from train.reports.tables import PAIRED_HEADS, idiom_tables, paired_cells, paper_tables, verdict
@@ -69,7 +70,6 @@ def page(
     one = len(runs) == 1
     first = {group.runs[0].path for group in groups}
     views = [view(run, with_examples=run.path in first) for run in runs if run.is_scored]
-    rest = [run for run in runs if not run.is_scored]
     notes = list(dict.fromkeys([*sample_note(runs), *notes, *paired_notes(compared)]))
     return _template().render(
         title=runs[0].experiment if one else f"{len(runs)} runs compared",
@@ -82,12 +82,18 @@ def page(
         paired=[
             (p, [(paired_cells(d), verdict(d), _bar(d, p)) for d in p.differences], idiom_tables(p))
             for p in compared
-            if p.differences
+            if p.is_tested
+        ],
+        untested=[
+            (p, [paired_cells(d)[:4] for d in p.differences])
+            for p in compared
+            if p.differences and not p.is_tested
         ],
         paired_heads=PAIRED_HEADS,
         charts=[] if one else comparison_charts(groups),
         views=views,
-        rest=rest,
+        rest=not_counted(runs),
+        verdicts=head_verdicts(groups, compared),
         notes=notes,
     )
 
@@ -128,6 +134,7 @@ def view(run: Run, *, with_examples: bool) -> RunView:
         notes.append(f"metrics.jsonl: {damaged} lines are damaged")
     if run.path.is_dir() and not metrics:
         notes.append("metrics.jsonl is missing or empty: no learning curves")
+    notes += _without_curves(run, metrics)
     examples, damaged_records = examples_of(run) if with_examples else ([], [])
     notes += damaged_records
     missing = run.meta.get("not_scored")
@@ -204,8 +211,9 @@ def _plots(run: Run) -> list[tuple[str, str]]:
 def _charts(run: Run, metrics: Sequence[Mapping[str, Any]]) -> list[Chart]:
     losses = [Line("training loss", _loss(metrics), 0)]
     charts = [_chart("Training loss", losses, "loss", markers=False)]
-    for benchmark in dict.fromkeys(benchmark_of(key) for key in run.scores):
-        keys = [k for k in run.scores if benchmark_of(k) is benchmark and is_curve(k)]
+    curves = [key for key in _scored_while_training(metrics) if key in run.scores and is_curve(key)]
+    for benchmark in dict.fromkeys(benchmark_of(key) for key in curves):
+        keys = [key for key in curves if benchmark_of(key) is benchmark]
         lines = [
             Line(key.partition("/")[2], _scored(run, metrics, [key]), number)
             for number, key in enumerate(keys)
@@ -224,6 +232,24 @@ def _chart(heading: str, lines: Sequence[Line], y_label: str, *, markers: bool =
 def _loss(metrics: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
     points = [(_finite(m.get("step")), _finite(m.get("loss"))) for m in metrics]
     return [(x, y) for x, y in points if x is not None and y is not None]
+
+
+def _scored_while_training(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The scores that any checkpoint has."""
+    found = [m["scores"] for m in metrics if isinstance(m.get("scores"), Mapping)]
+    return list(dict.fromkeys(key for scores in found for key in scores))
+
+
+def _without_curves(run: Run, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The note on benchmarks that no checkpoint was scored on while training, if there are any."""
+    during = {benchmark_of(key).name for key in _scored_while_training(metrics)}
+    names = dict.fromkeys(benchmark_of(key).name for key in run.scores)
+    without = [name for name in names if during and name not in during]
+    return (
+        [f"scored untrained and at the best checkpoint alone, so without curves: {', '.join(without)}"]
+        if without
+        else []
+    )
 
 
 def _scored(run: Run, metrics: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[tuple[float, float]]:

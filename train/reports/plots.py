@@ -24,12 +24,16 @@ def learning_curve(
     title: str,
     path: Path,
 ) -> None:
-    """Training loss by step, and below it the scores `keys` of each checkpoint from step 0 on.
+    """Training loss by step, and below it the scores of each checkpoint from step 0 on.
 
     A dotted line marks the best checkpoint.
+
+    Args:
+        keys: scores to draw, as far as any checkpoint has them.
     """
     steps = [m for m in metrics if "loss" in m]
     scored = [m for m in metrics if "scores" in m]
+    keys = [key for key in keys if any(key in m["scores"] for m in scored)]
     figure, (above, below) = plt.subplots(
         2, 1, figsize=(8, 8), sharex=True, constrained_layout=True, height_ratios=[2, 3]
     )

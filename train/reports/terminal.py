@@ -50,6 +50,18 @@ def print_paired(paired: Paired) -> None:
         print_rows(f"{title}, fold by fold", heads[:1], heads[1:], by_fold, width=_WIDTH)
 
 
+def print_untested(compared: Sequence[Paired]) -> None:
+    """All comparisons by means alone, in one table."""
+    rows = [
+        [f"{paired.ours} − {paired.theirs}" if number == 0 else "", *paired_cells(difference)[:4]]
+        for paired in compared
+        for number, difference in enumerate(paired.differences)
+    ]
+    if rows:
+        title = "compared by their means alone"
+        print_rows(title, ["groups", "score"], ["ours", "theirs", "difference"], rows, width=_WIDTH)
+
+
 def print_checks(checks: Sequence[Check], title: str) -> None:
     """What a gate found, a line each check."""
     colours: dict[str, Verdict] = {"passes": "better", "fails": "worse"}

@@ -27,6 +27,7 @@ from train.runs.resume import damage, holds_a_run, read_run
 log = logging.getLogger(__name__)
 
 LOCK, LOG, START = ".lock", "train.log", ".hydra"
+_RECORD = frozenset({LOCK, LOG, START, "run.json", "config.yaml"})  # of a run without any result
 _KEEPS_LINKS = "wandb"  # makes links in its own folder
 _MAX_VANISHED = 10  # times that the folder may vanish between being made and locked
 _PACKAGES = (
@@ -46,7 +47,9 @@ class Follower(Protocol):
 
     def log(self, record: Mapping[str, Any]) -> None: ...
 
-    def summarise(self, scores: Mapping[str, float]) -> None: ...
+    def summarise(self, scores: Mapping[str, float], step: int) -> None: ...
+
+    def keep_model(self, folder: Path, scores: Mapping[str, float]) -> None: ...
 
 
 class RunFolder:
@@ -80,7 +83,8 @@ class RunFolder:
         """Hold the folder until the block ends; no other process writes to it meanwhile.
 
         A new run that fails before its record is written leaves nothing: what it wrote is removed, what was
-        there before stays, and the folder is removed if it is empty then.
+        there before stays, and the folder is removed if it is empty then. Likewise a run in a folder of a
+        chosen name that a mistake of the user's ends before it has any result.
 
         Args:
             resume: whether the folder's run is resumed; otherwise the folder must not hold a run.
@@ -96,19 +100,23 @@ class RunFolder:
                     "name another folder with run_dir="
                 )
             before = {name for name in (START, LOG) if (self.path / name).exists()}
+            is_mistake = False
             try:
                 if record_start is not None and not resume:
                     record_start(self.path)
                 with logged_to(self.path / LOG):
                     yield
+            except UserError:
+                is_mistake = self._chosen and {path.name for path in self.path.iterdir()} <= _RECORD
+                raise
             finally:
-                if not resume and not (self.path / "run.json").exists():
-                    self._remove_leftovers(keep=before)
+                if not resume and (is_mistake or not (self.path / "run.json").exists()):
+                    self._remove_leftovers(_RECORD if is_mistake else {LOG, LOCK, START}, keep=before)
 
-    def _remove_leftovers(self, *, keep: Collection[str]) -> None:
+    def _remove_leftovers(self, names: Collection[str], *, keep: Collection[str]) -> None:
         if START not in keep:
             shutil.rmtree(self.path / START, ignore_errors=True)
-        for name in {LOG, LOCK}.difference(keep):
+        for name in set(names).difference(keep, [START]):
             with suppress(OSError):
                 (self.path / name).unlink(missing_ok=True)
         if self._made:

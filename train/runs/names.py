@@ -12,13 +12,22 @@ from train.declarations.registry import is_place
 
 _MAX_LENGTH = 80
 _MAX_VALUE = 24
+_MAX_CHOSEN = 60
 # Options on data folders, output and tracking, which do not distinguish runs.
-_NOT_SHOWN = re.compile(r"(experiment|extensions|run_dir|resume|device)$|(hydra|hub|tracking|trackers)\b")
+_NOT_SHOWN = re.compile(
+    r"(experiment|extensions|run_dir|name|resume|device)$|(hydra|hub|tracking|trackers)\b"
+)
 
 
-def run_name(overrides: Sequence[str]) -> str:
-    """`2026-11-22_10-15-00_seed-43_batch_size-64`: the seed first, and no paths."""
+def run_name(overrides: Sequence[str], chosen: str | None = None) -> str:
+    """`2026-11-22_10-15-00_seed-43_batch_size-64`: the seed first, and no paths.
+
+    Args:
+        chosen: a name in place of the options.
+    """
     parts = [part for override in sorted(overrides, key=_rank) if (part := _shown(override))]
+    if chosen:
+        parts = [_clean(chosen)[:_MAX_CHOSEN]]
     name = time.strftime("%Y-%m-%d_%H-%M-%S")
     for part in parts:
         if len(name) + 1 + len(part) > _MAX_LENGTH:
@@ -47,4 +56,9 @@ def _shown(override: str) -> str:
     if "/" in value or "\\" in value:  # a folder or Hub id: its last part
         value = PurePosixPath(value.replace("\\", "/")).name
     short = f"{'model' if key == 'model.path' else key.rpartition('.')[2]}-{value[:_MAX_VALUE]}"
-    return "".join(c if c.isascii() and (c.isalnum() or c in ".+-_") else "-" for c in short).rstrip("_-.")
+    return _clean(short)
+
+
+def _clean(text: str) -> str:
+    """What every file system takes in a name."""
+    return "".join(c if c.isascii() and (c.isalnum() or c in ".+-_") else "-" for c in text).rstrip("_-.")

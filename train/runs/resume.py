@@ -24,6 +24,7 @@ RECORD = "record.json"  # in a checkpoint: the run's `config.yaml` and `run.json
 # any other change would make it another run. A glossary may lie in another folder likewise.
 _MAY_CHANGE = (
     "device",
+    "name",
     "scores",
     "trainer.max_epochs",
     "trainer.max_steps",

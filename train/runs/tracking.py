@@ -8,13 +8,14 @@ from __future__ import annotations
 import logging
 import os
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from train.config.tracking import TrackingSettings, WandbSettings
+from train.declarations.registry import is_headline
 from train.errors import Pruned
 from train.io.files import write_json
 from train.io.hub import without_secrets
@@ -30,12 +31,15 @@ _FINISH_SECONDS = 120.0  # for uploading at the end of a run; `wandb sync` uploa
 class Tracker(Protocol):
     """Where a run's metrics are sent.
 
-    A step may be logged in several parts, and again after a resume. `summarise` gets the final scorecard.
+    A step may be logged in several parts, and again after a resume. `summarise` gets the scorecard of the
+    best checkpoint, and its step; `keep_model` the folder of its model, which is complete by then.
     """
 
-    def log(self, step: int, values: Mapping[str, float]) -> None: ...
+    def log(self, step: int, values: Mapping[str, float], scores: Mapping[str, float]) -> None: ...
 
-    def summarise(self, scores: Mapping[str, float]) -> None: ...
+    def summarise(self, scores: Mapping[str, float], step: int) -> None: ...
+
+    def keep_model(self, folder: Path, scores: Mapping[str, float]) -> None: ...
 
     def close(self, *, succeeded: bool) -> None: ...
 
@@ -55,8 +59,9 @@ def tracked(
     if run.writes:  # of several processes one tracks
         if (wandb := tracking.wandb) is not None:
             makers["wandb"] = lambda: WandbTracker(run.path, wandb, config, experiment)
-        if tracking.tensorboard is not None:
-            makers["tensorboard"] = lambda: TensorBoardTracker(run.path / "tensorboard", step)
+        if (tensorboard := tracking.tensorboard) is not None:
+            monitor = None if tensorboard.scores == "all" else config["trainer"]["monitor"]
+            makers["tensorboard"] = lambda: TensorBoardTracker(run.path / "tensorboard", step, monitor)
     trackers = _Trackers(makers)
     run.trackers = [trackers]
     succeeded = False
@@ -71,12 +76,6 @@ def tracked(
         trackers.close(succeeded=succeeded)
 
 
-def flat_values(record: Mapping[str, Any]) -> dict[str, float]:
-    """One line of `metrics.jsonl` by flat keys: loss, lr, …, and the keys of the scores."""
-    values = {k: v for k, v in record.items() if k not in ("step", "scores") and v is not None}
-    return values | dict(record.get("scores", {}))
-
-
 class _Trackers:
     """All trackers of a run. One that fails is switched off, with a warning."""
 
@@ -87,10 +86,14 @@ class _Trackers:
                 self._trackers[name] = make()
 
     def log(self, record: Mapping[str, Any]) -> None:
-        self._each(lambda tracker: tracker.log(record["step"], flat_values(record)))
+        values = {k: v for k, v in record.items() if k not in ("step", "scores") and v is not None}
+        self._each(lambda tracker: tracker.log(record["step"], values, record.get("scores", {})))
 
-    def summarise(self, scores: Mapping[str, float]) -> None:
-        self._each(lambda tracker: tracker.summarise(scores))
+    def summarise(self, scores: Mapping[str, float], step: int) -> None:
+        self._each(lambda tracker: tracker.summarise(scores, step))
+
+    def keep_model(self, folder: Path, scores: Mapping[str, float]) -> None:
+        self._each(lambda tracker: tracker.keep_model(folder, scores))
 
     def close(self, *, succeeded: bool) -> None:
         self._each(lambda tracker: tracker.close(succeeded=succeeded))
@@ -115,24 +118,35 @@ class _Trackers:
 
 
 class TensorBoardTracker:
-    """Event files in a folder.
+    """Event files in a folder: scores by benchmark, the rest as `training/…`.
 
     Args:
         step: later steps that an earlier start of the run logged are discarded.
+        monitor: the scores that are shown beside the benchmarks' headlines; None = all are shown.
     """
 
-    def __init__(self, folder: Path, step: int) -> None:
+    def __init__(self, folder: Path, step: int, monitor: Sequence[str] | None = None) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
+        self._monitor = monitor
+        self._with_curve: set[str] = set()
         self._writer: Any = SummaryWriter(str(folder), purge_step=step + 1)
         log.info("tracking: tensorboard --logdir %s", folder)
 
-    def log(self, step: int, values: Mapping[str, float]) -> None:
+    def log(self, step: int, values: Mapping[str, float], scores: Mapping[str, float]) -> None:
         for key, value in values.items():
-            self._writer.add_scalar(key, value, step)
+            self._writer.add_scalar(f"training/{key}", value, step)
+        for key, value in scores.items():
+            if self._monitor is None or key in self._monitor or is_headline(key):
+                self._with_curve.add(key)
+                self._writer.add_scalar(key, value, step)
 
-    def summarise(self, scores: Mapping[str, float]) -> None:
-        """Nothing: the curves already have the scores."""
+    def summarise(self, scores: Mapping[str, float], step: int) -> None:
+        """One point for each score that has no curve, as it was not scored while training."""
+        self.log(step, {}, {key: value for key, value in scores.items() if key not in self._with_curve})
+
+    def keep_model(self, folder: Path, scores: Mapping[str, float]) -> None:
+        """Nothing: these are files of figures."""
 
     def close(self, *, succeeded: bool) -> None:  # noqa: ARG002
         self._writer.close()
@@ -148,6 +162,7 @@ class WandbTracker:
     def __init__(
         self, folder: Path, settings: WandbSettings, config: Mapping[str, Any], experiment: str
     ) -> None:
+        self._settings, self._experiment = settings, experiment
         self._path = folder / _WANDB_RECORD
         known = read_mapping(self._path)
         start = partial(_wandb_run, folder, settings, {**config, "experiment": experiment}, known.get("id"))
@@ -169,16 +184,29 @@ class WandbTracker:
         where = later if mode == "offline" else without_secrets(str(self._run.url))
         log.info("tracking: wandb run %s, %s", self._run.id, where)
 
-    def log(self, step: int, values: Mapping[str, float]) -> None:
+    def log(self, step: int, values: Mapping[str, float], scores: Mapping[str, float]) -> None:
         if step <= self._known_step:
             return
-        self._run.log(dict(values), step=step)
+        self._run.log({**values, **scores}, step=step)
         if step > self._last_step:
             self._last_step = step
             self._write()
 
-    def summarise(self, scores: Mapping[str, float]) -> None:
+    def summarise(self, scores: Mapping[str, float], step: int) -> None:  # noqa: ARG002
         self._run.summary.update(dict(scores))
+
+    def keep_model(self, folder: Path, scores: Mapping[str, float]) -> None:
+        """The model as an artifact with its headline scores; in the registry where that is asked for."""
+        if self._settings.log_model is None:
+            return
+        import wandb
+
+        headline = {key: value for key, value in scores.items() if is_headline(key)}
+        artifact = wandb.Artifact(f"{self._experiment}-{self._run.id}", type="model", metadata=headline)
+        artifact.add_dir(str(folder))
+        logged = self._run.log_artifact(artifact, aliases=["best"])
+        if self._settings.registry is not None:
+            self._run.link_artifact(logged, f"wandb-registry-model/{self._settings.registry}")
 
     def close(self, *, succeeded: bool) -> None:
         self._run.finish(exit_code=0 if succeeded else 1)

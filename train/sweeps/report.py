@@ -19,6 +19,8 @@ from train.sweeps.study import FOLDER, REASON, best_trials, describe
 
 log = logging.getLogger(__name__)
 
+_MAX_ROWS = 20
+
 
 def objective_names(settings: SearchSettings) -> list[str]:
     """What the values of a trial are."""
@@ -46,11 +48,12 @@ def write(study: optuna.Study, settings: SearchSettings, sweep_dir: Path) -> Non
         log.warning("the search's plots in %s could not be drawn: %s", sweep_dir / "plots", error)
 
 
-def show(study: optuna.Study, settings: SearchSettings) -> None:
-    """The best trial, or the Pareto front, with the command line's overrides that repeat it."""
+def show(study: optuna.Study, settings: SearchSettings, sweep_dir: Path) -> None:
+    """The trials, the best of them, or the Pareto front, with the command line's overrides that repeat it."""
     names, best = objective_names(settings), best_trials(study)
     if not best:
         return
+    _show_trials(study, names)
     title = f"study {settings.study}: " + (
         "best trial" if len(names) == 1 else f"Pareto front of {len(best)}"
     )
@@ -61,6 +64,21 @@ def show(study: optuna.Study, settings: SearchSettings) -> None:
     print_table(title, ["trial", *names, "with"], [], rows)
     for trial in best:
         print(f"trial {trial.number}: {shlex.join(as_overrides(trial.params))}")
+    print(f"tables, intervals and a page: python -m train.report {shlex.quote(str(sweep_dir))}")
+
+
+def _show_trials(study: optuna.Study, names: list[str]) -> None:
+    """A row a trial, the best first by the first objective; of many trials the best few."""
+    directions = [direction.name for direction in study.directions]
+    sign = 1 if directions[0] == "MINIMIZE" else -1
+    trials = sorted(study.get_trials(), key=lambda t: (not t.values, sign * t.values[0] if t.values else 0.0))
+    rows = [
+        [str(t.number), t.state.name.lower(), describe(t.params), *(f"{v:.4f}" for v in t.values or [])]
+        for t in trials[:_MAX_ROWS]
+    ]
+    rows = [row + [""] * (3 + len(names) - len(row)) for row in rows]
+    more = f", the best {_MAX_ROWS}" if len(trials) > _MAX_ROWS else ""
+    print_table(f"{len(trials)} trials{more}", ["trial", "state", "with"], names, rows)
 
 
 def _record(trial: optuna.trial.FrozenTrial, names: list[str]) -> dict[str, Any]:

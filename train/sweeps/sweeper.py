@@ -123,7 +123,7 @@ class OptunaSweeper(Sweeper):
             finally:
                 if study.get_trials(deepcopy=False):
                     report.write(study, settings, folder)
-            report.show(study, settings)
+            report.show(study, settings, folder)
             if budget <= 0:
                 log.info(
                     "nothing is left to do: raise hydra.sweeper.n_trials=%d, or name a new study, "
@@ -206,14 +206,15 @@ class OptunaSweeper(Sweeper):
     def _check_scores(self, settings: SearchSettings, overrides: Sequence[str]) -> None:
         """Before anything is trained: runs have the scores that are searched for."""
         run: TrainSettings = check(TrainSettings, self._composed(overrides))
-        known, at_each = run.score_keys(None), run.score_keys(run.eval.benchmarks)
+        known, at_each = run.score_keys(None), run.score_keys(run.checkpoint_benchmarks)
         for key in settings.objectives or []:
             if key not in known:
                 raise UserError(f"hydra.sweeper.objectives: {no_such_score(key, known)}")
             if key not in at_each and settings.pruner != "none":
                 raise UserError(
                     f"hydra.sweeper.pruner={settings.pruner} goes by {key!r} at each evaluation, but "
-                    "eval.benchmarks leaves it out there: add it, or use hydra.sweeper.pruner=none"
+                    "eval.benchmarks leaves it out there: add it (eval.benchmarks=all), or use "
+                    "hydra.sweeper.pruner=none"
                 )
         if settings.pruner != "none" and run.eval.every == "end":
             log.warning("eval.every=end leaves nothing to prune trials by before their end")

@@ -33,6 +33,7 @@ class TrainingContext:
         run: the folder for log and checkpoints.
         trainer: training options.
         evaluation: scoring options.
+        benchmarks: of the suite, those that checkpoints are scored on; None = all.
         seed: of all random numbers.
         card: the model card of `best/`.
         on_saved: called in the main process with each checkpoint's folder, once it is scored and saved.
@@ -49,6 +50,7 @@ class TrainingContext:
     evaluation: EvalSettings
     seed: int
     card: str
+    benchmarks: list[str] | None = None
     on_saved: OnSaved | None = None
     on_scores: OnScores | None = None
 

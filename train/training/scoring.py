@@ -6,7 +6,6 @@ import logging
 import time
 
 from train.distributed.sharding import full_state
-from train.evaluation.suite import Scorecard
 from train.training.checkpoint import prune, save_checkpoint, write_best
 from train.training.context import TrainingContext
 from train.training.early_stopping import monitor_name, monitored, out_of_patience, update_best
@@ -36,7 +35,7 @@ class CheckpointScorer:
         """Score the model as it stands, save it with its scores, and make it the best if it is.
 
         Args:
-            last: no step follows. Then all benchmarks are scored, whatever `eval.benchmarks` says.
+            last: no step follows.
 
         Raises:
             UserError: if the monitored score is missing, or the checkpoint cannot be saved.
@@ -44,7 +43,9 @@ class CheckpointScorer:
         """
         context, state = self._context, self._training.state
         training_seconds = time.perf_counter() - self._since
-        scorecard, is_best = self._score(last=last)
+        with context.retention.exported_weights():
+            scorecard = context.suite.run(context.encoder, only=context.benchmarks)
+        is_best = update_best(state, scorecard.scores | scorecard.undefined, context.trainer)
         self.undefined = scorecard.undefined
         monitored_score = monitored(scorecard.scores | scorecard.undefined, context.trainer)
         mean_loss = state.loss_sum / max(state.num_losses, 1)
@@ -71,17 +72,6 @@ class CheckpointScorer:
     def save_unscored(self) -> None:
         """Save a checkpoint without scores: the run was asked to stop between two evaluations."""
         self._save(None, is_best=False)
-
-    def _score(self, *, last: bool) -> tuple[Scorecard, bool]:
-        """The scores, and whether they are the best so far."""
-        context, state = self._context, self._training.state
-        with context.retention.exported_weights():
-            scorecard = context.suite.run(context.encoder, only=context.evaluation.benchmarks)
-            is_best = update_best(state, scorecard.scores | scorecard.undefined, context.trainer)
-            is_last = last or out_of_patience(state, context.trainer)
-            if context.evaluation.benchmarks is not None and is_last:
-                scorecard = context.suite.run(context.encoder)
-        return scorecard, is_best
 
     def _save(self, scores: dict[str, float] | None, *, is_best: bool) -> None:
         context, training = self._context, self._training

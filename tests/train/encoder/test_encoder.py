@@ -12,6 +12,7 @@ from sentence_transformers import SentenceTransformer
 
 from train.encoder.checks import check_special_token
 from train.encoder.encoder import Encoder
+from train.encoder.named import by_name
 from train.encoder.prompts import Prompts
 from train.errors import UserError
 from train.requests import Request
@@ -169,8 +170,88 @@ def test_encode_refuses_one_bare_text_and_uneven_spans(tiny: Encoder) -> None:
         tiny.encode(TEXTS, ["ice"])
 
 
+@pytest.mark.parametrize(
+    ("arguments", "options", "named"),
+    [
+        ((TEXTS, "ice"), {}, "spans"),
+        (([TEXTS],), {}, "text 0 .*list"),
+        (({"text": "a"},), {}, "texts.*dict"),
+        ((TEXTS,), {"role": "querry"}, "role.*'query'"),
+        ((TEXTS,), {"instruction": ["one", "each"]}, "instruction.*list"),
+        ((TEXTS,), {"batch_size": 0}, "batch_size.*0"),
+        ((TEXTS[:1], [3]), {}, "span 0.*int"),
+        ((TEXTS[:1], [("broke", "ice")]), {}, "span 0.*tuple"),
+    ],
+)
+def test_encode_names_the_argument_that_is_wrong(
+    tiny: Encoder, arguments: tuple[Any, ...], options: dict[str, Any], named: str
+) -> None:
+    with pytest.raises((TypeError, ValueError), match=named):
+        tiny.encode(*arguments, **options)
+
+
+def test_similarity_wants_embeddings_of_one_width(tiny: Encoder) -> None:
+    with pytest.raises(TypeError, match="first: expected embeddings, as encode gives them"):
+        tiny.similarity(TEXTS)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="32 and of 8"):
+        tiny.similarity(torch.zeros(2, 32), torch.zeros(1, 8))
+
+
 def test_no_texts_no_embeddings(tiny: Encoder) -> None:
     assert tiny.encode([]).shape == (0, 32)
+
+
+def test_batches_arrays_and_similarity(tiny: Encoder) -> None:
+    embeddings = tiny.encode(TEXTS)
+    passes: list[int] = []
+    tiny([Request(text) for text in TEXTS], passes.append, batch_size=3)
+    assert passes == [3, 1]
+    array = tiny.encode(iter(TEXTS), batch_size=1, convert_to_numpy=True)
+    assert array.dtype == "float32"
+    torch.testing.assert_close(torch.from_numpy(array), embeddings, atol=1e-6, rtol=0)
+    unit = torch.nn.functional.normalize(embeddings, dim=1)
+    torch.testing.assert_close(tiny.similarity(array, embeddings[0]), unit @ unit[:1].T)
+    torch.testing.assert_close(tiny.similarity(embeddings), unit @ unit.T)
+
+
+def test_a_bar_on_a_terminal_alone(
+    tiny: Encoder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny.encode(TEXTS)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    tiny.encode(TEXTS)
+    assert "embedding" in capsys.readouterr().err
+    tiny.encode(TEXTS, show_progress_bar=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_models_by_the_names_of_the_command_line(
+    tiny_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With the options of `conf/model/`, where none are given; a folder of that name comes first."""
+    seen: dict[str, Any] = {}
+
+    @by_name
+    def load(
+        _cls: object,
+        path: str | Path,
+        *,
+        pooling: str | None = None,
+        query_prompt: str | None = None,
+        device: str | None = None,
+    ) -> None:
+        seen.update(path=path, pooling=pooling, query_prompt=query_prompt, device=device)
+
+    load(Encoder, "e5_base", query_prompt=None, pooling="cls", device="cpu")
+    expected = {"path": "intfloat/e5-base-v2", "pooling": "cls", "query_prompt": "", "device": "cpu"}
+    assert seen == expected
+    assert Encoder.from_pretrained("minilm", device="cpu").prompts == Prompts()
+    with pytest.raises(UserError, match="did you mean e5_base"):
+        Encoder.from_pretrained("e5-base")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "minilm").symlink_to(tiny_path)
+    assert Encoder.from_pretrained("minilm", device="cpu").dimension == 32
 
 
 def test_encode_leaves_training_mode_as_it_was(tiny: Encoder) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from huggingface_hub import HfApi, ModelCard, constants
+from huggingface_hub import HfApi, ModelCard, constants, parse_eval_result_entries
 from huggingface_hub.errors import HfHubHTTPError
 from sentence_transformers import SentenceTransformer
 
@@ -113,6 +113,7 @@ def test_a_dry_run_shows_all_and_touches_nothing(finished: Path, capsys: pytest.
     assert re.search(rf"^ *{size:,}  model.safetensors$", said, flags=re.MULTILINE)
     assert all(name in said for name in ("modules.json", "scores.json", "config.yaml", "# Idiom-aware"))
     assert "optimizer" not in said
+    assert ".eval_results" not in said  # a leaderboard cannot tell the sample
     assert "licence: NOT KNOWN" in said
     assert "Before this can be pushed: the model's licence does not follow" in said
     assert "allow_sample=true" in said
@@ -170,6 +171,12 @@ def test_the_card_says_what_the_model_is(finished: Path) -> None:
     assert results[KEY].metric_value == scores["scores"][KEY]
     assert (results[KEY].dataset_split, results[KEY].metric_type) == ("val", "ndcg_at_10")
     assert results.keys() == {KEY, KEY.replace("ndcg@10", "r_precision")}  # no slices
+    listed = upload.files[".eval_results/idiolink.yaml"]
+    assert isinstance(listed, bytes)
+    entries = {entry.task_id: entry for entry in parse_eval_result_entries(yaml.safe_load(listed))}
+    assert {f"idiolink/{task}" for task in entries} == results.keys()
+    entry = entries[KEY.partition("/")[2]]
+    assert (entry.dataset_id, entry.value) == ("Intellexus/IdioLink", scores["scores"][KEY])
     assert f"| `{KEY}` | {scores['baseline'][KEY]:.4f} | {scores['scores'][KEY]:.4f} |" in upload.card
     assert "+experiment=idiolink_ft" in upload.card
     assert "trainer.max_steps=2" in upload.card

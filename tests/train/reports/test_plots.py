@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiny_runs import composed, train
+from tests.tiny_runs import composed, metrics, train
 from train.benchmarks import Distributions
 from train.config import EvaluateSettings, check
 from train.recipes.evaluate import score_model
@@ -33,6 +33,9 @@ def test_runs_and_evaluations_leave_epsilons_plot(tmp_path: Path, options: list[
     run = tmp_path / "run"
     train(run, [*options, "trainer.max_steps=1", "benchmark=[idiolink,epsilon]"])
     assert (run / "plots" / "epsilon.png").is_file()
+    during = [line["scores"] for line in metrics(run) if "scores" in line]
+    assert {key.partition("/")[0] for scores in during for key in scores} == {"idiolink"}  # the monitored one
+    assert "without curves: epsilon" in (run / "report.html").read_text(encoding="utf-8")
     recorded = json.loads((run / "scores.json").read_text(encoding="utf-8"))
     assert "epsilon/NC/rank_biserial_order_free" in recorded["scores"]
     assert "epsilon/NC/rank_biserial_order_free" in recorded["baseline"]

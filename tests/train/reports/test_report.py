@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from tests.planted_runs import SCORES, plant, plant_queries, query, write_lines
+from train.config.model import model_values
 from train.errors import UserError
 from train.hub.card import eval_results
 from train.report import main, parse
@@ -81,6 +82,21 @@ def test_names_say_the_experiment_where_it_differs(tmp_path: Path) -> None:
     assert names == ["joint", "idiolink_ft, learning_rate=2", "idiolink_ft, learning_rate=3"]
 
 
+def test_a_model_has_one_short_name(tmp_path: Path) -> None:
+    """What was changed of its options stays beside it; its path where it has no name."""
+    e5 = model_values("e5_base")
+    plant(tmp_path / "a", model=e5)
+    plant(tmp_path / "b", model=model_values("minilm") | {"tokens_per_forward": 512})
+    plant(tmp_path / "c", model=e5 | {"pooling": "cls"})
+    plant(tmp_path / "d", model=model_values("pretrained") | {"path": "/runs/idiolink_ft/one/best"})
+    groups = groups_of(tmp_path)
+    assert [group.options["model"] for group in groups] == ["e5_base", "minilm", "e5_base", "one/best"]
+    names = [group.name for group in groups]
+    assert names[:2] == ["model=e5_base", "model=minilm, tokens_per_forward=512"]
+    assert names[2:] == ["model=e5_base, pooling=cls", "model=one/best"]
+    assert list(groups[0].options) == ["model", "model.tokens_per_forward", "model.pooling"]
+
+
 def test_folds_are_averaged_within_a_seed(tmp_path: Path) -> None:
     for seed, values in ((1, (0.2, 0.4)), (2, (0.4, 0.8)), (3, (0.9,))):
         for fold, score in enumerate(values):
@@ -127,7 +143,7 @@ def test_latex_is_balanced_and_escaped(tmp_path: Path) -> None:
     assert r"\multicolumn{2}{c}{sentence}" in text
     assert r"\cmidrule(lr){2-3}" in text
     assert (
-        r"path=50\% of\_a \& b \textbackslash{} \{c\} \textasciitilde{}\textasciicircum{}\#\$$\varepsilon$"
+        r"model=50\% of\_a \& b \textbackslash{} \{c\} \textasciitilde{}\textasciicircum{}\#\$$\varepsilon$"
         in text
     )
     bare = re.sub(r"\\[&%$#_{}]", "", text)

@@ -28,6 +28,10 @@ def test_what_differs_is_told(overrides: list[str], told: str) -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d" + re.escape(told), name), name
 
 
+def test_a_chosen_name_stands_for_the_options() -> None:
+    assert run_name(["seed=3", "name='my run/1'"], "my run/1").endswith("_my-run-1")
+
+
 def test_a_name_is_short_and_cut_between_options() -> None:
     name = run_name([f"objective.option_{i}=value_{i}" for i in range(20)] + ["seed=7"])
     assert len(name) <= 80

@@ -21,9 +21,10 @@ from tensorboard.backend.event_processing.event_accumulator import (  # type: ig
 from tests.test_structure import ROOT
 from tests.tiny_runs import KEY, assert_same_run, composed, metrics, resume, train
 from train.config import TrainSettings, check
+from train.declarations.registry import is_headline
 from train.errors import UserError
 from train.runs.resume import saved_config
-from train.runs.tracking import flat_values, has_key
+from train.runs.tracking import TensorBoardTracker, has_key
 from train.training.checkpoint import checkpoints
 
 FOREVER = "trainer.patience=null"
@@ -41,8 +42,25 @@ class FakeRun:
             raise ConnectionError("no route to host")
         self.where.setdefault("rows", []).append((step, values))
 
+    def log_artifact(self, artifact: Any, aliases: list[str]) -> Any:
+        self.where["artifact"] = (artifact, aliases)
+        return artifact
+
+    def link_artifact(self, artifact: Any, target: str) -> None:
+        self.where["linked"] = (artifact, target)
+
     def finish(self, exit_code: int) -> None:
         self.where.setdefault("exit_codes", []).append(exit_code)
+
+
+class FakeArtifact(SimpleNamespace):
+    """What is said of a model, and its folder."""
+
+    def __init__(self, name: str, **given: Any) -> None:
+        super().__init__(name=name, **given)
+
+    def add_dir(self, folder: str) -> None:
+        self.files = {path.name for path in Path(folder).iterdir()}
 
 
 class FakeWandb(ModuleType):
@@ -53,6 +71,7 @@ class FakeWandb(ModuleType):
         self.runs: dict[str, dict[str, Any]] = {}
         self.inits: list[dict[str, Any]] = []
         self.online = True
+        self.Artifact = FakeArtifact
         self.Settings = type("Settings", (SimpleNamespace,), {"model_fields": {"finish_timeout": None}})
 
     def setup(self) -> Any:
@@ -107,8 +126,11 @@ def expected_curves(folder: Path) -> dict[str, list[tuple[int, Any]]]:
     expected: dict[str, list[tuple[int, Any]]] = {}
     lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     for record in map(json.loads, lines):
-        for key, value in flat_values(record).items():
-            expected.setdefault(key, []).append((record["step"], pytest.approx(value, rel=1e-6)))
+        values = {f"training/{k}": v for k, v in record.items() if k not in ("step", "scores")}
+        values |= {key: value for key, value in record.get("scores", {}).items() if is_headline(key)}
+        for key, value in values.items():
+            if value is not None:
+                expected.setdefault(key, []).append((record["step"], pytest.approx(value, rel=1e-6)))
     return expected
 
 
@@ -121,14 +143,27 @@ def test_tensorboard_shows_what_metrics_jsonl_holds_and_changes_nothing(
     stop_before_step(5)
     with pytest.raises(RuntimeError, match="killed"):
         train(followed, [*options, FOREVER, "tracking=tensorboard"])
-    assert [step for step, _ in curves(followed)["loss"]] == [1, 2, 3, 4]
+    assert [step for step, _ in curves(followed)["training/loss"]] == [1, 2, 3, 4]
     stop_before_step(None)
     resume(followed)
     shown = curves(followed)
     assert shown == expected_curves(followed)
-    assert [step for step, _ in shown["loss"]] == [1, 2, 3, 4, 5, 6]
+    assert [step for step, _ in shown["training/loss"]] == [1, 2, 3, 4, 5, 6]
     assert [step for step, _ in shown[KEY]] == [3, 6]
     assert_same_run(plain, followed)
+
+
+def test_tensorboard_shows_all_scores_on_request_and_those_of_the_end(tmp_path: Path) -> None:
+    scores = {KEY: 0.5, f"{KEY}/literal": 0.4}
+    for name, monitor, expected in (("main", [KEY], {KEY}), ("all", None, set(scores))):
+        tracker = TensorBoardTracker(tmp_path / name / "tensorboard", 0, monitor)
+        tracker.log(3, {"loss": 1.0}, {KEY: 0.5})
+        tracker.summarise(scores, 2)
+        tracker.close(succeeded=True)
+        shown = curves(tmp_path / name)
+        assert shown.keys() == {"training/loss", *expected}
+        assert [step for step, _ in shown[KEY]] == [3]
+    assert [step for step, _ in shown[f"{KEY}/literal"]] == [2]
 
 
 def test_wandb_gets_one_run_each_step_once_and_the_final_scorecard(
@@ -136,6 +171,7 @@ def test_wandb_gets_one_run_each_step_once_and_the_final_scorecard(
 ) -> None:
     folder = tmp_path / "run"
     chosen = [*options, FOREVER, "tracking=wandb", "tracking.wandb.tags=[idioms,tiny]"]
+    chosen += ["tracking.wandb.log_model=best", "tracking.wandb.registry=idioms"]
     stop_before_step(5)
     with pytest.raises(RuntimeError, match="killed"):
         train(folder, chosen)
@@ -150,7 +186,13 @@ def test_wandb_gets_one_run_each_step_once_and_the_final_scorecard(
     assert [step for step, values in run["rows"] if "loss" in values] == [1, 2, 3, 4, 5, 6]
     assert [step for step, values in run["rows"] if KEY in values] == [3, 6]
     assert run["exit_codes"] == [1, 0]
-    assert run["summary"] == json.loads((folder / "scores.json").read_text())["scores"]
+    scores = json.loads((folder / "scores.json").read_text())["scores"]
+    assert run["summary"] == scores
+    artifact, aliases = run["artifact"]
+    assert (artifact.type, aliases) == ("model", ["best"])
+    assert {"model.safetensors", "README.md"} <= artifact.files
+    assert artifact.metadata == {key: value for key, value in scores.items() if is_headline(key)}
+    assert run["linked"] == (artifact, "wandb-registry-model/idioms")
 
 
 @pytest.mark.parametrize("fails_at", [None, 2])
@@ -174,7 +216,7 @@ def test_a_failing_tracker_is_one_warning_and_the_other_goes_on(
     said = [r.getMessage() for r in caplog.records if "switched off" in r.getMessage()]
     assert len(said) == 1
     assert "tracking by wandb is switched off" in said[0]
-    assert [step for step, _ in curves(tmp_path / "run")["loss"]] == [1, 2, 3]
+    assert [step for step, _ in curves(tmp_path / "run")["training/loss"]] == [1, 2, 3]
     assert (tmp_path / "run" / "scores.json").is_file()
 
 
@@ -252,8 +294,14 @@ def test_the_real_wandb_offline(tmp_path: Path, options: list[str], monkeypatch:
     assert checkpoints(folder)[-1].name == "step_4"
 
 
-def test_the_sweep_in_the_documentation_starts_runs_that_are_right() -> None:
-    """As wandb's agent fills in the command: `${args_no_hyphens}` are option=value, without `--`."""
+def test_the_sweep_in_the_documentation_starts_runs_that_are_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As wandb's own agent fills in the command: `${args_no_hyphens}` are option=value, without `--`."""
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    monkeypatch.setenv("WANDB_SWEEP_ID", "sweep")
+    for name in ("WANDB_RUN_ID", "WANDB_SWEEP_PARAM_PATH"):  # which the agent sets for the run
+        monkeypatch.setenv(name, "")
     text = (ROOT / "docs" / "tracking.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
     sweep = yaml.safe_load(block)
@@ -263,12 +311,32 @@ def test_the_sweep_in_the_documentation_starts_runs_that_are_right() -> None:
     assert "tracking=wandb" in sweep_options
     for choose in (min, max):
         values = {k: choose(v.get("values") or [v["min"], v["max"]]) for k, v in sweep["parameters"].items()}
-        arguments = [f"{key}={value}" for key, value in values.items()]
+        arguments = agent_command(sweep, values, monkeypatch)[4 + len(sweep_options) :]
         settings: TrainSettings = check(
             TrainSettings, composed(sweep_config(sweep), *sweep_options, *arguments)
         )
-        assert sweep["metric"]["name"] in settings.score_keys(settings.eval.benchmarks)
+        assert sweep["metric"]["name"] in settings.score_keys(settings.checkpoint_benchmarks)
         assert settings.trainer.learning_rate == values["trainer.learning_rate"]
+
+
+def agent_command(
+    sweep: dict[str, Any], values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
+    """What wandb's own agent starts for these values. Only the service, which hands them out, is missing."""
+    agent_module = pytest.importorskip("wandb.wandb_agent")
+    started: list[list[str]] = []
+
+    def start(command: list[str], **_: object) -> SimpleNamespace:
+        started.append(command)
+        return SimpleNamespace()
+
+    monkeypatch.setattr(agent_module, "AgentProcess", start)
+    agent = agent_module.Agent(None, None)
+    agent._sweep_command = sweep["command"]
+    given = {key: {"value": value} for key, value in values.items()}
+    agent._command_run({"program": sweep["program"], "run_id": "run", "args": given})
+    (command,) = started
+    return command
 
 
 def sweep_config(sweep: dict[str, Any]) -> str:

@@ -425,7 +425,7 @@ def test_searches_that_come_along_fit_their_experiment(name: str) -> None:
     )
     values = as_overrides(first_values(space))
     run: TrainSettings = check(TrainSettings, composed("config", f"+experiment={name}", *values))
-    assert set(settings.objectives or []) <= set(run.score_keys(run.eval.benchmarks))
+    assert set(settings.objectives or []) <= set(run.score_keys(run.checkpoint_benchmarks))
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from sentence_transformers import SentenceTransformer
 
 from tests.fake_hub import serve
 from tests.programs import run
-from tests.tiny_runs import assert_same_run, at_loss, composed, metrics, resume, train, weights
+from tests.tiny_runs import WIDE, assert_same_run, at_loss, composed, metrics, resume, train, weights
 from train.benchmarks.admire.keys import experts_keys
 from train.config import EvaluateSettings, TrainSettings, check
 from train.encoder.encoder import Encoder
@@ -38,7 +38,8 @@ def experts_options(tiny_path: Path) -> list[str]:
     """Two epochs of three steps on the sample's items that fold 0 of 5 leaves; the encoder is trained too."""
     return [
         *("+experiment=admire_experts", *CV, "data=sample", "benchmark=[admire]", "device=cpu"),
-        *("model=pretrained", f"model.path={tiny_path}", "trainer.batch_size=2", "trainer.max_epochs=2"),
+        *("model=pretrained", f"model.path={tiny_path}", WIDE, "trainer.batch_size=2"),
+        "trainer.max_epochs=2",
         *("trainer.learning_rate=1e-3", "objective.usages_per_item=2", "trainer.freeze_encoder=false"),
     ]
 

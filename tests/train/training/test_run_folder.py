@@ -7,15 +7,16 @@ import logging
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from tests.programs import ROOT, run
 from tests.tiny_runs import assert_same_run, composed, resume, train
+from train.cli.folders import new_sweep_folder
 from train.config import TrainSettings, check
 from train.errors import Interrupted, UserError
 from train.evaluation.suite import Suite
@@ -57,6 +58,22 @@ def test_a_start_that_comes_to_nothing_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="slip"), run_.claimed(resume=False, record_start=record):
         raise UserError("slip")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("has_result", [False, True])
+def test_a_mistake_leaves_a_folder_only_with_a_result(tmp_path: Path, has_result: bool) -> None:
+    run_ = RunFolder(tmp_path / "checkpoints" / "run", chosen=True)
+
+    def slip() -> NoReturn:
+        run_.start({}, experiment="x", seed=1)
+        run_.end("failed")
+        if has_result:
+            (run_.path / "baseline.json").write_text("{}")
+        raise UserError("slip")
+
+    with pytest.raises(UserError, match="slip"), run_.claimed(resume=False):
+        slip()
+    assert (run_.path / "run.json").exists() == run_.path.exists() == has_result
 
 
 def test_what_was_in_the_folder_stays(tmp_path: Path) -> None:
@@ -231,11 +248,20 @@ def test_ctrl_c_is_no_error(tmp_path: Path) -> None:
     assert done.stderr.strip() == "interrupted: stopped after step 3"
 
 
+def test_sweeps_of_one_second_each_have_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for chosen, told in (
+        (["-m", "+experiment=x", "seed=1,2"], "_seed-1-2"),
+        (["name=two words"], "_two-words"),
+    ):
+        first, second = new_sweep_folder(chosen), new_sweep_folder(chosen)
+        assert first != second
+        assert first.name.endswith(told)
+
+
 @pytest.mark.slow
-def test_sweeps_of_one_second_each_have_a_folder(tmp_path: Path) -> None:
-    start = time.monotonic()
+def test_a_sweep_of_mistakes_leaves_no_folder(tmp_path: Path) -> None:
     wrong = ["train", "-m", "+experiment=idiolink_ft", "seed=-1,-2"]
-    for _ in range(2):
-        done = run(*wrong, cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)})
-        assert done.returncode == 2, done.stderr
-    assert len(list((tmp_path / "checkpoints" / "sweeps").iterdir())) == 2, time.monotonic() - start
+    done = run(*wrong, cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)})
+    assert done.returncode == 2, done.stderr
+    assert not list(tmp_path.iterdir())

@@ -64,7 +64,7 @@ def check_heads(data: OwnData) -> None:
         files = [name for name in names or [] if not name.startswith("hf:")]
         for source in find_sources(files, f"data.{option}"):
             if option != "negatives.corpus":
-                next(_Table(source, data.columns, data.form).examples(), None)
+                next(OwnTable(source, data.columns, data.form).examples(), None)
 
 
 def load_own(data: OwnData, *, negatives: Mined | None = None) -> OwnSplits:
@@ -125,7 +125,7 @@ def _read(
     first = ""
     with tempfile.SpooledTemporaryFile(_MAX_IN_MEMORY) as file:
         for source in sources:
-            table = _Table(source, mapping, form)
+            table = OwnTable(source, mapping, form)
             for example in table.examples():
                 if writer is None:
                     writer, first = StoreWriter(table.form, file), source.name
@@ -145,7 +145,7 @@ def _read(
     return store
 
 
-class _Table:
+class OwnTable:
     """The rows of one source.
 
     Args:

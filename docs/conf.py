@@ -1,0 +1,101 @@
+"""The documentation site: `make docs`, or `python -m sphinx -c docs . build/docs -W --keep-going`.
+
+The pages are those that GitHub shows, as they are. `NAVIGATION` says in which order the site lists them.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+NAVIGATION = {
+    "Start": ("docs/tutorial", "docs/configuration", "docs/troubleshooting", "docs/faq"),
+    "Data and models": (
+        "docs/own-data",
+        "docs/own-data-scoring",
+        "docs/own-idioms",
+        "docs/mixtures",
+        "docs/knowledge",
+        "docs/models",
+    ),
+    "Training": (
+        "docs/objectives",
+        "docs/runs",
+        "docs/sweeps",
+        "docs/cluster",
+        "docs/tracking",
+        "docs/speed",
+    ),
+    "Scores": ("docs/benchmarks", "docs/reports", "docs/gate"),
+    "Using a model": ("docs/using", "docs/explore", "docs/hub", "docs/ecosystem"),
+    "Results": (
+        "RESULTS",
+        "docs/reproducing",
+        "docs/results/reference",
+        "docs/results/idiolink",
+        "docs/results/sense-documents",
+        "docs/results/semeval",
+        "docs/results/forgetting",
+        "docs/results/epsilon",
+        "docs/results/admire",
+        "docs/results/knowledge",
+        "docs/results/speed",
+        "docs/results/durability",
+    ),
+    "Reference": ("docs/reference/train", "docs/reference/extending", "docs/reference/idiomloss"),
+    "Development": (
+        "CONTRIBUTING",
+        "docs/adding-a-loss",
+        "docs/adding-a-benchmark",
+        "docs/releasing",
+        "CHANGELOG",
+    ),
+}
+
+sys.path.insert(0, str(ROOT))  # this checkout, whatever is installed
+
+project = "idiomtune"
+html_title = project
+html_theme = "furo"
+html_show_copyright = False
+html_copy_source = False
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+root_doc = "README"
+include_patterns = ["*.md", "docs/**"]
+exclude_patterns = ["docs/**/*.py"]
+
+myst_heading_anchors = 6
+myst_enable_extensions = ["html_image"]  # the README's first picture has a width
+suppress_warnings = ["misc.highlighting_failure"]  # JSON lines are no JSON document
+
+default_role = "code"  # single backticks in docstrings
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+autodoc_default_options = {"members": True, "show-inheritance": True}
+napoleon_use_rtype = False
+napoleon_use_ivar = True  # an attribute is listed once
+
+
+def setup(app: Any) -> None:
+    # autodoc imports with TYPE_CHECKING set at first, which pydantic's models do not bear.
+    import train.config  # noqa: F401
+
+    app.connect("source-read", add_navigation)
+    app.connect("build-finished", add_index)
+
+
+def add_navigation(_app: Any, page: str, source: list[str]) -> None:
+    """Put the list of pages behind the first page, which is the README."""
+    if page == root_doc:
+        for caption, pages in NAVIGATION.items():
+            entries = "\n".join(f"/{name}" for name in pages)
+            source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{entries}\n```\n"
+
+
+def add_index(app: Any, error: Exception | None) -> None:
+    """`index.html`, which leads to the first page."""
+    if error is None:
+        redirect = f'<meta http-equiv="refresh" content="0; url={root_doc}.html">\n'
+        Path(app.outdir, "index.html").write_text(redirect, encoding="utf-8")

@@ -1,0 +1,75 @@
+"""The package `train` by the project's own name: `from idiomtune import Encoder`.
+
+A file `train.py` of the user's own, which is a common name, hides `train` from scripts beside it, but not
+this package: `idiomtune` finds `train` where it was installed, and its modules are those of `train`.
+"""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from train import Encoder, __version__
+
+__all__ = ["Encoder", "__version__"]
+
+
+def _ours() -> ModuleType:
+    """The package `train` beside this one, imported from its folder, whatever else has that name.
+
+    Raises:
+        ImportError: if another module of that name is imported already.
+    """
+    source = Path(__file__).resolve().parent.parent / "train" / "__init__.py"
+    known = sys.modules.get("train")
+    if known is not None:
+        found = getattr(known, "__file__", None)
+        if found is None or Path(found).resolve() != source:
+            raise ImportError(
+                f"another module is imported as train already ({found}): import idiomtune before it, "
+                "or give it another name"
+            )
+        return known
+    spec = importlib.util.spec_from_file_location("train", source)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["train"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+class _SameModules(MetaPathFinder, Loader):
+    """`idiomtune.requests` is `train.requests`, and no second copy of it."""
+
+    def find_spec(
+        self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if not name.startswith("idiomtune.") or name == "idiomtune.__main__":
+            return None
+        original = "train" + name.removeprefix("idiomtune")
+        found = importlib.util.find_spec(original)
+        return None if found is None else ModuleSpec(name, self, loader_state=found)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return importlib.import_module("train" + spec.name.removeprefix("idiomtune"))
+
+    def exec_module(self, module: ModuleType) -> None:
+        spec = module.__spec__
+        assert spec is not None
+        module.__spec__ = spec.loader_state  # its own, which the import has replaced
+
+
+_train = _ours()
+sys.meta_path.insert(0, _SameModules())
+
+
+def __getattr__(name: str) -> Any:
+    # Lazily, as in train: `idiomtune --help` need not wait for torch.
+    return getattr(_train, name)

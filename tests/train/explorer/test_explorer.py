@@ -1,0 +1,414 @@
+"""The explorer: words' shares, neighbours, what is kept, the server, the page without one, mistakes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from starlette.testclient import TestClient
+from torch.nn.functional import normalize
+
+from tests.planted_runs import plant
+from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
+from train.data.idiolink import load_split
+from train.encoder.attribution import word_rows
+from train.encoder.encoder import Encoder
+from train.encoder.meanings import Meanings
+from train.encoder.prompts import Prompts
+from train.errors import UserError
+from train.explore import main, parse
+from train.explorer import embeddings, server
+from train.explorer.corpus import Corpus, Text, idiolink_corpus, own_corpus
+from train.explorer.options import Options
+from train.explorer.page import page
+from train.explorer.search import Explorer, Model
+from train.recipes.explore import find_corpus, find_models
+from train.requests import Request
+
+SENTENCES = ["He broke the ice with a joke.", "The ship broke the ice.", "Nobody spoke.", "ice"]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("IDIOM_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "explore"
+
+
+@pytest.fixture
+def explorer(tiny: Encoder, sample_root: Path) -> Explorer:
+    corpus = idiolink_corpus(load_split(sample_root, "val"), "the sample, val")
+    return Explorer(corpus, [Model.embedding("tiny", "", tiny, corpus)], 10)
+
+
+def data_of(html: str) -> dict[str, Any]:
+    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
+    data: dict[str, Any] = json.loads(text)
+    return data
+
+
+# ------------------------------------------------------------------ words' shares
+
+
+@pytest.mark.parametrize("how", ["plain", "prompts", "meanings"])
+def test_shares_of_words_add_up_to_the_cosine(tiny: Encoder, how: str) -> None:
+    if how == "prompts":
+        tiny.prompts = Prompts(document="passage: ")
+        pooling: Any = tiny.model[1]
+        pooling.include_prompt = tiny._stack.pools_prompts = False
+    if how == "meanings":
+        tiny.meanings = Meanings({"break the ice": ["make people relax"]})
+    assert tiny.averages_tokens
+    query = normalize(tiny.encode(["They were relaxed."], role="query"), dim=1)[0]
+    cosines = normalize(tiny.encode(SENTENCES), dim=1) @ query
+    found = word_rows(tiny, SENTENCES)
+    for text, cosine, words in zip(SENTENCES, cosines.tolist(), found, strict=True):
+        assert sum(words.shares(query)) == pytest.approx(cosine, abs=1e-5)
+        read = tiny.read([Request(text)])[0].text
+        assert "".join(words.words) == read
+        assert (how == "meanings" and "broke" in text) == ("(make people relax)" in read)
+
+
+def test_without_a_mean_a_share_is_what_leaving_the_word_out_costs(tiny: Encoder) -> None:
+    pooling: Any = tiny.model[1]
+    pooling.pooling_mode = "cls"
+    assert not tiny.averages_tokens
+    query = normalize(tiny.encode(["They were relaxed."], role="query"), dim=1)[0]
+    (words, _) = word_rows(tiny, [SENTENCES[0], "ice"])
+    assert words.words == ["He ", "broke ", "the ", "ice ", "with ", "a ", "joke."]
+    whole, without = normalize(tiny.encode([SENTENCES[0], "He broke the with a joke."]), dim=1) @ query
+    assert words.shares(query)[3] == pytest.approx((whole - without).item(), abs=1e-5)
+
+
+def test_meanings_that_are_added_make_no_sum(tiny: Encoder) -> None:
+    tiny.meanings = Meanings({"break the ice": ["make people relax"]}, weight=0.5)
+    assert not tiny.averages_tokens
+
+
+# ------------------------------------------------------------------ neighbours
+
+
+def test_neighbours_and_scores_are_those_of_the_benchmark(explorer: Explorer, sample_root: Path) -> None:
+    split = load_split(sample_root, "val")
+    benchmark = IdioLinkBenchmark([split], ["sentence", "span"])
+    with torch.no_grad():
+        result = benchmark.score(explorer.models[0].encoder(benchmark.requests))
+    scores, (answers, _) = explorer.scores(), explorer.answers()
+    assert scores is not None
+    for mode in ("sentence", "span"):
+        records = [row for row in result.per_query if row["mode"] == mode]
+        assert [row["ndcg@10"] for row in records] == pytest.approx([v for (v,) in scores[mode]], abs=1e-4)
+        for record, answer in zip(records, answers[mode], strict=True):
+            rows = answer["models"][0]["rows"]
+            assert [split.documents[row["document"]].id for row in rows] == [d["id"] for d in record["top"]]
+            assert [row["relevant"] for row in rows] == [d["relevant"] for d in record["top"]]
+            assert [row["ranks"][0] for row in rows] == list(range(1, 11))
+
+
+def test_a_document_does_not_find_itself(tiny: Encoder) -> None:
+    corpus = Corpus("mine", [Text(text) for text in SENTENCES], []).with_queries(2)
+    assert [query.position for query in corpus.queries] == [0, 2]
+    explorer = Explorer(corpus, [Model.embedding("tiny", "", tiny, corpus)], 10)
+    (answers, _) = explorer.answers()
+    assert [row["document"] for row in answers["sentence"][1]["models"][0]["rows"]][:3] != [2]
+    assert 2 not in [row["document"] for row in answers["sentence"][1]["models"][0]["rows"][:3]]
+    assert explorer.scores() is None
+
+
+def test_what_a_model_reads_of_a_query_is_told(tiny: Encoder) -> None:
+    tiny.meanings = Meanings({"break the ice": ["make people relax"]})
+    corpus = Corpus("mine", [Text(text) for text in SENTENCES], [])
+    explorer = Explorer(corpus, [Model.embedding("tiny", "", tiny, corpus.with_queries(1))], 10)
+    (column,) = explorer.search(Text(SENTENCES[0]), "sentence")["models"]
+    assert [piece.strip() for piece, is_added in column["read"] if is_added] == ["(make people relax)"]
+    (column,) = explorer.search(Text("Nobody spoke."), "sentence")["models"]
+    assert column["read"] is None
+
+
+# ------------------------------------------------------------------ what is kept
+
+
+def test_embeddings_are_computed_once(
+    tiny: Encoder, tiny_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = [Request(text) for text in SENTENCES]
+    first = embeddings.kept_embeddings(tiny, embeddings.sum_of_model(tiny), requests, "documents")
+    assert torch.allclose(first, normalize(tiny.encode(SENTENCES), dim=1))
+    (kept,) = cache.iterdir()
+
+    again = Encoder.from_pretrained(tiny_path, device="cpu")
+    sum_ = embeddings.sum_of_model(again)
+    with monkeypatch.context() as patched:
+        patched.setattr(Encoder, "forward", None)
+        assert torch.equal(embeddings.kept_embeddings(again, sum_, requests, "documents"), first)
+    kept.write_bytes(kept.read_bytes()[:-4])  # cut short: computed anew
+    assert torch.equal(embeddings.kept_embeddings(again, sum_, requests, "documents"), first)
+
+    again.prompts = Prompts(document="passage: ")
+    assert embeddings.sum_of_model(again) != sum_
+    again.prompts = tiny.prompts
+    again.meanings = Meanings({"break the ice": ["make people relax"]})
+    assert embeddings.sum_of_model(again) != sum_
+    again.meanings = None
+    with torch.no_grad():
+        next(again.parameters()).add_(1)
+    assert embeddings.sum_of_model(again) != sum_
+
+    monkeypatch.setattr(embeddings, "_MAX_BYTES", 1)
+    embeddings.kept_embeddings(tiny, sum_, requests[:2], "documents")
+    assert len(list(cache.iterdir())) == 1
+    assert not kept.exists()
+
+
+# ------------------------------------------------------------------ the server
+
+
+@pytest.fixture
+def client(explorer: Explorer) -> TestClient:
+    application = server.application(explorer, "<p>the page</p>")
+    return TestClient(application, base_url="http://127.0.0.1")
+
+
+def test_the_server_answers(client: TestClient, explorer: Explorer) -> None:
+    assert client.get("/").text == "<p>the page</p>"
+    asked: dict[str, Any] = {
+        "text": "He broke the ice. The ice broke.",
+        "words": "ice",
+        "start": 22,
+        "mode": "span",
+    }
+    answer = client.post("/search", json=asked).json()
+    (column,) = answer["models"]
+    (vector,) = normalize(explorer.models[0].encoder.encode([asked["text"]], [(22, 25)]), dim=1)
+    cosines = explorer.models[0].documents @ vector
+    assert [row["cosine"] for row in column["rows"]] == pytest.approx(
+        cosines.topk(10).values.tolist(), abs=1e-4
+    )
+    for row in column["rows"]:
+        assert (
+            answer["documents"][str(row["document"])]["text"]
+            == explorer.corpus.documents[row["document"]].text
+        )
+        assert "relevant" not in row
+    document = column["rows"][0]["document"]
+    why = client.post("/why", json=asked | {"model": 0, "document": document}).json()
+    assert "".join(why["words"]) == explorer.corpus.documents[document].text
+    assert sum(why["shares"]) == pytest.approx(column["rows"][0]["cosine"], abs=2e-3)
+
+    own = client.post("/search", json={"text": "x", "query": 3, "mode": "span"}).json()
+    assert all("relevant" in row for row in own["models"][0]["rows"])
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "part"),
+    [
+        ("/search", {"text": " "}, "text"),
+        ("/search", {"text": "ice", "mode": "words"}, "mode"),
+        ("/search", {"text": "ice", "mode": "span"}, "mark some words"),
+        ("/search", {"text": "ice", "words": "snow"}, "snow"),
+        ("/search", {"text": "ice", "more": 1}, "more"),
+        ("/why", {"text": "ice", "document": 1000}, "1000"),
+        ("/why", {"text": "ice", "model": 7}, "7"),
+    ],
+)
+def test_a_wrong_question_is_answered_with_what_is_wrong(
+    client: TestClient, path: str, asked: dict[str, Any], part: str
+) -> None:
+    answer = client.post(path, json=asked)
+    assert answer.status_code == 400
+    assert part in answer.json()["error"]
+
+
+def test_other_hosts_are_refused(client: TestClient) -> None:
+    assert client.get("/", headers={"Host": "elsewhere.example"}).status_code == 400
+
+
+def test_a_port_in_use_is_told() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(UserError, match=f"port={port}"):
+            server.bound_socket(port)
+        with server.bound_socket(None) as found:
+            assert found.getsockname()[0] == "127.0.0.1"
+
+
+# ------------------------------------------------------------------ the page without a server
+
+
+def test_a_file_holds_all_that_it_shows(tiny_path: Path, tmp_path: Path) -> None:
+    texts = [*SENTENCES, "</script><img src=x onerror=alert(1)>\u2028", "Wer nicht hören will 🙂"]
+    (tmp_path / "mine.txt").write_text("\n".join(texts) + "\n\n", encoding="utf-8")
+    file = tmp_path / "page.html"
+    arguments = [str(tiny_path), f"corpus={tmp_path / 'mine.txt'}", f"output={file}", "neighbours=3"]
+    assert main([*arguments, "device=cpu"]) == 0
+    html = file.read_text(encoding="utf-8")
+    assert "default-src 'none'" in html
+    assert not re.search(r"(src|href)=|https?://|url\(|@import", html.split("<script")[0])
+    assert html.count("</script>") == 2
+    data = data_of(html)
+    assert not data["live"]
+    assert data["models"] == [{"name": str(tiny_path), "about": str(tiny_path), "exact": True}]
+    assert [query["text"] for query in data["queries"]] == [text.strip() for text in texts]
+    for answer in data["answers"]["sentence"]:
+        (column,) = answer["models"]
+        assert len(column["rows"]) == 3
+        for row in column["rows"]:
+            assert "".join(data["words"][0][str(row["document"])]) == texts[row["document"]].strip()
+            assert sum(row["shares"]) == pytest.approx(row["cosine"], abs=1e-3)
+
+
+def test_the_corpus_of_a_page_with_a_server_is_asked_for(explorer: Explorer) -> None:
+    data = data_of(page(explorer, "Tiny", live=True))
+    assert data["live"]
+    assert data["documents"] == {}
+    assert "answers" not in data
+    assert len(data["scores"]["span"]) == len(data["queries"]) == 12
+    assert data["usages"] == ["literal", "idiomatic", "simplification", "sense"] or set(data["usages"])
+
+
+@pytest.mark.slow
+def test_the_page_works_in_a_browser(tiny_path: Path, tmp_path: Path) -> None:
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("there is no chromium or google-chrome to open the page with")
+    assert main([str(tiny_path), "corpus=sample", f"space={tmp_path}", "device=cpu"]) == 0
+    assert "sdk: static" in (tmp_path / "README.md").read_text(encoding="utf-8")
+    done = subprocess.run(
+        [
+            *(browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'me'}"),
+            *("--dump-dom", (tmp_path / "index.html").as_uri()),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    shown = done.stdout.partition('<script type="application/json"')[0]
+    assert shown.count('class="query"') == 12
+    assert shown.count("<li>") == 10
+    assert "nDCG@10" in shown
+
+
+# ------------------------------------------------------------------ models and corpora
+
+
+def test_a_run_is_its_model_before_and_after(tiny_path: Path, tmp_path: Path) -> None:
+    run = plant(
+        tmp_path / "run", model={"path": str(tiny_path)}, data={"sample": True}, objective={"name": "x"}
+    )
+    with pytest.raises(UserError, match=r"no best/ yet.*step_<n>"):
+        find_models(str(run))
+    shutil.copytree(tiny_path, run / "best")
+    before, after = find_models(str(run))
+    assert (before.saved, after.saved) == (None, run / "best")
+    assert before.settings == after.settings
+    assert before.settings.path == str(tiny_path)
+    assert find_models(str(run / "best")) == [before, after]
+    corpus = find_corpus(Options([str(run)]))
+    assert corpus.name == "the sample, val"
+    assert len(corpus.relevant) == len(corpus.queries) == 12
+    plant(tmp_path / "other")
+    with pytest.raises(UserError, match=f"2 runs.*{tmp_path}"):
+        find_models(str(tmp_path))
+
+
+def test_a_run_reads_another_glossary(tiny_path: Path, tmp_path: Path) -> None:
+    run = plant(tmp_path / "run", model={"path": str(tiny_path)}, data={}, objective={"name": "x"})
+    shutil.copytree(tiny_path, run / "best")
+    (tmp_path / "mine.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
+    (tmp_path / "mine.tsv").write_text("expression\tmeaning\nbreak the ice\tmake people relax\n")
+    file = tmp_path / "page.html"
+    named = [f"corpus={tmp_path / 'mine.txt'}", f"glossary={tmp_path / 'mine.tsv'}", "queries=2"]
+    assert main([str(run), *named, f"output={file}", "device=cpu"]) == 0
+    data = data_of(file.read_text(encoding="utf-8"))
+    assert [model["name"] for model in data["models"]] == ["untrained: model", "trained: run"]
+    assert len(data["queries"]) == 2
+    for column, words in zip(data["answers"]["sentence"][0]["models"], data["words"], strict=True):
+        assert "(make people relax)" in "".join(piece for piece, _ in column["read"])
+        assert "".join(words["1"]) == "The ship broke the ice (make people relax)."
+
+
+def test_tables_and_folders_are_corpora(tmp_path: Path, sample_root: Path) -> None:
+    table = tmp_path / "mine.csv"
+    table.write_text("sentence,usage,idiom,span\nHe broke the ice.,idiomatic,break the ice,broke the ice\n")
+    (document,) = own_corpus(table).documents
+    assert document == Text("He broke the ice.", (3, 16), "idiomatic", "break the ice")
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("anchor,positive,negative\na cat,a kitten,a dog\na pup,a dog,a kitten\n")
+    found = own_corpus(pairs)
+    assert [text.text for text in found.documents] == ["a kitten", "a dog"]
+    assert [text.text for text in found.queries] == ["a cat", "a pup"]
+    assert found.relevant == {0: {0}, 1: {1}}
+    run = plant(tmp_path / "run", data={"train": [str(pairs)]}, objective={"name": "own"})
+    assert find_corpus(Options([str(run)])).documents == found.documents
+    for name in (sample_root, sample_root / "val"):
+        assert find_corpus(Options(["x"], corpus=str(name))).name.endswith("val")
+    folder = tmp_path / "beir"
+    folder.mkdir()
+    (folder / "corpus.jsonl").write_text('{"_id": "1", "text": "one"}\n{"_id": "2", "text": "two"}\n')
+    (folder / "queries.jsonl").write_text('{"_id": "q", "text": "a pair"}\n')
+    (folder / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq\t2\t1\n")
+    assert own_corpus(folder).relevant == {0: frozenset({1})}
+
+
+# ------------------------------------------------------------------ what is told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        ([], ["name a run folder"]),
+        (["nonsense", "output={tmp}/page.html"], ["nonsense", "minilm"]),
+        (["minilm", "corpus={tmp}/none.txt", "output={tmp}/page.html"], ["corpus=", "none.txt"]),
+        (["minilm", "corpus={tmp}/empty.txt", "output={tmp}/page.html"], ["empty.txt", "no text"]),
+        (["minilm", "corpus={tmp}/no_text.csv", "output={tmp}/page.html"], ["no_text.csv", "text"]),
+        (["minilm", "glossary={tmp}/none.tsv", "output={tmp}/page.html"], ["glossary=", "none.tsv"]),
+        (["minilm", "output={tmp}"], ["output="]),
+        (["minilm", "corpsu=x"], ["corpsu=x", "corpus="]),
+        (["minilm", "queries=0"], ["queries=0"]),
+        (["minilm", "port=eighty"], ["port=eighty"]),
+        (["minilm", "device=gpu"], ["device=gpu", "cuda"]),
+        (["minilm", "output=a.html", "space=b"], ["output=", "space="]),
+    ],
+)
+def test_mistakes_are_told_before_a_model_is_loaded(
+    arguments: list[str],
+    parts: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Encoder, "from_pretrained", None)
+    (tmp_path / "empty.txt").write_text("\n \n")
+    (tmp_path / "no_text.csv").write_text("name,age\nx,1\n")
+    assert main([argument.replace("{tmp}", str(tmp_path)) for argument in arguments]) == 2
+    said = capsys.readouterr().err
+    for part in parts:
+        assert part in said
+
+
+def test_the_missing_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(server, "find_spec", lambda name: None if name == "uvicorn" else name)
+    assert main(["minilm", "corpus=sample"]) == 2
+    said = capsys.readouterr().err
+    assert "idiomtune[explore]" in said
+    assert "output=page.html" in said
+
+
+def test_help_and_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    assert "corpus=" in capsys.readouterr().out
+    assert parse(["a", "b", "glossary=x.tsv,y.tsv", "queries=7"]) == Options(
+        ["a", "b"], glossary=["x.tsv", "y.tsv"], queries=7
+    )
+    assert parse(["a", "glossary=none"]).glossary == []

@@ -1,0 +1,56 @@
+"""Models by the names that the command line knows, which are those of the files in `conf/model/`."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+from train.config import ModelSettings, check
+from train.config.model import model_names, model_values
+from train.errors import UserError
+from train.io.paths import is_folder
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def by_name(
+    load: Callable[Concatenate[Any, str | Path, P], T],
+) -> Callable[Concatenate[Any, str | Path, P], T]:
+    """Let a method that loads a model from a path take a model's name too.
+
+    The options of its file then hold where none are given, or None is.
+    """
+    options = inspect.signature(load).parameters.keys() & ModelSettings.model_fields.keys()
+
+    @wraps(load)
+    def load_named(cls: Any, path: str | Path, *args: P.args, **given: P.kwargs) -> T:
+        if path not in model_names() or is_folder(Path(path)):
+            return load(cls, path, *args, **given)
+        chosen = {name: value for name, value in given.items() if value is not None}
+        known = {name: value for name, value in chosen.items() if name in options}
+        settings = check(ModelSettings, model_values(str(path)) | known, section="model")
+        named = {name: value for name in options - {"path"} if (value := getattr(settings, name)) is not None}
+        found: str | Path = resolve_model_path(settings.path)
+        merged: Any = given | named
+        return load(cls, found, *args, **merged)
+
+    return cast(Callable[Concatenate[Any, str | Path, P], T], load_named)
+
+
+def resolve_model_path(path: str) -> str:
+    """`package:<name>/<folder>` as that folder of the installed package; anything else unchanged."""
+    if not path.startswith("package:"):
+        return path
+    package, _, inside = path.removeprefix("package:").partition("/")
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise UserError(
+            f"model {path}: the package {package} is not installed: "
+            f"pip install {package.replace('_', '-')}, or name another model with model=<folder or Hub id>"
+        )
+    return str(Path(spec.origin).parent / inside)

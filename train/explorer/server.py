@@ -1,0 +1,165 @@
+"""The page on this machine: a server that nobody else reaches."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable
+from importlib.util import find_spec
+from threading import Lock
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from train.benchmarks.own import Mode
+from train.errors import UserError
+from train.explorer.corpus import Text
+from train.explorer.options import PORT
+from train.explorer.page import shown
+from train.explorer.search import Explorer
+from train.requests import find_span
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+_HOST = "127.0.0.1"
+_MAX_CHARACTERS = 20_000
+
+
+class Asked(BaseModel):
+    """A query of the page.
+
+    Attributes:
+        words: what is marked; `start` is where they begin, where they stand several times.
+        query: the number of the corpus' query that it is.
+        model, document: whose words are looked at.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    text: Annotated[str, Field(pattern=r"\S", max_length=_MAX_CHARACTERS)]
+    words: str = ""
+    start: int | None = None
+    mode: Mode = "sentence"
+    query: Annotated[int, Field(ge=0)] | None = None
+    model: Annotated[int, Field(ge=0)] = 0
+    document: Annotated[int, Field(ge=0)] = 0
+
+    def text_with_span(self) -> Text:
+        """Raises UserError if the marked words are not in the text, or needed and not there."""
+        span = None
+        if self.words.strip():
+            start = self.start if self.start is not None and self.start >= 0 else len(self.text)
+            end = start + len(self.words)
+            span = (start, end) if self.text[start:end] == self.words else find_span(self.text, self.words)
+            if span is None:
+                raise UserError(f"the marked words are not in the sentence: {self.words}")
+        if self.mode == "span" and span is None:
+            raise UserError("mark some words of the sentence to search by them alone")
+        return Text(self.text, span)
+
+
+def check_can_serve() -> None:
+    """Raises UserError if a package is missing."""
+    if missing := [name for name in ("starlette", "uvicorn") if find_spec(name) is None]:
+        raise UserError(
+            f"the page needs the package {missing[0]}: pip install 'idiomtune[explore]', or write the "
+            "page to a file with output=page.html"
+        )
+
+
+def bound_socket(port: int | None) -> socket.socket:
+    """A socket on this machine alone.
+
+    Args:
+        port: None = 8765, or any that is free.
+
+    Raises:
+        UserError: if the port that is named cannot be had.
+    """
+    for wanted in (port,) if port is not None else (PORT, 0):
+        found = socket.socket()
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            found.bind((_HOST, wanted))
+        except OSError as error:
+            found.close()
+            reason = error.strerror
+        else:
+            return found
+    raise UserError(f"port={port}: cannot be used ({reason}); name another, or leave port= out")
+
+
+def serve(explorer: Explorer, page: str, listening: socket.socket) -> None:
+    """Serve the page until Ctrl-C."""
+    import uvicorn
+
+    print(f"http://{_HOST}:{listening.getsockname()[1]}    (Ctrl-C ends it)", flush=True)
+    config = uvicorn.Config(application(explorer, page), log_level="warning", access_log=False)
+    with contextlib.suppress(KeyboardInterrupt):  # raised again once the server has ended
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def application(explorer: Explorer, page: str) -> Starlette:
+    """The page at `/`, the answers to its questions at `/search` and `/why`."""
+    from starlette.applications import Starlette
+    from starlette.concurrency import run_in_threadpool
+    from starlette.middleware import Middleware
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
+    from starlette.responses import HTMLResponse, JSONResponse
+    from starlette.routing import Route
+
+    lock = Lock()  # a model and its tokenizer serve one at a time
+
+    def answering(answer: Callable[[Explorer, Asked], dict[str, Any]]) -> Callable[[Request], Any]:
+        def locked(asked: Asked) -> dict[str, Any]:
+            with lock:
+                return answer(explorer, asked)
+
+        async def endpoint(request: Request) -> Response:
+            try:
+                asked = Asked.model_validate_json(await request.body())
+                return JSONResponse(await run_in_threadpool(locked, asked))
+            except ValidationError as error:
+                where = ".".join(map(str, error.errors()[0]["loc"]))
+                return JSONResponse({"error": f"{where}: {error.errors()[0]['msg']}"}, 400)
+            except UserError as error:
+                return JSONResponse({"error": str(error)}, 400)
+
+        return endpoint
+
+    async def root(_: Request) -> Response:
+        return HTMLResponse(page)
+
+    return Starlette(
+        routes=[
+            Route("/", root),
+            Route("/search", answering(_search), methods=["POST"]),
+            Route("/why", answering(_why), methods=["POST"]),
+        ],
+        # Or a page elsewhere could reach this one under a name of its own.
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[_HOST, "localhost"])],
+    )
+
+
+def _search(explorer: Explorer, asked: Asked) -> dict[str, Any]:
+    query, number = _query(explorer, asked)
+    answer = explorer.search(query, asked.mode, number)
+    documents = {row["document"] for column in answer["models"] for row in column["rows"]}
+    return {**answer, "documents": {i: shown(explorer.corpus.documents[i]) for i in sorted(documents)}}
+
+
+def _why(explorer: Explorer, asked: Asked) -> dict[str, Any]:
+    if asked.model >= len(explorer.models) or asked.document >= len(explorer.corpus.documents):
+        raise UserError(f"there is no model {asked.model} or no document {asked.document}")
+    query, _ = _query(explorer, asked)
+    return explorer.why(query, asked.mode, asked.model, asked.document)
+
+
+def _query(explorer: Explorer, asked: Asked) -> tuple[Text, int | None]:
+    """What is asked; its number if it is one of the corpus' own."""
+    if asked.query is not None and asked.query < len(explorer.corpus.queries):
+        return explorer.corpus.queries[asked.query], asked.query
+    return asked.text_with_span(), None

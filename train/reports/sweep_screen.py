@@ -1,0 +1,52 @@
+"""What the terminal shows at the end of a sweep: a row a job, the best of them, the command of the report."""
+
+from __future__ import annotations
+
+import shlex
+import statistics
+from pathlib import Path
+
+from train.errors import UserError
+from train.reports.console import print_table
+from train.reports.groups import differing_options, short_key
+from train.reports.runs import Run, find_runs, read_runs
+from train.reports.scorecard import decimals
+
+_MAX_ROWS = 30
+
+
+def show_finished_sweep(folder: Path) -> None:
+    """The jobs of a sweep, the best monitored score first; nothing where fewer than two left a run."""
+    try:
+        runs = read_runs(find_runs([folder])[0])
+    except UserError:  # no job got as far as that
+        return
+    if len(runs) < 2:
+        return
+    keys, values = differing_options(runs)
+    rows = []
+    for run, options in zip(runs, values, strict=True):
+        scores = _monitored(run, trained=True), _monitored(run, trained=False)
+        rows.append((run, options, *scores))
+    rows.sort(key=lambda row: (row[2] is None, -(row[2] or 0.0)))  # equal ones in their order
+    monitor = runs[0].monitor
+    name = monitor[0] if len(monitor) == 1 else f"mean of {', '.join(monitor)}"
+    shown = [
+        [run.path.name, *options, run.status, decimals(before), decimals(after)]
+        for run, options, after, before in rows[:_MAX_ROWS]
+    ]
+    labels = ["job", *(short_key(key, keys) for key in keys), "status"]
+    print_table(f"{len(runs)} jobs by {name}", labels, ["untrained", "trained"], shown)
+    if len(rows) > _MAX_ROWS:
+        print(f"… and {len(rows) - _MAX_ROWS} more")
+    best, options, after, _ = rows[0]
+    if after is not None:
+        chosen = ", ".join(f"{key}={value}" for key, value in zip(keys, options, strict=True))
+        print(f"the best job: {best.path.name}{f' ({chosen})' if chosen else ''}, model {best.path / 'best'}")
+    print(f"tables, intervals and a page: python -m train.report {shlex.quote(str(folder))}")
+
+
+def _monitored(run: Run, *, trained: bool) -> float | None:
+    scores = run.scores if trained else run.baseline
+    known = [scores[key] for key in run.monitor if key in scores]
+    return statistics.fmean(known) if run.is_scored and known and len(known) == len(run.monitor) else None
