@@ -39,6 +39,7 @@ from train.encoder.prompts import Prompts, prompts_of
 from train.encoder.reading import Read, Reader
 from train.encoder.spans import cut_spans_note, find_cut_spans
 from train.encoder.stack import Stack
+from train.encoder.usage_gate import GatedRequests
 from train.errors import UserError
 from train.requests import Request, Role
 
@@ -349,12 +350,19 @@ class Encoder(nn.Module):
         if not requests:
             return torch.zeros(0, self.dimension, device=self.device)
         pieces, order = [], []
-        for batch in self.forward_batches(requests, batch_size=batch_size):
+        gated = GatedRequests(requests, self.reader, is_on=not self.training)
+        for batch in self.forward_batches(gated.requests, batch_size=batch_size):
             pieces.append(self.embed(batch))  # (n, D)
             order += batch.requests
             if on_progress is not None:
                 on_progress(batch.num_texts)
-        return in_request_order(torch.cat(pieces), order)
+        return gated.combined(in_request_order(torch.cat(pieces), order))
+
+    @property
+    def reader(self) -> Reader:
+        """How the model reads requests."""
+        how = self.prompts, self._stack.pools_prompts, self.idiom_tokens, self.meanings
+        return Reader(self._tokenizer, self.model.max_seq_length, *how)
 
     def forward_batches(
         self, requests: Sequence[Request], *, min_batches: int = 1, batch_size: int | None = None
@@ -368,13 +376,13 @@ class Encoder(nn.Module):
         Raises:
             UserError: if a span is missing, outside its text, or beyond the maximum length.
         """
-        limit, reader = self.model.max_seq_length, self._reader()
+        reader = self.reader
         rendered = reader.render(requests)
         texts = list(dict.fromkeys(text for text, _ in rendered))
         tokens = dict(zip(texts, self._tokenizer(texts), strict=True))
-        found, num_spans = find_cut_spans(requests, rendered, tokens, limit)
+        found, num_spans = find_cut_spans(requests, rendered, tokens, reader.limit)
         if found and not self.cut_spans:  # only the first call that finds some tells of it
-            log.warning("%s", cut_spans_note(len(found), num_spans, limit))
+            log.warning("%s", cut_spans_note(len(found), num_spans, reader.limit))
         self.cut_spans |= found
         return plan_batches(
             requests,
@@ -388,24 +396,18 @@ class Encoder(nn.Module):
 
     def read(self, requests: Sequence[Request]) -> list[Read]:
         """Each request's text as the model reads it, its tokens, and which of them are pooled."""
-        reader = self._reader()
+        reader = self.reader
         texts = [text for text, _ in reader.render(requests)]
         return [
             Read(text, tokens, reader.num_skipped(text, tokens, request))
             for text, tokens, request in zip(texts, self._tokenizer(texts), requests, strict=True)
         ]
 
-    def _reader(self) -> Reader:
-        return Reader(
-            *(self._tokenizer, self.model.max_seq_length, self.prompts, self._stack.pools_prompts),
-            *(self.idiom_tokens, self.meanings),
-        )
-
     @property
     def averages_tokens(self) -> bool:
         """Whether a text's embedding is the mean of its tokens' embeddings, up to its length."""
-        adds_meanings = self.meanings is not None and self.meanings.weight > 0
-        return self._stack.averages_tokens(self.model) and not adds_meanings
+        mixes = self.meanings is not None and (self.meanings.weight > 0 or self.meanings.gate is not None)
+        return self._stack.averages_tokens(self.model) and not mixes
 
     def embed_tokens(self, texts: list[list[int]]) -> Tensor:
         """(B, T, D), what is pooled of B texts, given as token ids."""

@@ -47,7 +47,15 @@ def load_expressions(
     glossary = fetch_file(path, GLOSSARY_FILE, revision, local_files_only=local_files_only)
     if idioms is not None or glossary is not None:
         remove_rules(model.tokenizer, idioms.expressions if idioms is not None else ())
-    return idioms, None if glossary is None else read_meanings(glossary)
+    meanings = None if glossary is None else read_meanings(glossary)
+    if meanings is not None and meanings.gate is not None:
+        given, wanted = len(meanings.gate.direction), model.get_embedding_dimension()
+        if given != wanted:
+            raise UserError(
+                f"{glossary}: field 'gate' has {given} numbers, and the model's embeddings {wanted}. Bring "
+                "the file back as it was saved with the model"
+            )
+    return idioms, meanings
 
 
 def save_expressions(
@@ -63,6 +71,11 @@ def save_expressions(
                 "model.glossary_weight=%s: Encoder adds meanings to embeddings, plain sentence-transformers "
                 "does not",
                 meanings.weight,
+            )
+        if meanings.gate is not None:
+            log.info(
+                "model.glossary_gate=true: Encoder weighs meanings by usage, plain sentence-transformers "
+                "does not"
             )
     if idioms is not None:
         idioms.save(folder)

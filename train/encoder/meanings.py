@@ -14,6 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
 from train.errors import UserError
 from train.expressions import ExpressionIndex
 from train.io.files import write_json
@@ -25,6 +29,24 @@ _MAX_CACHED_TEXTS = 200_000
 
 Span = tuple[int, int]
 GlossaryForm = Literal["beside", "in_place"]
+
+
+class UsageGate(NamedTuple):
+    """How idiomatically a text uses its expressions, by its embedding without meanings.
+
+    Attributes:
+        direction: D numbers.
+        bias: what is added to an embedding's product with them.
+    """
+
+    direction: list[float]
+    bias: float
+
+    def usage(self, embeddings: Tensor) -> Tensor:
+        """(N,), from 0 = literal to 1 = idiomatic, of embeddings (N, D)."""
+        direction = torch.tensor(self.direction, dtype=torch.float32, device=embeddings.device)
+        products = (normalize(embeddings.float(), dim=1) * direction).sum(1)
+        return torch.sigmoid(products + self.bias)
 
 
 class _Edit(NamedTuple):
@@ -50,6 +72,7 @@ class Meanings:
         dropout: share of the texts of a training step that are read without.
         about: what is known of the glossary (files, sources, licences), for records.
         left_out: expressions that are left as they are, and so are those within them.
+        gate: weighs meanings by usage (:mod:`train.encoder.usage_gate`), if there is one.
     """
 
     def __init__(
@@ -62,6 +85,7 @@ class Meanings:
         dropout: float = 0.0,
         about: Mapping[str, Any] | None = None,
         left_out: Iterable[str] = (),
+        gate: UsageGate | None = None,
     ) -> None:
         self.senses = {name: list(meanings) for name, meanings in senses.items()}
         self.form: GlossaryForm = form
@@ -70,6 +94,7 @@ class Meanings:
         self.dropout = dropout
         self.about = dict(about or {})
         self.left_out = list(left_out)
+        self.gate = gate
         self._index = ExpressionIndex([*self.senses, *self.left_out])
         self._cache: dict[str, tuple[str, list[_Edit]]] = {}
 
@@ -118,6 +143,19 @@ class Meanings:
                 new_end += edit.shift
         return new, (new_start, new_end)
 
+    def in_place(self, text: str) -> tuple[str, list[tuple[Span, Span]]]:
+        """The text with meanings instead of its expressions; of each, its place before and after."""
+        parts: list[str] = []
+        places: list[tuple[Span, Span]] = []
+        read = length = 0
+        for start, end, expression in self._found(text):
+            meaning = self.meaning(expression)
+            length += start - read
+            places.append(((start, end), (length, length + len(meaning))))
+            parts += [text[read:start], meaning]
+            length, read = length + len(meaning), end
+        return "".join([*parts, text[read:]]), places
+
     def in_text(self, text: str) -> list[str]:
         """The distinct meanings of the expressions in a text."""
         return list(dict.fromkeys(self.meaning(name) for _, _, name in self._found(text)))
@@ -158,6 +196,7 @@ class Meanings:
             "about": self.about,
             "senses": self.senses,
             **({"left_out": self.left_out} if self.left_out else {}),
+            **({"gate": self.gate._asdict()} if self.gate else {}),
         }
         write_json(Path(folder) / FILE, content)
 
@@ -172,7 +211,7 @@ def read_meanings(path: Path) -> Meanings:
     if isinstance(content, dict) and content.get("format") == 1:
         content = content | {"format": _FORMAT, "form": "beside", "weight": 0.0}
     if isinstance(content, dict):
-        content = {"left_out": []} | content  # is only there if any are
+        content = {"left_out": [], "gate": None} | content  # are only there if any are
     problem = _problem(content)
     if problem is not None:
         raise UserError(f"{path}: {problem}. Bring the file back as it was saved with the model")
@@ -183,12 +222,13 @@ def read_meanings(path: Path) -> Meanings:
         weight=content["weight"],
         about=content["about"],
         left_out=content["left_out"],
+        gate=None if content["gate"] is None else UsageGate(**content["gate"]),
     )
 
 
 def _problem(content: Any) -> str | None:
     """What is wrong with the content of the file."""
-    fields = ("format", "form", "num_senses", "weight", "about", "senses", "left_out")
+    fields = ("format", "form", "num_senses", "weight", "about", "senses", "left_out", "gate")
     if not isinstance(content, dict) or content.keys() != set(fields):
         return f"is damaged: expected an object with the fields {', '.join(fields)}"
     if content["format"] != _FORMAT:
@@ -215,4 +255,15 @@ def _problem(content: Any) -> str | None:
         isinstance(name, str) and any(c.isalnum() for c in name) for name in left_out
     ):
         return f"field 'left_out': expected a list of expressions, got {json.dumps(left_out)[:60]}"
+    gate = content["gate"]
+    if gate is not None and not _is_gate(gate):
+        return f"field 'gate': expected a direction and a bias, got {json.dumps(gate)[:60]}"
     return None
+
+
+def _is_gate(content: Any) -> bool:
+    if not isinstance(content, dict) or content.keys() != set(UsageGate._fields):
+        return False
+    direction, bias = content["direction"], content["bias"]
+    numbers = [*direction, bias] if isinstance(direction, list) and direction else [None]
+    return all(isinstance(n, int | float) and not isinstance(n, bool) and math.isfinite(n) for n in numbers)

@@ -20,6 +20,7 @@ from train.distributed.processes import Processes
 from train.distributed.sharding import is_sharded, reshard
 from train.encoder.encoder import Encoder
 from train.encoder.forward import ForwardBatch, in_request_order
+from train.encoder.usage_gate import GatedRequests
 from train.requests import Request
 
 _CHUNK_SIZE = 100_000  # requests; a token id with its offsets takes about 100 bytes
@@ -156,11 +157,12 @@ def embed_all(
             rows[torch.tensor(chunk, device=rows.device)] = embedded.to(rows.dtype)  # (n, D)
         return rows
     parallel = ParallelEncoder(encoder, processes, autocast)
-    partition = parallel.partition(requests)
+    gated = GatedRequests(requests, encoder.reader, is_on=not encoder.training)
+    partition = parallel.partition(gated.requests)
     numbers = partition.numbers[processes.rank]
     pieces = parallel.run(partition.batches, numbers, on_progress=on_progress)
     reshard(encoder)
     if on_progress is not None:
         elsewhere = set(range(len(partition.batches))) - set(numbers)
         on_progress(sum(partition.batches[number].num_texts for number in elsewhere))
-    return parallel.gather(pieces, partition)
+    return gated.combined(parallel.gather(pieces, partition))

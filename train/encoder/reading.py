@@ -72,6 +72,11 @@ class Reader(NamedTuple):
             for long, short in zip(rendered, bare, strict=True)
         ]
 
+    def is_cut(self, request: Request) -> bool:
+        """Whether the request's text, as it is read, reaches the maximum length."""
+        (text, _), *_ = self.render([request])
+        return self.limit is not None and len(self.tokenizer([text])[0].input_ids) >= self.limit
+
     def num_skipped(self, text: str, tokens: Tokens, request: Request) -> int:
         """How many prompt tokens a request's pooling leaves out, for models that do not pool prompts.
 

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 # Options that decide which meanings are made of a glossary's file, with their values where none is given.
 _HOW_MADE: dict[str, Any] = {"glossary_brief": False, "glossary_max_similarity": 1.0}
-_HOW_READ = ("glossary_form", "glossary_senses", "glossary_weight", "glossary_dropout")
+_HOW_READ = ("glossary_form", "glossary_senses", "glossary_weight", "glossary_gate", "glossary_dropout")
 
 
 def build_encoder(
@@ -118,6 +118,24 @@ def _give_meanings(encoder: Encoder, model: ModelSettings, *, is_saved: bool) ->
         encoder.meanings = own
     if encoder.meanings is not None:
         encoder.meanings.dropout = model.glossary_dropout
+        encoder.meanings.gate = own.gate if own is not None and model.glossary_gate is not False else None
+        _check_gate(model, encoder.meanings)
+
+
+def _check_gate(model: ModelSettings, meanings: Meanings) -> None:
+    """Refuse what a gate cannot be used with.
+
+    Raises:
+        UserError: if there is a gate, or one is to be learnt, and meanings are read in another way.
+    """
+    if meanings.gate is None and not model.glossary_gate:
+        return
+    if meanings.form != "beside" or meanings.weight:
+        clash = "model.glossary_form=in_place" if meanings.form != "beside" else "model.glossary_weight"
+        raise UserError(
+            f"{clash}: does not go with a gate, which is for models that read meanings beside expressions, "
+            "and itself says how much these count: give model.glossary_gate=false with it"
+        )
 
 
 def _was_made_of(meanings: Meanings, glossary: Glossary) -> bool:

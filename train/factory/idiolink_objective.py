@@ -37,10 +37,8 @@ def idiolink_objective(settings: TrainSettings, options: IdioLinkObjectiveSettin
                 name,
             )
     released = released_file(root, options.split)
-    idiom_sentences = [
-        (record.idiom, record.sentence)
-        for record in (*split.documents, *split.queries)
-        if record.usage in ("literal", "idiomatic")
+    idiom_records = [
+        record for record in (*split.documents, *split.queries) if record.usage in ("literal", "idiomatic")
     ]
     extra_files, note = [released] if options.tuples == "released" else [], ""
     if settings.data.extra == "pie":
@@ -50,7 +48,7 @@ def idiolink_objective(settings: TrainSettings, options: IdioLinkObjectiveSettin
     weights = options.positive_weights.model_dump()
     return IdioLinkObjective(
         IdioLinkData(
-            split, _tuples(options, split, released, settings.seed), options.plain_usages, idiom_sentences
+            split, _tuples(options, split, released, settings.seed), options.plain_usages, idiom_records
         ),
         info_nce(options.loss),
         ContrastiveOptions(

@@ -70,6 +70,7 @@ def model_card(
         glossary=_glossary_in_words(record.get("glossary")),
         glossary_form=(record.get("glossary") or {}).get("form", "beside"),
         glossary_weight=(record.get("glossary") or {}).get("weight"),
+        glossary_gate=(record.get("glossary") or {}).get("gate"),
         objective="" if objective is None else objective.card,
         is_own=_is_own(config),
         adapter=config.get("retain", {}).get("lora", {}).get("rank") is not None,

@@ -82,6 +82,16 @@ class StepLog:
 
 
 @runtime_checkable
+class HasUsages(Protocol):
+    """An objective whose sentences say how they use their expression."""
+
+    @property
+    def usages(self) -> Sequence[tuple[str, bool]]:
+        """Sentences with an expression, and whether they use it idiomatically."""
+        ...
+
+
+@runtime_checkable
 class Publishes(Protocol):
     """A module of an objective that users need along with the trained encoder (heads, experts)."""
 

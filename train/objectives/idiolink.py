@@ -23,7 +23,7 @@ class IdioLinkData:
         split: the training split.
         tuples: epoch → one tuple an anchor, in the same order in each epoch.
         plain_usages: documents without the idiom, by usage: those of `plain_requests`.
-        idiom_sentences: the split's sentences with their idiom, as (idiom, sentence).
+        idiom_records: the split's records with their idiom.
     """
 
     weights = None
@@ -33,11 +33,12 @@ class IdioLinkData:
         split: Split,
         tuples: Callable[[int], list[TrainingTuple]],
         plain_usages: Sequence[str] = (),
-        idiom_sentences: Sequence[tuple[str, str]] = (),
+        idiom_records: Sequence[Document] = (),
     ) -> None:
         self.name = f"training split {split.name}"
         self.files = list(split.files)
-        self.idiom_sentences = list(idiom_sentences)
+        self.idiom_sentences = [(record.idiom, record.sentence) for record in idiom_records]
+        self.usages = [(record.sentence, record.usage == "idiomatic") for record in idiom_records]
         self._tuples = tuples
         self._records: list[Document] = [*split.documents, *split.queries]
         self._number = {record.id: i for i, record in enumerate(self._records)}
@@ -99,3 +100,4 @@ class IdioLinkObjective(ContrastiveObjective):
         note: str = "",
     ) -> None:
         super().__init__(data, loss, options, extra_files=extra_files, note=note, groups_name="idioms")
+        self.usages = data.usages

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 from torch import Tensor, nn
 
-from train.objectives import Batch, Objective, ObjectiveLoss, UsesSpecialTokens
+from train.objectives import Batch, HasUsages, Objective, ObjectiveLoss, UsesSpecialTokens
 from train.requests import Request
 
 
@@ -58,6 +59,8 @@ class MixtureObjective:
         self.modules = nn.ModuleDict({_module_name(name): part.modules for name, part in self.parts.items()})
         self.plain_requests: list[Request] = [r for part in self.parts.values() for r in part.plain_requests]
         self.idiom_sentences = [pair for part in self.parts.values() for pair in part.idiom_sentences]
+        usages = (part.usages for part in self.parts.values() if isinstance(part, HasUsages))
+        self.usages = list(chain.from_iterable(usages))
         self._streams: dict[str, list[list[list[int]]]] = {name: [] for name in self.parts}
         self._planned: dict[str, int] = dict.fromkeys(self.parts, 0)
         self._shards = 0

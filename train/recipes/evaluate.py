@@ -30,6 +30,7 @@ from train.io.files import fingerprints, write_json, write_jsonl, write_text
 from train.io.paths import check_writable
 from train.recipes.knowledge import (
     benchmark_texts,
+    check_has_gate,
     describe_glossary,
     glossary_files,
     glossary_note,
@@ -71,6 +72,7 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
     expressions, naming = idiom_expressions(settings.model)
     with accelerator.local_main_process_first():
         encoder = build_encoder(settings.model, placement, expressions=expressions)
+    check_has_gate(settings.model, encoder)
     glossary = describe_glossary(settings.model, encoder, benchmark_texts(suite.benchmarks))
     dtype = placement.autocast_dtype
     autocast = torch.autocast(placement.device, dtype) if dtype else contextlib.nullcontext()

@@ -30,7 +30,7 @@ from train.hub.card import model_card
 from train.hub.push import check_can_push, push_or_warn
 from train.io.files import fingerprints, write_text
 from train.objectives import Objective, UsesSpecialTokens
-from train.recipes.knowledge import benchmark_texts, describe_glossary, glossary_files
+from train.recipes.knowledge import benchmark_texts, describe_glossary, gate_usages, glossary_files
 from train.recipes.run_context import RunContext
 from train.recipes.run_report import report_run
 from train.recipes.untrained import score_untrained
@@ -120,6 +120,7 @@ def _run(
     with context.accelerator.local_main_process_first():  # so that each file is downloaded once
         objective = build_objective(settings)
         check_remedies(settings.retain, objective)
+        usages = gate_usages(settings.model, objective)
         benchmarks, not_scored = build_benchmarks(settings)
     check_monitor(settings.trainer, not_scored)
     check_dimensions(settings.model, [*(settings.trainer.matryoshka or []), *settings.cut_dimensions])
@@ -148,6 +149,8 @@ def _run(
     objective.modules.to(context.placement.device)
     _check_base(run, record, retention, resumed=checkpoint is not None)
     _check_tokens(objective, retention)
+    if retention.encoder.meanings is not None and not usages:
+        retention.encoder.meanings.gate = None  # of other weights than are trained here
     glossary = describe_glossary(
         settings.model,
         retention.encoder,
@@ -167,6 +170,7 @@ def _run(
         seed=settings.seed,
         card=processes.from_main(lambda: _card(context, has_tokens)),
         benchmarks=settings.checkpoint_benchmarks,
+        usages=usages,
         on_saved=_push_each(settings) if settings.hub.push == "every" else None,
         on_scores=on_scores,
     )

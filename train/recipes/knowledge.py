@@ -10,8 +10,10 @@ from typing import Any
 from train.benchmarks import Benchmark
 from train.config import ModelSettings
 from train.encoder.encoder import Encoder
+from train.errors import UserError
 from train.factory import named_glossary
 from train.io.text import first_of
+from train.objectives import HasUsages, Objective
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +44,8 @@ def describe_glossary(
     facts["dropout"] = meanings.dropout
     if meanings.weight:
         facts["weight"] = meanings.weight
+    if meanings.gate is not None or model.glossary_gate:
+        facts["gate"] = True
     for note in glossary.notes if glossary is not None else ():
         log.info("glossary: %s", note)
     seen: set[str] = set()
@@ -57,6 +61,36 @@ def describe_glossary(
     if never := [name for name in meanings.senses if name not in seen]:
         log.info("glossary: in none of these texts: %s", first_of(never))
     return facts
+
+
+def gate_usages(model: ModelSettings, objective: Objective) -> Sequence[tuple[str, bool]]:
+    """The sentences that `model.glossary_gate` is fitted to, and whether they are idiomatic.
+
+    Raises:
+        UserError: if the training data does not have both usages.
+    """
+    if not model.glossary_gate:
+        return []
+    usages = objective.usages if isinstance(objective, HasUsages) else []
+    if len({is_idiomatic for _, is_idiomatic in usages}) < 2:
+        raise UserError(
+            "model.glossary_gate=true: it is learnt from sentences that are labelled literal and idiomatic, "
+            "as IdioLink's are, and this training data does not have both: give model.glossary_gate=false"
+        )
+    return usages
+
+
+def check_has_gate(model: ModelSettings, encoder: Encoder) -> None:
+    """Refuse `model.glossary_gate=true` of a model that never learnt a gate.
+
+    Raises:
+        UserError: if it did not.
+    """
+    if model.glossary_gate and (encoder.meanings is None or encoder.meanings.gate is None):
+        raise UserError(
+            "model.glossary_gate=true: this model has learnt no gate, which takes training data: "
+            "+experiment=idiolink_glossary"
+        )
 
 
 def benchmark_texts(benchmarks: Sequence[Benchmark]) -> dict[str, Iterable[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +36,7 @@ class TrainingContext:
         benchmarks: of the suite, those that checkpoints are scored on; None = all.
         seed: of all random numbers.
         card: the model card of `best/`.
+        usages: sentences that the gate of the meanings is fitted to, and whether they are idiomatic.
         on_saved: called in the main process with each checkpoint's folder, once it is scored and saved.
         on_scores: called with the scores of each evaluation except the last, once its checkpoint is saved.
     """
@@ -51,6 +52,7 @@ class TrainingContext:
     seed: int
     card: str
     benchmarks: list[str] | None = None
+    usages: Sequence[tuple[str, bool]] = ()
     on_saved: OnSaved | None = None
     on_scores: OnScores | None = None
 

@@ -10,6 +10,7 @@ from train.training.checkpoint import prune, save_checkpoint, write_best
 from train.training.context import TrainingContext
 from train.training.early_stopping import monitor_name, monitored, out_of_patience, update_best
 from train.training.setup import Training
+from train.training.usage_gate import renew_gate
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class CheckpointScorer:
         context, state = self._context, self._training.state
         training_seconds = time.perf_counter() - self._since
         with context.retention.exported_weights():
+            renew_gate(context.encoder, context.usages, context.processes)
             scorecard = context.suite.run(context.encoder, only=context.benchmarks)
         is_best = update_best(state, scorecard.scores | scorecard.undefined, context.trainer)
         self.undefined = scorecard.undefined

@@ -280,6 +280,8 @@ GOOD = {"format": 2, "form": "beside", "num_senses": 1, "weight": 0.0, "about": 
                 ("senses", {"a": []}),
                 ("senses", {"-": ["b"]}),
                 ("left_out", ["-"]),
+                ("gate", {"direction": [], "bias": 0.5}),
+                ("gate", {"direction": [0.5, None], "bias": 0.5}),
             )
         ),
     ],

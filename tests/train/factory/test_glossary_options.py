@@ -10,6 +10,7 @@ from tests.tiny_runs import composed
 from train.config import EvaluateSettings, LearnSettings, check
 from train.distributed.device import place
 from train.encoder.encoder import Encoder
+from train.encoder.meanings import UsageGate
 from train.errors import UserError
 from train.factory import build_encoder
 
@@ -88,6 +89,7 @@ def test_other_meanings_need_the_file(trained: Path, option: str) -> None:
         "glossary_form=in_place",
         "glossary_senses=2",
         "glossary_weight=0.5",
+        "glossary_gate=true",
         "glossary_dropout=0.25",
     ],
 )
@@ -96,6 +98,25 @@ def test_options_without_any_glossary_are_refused(tiny_path: Path, option: str) 
         built(tiny_path, option)
     assert f"model.{option}" in str(told.value)
     assert "model.glossary=" in str(told.value)
+
+
+def test_a_gate_stays_with_its_model(trained: Path, glossary: Path, tmp_path: Path) -> None:
+    encoder = Encoder.from_pretrained(trained, device="cpu")
+    assert encoder.meanings is not None
+    encoder.meanings.gate = UsageGate([0.5] * encoder.dimension, 1.0)
+    encoder.save(tmp_path / "gated")
+    other = tmp_path / "other.tsv"
+    other.write_text("expression\tmeaning\ntie the knot\tget married\n")
+    for options in ([], [f"glossary={other}"], [f"glossary={glossary}", "glossary_gate=true"]):
+        kept = built(tmp_path / "gated", *options).meanings
+        assert kept is not None
+        assert kept.gate == encoder.meanings.gate
+    without = built(tmp_path / "gated", "glossary_gate=false", "glossary_weight=0.5").meanings
+    assert without is not None
+    assert without.gate is None
+    for clash in ("glossary_form=in_place", "glossary_weight=0.5"):
+        with pytest.raises(UserError, match=clash.partition("=")[0]):
+            built(tmp_path / "gated", clash)
 
 
 def test_a_meaning_may_not_hide_a_token(tiny_path: Path, glossary: Path) -> None:
@@ -115,7 +136,7 @@ def test_what_is_not_learnt_is_refused(glossary: Path) -> None:
         )
         return settings
 
-    for option in ("glossary_weight=0.5", "glossary_dropout=0.25"):
+    for option in ("glossary_weight=0.5", "glossary_gate=true", "glossary_dropout=0.25"):
         with pytest.raises(UserError, match=option.partition("=")[0]):
             checked(option)
     assert checked("glossary_brief=true").model.glossary_brief is True

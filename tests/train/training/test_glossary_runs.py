@@ -22,7 +22,7 @@ from train.recipes.evaluate import score_model
 from train.requests import Request
 from train.training.embedder import TrainableEmbedder
 
-GLOSSARY = ["model.glossary=sample", "model.glossary_dropout=0.5"]
+GLOSSARY = ["model.glossary=sample", "model.glossary_dropout=0.5", "model.glossary_gate=true"]
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +37,7 @@ def test_the_glossary_is_recorded(whole: Path) -> None:
     facts = record["glossary"]
     assert facts["files"] == ["sample.tsv"]
     assert facts["licences"] == ["CC0-1.0"]
+    assert facts["gate"] is True
     assert facts["occurs"]["training"] == {"expressions": 6, "texts": 96}
     assert len(facts["sums"]["sample.tsv"]) == 64
     assert any(path.endswith("sample.tsv") for path in record["data"])
@@ -60,7 +61,9 @@ def test_the_saved_model_reads_as_it_was_trained_to(whole: Path) -> None:
     reported = json.loads((whole / "scores.json").read_text(encoding="utf-8"))["scores"]
     assert scores() == pytest.approx(reported, abs=1e-9)
     assert scores("model.glossary=[]") != pytest.approx(reported, abs=1e-3)
-    assert Encoder.from_pretrained(whole / "best", device="cpu").meanings is not None
+    saved = Encoder.from_pretrained(whole / "best", device="cpu").meanings
+    assert saved is not None
+    assert saved.gate is not None
 
 
 def test_interrupted_and_resumed_it_leaves_out_the_same_meanings(

@@ -1,0 +1,124 @@
+"""The gate of meanings: by its formula, only where expressions stand, and the same once saved."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from torch.nn.functional import normalize
+
+from train.distributed.processes import Processes
+from train.encoder.encoder import Encoder
+from train.encoder.meanings import Meanings, UsageGate
+from train.encoder.parallel import embed_all
+from train.encoder.usage_gate import GatedRequests, apply_gate, fit_usage_gate
+from train.errors import UserError
+from train.requests import Request
+
+SENSES = {"break the ice": ["make people relax"], "home run": ["a great success"]}
+ICE, RUN = "They broke the ice.", "A home run, and they broke the ice."
+
+
+@pytest.fixture
+def gated(tiny: Encoder) -> Encoder:
+    direction = torch.randn(tiny.dimension, generator=torch.Generator().manual_seed(0)).tolist()
+    tiny.meanings = Meanings(SENSES, gate=UsageGate(direction, -0.5))
+    return tiny
+
+
+def test_texts_are_mixed_by_their_usage(gated: Encoder, tmp_path: Path) -> None:
+    """Each from its readings, one at a time."""
+    requests = [
+        Request(ICE),
+        Request(RUN),
+        Request(RUN, (0, 10), pooling="span"),
+        Request(RUN, (12, 20), pooling="span"),  # holds no part of an expression
+        Request(ICE, with_meanings=False),
+        Request("nothing"),
+    ]
+    meanings = gated.meanings
+    assert meanings is not None
+    assert meanings.gate is not None
+    gated.requires_grad_(False)
+    after = gated(requests)
+    gate, meanings.gate = meanings.gate, None
+    before = gated(requests)
+    spans = [Request(ICE, (5, 18)), Request(RUN, (2, 10)), Request(RUN, (RUN.index("broke"), len(RUN) - 1))]
+    of_expressions = normalize(gated([replace(span, pooling="span") for span in spans]), dim=1)
+    others = [of_expressions[0], of_expressions[1:].sum(0), before[1]]
+
+    def reading(text: str, words: str | None = None) -> torch.Tensor:
+        start = 0 if words is None else text.index(words)
+        span = None if words is None else (start, start + len(words))
+        request = Request(text, span, pooling="sentence" if span is None else "span", with_meanings=False)
+        return normalize(gated([request])[0], dim=0)
+
+    ice, run = "They make people relax.", "A a great success, and they make people relax."
+    both = reading(run, "a great success") + reading(run, "make people relax")
+    for row, text, sentence, meaning in (
+        (0, ICE, reading(ice), reading(ice, "make people relax")),
+        (1, RUN, reading(run), normalize(both, dim=0)),
+        (2, RUN, reading(run), reading(run, "a great success")),
+    ):
+        logit = float(reading(text) @ torch.tensor(gate.direction)) + gate.bias
+        usage = 1 / (1 + np.exp(-logit))
+        own = normalize(normalize(before[row], dim=0) + normalize(others[row], dim=0), dim=0)
+        mixed = own + 0.6 * (usage * (meaning - own) - (1 - usage) * sentence)
+        assert torch.allclose(after[row], normalize(mixed, dim=0) * before[row].norm(), atol=1e-5)
+    assert torch.allclose(after[3:], before[3:], atol=1e-6)
+
+    meanings.gate = gate
+    assert torch.allclose(embed_all(gated, requests, Processes()), after, atol=1e-6)
+    gated.save(tmp_path / "saved")
+    assert torch.allclose(
+        Encoder.from_pretrained(tmp_path / "saved", device="cpu")(requests), after, atol=1e-6
+    )
+
+
+def test_a_gate_of_another_model_is_refused(gated: Encoder, tmp_path: Path) -> None:
+    assert gated.meanings is not None
+    gated.meanings.gate = UsageGate([0.5], 0.0)
+    gated.save(tmp_path / "saved")
+    with pytest.raises(UserError, match=r"glossary\.json"):
+        Encoder.from_pretrained(tmp_path / "saved", device="cpu")
+
+
+def test_in_training_and_near_the_maximum_length_nothing_is_mixed(gated: Encoder) -> None:
+    assert gated.meanings is not None
+    long = Request("word " * 600 + ICE)
+    with_gate = gated([long])
+    assert GatedRequests([Request(ICE)], gated.reader, is_on=False).requests == [Request(ICE)]
+    assert len(GatedRequests([Request(ICE)], gated.reader, is_on=True).requests) == 5
+    gated.meanings.gate = None
+    assert torch.allclose(with_gate, gated([long]), atol=1e-6)
+
+
+def test_an_idiomatic_use_takes_in_the_meaning_and_a_literal_one_leaves_it() -> None:
+    e, s = torch.tensor([[1.0, 0.0]] * 2), torch.tensor([[0.0, 1.0]] * 2)
+    idiomatic, literal = apply_gate(e, s, s, torch.tensor([1.0, 0.0]))
+    assert torch.allclose(idiomatic, normalize(torch.tensor([0.4, 0.6]), dim=0))
+    assert torch.allclose(literal, normalize(torch.tensor([1.0, -0.6]), dim=0))
+
+
+def test_the_gate_is_a_logistic_regression() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.random(60) < 0.25
+    rows = rng.normal(size=(60, 6)) + labels[:, None] * np.linspace(0, 1.5, 6)
+    gate = fit_usage_gate(torch.tensor(rows), labels.tolist())
+    inputs = rows / np.linalg.norm(rows, axis=1, keepdims=True) * np.sqrt(6)
+
+    def loss(parameters: np.ndarray) -> float:
+        total = 0.25 * float(parameters[:6] @ parameters[:6])  # half the penalty
+        for x, label in zip(inputs, labels, strict=True):
+            chance = 1 / (1 + np.exp(-(x @ parameters[:6] + parameters[6])))
+            share = np.mean(labels == label)
+            total -= np.log(chance if label else 1 - chance) / (2 * share * len(rows))
+        return total
+
+    best = minimize(loss, np.zeros(7), tol=1e-9).x
+    expected = 1 / (1 + np.exp(-(inputs @ best[:6] + best[6])))
+    assert gate.usage(torch.tensor(rows)).numpy() == pytest.approx(expected, abs=1e-4)

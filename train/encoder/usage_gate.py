@@ -1,0 +1,155 @@
+"""Meanings that count by how a text uses its expressions, literally or not (`model.glossary_gate`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, normalize
+
+from train.encoder.meanings import Meanings, UsageGate
+from train.encoder.reading import Reader
+from train.requests import Request
+
+# Chosen on four folds over IdioLink's training idioms (docs/results/knowledge.md).
+_WEIGHT = 0.6
+_PENALTY = 0.5
+
+
+def fit_usage_gate(embeddings: Tensor, is_idiomatic: Sequence[bool]) -> UsageGate:
+    """A gate by logistic regression: both usages weigh the same, directions have an L2 penalty.
+
+    Args:
+        embeddings: (N, D) of sentences with expressions, read without meanings.
+        is_idiomatic: of each of them. There must be some of both.
+    """
+    scale = math.sqrt(embeddings.shape[1])
+    inputs = normalize(embeddings.double().cpu(), dim=1) * scale  # (N, D)
+    labels = torch.tensor(is_idiomatic, dtype=torch.float64)  # (N,)
+    share = labels.mean()
+    weights = torch.where(labels > 0, 0.5 / share, 0.5 / (1 - share))  # (N,)
+    direction = torch.zeros(inputs.shape[1], dtype=torch.float64, requires_grad=True)
+    bias = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([direction, bias], max_iter=200, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        fit = binary_cross_entropy_with_logits(inputs @ direction + bias, labels, weights)
+        value: Tensor = fit + 0.5 * _PENALTY * direction.square().sum()
+        value.backward()  # type: ignore[no-untyped-call]
+        return value
+
+    with torch.enable_grad(), torch.autocast("cpu", enabled=False):
+        optimizer.step(loss)  # type: ignore[no-untyped-call]
+    return UsageGate((direction.detach() * scale).tolist(), float(bias.detach()))
+
+
+class Readings(NamedTuple):
+    """What else is read of a request's text.
+
+    Attributes:
+        bare: the text without meanings, which tells how it uses its expressions.
+        other: the expressions with their meanings, of a sentence; the sentence, of a span.
+        replaced: the sentence with meanings in place of its expressions.
+        meanings: these meanings, as they stand there.
+    """
+
+    bare: list[Request]
+    other: list[Request]
+    replaced: list[Request]
+    meanings: list[Request]
+
+
+class GatedRequests:
+    """Requests, with the further readings of texts with expressions that a gate weighs; none without a gate.
+
+    Spans that hold no part of an expression stay as they are, and so do texts near the maximum length.
+
+    Args:
+        requests: R embeddings that are asked for.
+        reader: how the model reads them.
+        is_on: whether the gate is used: not in training.
+
+    Attributes:
+        requests: these, then the further readings, each once.
+    """
+
+    def __init__(self, requests: Sequence[Request], reader: Reader, *, is_on: bool) -> None:
+        self.requests = list(requests)
+        self._num_asked = len(self.requests)
+        self._gated: list[int] = []  # rows of the requests with expressions
+        self._rows: list[list[list[int]]] = []  # for each of these, the rows of each kind of its readings
+        meanings = reader.meanings
+        self._gate = meanings.gate if meanings is not None and is_on else None
+        if meanings is None or self._gate is None:
+            return
+        rows: dict[Request, int] = {}
+        for row, request in enumerate(requests):
+            readings = readings_of(request, meanings) if request.with_meanings else None
+            if readings is None or any(map(reader.is_cut, (*readings.bare, *readings.replaced))):
+                continue
+            self._gated.append(row)
+            self._rows.append(
+                [[rows.setdefault(one, self._num_asked + len(rows)) for one in kind] for kind in readings]
+            )
+        self.requests += rows
+
+    def combined(self, rows: Tensor) -> Tensor:
+        """(R, D), from the embeddings of `requests`: those with a gate as :func:`apply_gate` has them."""
+        if not self._gated or self._gate is None:
+            return rows[: self._num_asked]
+        asked = rows[: self._num_asked].clone()  # (R, D)
+        at = torch.tensor(self._gated, device=rows.device)  # (G,)
+        units = normalize(rows.float(), dim=1)
+        bare, other, replaced, meanings = (
+            _means(units, [kinds[number] for kinds in self._rows]) for number in range(4)
+        )  # (G, D) each
+        mixed = apply_gate(normalize(units[at] + other, dim=1), replaced, meanings, self._gate.usage(bare))
+        asked[at] = (mixed * rows[at].float().norm(dim=1, keepdim=True)).to(asked.dtype)
+        return asked
+
+
+def _means(units: Tensor, members: Sequence[Sequence[int]]) -> Tensor:
+    """(G, D): of each of G groups of rows their mean, as unit vectors."""
+    pairs = [(group, row) for group, rows in enumerate(members) for row in rows]
+    groups, rows = torch.tensor(pairs, device=units.device).T
+    sums = torch.zeros(len(members), units.shape[1], device=units.device).index_add(0, groups, units[rows])
+    return normalize(sums, dim=1)
+
+
+def readings_of(request: Request, meanings: Meanings) -> Readings | None:
+    """What else a gate needs of a text: None without expressions; of a span, without one that it holds."""
+    text, places = meanings.in_place(request.text)
+    sentence = replace(request, span=None, pooling="sentence")
+    is_span = request.pooling == "span" and request.span is not None
+    if is_span and request.span is not None:
+        start, end = request.span
+        places = [place for place in places if place[0][0] < end and start < place[0][1]]
+    if not places:
+        return None
+    replaced = replace(sentence, text=text, with_meanings=False)
+    return Readings(
+        bare=[Request(request.text, with_meanings=False)],
+        other=[sentence] if is_span else [replace(request, span=old, pooling="span") for old, _ in places],
+        replaced=[replaced],
+        meanings=[replace(replaced, span=new, pooling="span") for _, new in places],
+    )
+
+
+def apply_gate(embeddings: Tensor, replaced: Tensor, meanings: Tensor, usage: Tensor) -> Tensor:
+    """(G, D), unit vectors: e + w · (g · (m - e) - (1 - g) · s).
+
+    An idiomatic use goes towards the meaning, a literal one away from what the sentence would say with it.
+
+    Args:
+        embeddings: (G, D), unit vectors as all here, of which each is an e.
+        replaced: (G, D), of sentences with meanings in place of their expressions: s.
+        meanings: (G, D), these meanings as they stand there: m.
+        usage: (G,), from 0 = literal to 1 = idiomatic: g.
+    """
+    g = usage[:, None]  # (G, 1)
+    return normalize(embeddings + _WEIGHT * (g * (meanings - embeddings) - (1 - g) * replaced), dim=1)
