@@ -150,6 +150,7 @@ def test_resume_takes_the_saved_config_and_the_run_length(run_folder: Path) -> N
     config = saved_config(run_folder, composed, "x", ["trainer.max_epochs=9", "+experiment=x", "resume=y"])
     begun_before = {"dropout_masks": "torch"}  # runs that do not name their masks had PyTorch's
     assert config["trainer"] == {"max_epochs": 9, "batch_size": 32} | begun_before
+    assert config["model"] == {"path": "a", "pooling": None, "glossary_gate": None}
     assert config["seed"] == 42
     assert config["device"] == "cpu"
     assert config["resume"] == str(run_folder)
