@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import AfterValidator, BeforeValidator, field_validator, model_validator
 
+from train.declarations.models import model_names, model_values, near_model_names, needs_its_code
 from train.declarations.options import Count, Ratio, Section, Text, Weight, as_list
 from train.io.paths import is_folder
-
-_MODELS = Path(__file__).resolve().parents[2] / "conf" / "model"
 
 
 def _is_a_template(prompt: str) -> str:
@@ -84,10 +81,7 @@ class ModelSettings(Section):
     @model_validator(mode="after")
     def _its_code_is_trusted(self) -> Self:
         if self.about is not None and self.about.remote_code == "needed" and not self.trust_remote_code:
-            raise ValueError(
-                f"{self.path} needs the Python code that comes with it: read it there, then "
-                "model.trust_remote_code=true runs it"
-            )
+            raise ValueError(f"{needs_its_code(self.path)} model.trust_remote_code=true runs it")
         return self
 
     @field_validator("idiom_tokens", mode="before")
@@ -103,17 +97,6 @@ class ModelSettings(Section):
         return value
 
 
-def model_names() -> list[str]:
-    """The names that stand for models."""
-    return sorted(path.stem for path in _MODELS.glob("*.yaml") if path.stem != "pretrained")
-
-
-def near_model_names(name: str) -> str:
-    """The names that look like this one, as a question; nothing where none does."""
-    near = difflib.get_close_matches(name, model_names(), n=3)
-    return f"did you mean {' or '.join(near)}?" if near else ""
-
-
 def named_model(name: str) -> ModelSettings:
     """The settings of a model that an option names: as in `conf/model/`, else a folder or Hub id.
 
@@ -126,18 +109,3 @@ def named_model(name: str) -> ModelSettings:
         known = near_model_names(name) or f"the names of models are {', '.join(model_names())}"
         raise ValueError(f"{name} is no folder, Hub id or name of a model: {known}")
     return ModelSettings.model_validate(model_values("pretrained") | {"path": name})
-
-
-def model_values(name: str) -> dict[str, Any]:
-    """A file of `conf/model/` over those that it names as its defaults."""
-    values = yaml.safe_load((_MODELS / f"{name}.yaml").read_text(encoding="utf-8"))
-    composed: dict[str, Any] = {}
-    for default in values.pop("defaults", []):
-        composed = _merged(composed, {} if default == "_self_" else model_values(default))
-    return _merged(composed, values)
-
-
-def _merged(values: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Of two sections, such as `about`, the options of both."""
-    sections = [key for key, value in over.items() if isinstance(value, dict) and values.get(key)]
-    return values | over | {key: _merged(values[key], over[key]) for key in sections}

@@ -18,7 +18,7 @@ from tokenizers import processors
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
 
-from train.config.model import near_model_names
+from train.declarations.models import near_model_names
 from train.encoder.attention import use_short_attention
 from train.encoder.checks import (
     check_length,

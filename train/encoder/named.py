@@ -9,8 +9,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from train.config import ModelSettings, check
-from train.config.model import model_names, model_values
+from train.declarations.models import model_names, model_values, needs_its_code
 from train.errors import UserError
 from train.io.paths import is_folder
 
@@ -25,18 +24,20 @@ def by_name(
 
     The options of its file then hold where none are given, or None is.
     """
-    options = inspect.signature(load).parameters.keys() & ModelSettings.model_fields.keys()
+    options = inspect.signature(load).parameters.keys() & model_values("pretrained").keys() - {"path"}
 
     @wraps(load)
     def load_named(cls: Any, path: str | Path, *args: P.args, **given: P.kwargs) -> T:
         if path not in model_names() or is_folder(Path(path)):
             return load(cls, path, *args, **given)
-        chosen = {name: value for name, value in given.items() if value is not None}
-        known = {name: value for name, value in chosen.items() if name in options}
-        settings = check(ModelSettings, model_values(str(path)) | known, section="model")
-        named = {name: value for name in options - {"path"} if (value := getattr(settings, name)) is not None}
-        found: str | Path = resolve_model_path(settings.path)
+        values = model_values(str(path))
+        named = {
+            name: values[name] for name in options if given.get(name) is None and values[name] is not None
+        }
         merged: Any = given | named
+        if values["about"].get("remote_code") == "needed" and not merged.get("trust_remote_code"):
+            raise UserError(f"{needs_its_code(values['path'])} trust_remote_code=True runs it")
+        found: str | Path = resolve_model_path(values["path"])
         return load(cls, found, *args, **merged)
 
     return cast(Callable[Concatenate[Any, str | Path, P], T], load_named)

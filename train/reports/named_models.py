@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import PurePosixPath
 from typing import Any
 
-from train.config.model import model_names, model_values
+from train.declarations.models import model_names, model_values
 
 _MODEL = "model."
 

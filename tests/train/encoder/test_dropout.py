@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -99,7 +98,7 @@ def test_a_step_is_that_of_sentence_transformers_with_the_same_masks(
         masks.append(random_bytes(shape))
         return masks[-1]
 
-    def given(x: Tensor, p: float = 0.5, training: bool = True, **_: Any) -> Tensor:
+    def given(x: Tensor, p: float = 0.5, training: bool = True, *_: bool) -> Tensor:
         level = round(256 * p)
         return x * (masks.pop(0) >= level) * (256 / (256 - level)) if training else x
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.planted_runs import SCORES, plant, plant_queries, query, write_lines
-from train.config.model import model_values
+from train.declarations.models import model_values
 from train.errors import UserError
 from train.hub.card import eval_results
 from train.report import main, parse
