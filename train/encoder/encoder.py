@@ -404,6 +404,11 @@ class Encoder(nn.Module):
         ]
 
     @property
+    def raw_spans(self) -> bool:
+        """Whether spans are embedded by the last hidden states alone."""
+        return self._stack.raw_spans
+
+    @property
     def averages_tokens(self) -> bool:
         """Whether a text's embedding is the mean of its tokens' embeddings, up to its length."""
         mixes = self.meanings is not None and (self.meanings.weight > 0 or self.meanings.gate is not None)
