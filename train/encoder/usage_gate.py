@@ -90,7 +90,10 @@ class GatedRequests:
         rows: dict[Request, int] = {}
         for row, request in enumerate(requests):
             readings = readings_of(request, meanings) if request.with_meanings else None
-            if readings is None or any(map(reader.is_cut, (*readings.bare, *readings.replaced))):
+            # Of a text that is cut, an expression may be beyond the cut.
+            if readings is None or any(
+                map(reader.is_cut, (replace(request, with_meanings=False), *readings.replaced))
+            ):
                 continue
             self._gated.append(row)
             self._rows.append(
@@ -125,16 +128,16 @@ def readings_of(request: Request, meanings: Meanings) -> Readings | None:
     """What else a gate needs of a text: None without expressions; of a span, without one that it holds."""
     text, places = meanings.in_place(request.text)
     sentence = replace(request, span=None, pooling="sentence")
-    is_span = request.pooling == "span" and request.span is not None
-    if is_span and request.span is not None:
-        start, end = request.span
-        places = [place for place in places if place[0][0] < end and start < place[0][1]]
+    if (span := request.span) is not None and request.pooling == "span":
+        places = [place for place in places if place[0][0] < span[1] and span[0] < place[0][1]]
     if not places:
         return None
     replaced = replace(sentence, text=text, with_meanings=False)
     return Readings(
         bare=[Request(request.text, with_meanings=False)],
-        other=[sentence] if is_span else [replace(request, span=old, pooling="span") for old, _ in places],
+        other=[sentence]
+        if request.pooling == "span"
+        else [replace(request, span=old, pooling="span") for old, _ in places],
         replaced=[replaced],
         meanings=[replace(replaced, span=new, pooling="span") for _, new in places],
     )
