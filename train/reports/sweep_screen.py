@@ -30,7 +30,7 @@ def show_finished_sweep(folder: Path) -> None:
         rows.append((run, options, *scores))
     rows.sort(key=lambda row: (row[2] is None, -(row[2] or 0.0)))  # equal ones in their order
     monitor = runs[0].monitor
-    name = monitor[0] if len(monitor) == 1 else f"mean of {', '.join(monitor)}"
+    name = "".join(monitor) if len(monitor) < 2 else f"the mean of {len(monitor)} monitored scores"
     shown = [
         [run.path.name, *options, run.status, decimals(before), decimals(after)]
         for run, options, after, before in rows[:_MAX_ROWS]
@@ -39,6 +39,8 @@ def show_finished_sweep(folder: Path) -> None:
     print_table(f"{len(runs)} jobs by {name}", labels, ["untrained", "trained"], shown)
     if len(rows) > _MAX_ROWS:
         print(f"… and {len(rows) - _MAX_ROWS} more")
+    if len(monitor) > 1:
+        print(f"monitored: {', '.join(monitor)}")
     best, options, after, _ = rows[0]
     if after is not None:
         chosen = ", ".join(f"{key}={value}" for key, value in zip(keys, options, strict=True))
