@@ -7,6 +7,7 @@ import json
 import logging
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ def kept_embeddings(encoder: Encoder, model_sum: str, requests: Sequence[Request
 
 
 def sum_of_model(encoder: Encoder) -> str:
-    """A sum of what decides embeddings: weights, modules, tokenizer, prompts, idiom tokens, meanings."""
+    """A sum of what decides embeddings: weights, modules, tokenizer, prompts, expressions, spans."""
     tokenizer = json.loads(encoder.model.tokenizer.backend_tokenizer.to_str())
     transformer: Any = encoder.transformer
     modules: list[Any] = list(encoder.model)
@@ -70,6 +71,8 @@ def sum_of_model(encoder: Encoder) -> str:
         idioms and (idioms.expressions, idioms.replace),
         meanings
         and (meanings.senses, meanings.form, meanings.num_senses, meanings.weight, meanings.left_out),
+        meanings and meanings.gate,
+        encoder.raw_spans,
     ]
     return _sum_of([json.dumps(facts, sort_keys=True, default=str)])
 
@@ -102,7 +105,8 @@ def _write(path: Path, embeddings: Tensor) -> None:
         _delete_unused(path)
     except (OSError, SafetensorError) as error:  # the latter for a full disk
         log.warning("the embeddings cannot be kept in %s: %s", path.parent, error)
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
 
 
 def _delete_unused(newest: Path) -> None:
