@@ -24,7 +24,7 @@ $(VENV)/.runs: pyproject.toml constraints.txt
 	@touch $@
 
 run: $(VENV)/.runs ## fine-tune on the project's own sample data with the packaged MiniLM weights
-	$(BIN)/python -m train +experiment=idiolink_ft data=sample
+	$(BIN)/python -m train +experiment=idiolink_ft data=sample trainer.max_epochs=2
 
 test: install ## all tests (real data: $$IDIOM_DATA, else ../shared/data)
 	$(PYTEST)
