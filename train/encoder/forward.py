@@ -91,8 +91,10 @@ class ForwardBatch(NamedTuple):
 
     def num_texts_of(self, num_requests: int) -> int:
         """Of these texts, those whose embeddings answer one of the call's first `num_requests` requests."""
-        pooled = () if self.is_dummy else (*self.sentences, *self.spans)
-        return len({one.row for one in pooled if one.request < num_requests})
+        if self.is_dummy:
+            return 0
+        rows = {sentence.row for sentence in self.sentences if sentence.request < num_requests}
+        return len(rows | {span.row for span in self.spans if span.request < num_requests})
 
     def dummy(self) -> ForwardBatch:
         """A short batch for a process that has none left while others run theirs; its gradient is zero."""
