@@ -84,6 +84,7 @@ class Encoder(nn.Module):
     ) -> None:
         super().__init__()
         self._stack = Stack(model, raw_spans=raw_spans)
+        self.raw_spans = raw_spans
         self.model = model
         self.prompts = prompts or Prompts()
         self.tokens_per_forward = tokens_per_forward
@@ -338,7 +339,8 @@ class Encoder(nn.Module):
 
         Args:
             requests: R embeddings to compute.
-            on_progress: called after each forward pass with the number of its texts.
+            on_progress: called after each forward pass with the number of its texts; what a gate reads
+                besides does not count.
             batch_size: see :meth:`forward_batches`.
 
         Returns:
@@ -355,7 +357,7 @@ class Encoder(nn.Module):
             pieces.append(self.embed(batch))  # (n, D)
             order += batch.requests
             if on_progress is not None:
-                on_progress(batch.num_texts)
+                on_progress(batch.num_texts_of(len(requests)))
         return gated.combined(in_request_order(torch.cat(pieces), order))
 
     @property

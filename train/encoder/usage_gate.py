@@ -28,7 +28,7 @@ def fit_usage_gate(embeddings: Tensor, is_idiomatic: Sequence[bool]) -> UsageGat
         is_idiomatic: of each of them. There must be some of both.
     """
     scale = math.sqrt(embeddings.shape[1])
-    inputs = normalize(embeddings.double().cpu(), dim=1) * scale  # (N, D)
+    inputs = normalize(embeddings.cpu().double(), dim=1) * scale  # (N, D)
     labels = torch.tensor(is_idiomatic, dtype=torch.float64)  # (N,)
     share = labels.mean()
     weights = torch.where(labels > 0, 0.5 / share, 0.5 / (1 - share))  # (N,)
@@ -87,13 +87,21 @@ class GatedRequests:
         self._gate = meanings.gate if meanings is not None and is_on else None
         if meanings is None or self._gate is None:
             return
+        found = [
+            (row, readings)
+            for row, request in enumerate(requests)
+            if request.with_meanings and (readings := readings_of(request, meanings)) is not None
+        ]
+        # Also as they are asked for: a prompt may leave no room for an expression that is read in them.
+        whole = {
+            row: [replace(requests[row], with_meanings=False), *readings.bare, *readings.replaced]
+            for row, readings in found
+        }
+        distinct = list(dict.fromkeys(request for some in whole.values() for request in some))
+        is_cut = dict(zip(distinct, reader.are_cut(distinct), strict=True))
         rows: dict[Request, int] = {}
-        for row, request in enumerate(requests):
-            readings = readings_of(request, meanings) if request.with_meanings else None
-            # Of a text that is cut, an expression may be beyond the cut.
-            if readings is None or any(
-                map(reader.is_cut, (replace(request, with_meanings=False), *readings.replaced))
-            ):
+        for row, readings in found:
+            if any(is_cut[request] for request in whole[row]):
                 continue
             self._gated.append(row)
             self._rows.append(
