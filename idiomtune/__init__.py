@@ -8,10 +8,10 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import InspectLoader, Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -45,6 +45,10 @@ def _ours() -> ModuleType:
     return module
 
 
+def _original(name: str) -> str:
+    return "train" + name.removeprefix("idiomtune")
+
+
 class _SameModules(MetaPathFinder, Loader):
     """`idiomtune.requests` is `train.requests`, and no second copy of it."""
 
@@ -53,17 +57,23 @@ class _SameModules(MetaPathFinder, Loader):
     ) -> ModuleSpec | None:
         if not name.startswith("idiomtune.") or name == "idiomtune.__main__":
             return None
-        original = "train" + name.removeprefix("idiomtune")
-        found = importlib.util.find_spec(original)
+        found = importlib.util.find_spec(_original(name))
         return None if found is None else ModuleSpec(name, self, loader_state=found)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return importlib.import_module("train" + spec.name.removeprefix("idiomtune"))
+        return importlib.import_module(_original(spec.name))
 
     def exec_module(self, module: ModuleType) -> None:
         spec = module.__spec__
         assert spec is not None
         module.__spec__ = spec.loader_state  # its own, which the import has replaced
+
+    def get_code(self, name: str) -> CodeType | None:
+        """For `python -m idiomtune.report`."""
+        found = importlib.util.find_spec(_original(name))
+        assert found is not None
+        assert isinstance(found.loader, InspectLoader)
+        return found.loader.get_code(found.name)
 
 
 _train = _ours()

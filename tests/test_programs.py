@@ -253,6 +253,8 @@ def test_the_package_by_its_other_name(tmp_path: Path) -> None:
     )
     done = run("script.py", cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)}, cold=True)
     assert done.stdout.split() == ["True", train.__version__, "train.requests"], done.stderr
+    done = run("idiomtune.report", "--help", cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)}, cold=True)
+    assert "python -m train.report" in done.stdout, done.stderr
     shadowed = "import sys; sys.modules['train'] = sys; import idiomtune"
     (tmp_path / "late.py").write_text(shadowed, encoding="utf-8")
     done = run("late.py", cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)}, cold=True)

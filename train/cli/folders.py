@@ -32,7 +32,8 @@ def run_folder_path(*, _root_: DictConfig) -> str:
     if _chosen_run_folder is None:
         choices = OmegaConf.select(_root_, "hydra.runtime.choices") or {}
         experiment = choices.get("experiment") or "default"
-        name = run_name(OmegaConf.select(_root_, "hydra.overrides.task") or [], _root_.get("name"))
+        chosen = str(_root_.get("name") or "")  # a number is refused later, as each option is checked
+        name = run_name(OmegaConf.select(_root_, "hydra.overrides.task") or [], chosen)
         _chosen_run_folder = f"checkpoints/{experiment}/{name}"
     return _chosen_run_folder
 
@@ -67,7 +68,8 @@ def new_sweep_folder(overrides: Sequence[str]) -> Path:
     It is removed in the end if no job has left anything in it.
     """
     above = Path("checkpoints/sweeps")
-    chosen = next((o.partition("=")[2].strip("'\"") for o in overrides if o.startswith("name=")), None)
+    names = [o.partition("=")[2].strip("'\"") for o in overrides if o.startswith("name=")]
+    chosen = names[-1] if names and names[-1] != "null" else None
     options = [override for override in overrides if not override.startswith("-")]
     try:
         above.mkdir(parents=True, exist_ok=True)

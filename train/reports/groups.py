@@ -131,14 +131,14 @@ def group_runs(runs: Iterable[Run], *, by_seed: bool = True) -> list[Group]:
         same[json.dumps([_identity(run), number if alone else None], sort_keys=True, default=str)].append(run)
     members = list(same.values())
     first = [group[0] for group in members]
-    options = [_options(run) for run in first]
+    options = _options(first)
     differing = _differing(options, every=not by_seed)
     names = _names(options, differing)
     return [
         Group(
             name if names.count(name) == 1 else f"{name} [{group[0].name}]",
             group,
-            {key: show(given.get(key)) for key in differing},
+            {key: _shown(group[0], given, key) for key in differing},
         )
         for name, group, given in zip(names, members, options, strict=True)
     ]
@@ -146,13 +146,27 @@ def group_runs(runs: Iterable[Run], *, by_seed: bool = True) -> list[Group]:
 
 def differing_options(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
     """The options in which runs differ, seeds and folds too, and their values of each run."""
-    options = [_options(run) for run in runs]
+    options = _options(runs)
     keys = _differing(options, every=True)
-    return keys, [[show(given.get(key)) for key in keys] for given in options]
+    rows = zip(runs, options, strict=True)
+    return keys, [[_shown(run, given, key) for key in keys] for run, given in rows]
 
 
-def _options(run: Run) -> dict[str, Any]:
-    return {"experiment": run.experiment, **with_named_model(run.config)}
+def _options(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """The options of each run; models that would have one short name have their paths."""
+    options = [{"experiment": run.experiment, **with_named_model(run.config)} for run in runs]
+    paths: dict[str, set[str]] = defaultdict(set)
+    for run, given in zip(runs, options, strict=True):
+        paths[str(given.get("model"))].add(str(run.config.get("model.path")))
+    return [
+        given | ({"model": run.config["model.path"]} if len(paths[str(given.get("model"))]) > 1 else {})
+        for run, given in zip(runs, options, strict=True)
+    ]
+
+
+def _shown(run: Run, options: Mapping[str, Any], key: str) -> str:
+    """An option's value, also where the short name of the model stands for it."""
+    return show(options.get(key, run.config.get(key)))
 
 
 def _identity(run: Run) -> dict[str, Any]:

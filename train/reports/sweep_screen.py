@@ -28,24 +28,31 @@ def show_finished_sweep(folder: Path) -> None:
     for run, options in zip(runs, values, strict=True):
         scores = _monitored(run, trained=True), _monitored(run, trained=False)
         rows.append((run, options, *scores))
-    rows.sort(key=lambda row: (row[2] is None, -(row[2] or 0.0)))  # equal ones in their order
-    monitor = runs[0].monitor
-    name = "".join(monitor) if len(monitor) < 2 else f"the mean of {len(monitor)} monitored scores"
+    monitors = list(dict.fromkeys(tuple(run.monitor) for run in runs if run.is_scored))
+    is_ranked = len(monitors) == 1 and bool(monitors[0])  # else these are other scores in each job
+    title = f"{len(runs)} jobs"
+    if is_ranked:
+        rows.sort(key=lambda row: (row[2] is None, -(row[2] or 0.0)))  # equal ones in their order
+        several = len(monitors[0]) > 1
+        title += f" by {f'the mean of {len(monitors[0])} monitored scores' if several else monitors[0][0]}"
+    elif monitors:
+        title += ", each by the scores that it monitors"
     shown = [
         [run.path.name, *options, run.status, decimals(before), decimals(after)]
         for run, options, after, before in rows[:_MAX_ROWS]
     ]
     labels = ["job", *(short_key(key, keys) for key in keys), "status"]
-    print_table(f"{len(runs)} jobs by {name}", labels, ["untrained", "trained"], shown)
+    print_table(title, labels, ["untrained", "trained"], shown)
     if len(rows) > _MAX_ROWS:
         print(f"… and {len(rows) - _MAX_ROWS} more")
-    if len(monitor) > 1:
-        print(f"monitored: {', '.join(monitor)}")
+    if is_ranked and len(monitors[0]) > 1:
+        print(f"monitored: {', '.join(monitors[0])}")
     best, options, after, _ = rows[0]
-    if after is not None:
+    if is_ranked and after is not None:
         chosen = ", ".join(f"{key}={value}" for key, value in zip(keys, options, strict=True))
         print(f"the best job: {best.path.name}{f' ({chosen})' if chosen else ''}, model {best.path / 'best'}")
-    print(f"tables, intervals and a page: python -m train.report {shlex.quote(str(folder))}")
+    if monitors:
+        print(f"tables, intervals and a page: python -m train.report {shlex.quote(str(folder))}")
 
 
 def _monitored(run: Run, *, trained: bool) -> float | None:

@@ -23,11 +23,12 @@ def run_name(overrides: Sequence[str], chosen: str | None = None) -> str:
     """`2026-11-22_10-15-00_seed-43_batch_size-64`: the seed first, and no paths.
 
     Args:
-        chosen: a name in place of the options.
+        chosen: a name in place of the options, if a folder's name can hold any of it.
     """
-    parts = [part for override in sorted(overrides, key=_rank) if (part := _shown(override))]
-    if chosen:
-        parts = [_clean(chosen)[:_MAX_CHOSEN]]
+    if part := _clean(chosen or "", _MAX_CHOSEN):
+        parts = [part]
+    else:
+        parts = [part for override in sorted(overrides, key=_rank) if (part := _shown(override))]
     name = time.strftime("%Y-%m-%d_%H-%M-%S")
     for part in parts:
         if len(name) + 1 + len(part) > _MAX_LENGTH:
@@ -59,6 +60,7 @@ def _shown(override: str) -> str:
     return _clean(short)
 
 
-def _clean(text: str) -> str:
+def _clean(text: str, max_length: int | None = None) -> str:
     """What every file system takes in a name."""
-    return "".join(c if c.isascii() and (c.isalnum() or c in ".+-_") else "-" for c in text).rstrip("_-.")
+    clean = "".join(c if c.isascii() and (c.isalnum() or c in ".+-_") else "-" for c in text)
+    return clean[:max_length].rstrip("_-.")

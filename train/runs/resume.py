@@ -109,7 +109,9 @@ def saved_config(
     saved = read_config(folder)
     if "hub" in composed:
         saved.setdefault("hub", composed["hub"])  # the run was started before there was this section
-    saved["trainer"] = {"dropout_masks": "torch"} | saved.get("trainer", {})  # before there was this option
+    # Likewise before there were these options.
+    saved["trainer"] = {"dropout_masks": "torch"} | saved.get("trainer", {})
+    saved["model"] = {"glossary_gate": None} | saved.get("model", {})
     recorded = read_run(folder)["experiment"]
     differences = []
     if experiment not in ("default", recorded):

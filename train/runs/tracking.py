@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from train.config.tracking import TrackingSettings, WandbSettings
+from train.declarations.options import as_list
 from train.declarations.registry import is_headline
 from train.errors import Pruned
 from train.io.files import write_json
@@ -60,7 +61,7 @@ def tracked(
         if (wandb := tracking.wandb) is not None:
             makers["wandb"] = lambda: WandbTracker(run.path, wandb, config, experiment)
         if (tensorboard := tracking.tensorboard) is not None:
-            monitor = None if tensorboard.scores == "all" else config["trainer"]["monitor"]
+            monitor = None if tensorboard.scores == "all" else as_list(config["trainer"]["monitor"])
             makers["tensorboard"] = lambda: TensorBoardTracker(run.path / "tensorboard", step, monitor)
     trackers = _Trackers(makers)
     run.trackers = [trackers]
@@ -93,7 +94,12 @@ class _Trackers:
         self._each(lambda tracker: tracker.summarise(scores, step))
 
     def keep_model(self, folder: Path, scores: Mapping[str, float]) -> None:
-        self._each(lambda tracker: tracker.keep_model(folder, scores))
+        for name, tracker in self._trackers.items():
+            try:
+                tracker.keep_model(folder, scores)
+            except (Exception, SystemExit) as error:  # what was tracked is still to be sent, by closing it
+                reason = f"{type(error).__name__}: {without_secrets(str(error))}"
+                log.warning("%s has not taken the best model, which is in %s: %s", name, folder, reason)
 
     def close(self, *, succeeded: bool) -> None:
         self._each(lambda tracker: tracker.close(succeeded=succeeded))
@@ -202,10 +208,19 @@ class WandbTracker:
         import wandb
 
         headline = {key: value for key, value in scores.items() if is_headline(key)}
-        artifact = wandb.Artifact(f"{self._experiment}-{self._run.id}", type="model", metadata=headline)
+        name = f"{self._experiment}-{self._run.id}".replace("/", "-")  # of an experiment in a subfolder
+        artifact = wandb.Artifact(name, type="model", metadata=headline)
         artifact.add_dir(str(folder))
         logged = self._run.log_artifact(artifact, aliases=["best"])
-        if self._settings.registry is not None:
+        if self._settings.registry is None:
+            return
+        if self._run.offline:
+            log.warning(
+                "wandb links models to its registry online alone: when the run is uploaded, link %s to %s",
+                name,
+                self._settings.registry,
+            )
+        else:
             self._run.link_artifact(logged, f"wandb-registry-model/{self._settings.registry}")
 
     def close(self, *, succeeded: bool) -> None:

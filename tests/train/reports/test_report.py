@@ -22,6 +22,7 @@ from train.reports.compare import compare_groups, compare_to_untrained, paired_n
 from train.reports.groups import Group, group_runs
 from train.reports.page import page
 from train.reports.runs import find_runs, read_runs
+from train.reports.sweep_screen import show_finished_sweep
 from train.reports.tables import (
     as_csv,
     idiom_tables,
@@ -95,6 +96,33 @@ def test_a_model_has_one_short_name(tmp_path: Path) -> None:
     assert names[:2] == ["model=e5_base", "model=minilm, tokens_per_forward=512"]
     assert names[2:] == ["model=e5_base, pooling=cls", "model=one/best"]
     assert list(groups[0].options) == ["model", "model.tokens_per_forward", "model.pooling"]
+    assert [group.options["model.pooling"] for group in groups[::2]] == [e5["pooling"] or "null", "cls"]
+
+
+def test_models_in_folders_of_one_name_stay_apart(tmp_path: Path) -> None:
+    paths = ["runs/a/one/best", "runs/b/one/best"]
+    for number, path in enumerate(paths):
+        plant(tmp_path / str(number), model={"path": path})
+    groups = groups_of(tmp_path)
+    assert [group.name for group in groups] == [f"model={path}" for path in paths]
+    assert [group.options for group in groups] == [{"model": path} for path in paths]
+
+
+def test_a_sweep_ends_with_its_table_also_where_the_first_job_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plant(tmp_path / "0", seed=1, status="failed")
+    plant(tmp_path / "1", seed=2, status="failed")
+    show_finished_sweep(tmp_path)
+    told = capsys.readouterr().out
+    assert told.splitlines()[0].strip() == "2 jobs"
+    assert "train.report" not in told  # which would have no scores to report
+    plant(tmp_path / "2", seed=3)
+    show_finished_sweep(tmp_path)
+    told = capsys.readouterr().out
+    assert told.splitlines()[0].strip() == f"3 jobs by {NDCG}"
+    assert "the best job: 2 (seed=3)" in told
+    assert told.count("failed") == 2
 
 
 def test_folds_are_averaged_within_a_seed(tmp_path: Path) -> None:

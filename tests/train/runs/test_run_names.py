@@ -30,6 +30,8 @@ def test_what_differs_is_told(overrides: list[str], told: str) -> None:
 
 def test_a_chosen_name_stands_for_the_options() -> None:
     assert run_name(["seed=3", "name='my run/1'"], "my run/1").endswith("_my-run-1")
+    assert run_name(["seed=3"], "日本").endswith("_seed-3")  # nothing of it can be in a folder's name
+    assert run_name([], "x" * 59 + ".5").endswith("_" + "x" * 59)
 
 
 def test_a_name_is_short_and_cut_between_options() -> None:

@@ -21,10 +21,12 @@ from tensorboard.backend.event_processing.event_accumulator import (  # type: ig
 from tests.test_structure import ROOT
 from tests.tiny_runs import KEY, assert_same_run, composed, metrics, resume, train
 from train.config import TrainSettings, check
+from train.config.tracking import TrackingSettings
 from train.declarations.registry import is_headline
 from train.errors import UserError
+from train.runs.folder import RunFolder
 from train.runs.resume import saved_config
-from train.runs.tracking import TensorBoardTracker, has_key
+from train.runs.tracking import TensorBoardTracker, has_key, tracked
 from train.training.checkpoint import checkpoints
 
 FOREVER = "trainer.patience=null"
@@ -35,7 +37,7 @@ class FakeRun:
 
     def __init__(self, where: dict[str, Any], run_id: str, given: dict[str, Any]) -> None:
         self.id, self.url, self.where, self.given = run_id, "https://example.org/run", where, given
-        self.summary = where.setdefault("summary", {})
+        self.summary, self.offline = where.setdefault("summary", {}), given["mode"] == "offline"
 
     def log(self, values: dict[str, Any], step: int) -> None:
         if self.where.get("fails_at") == step:
@@ -43,6 +45,8 @@ class FakeRun:
         self.where.setdefault("rows", []).append((step, values))
 
     def log_artifact(self, artifact: Any, aliases: list[str]) -> Any:
+        if self.where.get("is_full"):
+            raise OSError("no space left")
         self.where["artifact"] = (artifact, aliases)
         return artifact
 
@@ -98,8 +102,6 @@ def wandb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeWandb:
 @pytest.fixture
 def stop_before_step(monkeypatch: pytest.MonkeyPatch) -> Any:
     """End a run, as a crash does, when it is about to log this step."""
-    from train.runs.folder import RunFolder
-
     real = RunFolder.log_metrics
 
     def at(step: int | None) -> None:
@@ -192,7 +194,28 @@ def test_wandb_gets_one_run_each_step_once_and_the_final_scorecard(
     assert (artifact.type, aliases) == ("model", ["best"])
     assert {"model.safetensors", "README.md"} <= artifact.files
     assert artifact.metadata == {key: value for key, value in scores.items() if is_headline(key)}
-    assert run["linked"] == (artifact, "wandb-registry-model/idioms")
+    assert "linked" not in run  # which wandb does online alone
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_wandb_keeps_the_best_model_and_closes_without(
+    tmp_path: Path, wandb: FakeWandb, caplog: pytest.LogCaptureFixture, is_full: bool
+) -> None:
+    wandb.runs["id0"] = {"is_full": is_full}
+    given = {"name": "wandb", "project": "idioms", "entity": None, "group": None, "tags": []}
+    tracking = {"wandb": given | {"mode": "online", "log_model": "best", "registry": "idioms"}}
+    (tmp_path / "wandb.json").write_text('{"id": "id0"}', encoding="utf-8")
+    folder = RunFolder(tmp_path)
+    with tracked(folder, TrackingSettings.model_validate(tracking), {}, "mine/short", 0):
+        folder.trackers[0].keep_model(tmp_path, {KEY: 0.5})
+    run = wandb.runs["id0"]
+    assert run["exit_codes"] == [0]
+    if is_full:
+        assert "no space left" in caplog.text
+    else:
+        artifact, _ = run["artifact"]
+        assert artifact.name == "mine-short-id0"
+        assert run["linked"] == (artifact, "wandb-registry-model/idioms")
 
 
 @pytest.mark.parametrize("fails_at", [None, 2])
@@ -233,10 +256,6 @@ def test_without_network_wandb_goes_on_offline(
 
 
 def test_one_process_of_several_tracks(tmp_path: Path, wandb: FakeWandb) -> None:
-    from train.config.tracking import TrackingSettings
-    from train.runs.folder import RunFolder
-    from train.runs.tracking import tracked
-
     chosen: Mapping[str, Any] = composed("config", "tracking=wandb")["tracking"]
     with tracked(RunFolder(tmp_path, writes=False), TrackingSettings.model_validate(chosen), {}, "x", 0):
         assert not wandb.inits
