@@ -84,7 +84,6 @@ class Encoder(nn.Module):
     ) -> None:
         super().__init__()
         self._stack = Stack(model, raw_spans=raw_spans)
-        self.raw_spans = raw_spans
         self.model = model
         self.prompts = prompts or Prompts()
         self.tokens_per_forward = tokens_per_forward

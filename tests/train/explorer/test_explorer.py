@@ -159,9 +159,9 @@ def test_embeddings_are_computed_once(
     again.meanings.gate = UsageGate([0.5] * tiny.dimension, 0.0)
     assert embeddings.sum_of_model(again) != ungated
     again.meanings = None
-    again.raw_spans = True
+    again._stack.raw_spans = True
     assert embeddings.sum_of_model(again) != sum_
-    again.raw_spans = False
+    again._stack.raw_spans = False
     with torch.no_grad():
         next(again.parameters()).add_(1)
     assert embeddings.sum_of_model(again) != sum_
