@@ -217,7 +217,7 @@ def test_sweep_gives_each_job_a_folder(tmp_path: Path, tiny_path: Path) -> None:
         *("benchmark=[idiolink]", f"hydra.sweep.dir={tmp_path}"),
     )
     assert done.returncode == 0, done.stderr
-    told = done.stdout[done.stdout.index("2 jobs by idiolink/val/sentence/ndcg@10") :]
+    told = done.stdout[done.stdout.index("2 jobs by the mean of 4 monitored scores") :]
     assert re.search(r"the best job: [01] \(seed=[12]\), model \S+/best", told)
     assert f"python -m train.report {tmp_path}" in told
     for job, seed in (("0", 1), ("1", 2)):

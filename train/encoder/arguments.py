@@ -21,7 +21,7 @@ Spans = Sequence[str | Span | None] | None
 
 
 class EncodeOptions(TypedDict, total=False):
-    """Options of :meth:`~train.encoder.encoder.Encoder.encode` that do not change what it returns."""
+    """Options of `Encoder.encode` that do not change the type of what it returns."""
 
     role: Role
     instruction: str | None
@@ -49,7 +49,7 @@ def requests_for(
         raise TypeError(
             f"instruction: expected one string, which holds for all texts, got {_shown(instruction)}"
         )
-    if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
+    if batch_size is not None and (not isinstance(batch_size, int | np.integer) or batch_size < 1):
         raise ValueError(f"batch_size: expected a number of texts, 1 or more, got {batch_size!r}")
     places = (
         [None] * len(texts) if spans is None else _places(texts, _listed("spans", "one span a text", spans))
@@ -101,7 +101,8 @@ def _embeddings(name: str, given: Any) -> Tensor:
 
 def _listed(name: str, of: str, given: Any) -> list[Any]:
     """A list, or what can be one; a string or a table is none."""
-    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+    is_table = isinstance(given, Mapping) or hasattr(given, "columns")  # the latter would give their names
+    if is_table or isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise TypeError(f"{name}: expected a list, {of}, got {_shown(given)}")
     return list(given)
 

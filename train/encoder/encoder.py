@@ -338,7 +338,8 @@ class Encoder(nn.Module):
 
         Args:
             requests: R embeddings to compute.
-            on_progress: called after each forward pass with the number of its texts.
+            on_progress: called after each forward pass with the number of its texts; what a gate reads
+                besides does not count.
             batch_size: see :meth:`forward_batches`.
 
         Returns:
@@ -355,7 +356,7 @@ class Encoder(nn.Module):
             pieces.append(self.embed(batch))  # (n, D)
             order += batch.requests
             if on_progress is not None:
-                on_progress(batch.num_texts)
+                on_progress(batch.num_texts_of(len(requests)))
         return gated.combined(in_request_order(torch.cat(pieces), order))
 
     @property
@@ -402,6 +403,11 @@ class Encoder(nn.Module):
             Read(text, tokens, reader.num_skipped(text, tokens, request))
             for text, tokens, request in zip(texts, self._tokenizer(texts), requests, strict=True)
         ]
+
+    @property
+    def raw_spans(self) -> bool:
+        """Whether spans are embedded by the last hidden states alone."""
+        return self._stack.raw_spans
 
     @property
     def averages_tokens(self) -> bool:

@@ -89,6 +89,13 @@ class ForwardBatch(NamedTuple):
         """Texts whose embeddings are asked for."""
         return 0 if self.is_dummy else len(self.texts) - len(self.meanings)
 
+    def num_texts_of(self, num_requests: int) -> int:
+        """Of these texts, those whose embeddings answer one of the call's first `num_requests` requests."""
+        if self.is_dummy:
+            return 0
+        rows = {sentence.row for sentence in self.sentences if sentence.request < num_requests}
+        return len(rows | {span.row for span in self.spans if span.request < num_requests})
+
     def dummy(self) -> ForwardBatch:
         """A short batch for a process that has none left while others run theirs; its gradient is zero."""
         return ForwardBatch([self.texts[-1]], [PooledSentence(row=0, request=0)], [], is_dummy=True)

@@ -94,14 +94,14 @@ class ParallelEncoder:
         batches: Sequence[ForwardBatch],
         numbers: Sequence[int],
         seed: Callable[[int], None] | None = None,
-        on_progress: Callable[[int], None] | None = None,
+        on_run: Callable[[ForwardBatch], None] | None = None,
     ) -> list[Tensor]:
         """Embed some of the batches; (n, D) for each, n its number of requests.
 
         Args:
             numbers: which batches.
             seed: called with a batch's number before it is run.
-            on_progress: called with the number of texts after each batch.
+            on_run: called with each batch after it was run.
         """
         pieces = []
         with self._autocast():  # one context, so that each weight is cast once for all batches
@@ -110,8 +110,8 @@ class ParallelEncoder:
                     seed(number)
                 batch = batches[number]
                 pieces.append(self._encoder.embed(batch)[: len(batch.requests)])
-                if on_progress is not None:
-                    on_progress(batch.num_texts)
+                if on_run is not None:
+                    on_run(batch)
         return pieces
 
     def gather(self, pieces: Sequence[Tensor], partition: Partition) -> Tensor:
@@ -141,10 +141,17 @@ def embed_all(
     processes: Processes,
     on_progress: Callable[[int], None] | None = None,
     autocast: Callable[[], AbstractContextManager[None]] = nullcontext,
+    *,
+    with_gate: bool = True,
 ) -> Tensor:
     """(R, D), row i for request i, without a graph. Each process embeds its part; all get all rows.
 
-    Token ids of at most `_CHUNK_SIZE` requests are in memory at a time, those of one text together.
+    Token ids of at most `_CHUNK_SIZE` requests are in memory at a time, those of one text together; of texts
+    that a gate reads in several ways, three times as many.
+
+    Args:
+        on_progress: called with the number of texts after each forward batch.
+        with_gate: whether a gate of the encoder's meanings is used, in evaluation mode.
     """
     if not requests:
         return torch.zeros(0, encoder.dimension, device=encoder.device)
@@ -153,16 +160,21 @@ def embed_all(
         rows = torch.empty(len(requests), encoder.dimension, device=encoder.device)  # (R, D)
         for start in range(0, len(order), _CHUNK_SIZE):
             chunk = order[start : start + _CHUNK_SIZE]
-            embedded = embed_all(encoder, [requests[i] for i in chunk], processes, on_progress, autocast)
+            some = [requests[i] for i in chunk]
+            embedded = embed_all(encoder, some, processes, on_progress, autocast, with_gate=with_gate)
             rows[torch.tensor(chunk, device=rows.device)] = embedded.to(rows.dtype)  # (n, D)
         return rows
     parallel = ParallelEncoder(encoder, processes, autocast)
-    gated = GatedRequests(requests, encoder.reader, is_on=not encoder.training)
+    gated = GatedRequests(requests, encoder.reader, is_on=with_gate and not encoder.training)
     partition = parallel.partition(gated.requests)
     numbers = partition.numbers[processes.rank]
-    pieces = parallel.run(partition.batches, numbers, on_progress=on_progress)
+
+    def advance(*batches: ForwardBatch) -> None:
+        if on_progress is not None:
+            on_progress(sum(batch.num_texts_of(len(requests)) for batch in batches))
+
+    pieces = parallel.run(partition.batches, numbers, on_run=advance)
     reshard(encoder)
-    if on_progress is not None:
-        elsewhere = set(range(len(partition.batches))) - set(numbers)
-        on_progress(sum(partition.batches[number].num_texts for number in elsewhere))
+    elsewhere = set(range(len(partition.batches))) - set(numbers)
+    advance(*(partition.batches[number] for number in elsewhere))
     return gated.combined(parallel.gather(pieces, partition))

@@ -72,10 +72,12 @@ class Reader(NamedTuple):
             for long, short in zip(rendered, bare, strict=True)
         ]
 
-    def is_cut(self, request: Request) -> bool:
-        """Whether the request's text, as it is read, reaches the maximum length."""
-        (text, _), *_ = self.render([request])
-        return self.limit is not None and len(self.tokenizer([text])[0].input_ids) >= self.limit
+    def are_cut(self, requests: Sequence[Request]) -> list[bool]:
+        """Whether each request's text, as it is read, reaches the maximum length."""
+        texts = [text for text, _ in self.render(requests)]
+        return [
+            self.limit is not None and len(tokens.input_ids) >= self.limit for tokens in self.tokenizer(texts)
+        ]
 
     def num_skipped(self, text: str, tokens: Tokens, request: Request) -> int:
         """How many prompt tokens a request's pooling leaves out, for models that do not pool prompts.

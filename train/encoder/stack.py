@@ -25,6 +25,7 @@ class Stack:
 
     Attributes:
         pools_prompts: whether a prompt's tokens are pooled.
+        raw_spans: as given.
 
     Raises:
         UserError: if the model has no transformer or no pooling; if raw spans would have another width than
@@ -43,7 +44,7 @@ class Stack:
         pooling: Any = modules[poolings[0]]
         self._num_pooled = pooling.pooling_output_dimension // pooling.embedding_dimension
         self.pools_prompts: bool = pooling.include_prompt
-        self._raw_spans = raw_spans
+        self.raw_spans = raw_spans
         hidden, width = modules[0].get_embedding_dimension(), model.get_embedding_dimension()
         if raw_spans and hidden != width:
             raise UserError(
@@ -63,7 +64,7 @@ class Stack:
         modules = list(model)
         features, hidden = self.embed_tokens(model, features)
         pooled = pool_sentences(modules[self._pooling_at], features, [*batch.sentences, *batch.meanings])
-        if batch.spans and not self._raw_spans:
+        if batch.spans and not self.raw_spans:
             means = pool_spans(features["token_embeddings"], batch.spans)  # (S, D)
             # Once for each of several concatenated poolings, such as those of [CLS] and [SEP].
             pooled.append(means.repeat(1, self._num_pooled))
@@ -78,7 +79,7 @@ class Stack:
                 end = n + len(batch.meanings)
                 rows = torch.cat([add_meanings(rows[:n], rows[n:end], batch.meanings_of, weight), rows[end:]])
             pieces.append(rows)
-        if batch.spans and self._raw_spans:
+        if batch.spans and self.raw_spans:
             pieces.append(pool_spans(hidden, batch.spans))
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 

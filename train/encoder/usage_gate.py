@@ -28,7 +28,7 @@ def fit_usage_gate(embeddings: Tensor, is_idiomatic: Sequence[bool]) -> UsageGat
         is_idiomatic: of each of them. There must be some of both.
     """
     scale = math.sqrt(embeddings.shape[1])
-    inputs = normalize(embeddings.double().cpu(), dim=1) * scale  # (N, D)
+    inputs = normalize(embeddings.cpu().double(), dim=1) * scale  # (N, D)
     labels = torch.tensor(is_idiomatic, dtype=torch.float64)  # (N,)
     share = labels.mean()
     weights = torch.where(labels > 0, 0.5 / share, 0.5 / (1 - share))  # (N,)
@@ -87,10 +87,21 @@ class GatedRequests:
         self._gate = meanings.gate if meanings is not None and is_on else None
         if meanings is None or self._gate is None:
             return
+        found = [
+            (row, readings)
+            for row, request in enumerate(requests)
+            if request.with_meanings and (readings := readings_of(request, meanings)) is not None
+        ]
+        # Also as they are asked for: a prompt may leave no room for an expression that is read in them.
+        whole = {
+            row: [replace(requests[row], with_meanings=False), *readings.bare, *readings.replaced]
+            for row, readings in found
+        }
+        distinct = list(dict.fromkeys(request for some in whole.values() for request in some))
+        is_cut = dict(zip(distinct, reader.are_cut(distinct), strict=True))
         rows: dict[Request, int] = {}
-        for row, request in enumerate(requests):
-            readings = readings_of(request, meanings) if request.with_meanings else None
-            if readings is None or any(map(reader.is_cut, (*readings.bare, *readings.replaced))):
+        for row, readings in found:
+            if any(is_cut[request] for request in whole[row]):
                 continue
             self._gated.append(row)
             self._rows.append(
@@ -125,16 +136,16 @@ def readings_of(request: Request, meanings: Meanings) -> Readings | None:
     """What else a gate needs of a text: None without expressions; of a span, without one that it holds."""
     text, places = meanings.in_place(request.text)
     sentence = replace(request, span=None, pooling="sentence")
-    is_span = request.pooling == "span" and request.span is not None
-    if is_span and request.span is not None:
-        start, end = request.span
-        places = [place for place in places if place[0][0] < end and start < place[0][1]]
+    if (span := request.span) is not None and request.pooling == "span":
+        places = [place for place in places if place[0][0] < span[1] and span[0] < place[0][1]]
     if not places:
         return None
     replaced = replace(sentence, text=text, with_meanings=False)
     return Readings(
         bare=[Request(request.text, with_meanings=False)],
-        other=[sentence] if is_span else [replace(request, span=old, pooling="span") for old, _ in places],
+        other=[sentence]
+        if request.pooling == "span"
+        else [replace(request, span=old, pooling="span") for old, _ in places],
         replaced=[replaced],
         meanings=[replace(replaced, span=new, pooling="span") for _, new in places],
     )

@@ -66,10 +66,12 @@ def sum_of_model(encoder: Encoder) -> str:
         [(type(module).__name__, module.get_config_dict()) for module in modules],
         config,
         {part: value for part, value in tokenizer.items() if part not in ("truncation", "padding")},
-        *(asdict(encoder.prompts), encoder.model.max_seq_length),
+        *(asdict(encoder.prompts), encoder.model.max_seq_length, encoder.raw_spans),
         idioms and (idioms.expressions, idioms.replace),
         meanings
-        and (meanings.senses, meanings.form, meanings.num_senses, meanings.weight, meanings.left_out),
+        and [
+            getattr(meanings, name) for name in ("senses", "form", "num_senses", "weight", "left_out", "gate")
+        ],
     ]
     return _sum_of([json.dumps(facts, sort_keys=True, default=str)])
 

@@ -121,7 +121,9 @@ function queryButton(number) {
 // ------------------------------------------------------------------ asking
 
 async function post(path, body) {
-  const reply = await fetch(path, { method: "POST", body: JSON.stringify(body) });
+  const reply = await fetch(path, { method: "POST", body: JSON.stringify(body) }).catch(() => {
+    throw new Error("The program behind this page has ended."); // each browser has words of its own for it
+  });
   const answer = await reply.json();
   if (!reply.ok) throw new Error(answer.error);
   return answer;
@@ -165,7 +167,7 @@ async function show() {
     byId("columns").replaceChildren(...answer.models.map(column));
   } catch (error) {
     if (number !== numAsked) return;
-    byId("asked").replaceChildren(element("p", "error", error.message === "Failed to fetch" ? "The program behind this page has ended." : error.message));
+    byId("asked").replaceChildren(element("p", "error", error.message));
     byId("columns").replaceChildren();
   }
   byId("columns").removeAttribute("aria-busy");

@@ -84,6 +84,7 @@ def bound_socket(port: int | None) -> socket.socket:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             found.bind((_HOST, wanted))
+            found.listen()  # two that are bound alone may share a port
         except OSError as error:
             found.close()
             reason = error.strerror

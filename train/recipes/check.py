@@ -5,7 +5,7 @@ from __future__ import annotations
 from train.config import TrainSettings
 from train.factory import build_benchmarks, build_objective, without_mining
 from train.io.text import first_of, printable
-from train.recipes.knowledge import glossary_files
+from train.recipes.knowledge import gate_usages, glossary_files
 from train.training.early_stopping import check_monitor
 from train.training.regularization import check_remedies
 
@@ -20,6 +20,7 @@ def check_data(settings: TrainSettings) -> None:
     plain = without_mining(settings)
     objective = build_objective(plain)
     check_remedies(settings.retain, objective)
+    gate_usages(settings.model, objective)
     benchmarks, not_scored = build_benchmarks(plain)
     check_monitor(settings.trainer, not_scored)
     steps = objective.epoch_steps(0, 1)

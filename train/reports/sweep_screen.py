@@ -33,8 +33,8 @@ def show_finished_sweep(folder: Path) -> None:
     title = f"{len(runs)} jobs"
     if is_ranked:
         rows.sort(key=lambda row: (row[2] is None, -(row[2] or 0.0)))  # equal ones in their order
-        scores_of_all = monitors[0]
-        title += f" by {'' if len(scores_of_all) == 1 else 'the mean of '}{', '.join(scores_of_all)}"
+        several = len(monitors[0]) > 1
+        title += f" by {f'the mean of {len(monitors[0])} monitored scores' if several else monitors[0][0]}"
     elif monitors:
         title += ", each by the scores that it monitors"
     shown = [
@@ -45,6 +45,8 @@ def show_finished_sweep(folder: Path) -> None:
     print_table(title, labels, ["untrained", "trained"], shown)
     if len(rows) > _MAX_ROWS:
         print(f"… and {len(rows) - _MAX_ROWS} more")
+    if is_ranked and len(monitors[0]) > 1:
+        print(f"monitored: {', '.join(monitors[0])}")
     best, options, after, _ = rows[0]
     if is_ranked and after is not None:
         chosen = ", ".join(f"{key}={value}" for key, value in zip(keys, options, strict=True))

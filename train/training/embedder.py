@@ -183,7 +183,10 @@ class FrozenEmbedder:
         if new:
             self._encoder.eval()
             autocast = self._accelerator.autocast
-            embedded = embed_all(self._encoder, new, self._processes, text_counts.append, autocast)
+            # Without the gate, which is for scoring: it changes with each evaluation.
+            embedded = embed_all(
+                self._encoder, new, self._processes, text_counts.append, autocast, with_gate=False
+            )
             self._numbers |= {r: len(self._numbers) + i for i, r in enumerate(new)}
             self._embeddings = torch.cat([self._embeddings, embedded.to(self._embeddings.dtype)])
         numbers = torch.tensor([self._numbers[r] for r in requests], dtype=torch.long)  # (R,)

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
@@ -163,6 +164,12 @@ def test_spans_that_are_none_are_refused(tiny: Encoder, span: str | tuple[int, i
         tiny.encode([TEXTS[0]], [span])
 
 
+class Table(list[str]):
+    """As pandas' data frames, whose elements are the names of their columns."""
+
+    columns = ("text",)
+
+
 def test_encode_refuses_one_bare_text_and_uneven_spans(tiny: Encoder) -> None:
     with pytest.raises(TypeError, match="list"):
         tiny.encode("a bare text")
@@ -176,6 +183,7 @@ def test_encode_refuses_one_bare_text_and_uneven_spans(tiny: Encoder) -> None:
         ((TEXTS, "ice"), {}, "spans"),
         (([TEXTS],), {}, "text 0 .*list"),
         (({"text": "a"},), {}, "texts.*dict"),
+        ((Table(["text"]),), {}, "texts.*Table"),
         ((TEXTS,), {"role": "querry"}, "role.*'query'"),
         ((TEXTS,), {"instruction": ["one", "each"]}, "instruction.*list"),
         ((TEXTS,), {"batch_size": 0}, "batch_size.*0"),
@@ -206,7 +214,7 @@ def test_batches_arrays_and_similarity(tiny: Encoder) -> None:
     passes: list[int] = []
     tiny([Request(text) for text in TEXTS], passes.append, batch_size=3)
     assert passes == [3, 1]
-    array = tiny.encode(iter(TEXTS), batch_size=1, convert_to_numpy=True)
+    array = tiny.encode(iter(TEXTS), batch_size=np.int64(1), convert_to_numpy=True)  # type: ignore[call-overload]
     assert array.dtype == "float32"
     torch.testing.assert_close(torch.from_numpy(array), embeddings, atol=1e-6, rtol=0)
     unit = torch.nn.functional.normalize(embeddings, dim=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,13 +12,16 @@ import torch
 from scipy.optimize import minimize
 from torch.nn.functional import normalize
 
+from train.distributed.device import place, start_processes
 from train.distributed.processes import Processes
 from train.encoder.encoder import Encoder
+from train.encoder.forward import Tokenizer, Tokens
 from train.encoder.meanings import Meanings, UsageGate
 from train.encoder.parallel import embed_all
 from train.encoder.usage_gate import GatedRequests, apply_gate, fit_usage_gate
 from train.errors import UserError
 from train.requests import Request
+from train.training.embedder import FrozenEmbedder
 
 SENSES = {"break the ice": ["make people relax"], "home run": ["a great success"]}
 ICE, RUN = "They broke the ice.", "A home run, and they broke the ice."
@@ -95,6 +99,46 @@ def test_in_training_and_near_the_maximum_length_nothing_is_mixed(gated: Encoder
     assert len(GatedRequests([Request(ICE)], gated.reader, is_on=True).requests) == 5
     gated.meanings.gate = None
     assert torch.allclose(with_gate, gated([long]), atol=1e-6)
+
+
+def test_a_query_that_its_prompt_fills_is_not_mixed(gated: Encoder) -> None:
+    """Its meaning is shorter than its expression, so that the sentence with the meaning would fit."""
+    gated.meanings = Meanings({"break the ice": ["x"]}, gate=UsageGate([0.0] * gated.dimension, 0.0))
+    query = Request(ICE, role="query", instruction="Find sentences that mean the same")
+    (read,) = gated.read([replace(query, with_meanings=False)])
+    gated.model.max_seq_length = len(read.tokens.input_ids) - 1
+    gated._tokenizer.forget()
+    assert GatedRequests([query], gated.reader, is_on=True).requests == [query]
+
+
+def test_texts_count_once_and_are_tokenized_together(gated: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = [Request(ICE), Request(RUN), Request("nothing")]
+    passes: list[int] = []
+    gated(requests, passes.append)
+    assert sum(passes) == len(requests)
+    passes.clear()
+    embed_all(gated, requests, Processes(), passes.append)
+    assert sum(passes) == len(requests)
+    calls: list[int] = []
+    tokenize = Tokenizer.__call__
+
+    def counted(self: Tokenizer, texts: Sequence[str]) -> list[Tokens]:
+        calls.append(len(texts))
+        return tokenize(self, texts)
+
+    monkeypatch.setattr(Tokenizer, "__call__", counted)
+    GatedRequests([Request(f"{i}: {ICE}") for i in range(9)], gated.reader, is_on=True)
+    assert len(calls) == 2
+
+
+def test_a_frozen_encoder_trains_on_embeddings_without_the_gate(gated: Encoder) -> None:
+    """The gate changes with each evaluation; a resumed run has another than the run had at that step."""
+    accelerator, processes = start_processes(place("cpu", "fp32"))
+    rows = FrozenEmbedder(gated, accelerator, processes)([Request(ICE)], 0).rows
+    assert gated.meanings is not None
+    assert not torch.allclose(rows, gated([Request(ICE)]))
+    gated.meanings.gate = None
+    assert torch.allclose(rows, gated([Request(ICE)]), atol=1e-6)
 
 
 def test_an_idiomatic_use_takes_in_the_meaning_and_a_literal_one_leaves_it() -> None:

@@ -20,7 +20,7 @@ from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from train.data.idiolink import load_split
 from train.encoder.attribution import word_rows
 from train.encoder.encoder import Encoder
-from train.encoder.meanings import Meanings
+from train.encoder.meanings import Meanings, UsageGate
 from train.encoder.prompts import Prompts
 from train.errors import UserError
 from train.explore import main, parse
@@ -154,8 +154,14 @@ def test_embeddings_are_computed_once(
     assert embeddings.sum_of_model(again) != sum_
     again.prompts = tiny.prompts
     again.meanings = Meanings({"break the ice": ["make people relax"]})
-    assert embeddings.sum_of_model(again) != sum_
+    ungated = embeddings.sum_of_model(again)
+    assert ungated != sum_
+    again.meanings.gate = UsageGate([0.5] * tiny.dimension, 0.0)
+    assert embeddings.sum_of_model(again) != ungated
     again.meanings = None
+    again._stack.raw_spans = True
+    assert embeddings.sum_of_model(again) != sum_
+    again._stack.raw_spans = False
     with torch.no_grad():
         next(again.parameters()).add_(1)
     assert embeddings.sum_of_model(again) != sum_
@@ -164,6 +170,9 @@ def test_embeddings_are_computed_once(
     embeddings.kept_embeddings(tiny, sum_, requests[:2], "documents")
     assert len(list(cache.iterdir())) == 1
     assert not kept.exists()
+    shutil.rmtree(cache)
+    cache.write_text("no folder")  # nothing can be kept there
+    embeddings.kept_embeddings(tiny, sum_, requests[:2], "documents")
 
 
 # ------------------------------------------------------------------ the server
@@ -236,8 +245,9 @@ def test_a_port_in_use_is_told() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(UserError, match=f"port={port}"):
             server.bound_socket(port)
-        with server.bound_socket(None) as found:
+        with server.bound_socket(None) as found, server.bound_socket(None) as other:
             assert found.getsockname()[0] == "127.0.0.1"
+            assert found.getsockname() != other.getsockname()
 
 
 # ------------------------------------------------------------------ the page without a server

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from train.encoder.encoder import Encoder
 from train.encoder.meanings import UsageGate
 from train.errors import UserError
 from train.factory import build_encoder
+from train.recipes.knowledge import check_has_gate, gate_usages
 
 PAIRS = {"break the ice": "make people relax; begin", "wedding day": "wedding day; of two", "odd one": "sole"}
 
@@ -117,6 +120,20 @@ def test_a_gate_stays_with_its_model(trained: Path, glossary: Path, tmp_path: Pa
     for clash in ("glossary_form=in_place", "glossary_weight=0.5"):
         with pytest.raises(UserError, match=clash.partition("=")[0]):
             built(tmp_path / "gated", clash)
+
+
+def test_a_gate_needs_sentences_of_both_usages(trained: Path) -> None:
+    model = check(EvaluateSettings, composed("evaluate", "model=minilm")).model
+    wanted = model.model_copy(update={"glossary_gate": True})
+    both: Any = SimpleNamespace(usages=[("They broke the ice.", True), ("Ships broke the ice.", False)])
+    one: Any = SimpleNamespace(usages=both.usages[:1])
+    assert gate_usages(wanted, both) == both.usages
+    assert gate_usages(model, one) == []
+    for objective in (one, SimpleNamespace()):
+        with pytest.raises(UserError, match="glossary_gate"):
+            gate_usages(wanted, objective)
+    with pytest.raises(UserError, match="glossary_gate"):
+        check_has_gate(wanted, Encoder.from_pretrained(trained, device="cpu"))
 
 
 def test_a_meaning_may_not_hide_a_token(tiny_path: Path, glossary: Path) -> None:

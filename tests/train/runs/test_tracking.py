@@ -202,7 +202,7 @@ def test_wandb_keeps_the_best_model_and_closes_without(
     tmp_path: Path, wandb: FakeWandb, caplog: pytest.LogCaptureFixture, is_full: bool
 ) -> None:
     wandb.runs["id0"] = {"is_full": is_full}
-    given = {"name": "wandb", "project": "idioms", "entity": None, "group": None, "tags": []}
+    given: dict[str, Any] = {"name": "wandb", "project": "idioms", "entity": None, "group": None, "tags": []}
     tracking = {"wandb": given | {"mode": "online", "log_model": "best", "registry": "idioms"}}
     (tmp_path / "wandb.json").write_text('{"id": "id0"}', encoding="utf-8")
     folder = RunFolder(tmp_path)
