@@ -7,6 +7,7 @@ import json
 import logging
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -104,7 +105,8 @@ def _write(path: Path, embeddings: Tensor) -> None:
         _delete_unused(path)
     except (OSError, SafetensorError) as error:  # the latter for a full disk
         log.warning("the embeddings cannot be kept in %s: %s", path.parent, error)
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
 
 
 def _delete_unused(newest: Path) -> None:
