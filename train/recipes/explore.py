@@ -15,6 +15,7 @@ from train.data.idiolink import available_splits, load_split
 from train.data.idiolink_source import idiolink_root
 from train.data.names import CV_SPLIT
 from train.data.own.sources import find_sources
+from train.declarations.options import as_list
 from train.distributed.device import Placement, place
 from train.encoder.encoder import Encoder
 from train.errors import UserError
@@ -177,7 +178,9 @@ def find_corpus(options: Options) -> Corpus:
     found = (_checkpoint_of(expanded(name, "model")) for name in options.models)
     config = next((read_config(one[0]) for one in found if one is not None), {})
     data, benchmark = config.get("data", {}), (config.get("benchmark") or {}).get("idiolink", {})
-    if own := data.get("val") or data.get("train"):
+    if own := as_list(
+        data.get("val") or data.get("train") or []
+    ):  # one file is no list in a run's config.yaml
         option = f"data.{'val' if data.get('val') else 'train'}"
         columns, form = data.get("columns"), data.get("form")
         return training_corpus(find_sources(own, option), Path(own[0]).name, columns, form)

@@ -357,8 +357,9 @@ def test_tables_and_folders_are_corpora(tmp_path: Path, sample_root: Path) -> No
     assert [text.text for text in found.documents] == ["a kitten", "a dog"]
     assert [text.text for text in found.queries] == ["a cat", "a pup"]
     assert found.relevant == {0: {0}, 1: {1}}
-    run = plant(tmp_path / "run", data={"train": [str(pairs)]}, objective={"name": "own"})
-    assert find_corpus(Options([str(run)])).documents == found.documents
+    for number, train in enumerate((str(pairs), [str(pairs)])):  # as data.train= was written
+        run = plant(tmp_path / f"run{number}", data={"train": train}, objective={"name": "own"})
+        assert find_corpus(Options([str(run)])).documents == found.documents
     for name in (sample_root, sample_root / "val"):
         assert find_corpus(Options(["x"], corpus=str(name))).name.endswith("val")
     folder = tmp_path / "beir"
