@@ -33,6 +33,8 @@ _MAY_CHANGE = (
 )
 _GLOSSARY = "model.glossary"
 _GROUPS = ("model", "data", "objective", "trainer", "benchmark")
+# Options that are newer than some runs, with what these were trained with.
+_ADDED: dict[str, dict[str, Any]] = {"trainer": {"dropout_masks": "torch"}, "model": {"glossary_gate": None}}
 
 
 def holds_a_run(folder: Path) -> bool:
@@ -109,9 +111,9 @@ def saved_config(
     saved = read_config(folder)
     if "hub" in composed:
         saved.setdefault("hub", composed["hub"])  # the run was started before there was this section
-    # Likewise before there were these options.
-    saved["trainer"] = {"dropout_masks": "torch"} | saved.get("trainer", {})
-    saved["model"] = {"glossary_gate": None} | saved.get("model", {})
+    for section, options in _ADDED.items():  # likewise
+        for option, value in options.items():
+            saved.setdefault(section, {}).setdefault(option, value)
     recorded = read_run(folder)["experiment"]
     differences = []
     if experiment not in ("default", recorded):

@@ -212,6 +212,7 @@ def test_what_else_is_trained(
     if "benchmark=[admire]" in remedies:  # weights of its own, which are whole in every process
         # A seed for which no gradient is as small as rounding, which Adam would make a whole step of.
         options = [*experiment_options("pairwise", tiny_path), *remedies, "trainer.max_steps=2", "seed=3"]
+        options += ["trainer.dropout_masks=torch"]
     train(tmp_path / "one", options)
     environment = FSDP | ({"FSDP_RESHARD_AFTER_FORWARD": "false"} if "eval.every=1" in remedies else {})
     succeeded(launches(2, RUN, folder=str(tmp_path / "two"), options=options, environment=environment))
