@@ -320,7 +320,7 @@ def test_a_meaning_counts_in_its_sentence_as_far_as_it_fits(tiny: Encoder, tmp_p
 
 
 def test_a_literal_sentence_gets_nothing_of_a_meaning_that_does_not_fit() -> None:
-    sentences, meanings = torch.tensor([[0.6, 0.8], [-2.0, 0.0]]), torch.tensor([[3.0, 0.0]])
+    sentences, meanings = torch.tensor([[0.6, 0.8], [-2.0, 1.0]]), torch.tensor([[3.0, 0.0]])
     fitting, other = add_meanings(sentences, meanings, [[0], [0]], 0.5)
     assert torch.allclose(fitting, torch.tensor([0.9, 0.8]) / math.sqrt(0.9**2 + 0.8**2))
     assert torch.allclose(other, sentences[1])

@@ -117,11 +117,12 @@ def test_a_sweep_ends_with_its_table_also_where_the_first_job_failed(
     told = capsys.readouterr().out
     assert told.splitlines()[0].strip() == "2 jobs"
     assert "train.report" not in told  # which would have no scores to report
-    plant(tmp_path / "2", seed=3)
+    plant(tmp_path / "2", seed=3, scores=dict.fromkeys(SCORES, 0.4))
+    plant(tmp_path / "3", seed=4, scores=dict.fromkeys(SCORES, 0.7))
     show_finished_sweep(tmp_path)
     told = capsys.readouterr().out
-    assert told.splitlines()[0].strip() == f"3 jobs by {NDCG}"
-    assert "the best job: 2 (seed=3)" in told
+    assert told.splitlines()[0].strip() == f"4 jobs by {NDCG}"
+    assert "the best job: 3 (seed=4)" in told
     assert told.count("failed") == 2
 
 

@@ -12,12 +12,15 @@ import pytest
 from accelerate import Accelerator
 
 from tests.tiny_runs import assert_same_run, at_loss, composed, resume, train
-from train.config import EvaluateSettings, check
+from train.config import EvaluateSettings, TrainSettings, check
 from train.distributed.processes import Processes
 from train.encoder.encoder import Encoder
 from train.encoder.glossary_files import GLOSSARIES
 from train.encoder.meanings import Meanings
+from train.encoder.usage_gate import fit_usage_gate
 from train.errors import Interrupted, UserError
+from train.factory import build_objective
+from train.objectives import HasUsages
 from train.recipes.evaluate import score_model
 from train.requests import Request
 from train.training.embedder import TrainableEmbedder
@@ -64,6 +67,21 @@ def test_the_saved_model_reads_as_it_was_trained_to(whole: Path) -> None:
     saved = Encoder.from_pretrained(whole / "best", device="cpu").meanings
     assert saved is not None
     assert saved.gate is not None
+
+
+def test_the_gate_is_fitted_to_the_best_model_reading_without_meanings(
+    whole: Path, options: list[str]
+) -> None:
+    objective = build_objective(check(TrainSettings, composed("config", *options, *GLOSSARY)))
+    assert isinstance(objective, HasUsages)
+    encoder = Encoder.from_pretrained(whole / "best", device="cpu")
+    assert encoder.meanings is not None
+    saved, encoder.meanings = encoder.meanings.gate, None
+    texts, labels = zip(*objective.usages, strict=True)
+    expected = fit_usage_gate(encoder.encode(texts), labels)
+    assert saved is not None
+    assert saved.direction == pytest.approx(expected.direction, abs=1e-3)
+    assert saved.bias == pytest.approx(expected.bias, abs=1e-3)
 
 
 def test_interrupted_and_resumed_it_leaves_out_the_same_meanings(

@@ -67,6 +67,12 @@ def test_the_joint_objective_is_resumed_bit_for_bit(
     monkeypatch.undo()
     resume(tmp_path / "cut")
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
+    # Checkpoints are scored on what is monitored, the best and the untrained model on all.
+    scored = [line["scores"] for line in metrics(tmp_path / "whole") if "scores" in line]
+    assert {key.partition("/")[0] for scores in scored for key in scores} == {"idiolink"}
+    final = json.loads((tmp_path / "whole" / "scores.json").read_text(encoding="utf-8"))
+    for scores in (final["scores"], final["baseline"]):
+        assert {key.partition("/")[0] for key in scores} == {"idiolink", "semeval2022"}
     for line in steps:
         (part,) = {key.partition("/")[0] for key in line if "/" in key}
         assert line[f"{part}/loss"] == line["loss"]
