@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -20,11 +19,11 @@ from torch.nn.functional import normalize
 
 import train
 from train.encoder.encoder import Encoder
+from train.encoder.fingerprint import model_digest
 from train.io.files import sync
 from train.io.paths import cache_folder
 from train.io.progress import progress_bar
 from train.requests import Request
-from train.training.regularization import weights_digest
 
 log = logging.getLogger(__name__)
 
@@ -56,25 +55,8 @@ def kept_embeddings(encoder: Encoder, model_sum: str, requests: Sequence[Request
 
 
 def sum_of_model(encoder: Encoder) -> str:
-    """A sum of what decides embeddings: weights, modules, tokenizer, prompts, idiom tokens, meanings."""
-    tokenizer = json.loads(encoder.model.tokenizer.backend_tokenizer.to_str())
-    transformer: Any = encoder.transformer
-    modules: list[Any] = list(encoder.model)
-    config = {name: value for name, value in transformer.config.to_dict().items() if name != "_name_or_path"}
-    idioms, meanings = encoder.idiom_tokens, encoder.meanings
-    facts: list[Any] = [
-        *(train.__version__, str(encoder.device), weights_digest(encoder)),
-        [(type(module).__name__, module.get_config_dict()) for module in modules],
-        config,
-        {part: value for part, value in tokenizer.items() if part not in ("truncation", "padding")},
-        *(asdict(encoder.prompts), encoder.model.max_seq_length, encoder.raw_spans),
-        idioms and (idioms.expressions, idioms.replace),
-        meanings
-        and [
-            getattr(meanings, name) for name in ("senses", "form", "num_senses", "weight", "left_out", "gate")
-        ],
-    ]
-    return _sum_of([json.dumps(facts, sort_keys=True, default=str)])
+    """A sum of what decides embeddings: the model, the device and our code."""
+    return _sum_of([train.__version__, str(encoder.device), model_digest(encoder)])
 
 
 def _sum_of(texts: Iterable[str]) -> str:

@@ -15,6 +15,7 @@ from train.config.learning import TaughtModel
 from train.distributed.device import Placement, place
 from train.distributed.processes import Processes
 from train.encoder.encoder import Encoder
+from train.encoder.fingerprint import weights_digest
 from train.encoder.glossary_files import GLOSSARIES, Glossary, meanings_of, read_glossary
 from train.encoder.idiom_tokens import read_expressions
 from train.encoder.loading import locate_checkpoint
@@ -28,7 +29,7 @@ from train.io.paths import expanded
 from train.io.text import first_of
 from train.objectives import Objective
 from train.objectives.mixture import MixtureObjective
-from train.training.regularization import Distillation, Retention, compared_requests, weights_digest
+from train.training.regularization import Distillation, Retention, compared_requests
 
 log = logging.getLogger(__name__)
 
@@ -240,8 +241,13 @@ def glossary_path(named: str, option: str) -> Path:
     return path
 
 
-@lru_cache(maxsize=4)
 def _read_glossary(paths: tuple[Path, ...]) -> Glossary:
+    """Read once as long as the files stay what they are, however many models of a program read them."""
+    return _read_as_of(paths, tuple(path.stat().st_mtime_ns for path in paths))
+
+
+@lru_cache(maxsize=4)
+def _read_as_of(paths: tuple[Path, ...], _changed_at: tuple[int, ...]) -> Glossary:
     return read_glossary(paths)
 
 

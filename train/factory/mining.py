@@ -22,6 +22,7 @@ from train.declarations.own_data import OwnData
 from train.distributed.device import place
 from train.distributed.processes import Processes
 from train.encoder.encoder import Encoder
+from train.encoder.fingerprint import model_digest
 from train.encoder.parallel import embed_all
 from train.errors import UserError
 from train.factory.encoder import build_encoder
@@ -30,7 +31,6 @@ from train.io.paths import cache_folder
 from train.io.progress import progress_bar
 from train.objectives.mixture_options import MixtureSettings
 from train.requests import Request, Role
-from train.training.regularization import weights_digest
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,8 +40,6 @@ log = logging.getLogger(__name__)
 D = TypeVar("D", bound=OwnData)
 
 _OPTION = "data.negatives.corpus"
-# Of the model's settings, what says where it is rather than what it computes.
-_NOT_COMPUTED = {"path", "revision", "about", "tokens_per_forward", "convert_weights", "trust_remote_code"}
 
 
 def without_mining(settings: TrainSettings) -> TrainSettings:
@@ -89,8 +87,8 @@ def with_mined_negatives(settings: TrainSettings, splits: OwnSplits, instruction
     corpus, files = read_corpus(options.corpus)
     pairs = _pairs(splits.train, corpus)
     encoder = build_encoder(settings.model, place(settings.device, settings.precision))
-    content: list[Any] = [options.model_dump(exclude={"corpus"}), instruction, weights_digest(encoder)]
-    content += [settings.model.model_dump(exclude=_NOT_COMPUTED), pairs, corpus]
+    content: list[Any] = [options.model_dump(exclude={"corpus"}), instruction, model_digest(encoder)]
+    content += [pairs, corpus]
     key = hashlib.sha256(json.dumps(content).encode()).hexdigest()
     path = cache_folder() / "negatives" / f"{key[:16]}.jsonl"
     if path.is_file():

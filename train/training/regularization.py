@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -170,7 +169,9 @@ class Distillation:
         was_training = teacher.training
         teacher.eval()
         with progress_bar("embedding by the teacher", num_texts) as advance:
-            self._embeddings = embed_all(teacher, distinct, processes or Processes(), advance).float()
+            self._embeddings = embed_all(
+                teacher, distinct, processes or Processes(), advance, with_gate=False
+            ).float()
         teacher.train(was_training)
         log.info(
             "distillation: %d embeddings of the teacher, of %d dimensions, are kept in memory (%.1f MB)",
@@ -235,12 +236,3 @@ def check_remedies(retain: RetainSettings, objective: Objective) -> None:
             "there is nothing to keep near the base model: set objective.document_mode=sentence, "
             "retain.distillation=0, or with a teacher (retain.teacher) retain.teacher_texts=all"
         )
-
-
-def weights_digest(encoder: Encoder) -> str:
-    """SHA-256 of all weights and their names, to check that a base model is the same as before."""
-    digest = hashlib.sha256()
-    for name, p in encoder.named_parameters():
-        digest.update(name.encode())
-        digest.update(p.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()

@@ -22,6 +22,7 @@ from train.encoder.usage_gate import GatedRequests, apply_gate, fit_usage_gate
 from train.errors import UserError
 from train.requests import Request
 from train.training.embedder import FrozenEmbedder
+from train.training.regularization import Distillation
 
 SENSES = {"break the ice": ["make people relax"], "home run": ["a great success"]}
 ICE, RUN = "They broke the ice.", "A home run, and they broke the ice."
@@ -140,6 +141,8 @@ def test_a_frozen_encoder_trains_on_embeddings_without_the_gate(gated: Encoder) 
     """The gate changes with each evaluation; a resumed run has another than the run had at that step."""
     accelerator, processes = start_processes(place("cpu", "fp32"))
     rows = FrozenEmbedder(gated, accelerator, processes)([Request(ICE)], 0).rows
+    targets = Distillation(gated, [Request(ICE)], 1.0, processes)._embeddings
+    assert torch.equal(targets, rows)  # a teacher's are likewise without
     assert gated.meanings is not None
     assert not torch.allclose(rows, gated([Request(ICE)]))
     gated.meanings.gate = None

@@ -114,6 +114,18 @@ def test_they_are_mined_once_for_the_same_content(
     assert len(list(cached.iterdir())) == 2
 
 
+def test_a_glossary_that_has_changed_in_its_place_mines_anew(mining: list[str], tmp_path: Path) -> None:
+    glossary = tmp_path / "glossary.tsv"
+    options = [*mining, f"model.glossary={glossary}"]
+    for meaning in ("told the secret", "made a mess"):
+        glossary.write_text(f"expression\tmeaning\nspill the beans\t{meaning}\n", encoding="utf-8")
+        build_objective(settings_of(*options))
+    assert len(list((tmp_path / "cache" / "negatives").iterdir())) == 2
+    moved = glossary.rename(tmp_path / "moved.tsv")
+    build_objective(settings_of(*mining, f"model.glossary={moved}"))
+    assert len(list((tmp_path / "cache" / "negatives").iterdir())) == 2
+
+
 def test_options_leave_texts_out(mining: list[str], tiny: Encoder) -> None:
     objective = build_objective(settings_of(*mining, "data.negatives.margin=0.0"))
     for anchor, own, negatives in candidates(objective)[2:]:

@@ -23,6 +23,7 @@ from train.config import TrainSettings, check
 from train.config.compose import CONF
 from train.config.model import ModelSettings, named_model
 from train.encoder.encoder import Encoder
+from train.encoder.fingerprint import weights_digest
 from train.encoder.lora import Adapters
 from train.errors import Interrupted, UserError
 from train.evaluation.suite import Suite
@@ -30,7 +31,7 @@ from train.factory import build_benchmarks, build_objective
 from train.objectives import Batch, Mean, ObjectiveLoss
 from train.requests import Request
 from train.training.checkpoint import verify
-from train.training.regularization import Distillation, Retention, compared_requests, weights_digest
+from train.training.regularization import Distillation, Retention, compared_requests
 
 INTERPOLATION = ["retain.interpolation=0.7"]
 DISTILLATION = ["retain.distillation=0.5"]

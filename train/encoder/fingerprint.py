@@ -1,0 +1,39 @@
+"""What tells one model from another: of its weights, and of all that decides its embeddings."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from typing import Any
+
+from train.encoder.encoder import Encoder
+
+_OF_MEANINGS = ("senses", "form", "num_senses", "weight", "left_out", "gate")
+
+
+def weights_digest(encoder: Encoder) -> str:
+    """SHA-256 of all weights and their names, to check that a base model is the same as before."""
+    digest = hashlib.sha256()
+    for name, p in encoder.named_parameters():
+        digest.update(name.encode())
+        digest.update(p.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def model_digest(encoder: Encoder) -> str:
+    """SHA-256 of what decides embeddings: weights, modules, tokenizer, prompts, expressions, spans."""
+    tokenizer = json.loads(encoder.model.tokenizer.backend_tokenizer.to_str())
+    transformer: Any = encoder.transformer
+    modules: list[Any] = list(encoder.model)
+    idioms, meanings = encoder.idiom_tokens, encoder.meanings
+    facts: list[Any] = [
+        weights_digest(encoder),
+        [(type(module).__name__, module.get_config_dict()) for module in modules],
+        {name: value for name, value in transformer.config.to_dict().items() if name != "_name_or_path"},
+        {part: value for part, value in tokenizer.items() if part not in ("truncation", "padding")},
+        *(asdict(encoder.prompts), encoder.model.max_seq_length, encoder.raw_spans),
+        idioms and (idioms.expressions, idioms.replace),
+        meanings and [getattr(meanings, name) for name in _OF_MEANINGS],
+    ]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
