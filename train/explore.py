@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from train.cli.plain import run_plain
 from train.errors import UserError
 from train.explorer.options import PORT, Options
 
@@ -48,7 +49,8 @@ def parse(arguments: Sequence[str]) -> Options:
     given: dict[str, Any] = {}
     for argument in arguments:
         key, equals, value = argument.partition("=")
-        if not equals and not argument.startswith("-"):
+        is_path = key not in names and Path(argument).exists()  # a folder's name may hold "="
+        if (not equals or is_path) and not argument.startswith("-"):
             models.append(argument)
         elif key not in names:
             raise UserError(
@@ -79,21 +81,15 @@ def parse(arguments: Sequence[str]) -> Options:
 
 def main(arguments: Sequence[str]) -> int:
     """The command line; returns the exit status."""
-    if "--help" in arguments or "-h" in arguments:
-        print(HELP)
-        return 0
-    try:
-        options = parse(arguments)
-        print(f"exploring {', '.join(options.models)}", file=sys.stderr, flush=True)
-        from train.recipes.explore import explore  # heavy: after the command line is known to be right
+    return run_plain(_run, arguments, HELP)
 
-        explore(options)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return 130
+
+def _run(arguments: Sequence[str]) -> int:
+    options = parse(arguments)
+    print(f"exploring {', '.join(options.models)}", file=sys.stderr, flush=True)
+    from train.recipes.explore import explore  # heavy: after the command line is known to be right
+
+    explore(options)
     return 0
 
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from train.cli.plain import run_plain
 from train.errors import UserError
 
 if TYPE_CHECKING:
@@ -195,16 +196,17 @@ def _group(runs: Sequence[Run]) -> Group:
 
 def main(arguments: Sequence[str]) -> int:
     """The command line; returns the exit status."""
-    if "--help" in arguments or "-h" in arguments:
-        print(HELP)
-        return 0
+    return run_plain(_run, arguments, HELP)
+
+
+def _run(arguments: Sequence[str]) -> int:
     try:
         return gate(parse(arguments))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+    except UserError:
+        raise
     except Exception:  # Python's status would be 1, which says that a check failed
         traceback.print_exc()
-    return 2
+        return 2
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from train.cli.plain import run_plain
 from train.errors import UserError
 
 HELP = """Compare finished runs.
@@ -202,25 +203,22 @@ def _default_output(paths: Sequence[Path]) -> Path:
 
 def main(arguments: Sequence[str]) -> int:
     """The command line; returns the exit status."""
-    if "--help" in arguments or "-h" in arguments:
-        print(HELP)
-        return 0
-    try:
-        parsed = parse(arguments)
-        if parsed.modes is not None:
-            from train.reports.modes import mode_table, read_values
+    return run_plain(_run, arguments, HELP)
 
-            print(mode_table(read_values(parsed.folders), *parsed.modes, parsed.split))
-        elif parsed.published is not None:
-            from train.declarations.registry import load_extensions
 
-            load_extensions(parsed.extensions)
-            show_published(parsed.published, parsed.folders, parsed.output)
-        else:
-            print(report(parsed))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+def _run(arguments: Sequence[str]) -> int:
+    parsed = parse(arguments)
+    if parsed.modes is not None:
+        from train.reports.modes import mode_table, read_values
+
+        print(mode_table(read_values(parsed.folders), *parsed.modes, parsed.split))
+    elif parsed.published is not None:
+        from train.declarations.registry import load_extensions
+
+        load_extensions(parsed.extensions)
+        show_published(parsed.published, parsed.folders, parsed.output)
+    else:
+        print(report(parsed))
     return 0
 
 

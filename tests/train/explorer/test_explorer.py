@@ -416,10 +416,13 @@ def test_the_missing_extra_is_named(
     assert "output=page.html" in said
 
 
-def test_help_and_options(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_and_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["--help"]) == 0
     assert "corpus=" in capsys.readouterr().out
     assert parse(["a", "b", "glossary=x.tsv,y.tsv", "queries=7"]) == Options(
         ["a", "b"], glossary=["x.tsv", "y.tsv"], queries=7
     )
     assert parse(["a", "glossary=none"]).glossary == []
+    run = str(tmp_path / "seed=42")
+    Path(run).mkdir()
+    assert parse([run]).models == [run]
