@@ -31,6 +31,8 @@ def beats_untrained(
 ) -> str:
     """Whether training helped, by the mean of the monitored scores; "" where an untrained model has none.
 
+    It beats none where no score has a clear difference, query by query.
+
     Args:
         keys: the monitored scores.
         after, before: key → score.
@@ -49,7 +51,9 @@ def beats_untrained(
     first = known[0]
     clusters = differences[first].num_clusters if first in differences else 0
     tested = f" ({counts}; {clusters} groups of {benchmark_of(first).name}'s queries)" if clusters else ""
-    beats = "beats" if ours > theirs else "does NOT beat"
+    beats = "does NOT beat"
+    if ours > theirs:
+        beats = "is not clearly better than" if set(said) == {"no clear difference"} else "beats"
     return f"{beats} the untrained model: {name} {ours:.4f}, was {theirs:.4f}{tested}"
 
 

@@ -36,6 +36,15 @@ def test_a_run_ends_in_its_verdict(
     assert ("does NOT beat" in caplog.text) == (gain <= 0)
 
 
+def test_a_gain_within_chance_beats_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    before = {f"{idiom}{number}": 0.5 for idiom in "abcdefgh" for number in range(6)}
+    values = {name: value + (0.2 if name[0] in "aceg" else -0.18) for name, value in before.items()}
+    show_finished_run(plant_queries(tmp_path / "run", values, before), all_scores=False)
+    assert "is not clearly better than the untrained model" in caplog.text
+    assert "beats" not in caplog.text
+
+
 def test_all_scores_are_shown_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     show_finished_run(plant(tmp_path / "run"), all_scores=True)
     assert "idiolink/val/sentence/ndcg@10/literal" in capsys.readouterr().out
