@@ -34,6 +34,7 @@ class Forecast:
 
     Attributes:
         way: how the settings have a step computed.
+        largest_step: the micro-steps of the step with the longest texts, of some.
 
     Raises:
         UserError: if the model is not there.
@@ -55,18 +56,18 @@ class Forecast:
         steps = objective.epoch_steps(0, settings.trainer.accumulation)
         chosen = np.unique(np.linspace(0, len(steps) - 1, min(_NUM_STEPS, len(steps))).round().astype(int))
         drawn = [[objective.batch(0, anchors) for anchors in steps[number]] for number in chosen.tolist()]
-        self._step = max(drawn, key=lambda step: sum(map(_num_letters, step)))
+        self.largest_step = max(drawn, key=lambda step: sum(map(_num_letters, step)))
         self._lengths: list[list[int]] | None = None  # of the texts of each micro-step, in tokens
 
     def rough_guess(self) -> int:
         """Bytes that a step hardly exceeds, at no cost."""
-        num_tokens = max(map(_num_letters, self._step)) // 2  # padding included
+        num_tokens = max(map(_num_letters, self.largest_step)) // 2  # padding included
         activations = num_tokens * self.model.num_blocks * self.model.width * _BYTES_A_VALUE
         num_parameters = self.model.num_parameters + self._num_module_parameters
         return activations + num_parameters * _BYTES_A_PARAMETER
 
     def step(self, way: Way | None = None, tokens_per_forward: int | None = None) -> StepMemory:
-        """What the step with the longest texts of some needs.
+        """What the largest step needs.
 
         Args:
             way: how it is computed; by default as the settings say.
@@ -74,7 +75,7 @@ class Forecast:
         """
         way, limit = way or self.way, tokens_per_forward or self._tokens_per_forward
         if self._lengths is None:
-            self._lengths = [self._unloaded.lengths(batch.requests) for batch in self._step]
+            self._lengths = [self._unloaded.lengths(batch.requests) for batch in self.largest_step]
         return predict(
             self.model,
             [forward_shapes(lengths, limit, way.num_processes) for lengths in self._lengths],

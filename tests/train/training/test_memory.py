@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from torch.profiler import ProfilerActivity, profile
 from transformers import AutoConfig, BertConfig, PreTrainedConfig, Qwen3Config
 
+from tests.allocations import allocated
 from tests.tiny_families import CORPUS, FAMILIES, tiny_checkpoint
 from train.distributed.device import place, start_processes
 from train.distributed.processes import Processes
@@ -27,21 +25,6 @@ T5_SIZES = {"d_model": 128, "num_layers": 3, "d_ff": 384, "num_heads": 4}
 PLAIN = Way(on_cpu=True)
 BF16 = replace(PLAIN, dtype=torch.bfloat16)
 ADAPTERS = replace(PLAIN, trained="adapters", lora_rank=4)
-
-
-def allocated(run: Callable[[], None]) -> int:
-    """The most bytes of what is allocated in a call that are there at a time."""
-    gc.collect()  # what earlier steps left must not be freed in between
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
-        run()
-    assert profiled.profiler is not None
-    found = profiled.profiler.kineto_results.events()
-    changes = sorted((e.start_ns(), e.nbytes()) for e in found if e.name() == "[memory]")
-    live = most = 0
-    for _, size in changes:
-        live += size
-        most = max(most, live)
-    return most
 
 
 @pytest.mark.parametrize(
