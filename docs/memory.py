@@ -1,7 +1,7 @@
 """The table in docs/cluster.md of what a training step needs on a GPU, as predicted: `python docs/memory.py`.
 
-The models' sizes are those of their `config.json` on the Hugging Face Hub, and give their published numbers of
-parameters. No weights are needed.
+The models' sizes are those of their `config.json` on the Hugging Face Hub, and give their published numbers
+of parameters. No weights are needed.
 """
 
 from __future__ import annotations
