@@ -98,7 +98,8 @@ class Forecast:
         ]
         if self._takes_adapters:
             adapters = replace(leaner, trained="adapters", lora_rank=_RANK)
-            ways.append((f"{small} retain.lora.rank={_RANK}", self.step(adapters, limit)))
+            options = f"{small} retain.lora.rank={_RANK} trainer.learning_rate=2e-4"
+            ways.append((options, self.step(adapters, limit)))
         if not self.way.on_cpu and self.way.trained in ("all", "adapters"):
             ways.append(self._sharded(small, replace(leaner, sharded=True), limit, free))
             offloaded = replace(leaner, sharded=True, offloaded=True)

@@ -82,7 +82,7 @@ class StepMemory:
     """Bytes on one device; the parts are not all there at the same time.
 
     Attributes:
-        weights: of the encoder and of an objective's own modules; sharded, with those that are gathered.
+        weights: of the encoder, or of its shard, and of an objective's own modules.
         gradients: of what is trained.
         moments: of the optimizer.
         passes: what the passes keep, gather and need for a moment.
@@ -217,9 +217,8 @@ def predict(
     moments = _MOMENTS * gradients
     found = [_passes(model, shapes, way, sizes, gradients, has_earlier=len(own) > 1) for shapes in own]
     passes, most = map(max, zip(*found, strict=True))
-    if (
-        way.sharded
-    ):  # what a pass gathers: two blocks and what is outside; of a gradient two copies of one of these
+    if way.sharded:
+        # A pass gathers two blocks and what is outside; of one of these there are two copies of the gradient.
         unsharded = sizes.all if way.gathered else 2 * sizes.block + sizes.outside
         gathered = (unsharded + 2 * max(sizes.trained_block, sizes.trained_outside)) * _FLOAT
         passes, most = passes + gathered, most + gathered
