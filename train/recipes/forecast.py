@@ -87,22 +87,21 @@ class Forecast:
     def what_would_fit(self, free: float) -> list[tuple[str, StepMemory]]:
         """Options with which a step would fit into so many bytes, each with what it would then need."""
         limit = min(self._tokens_per_forward, 512 if self.way.on_cpu else 2048)
-        lean, leaner = replace(self.way, caching=True), replace(self.way, caching=True, checkpointing=True)
-        caching = "trainer.gradient_caching=true"
-        checkpointing = f"{caching} trainer.activation_checkpointing=true"
-        small = f"{checkpointing} model.tokens_per_forward={limit}"
-        ways = [
-            (caching, self.step(lean)),
-            (checkpointing, self.step(leaner)),
-            (small, self.step(leaner, limit)),
-        ]
+        lean, options = replace(self.way, caching=True), "trainer.gradient_caching=true"
+        ways = [(options, self.step(lean))]
+        if self.model.can_checkpoint:
+            lean = replace(lean, checkpointing=True)
+            options += " trainer.activation_checkpointing=true"
+            ways.append((options, self.step(lean)))
+        small = f"{options} model.tokens_per_forward={limit}"
+        ways.append((small, self.step(lean, limit)))
         if self._takes_adapters:
-            adapters = replace(leaner, trained="adapters", lora_rank=_RANK)
+            adapters = replace(lean, trained="adapters", lora_rank=_RANK)
             options = f"{small} retain.lora.rank={_RANK} trainer.learning_rate=2e-4"
             ways.append((options, self.step(adapters, limit)))
         if not self.way.on_cpu and self.way.trained in ("all", "adapters"):
-            ways.append(self._sharded(small, replace(leaner, sharded=True), limit, free))
-            offloaded = replace(leaner, sharded=True, offloaded=True)
+            ways.append(self._sharded(small, replace(lean, sharded=True), limit, free))
+            offloaded = replace(lean, sharded=True, offloaded=True)
             name, needed = self._sharded(small, offloaded, limit, free)
             ways.append((f"{name}, with fsdp_offload_params: true", needed))
         return [(name, needed) for name, needed in ways if needed.total <= free]

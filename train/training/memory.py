@@ -120,6 +120,12 @@ class Model:
     Args:
         config: of transformers.
         trust_remote_code: whether code that comes with the checkpoint may be run.
+
+    Attributes:
+        num_parameters: of the whole transformer.
+        num_blocks: that it has.
+        width: of its hidden states.
+        can_checkpoint: whether it supports activation checkpointing.
     """
 
     def __init__(self, config: PreTrainedConfig, *, trust_remote_code: bool = False) -> None:
@@ -127,6 +133,7 @@ class Model:
         self.num_parameters = num_parameters(self._whole)
         self.num_blocks = len(blocks_of(self._whole))
         self.width: int = getattr(config, "hidden_size", None) or config.d_model
+        self.can_checkpoint = bool(getattr(self._whole, "supports_gradient_checkpointing", False))
         keep_two_blocks(self._whole)
         self.measured = lru_cache(maxsize=None)(self._measured)
         self.sizes = lru_cache(maxsize=None)(self._sizes)
