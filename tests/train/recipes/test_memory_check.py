@@ -18,6 +18,7 @@ from train.errors import UserError
 from train.factory import build_objective
 from train.objectives import Objective
 from train.recipes import memory
+from train.recipes.forecast import Forecast
 from train.recipes.memory import check_memory, describe_memory, gigabytes
 
 CPU, GPU = place("cpu", "fp32"), Placement("cuda", "bf16", "as a test has it")
@@ -65,7 +66,7 @@ def test_what_fits_is_said(
 def test_what_cannot_fit_is_refused_with_what_would(
     settings: TrainSettings, objective: Objective, free: list[int], options: list[str]
 ) -> None:
-    needed = memory.Forecast(settings, objective, CPU, Processes()).step().total
+    needed = Forecast(settings, objective, CPU, Processes()).step().total
     free[0] = needed // 2
     with pytest.raises(UserError) as told:
         check_memory(settings, objective, CPU, Processes())
@@ -88,14 +89,14 @@ def test_what_is_near_is_warned_of_and_all_else_if_asked(
     value: str,
     room: float,
 ) -> None:
-    monkeypatch.setattr(memory.Forecast, "what_would_fit", lambda *_: [])
-    free[0] = int(memory.Forecast(settings, objective, CPU, Processes()).step().total / room)
+    monkeypatch.setattr(Forecast, "what_would_fit", lambda *_: [])
+    free[0] = int(Forecast(settings, objective, CPU, Processes()).step().total / room)
     check_memory(with_check(settings, value), objective, CPU, Processes())
     assert [record.levelno for record in caplog.records] == ([] if value == "off" else [logging.WARNING])
 
 
 def test_on_a_gpu_shards_are_proposed(settings: TrainSettings, objective: Objective) -> None:
-    forecast = memory.Forecast(settings, objective, GPU, Processes())
+    forecast = Forecast(settings, objective, GPU, Processes())
     names = [name for name, _ in forecast.what_would_fit(10**12)]
     assert any("retain.lora.rank" in name for name in names)
     assert any("sharded over 2 GPUs" in name for name in names)
