@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import warm
-from tests.kept_yaml import keep_yaml
+from tests.kept_configs import keep_configs
 from train.data.semeval2022 import FILES, FOLDER
 from train.data.sources import SAMPLE_ROOT, DataFiles
 
@@ -36,7 +36,7 @@ _ROOM = 4 << 30  # bytes; the tests of one worker leave some hundred MB
 def pytest_configure(config: pytest.Config) -> None:
     if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))  # pytest's own name for it
-    keep_yaml()
+    keep_configs()
     if not hasattr(config, "workerinput"):  # pytest-xdist's workers inherit the address
         os.environ[warm.ADDRESS] = warm.open_session()
 
