@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,9 +25,17 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may wait for a network
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+# Tests start many programs: what one of them has compiled, the others read.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+gc.disable()  # until all is imported, which stays: to look through it takes 0.3 s each time
+
+
 @pytest.hookimpl(optionalhook=True)  # unknown where pytest-xdist is left out
-def pytest_xdist_auto_num_workers() -> int:
-    return min((os.cpu_count() or 1) + 1, 4)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """A process a core; whole runs wait for the disk and for others, which gives time to one more."""
+    others = 0 if config.option.markexpr == "not slow" else 1
+    return min((os.cpu_count() or 1) + others, 4)
 
 
 # A run syncs about a hundred files. Where folders can lie in memory, no test waits for a disk.
@@ -60,6 +70,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
     long = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in long)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
