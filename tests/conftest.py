@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import sys
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -119,11 +120,16 @@ def tiny_path(tmp_path_factory: pytest.TempPathFactory, minilm_path: str) -> Pat
     return tiny_sentence_transformer(tmp_path_factory.mktemp("tiny"), minilm_path)
 
 
-@pytest.fixture
-def tiny(tiny_path: Path) -> Encoder:
+@pytest.fixture(scope="session")
+def _loaded_tiny(tiny_path: Path) -> Encoder:
     from train.encoder.encoder import Encoder
 
     return Encoder.from_pretrained(tiny_path, device="cpu")
+
+
+@pytest.fixture
+def tiny(_loaded_tiny: Encoder) -> Encoder:
+    return deepcopy(_loaded_tiny)
 
 
 @pytest.fixture(scope="session")
