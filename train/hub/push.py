@@ -18,6 +18,8 @@ from huggingface_hub import (
     CommitOperationAdd,
     CommitOperationDelete,
     HfApi,
+    ModelInfo,
+    SpaceInfo,
     get_session,
     get_token,
     is_offline_mode,
@@ -239,6 +241,12 @@ def _push(upload: Upload, target: Target) -> str:
     return str(done.commit_url)
 
 
+def _info(api: HfApi, target: Target, branch: str | None = None) -> ModelInfo | SpaceInfo:
+    """What the Hub says of the repository."""
+    ask = api.space_info if target.kind == "space" else api.model_info
+    return ask(target.repo_id, revision=branch, timeout=_QUESTION_TIMEOUT)
+
+
 def _check_existing(api: HfApi, target: Target) -> bool:
     """Whether the repository is there. If so, it must be empty or pushed by this program.
 
@@ -246,7 +254,7 @@ def _check_existing(api: HfApi, target: Target) -> bool:
         UserError: if it holds something else, or is public where it was to be private.
     """
     try:
-        info = api.repo_info(target.repo_id, repo_type=target.kind, timeout=_QUESTION_TIMEOUT)
+        info = _info(api, target)
     except RepositoryNotFoundError:
         return False
     if target.private and info.private is False:
@@ -270,9 +278,7 @@ def _check_existing(api: HfApi, target: Target) -> bool:
 
 def _pushed_before(api: HfApi, target: Target) -> set[str]:
     """The files on a branch that an earlier push has left: those alone may be removed."""
-    info = api.repo_info(
-        target.repo_id, repo_type=target.kind, revision=target.branch, timeout=_QUESTION_TIMEOUT
-    )
+    info = _info(api, target, target.branch)
     names = {sibling.rfilename for sibling in info.siblings or []}
     if MANIFEST not in names:
         return set()

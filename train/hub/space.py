@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from train.config import PushSettings
-from train.hub.licences import Source, common_licence, shown_texts
+from train.hub.licences import Source, common_licence, glossary_sources, shown_texts
 from train.hub.upload import (
     MANIFEST,
     Upload,
@@ -66,7 +66,8 @@ def shown_by(settings: PushSettings) -> Shown:
     if settings.repo_id is None:  # else it is checked where the model is collected
         check_whole(run, model, saved_as(run, model, record))
     config = read_config(run)
-    sources = shown_texts(config, settings.corpus)
+    # Meanings that the model reads are on the page, too.
+    sources = [*shown_texts(config, settings.corpus), *glossary_sources(record.get("glossary"))]
     licence = settings.texts_license or common_licence(sources)
     problems = sample_problem(config, settings)
     if licence is None:
@@ -80,7 +81,7 @@ def shown_by(settings: PushSettings) -> Shown:
         sources,
         licence,
         problems,
-        f"what {model.name} of {record['experiment']}, seed {record['seed']}, finds",
+        f"page of {model.name} of {record['experiment']}, seed {record['seed']}",
     )
 
 

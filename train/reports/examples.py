@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from PIL import Image
@@ -21,8 +22,8 @@ class RecordsOfRun:
     """A run's results of each query of a benchmark, and notes on those that cannot be shown."""
 
     def __init__(self, run: Run, benchmark: str) -> None:
-        self.monitor = run.monitor
-        self.files = data_files(run)
+        self.monitor: Sequence[str] = run.monitor
+        self.files: Mapping[str, str] = data_files(run)
         self.notes: list[str] = []
         self._benchmark = benchmark
         self._run = run

@@ -345,7 +345,11 @@ def test_what_a_page_may_not_show_is_said_before_a_text_is_embedded(
     assert "/home/me" not in said
     assert not hub.requests
     assert not shown_by(asked(finished, space=SPACE, corpus="mails.txt", texts_license="cc-by-4.0")).problems
-    record = json.loads((finished / "run.json").read_text(encoding="utf-8")) | {"status": "interrupted"}
+    record = json.loads((finished / "run.json").read_text(encoding="utf-8"))
+    record["glossary"] = {"files": ["mine.tsv"]}
+    (finished / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    assert "mine.tsv" in shown_by(asked(finished, space=SPACE)).problems[0]
+    record["status"] = "interrupted"
     (finished / "run.json").write_text(json.dumps(record), encoding="utf-8")
     with pytest.raises(UserError, match="has not ended"):
         publish(asked(finished, repo_id=None, space=SPACE))

@@ -54,7 +54,8 @@ def test_idioms_that_gained_most_and_least_are_shown(run: Path) -> None:
     assert headings[0][0].endswith("untrained, nDCG@10 0.500")
     assert headings[0][1].endswith("trained, nDCG@10 0.800")
     assert maps.rows[0][0].axes == ("PC 1 (50% of variance)", "PC 2 (25% of variance)")
-    assert maps.rows[0][1].points["sense"] == [(pytest.approx(0.3), pytest.approx(-0.3))]
+    (point,) = maps.rows[0][1].points["sense"]
+    assert point == pytest.approx((0.3, -0.3))
 
 
 def test_recall_is_by_the_usage_of_queries_and_of_documents(run: Path) -> None:
