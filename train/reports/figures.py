@@ -20,4 +20,4 @@ def draw_figures(run: Run) -> None:
         if figures.gains is not None:
             gains_chart(figures.gains, folder / f"{benchmark.name}_recall.png")
         if figures.maps is not None:
-            sentence_maps(figures.maps, folder / f"{benchmark.name}_map.png")
+            sentence_maps(figures.maps, folder / f"{benchmark.name}_usage_map.png")

@@ -12,6 +12,7 @@ import matplotlib
 
 matplotlib.use("Agg")  # no screen needed
 from matplotlib import pyplot as plt
+from matplotlib.lines import Line2D
 
 from train.benchmarks import Distributions
 from train.declarations.figures import Gain, Gains, Maps, Panel
@@ -178,14 +179,15 @@ def sentence_maps(maps: Maps, path: Path) -> None:
     caption = fill(maps.caption, 72)
     heights = 0.9 + 0.16 * len(caption.splitlines()), 2.2 * len(maps.rows)
     figure = plt.figure(figsize=(_NARROW, sum(heights)), constrained_layout=True)
-    head, body = figure.subfigures(2, 1, height_ratios=heights)
+    parts: Any = figure.subfigures(2, 1, height_ratios=heights)
+    head, body = parts
     grid = body.subplots(len(maps.rows), 2, squeeze=False)
     others = (kind for kind in maps.kinds if kind not in _KINDS)
     looks = _KINDS | dict(zip(others, _OTHER_KINDS, strict=False))
     for axes, panel in zip(grid.flat, (panel for row in maps.rows for panel in row), strict=True):
         _draw_panel(axes, panel, looks)
     handles = [
-        plt.Line2D([], [], color=looks[kind][0], marker=looks[kind][1], linestyle="", label=kind)
+        Line2D([], [], color=looks[kind][0], marker=looks[kind][1], linestyle="", label=kind)
         for kind in maps.kinds
         if kind in looks
     ]

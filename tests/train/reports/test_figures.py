@@ -73,7 +73,7 @@ def test_what_a_run_has_is_drawn(run: Path) -> None:
         write_lines(run / side / "idiolink.jsonl", [query("a", 0.5, idiom=odd)])
         write_lines(run / side / "idiolink.map.jsonl", [a_map(odd)])
     draw_figures(read_run(run, "run"))
-    for name in ("idiolink_recall.png", "idiolink_map.png"):
+    for name in ("idiolink_recall.png", "idiolink_usage_map.png"):
         width, _ = struct.unpack(">II", (run / "plots" / name).read_bytes()[16:24])
         assert width == 800  # as its page and a phone show it
     (run / "per_query" / "idiolink.map.jsonl").unlink()  # as an older run

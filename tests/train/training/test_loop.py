@@ -60,7 +60,7 @@ def test_a_run_leaves_the_folder_that_was_promised(
     assert "finished" in page
     assert "Worst" in page
     assert {path.name for path in (folder / "plots").iterdir()} == {
-        *("learning_curve.png", "idiolink_recall.png", "idiolink_map.png")
+        *("learning_curve.png", "idiolink_recall.png", "idiolink_usage_map.png")
     }
     assert page.count("data:image/png") == 2
     assert "untrained" in capsys.readouterr().out

@@ -115,7 +115,7 @@ def _maps(run: QueryRecords, pairs: _Pairs, split: str, mode: str) -> Maps | Non
         ],
         f"Idioms: {which}, by nDCG@10 of their queries ({mode}), the greatest gain first. Each panel has the "
         "principal components (PC) of its own: of this idiom's documents by this model, as unit vectors. "
-        "Idiomatic meanings are turned to the right and up.",
+        "Each is turned so that idiomatic meanings lie to the right and up.",
     )
 
 
