@@ -252,7 +252,7 @@ def sentence_transformers(task: Task, clock: Clock, folder: Path) -> None:
                 return super().__call__(*arguments, **options)
 
     class Scored(TrainerCallback):
-        def on_evaluate(self, _arguments: Any, state: Any, _control: Any, **_: Any) -> None:
+        def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
             with clock.paused():
                 scores = scorer(model)
             clock.point(state.global_step, scores)
