@@ -61,7 +61,7 @@ def _run(
 ) -> float:
     with ExitStack() as held:
         if not draws:
-            held.enter_context(patch("train.recipes.run_report.learning_curve"))
+            held.enter_context(patch("train.reports.plots.learning_curve"))
         return fine_tune(settings, config, experiment, RunFolder(folder))
 
 

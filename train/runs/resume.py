@@ -26,6 +26,7 @@ _MAY_CHANGE = (
     "device",
     "name",
     "scores",
+    "eval.cache",
     "trainer.max_epochs",
     "trainer.max_steps",
     "trainer.max_empty_steps",
@@ -34,7 +35,11 @@ _MAY_CHANGE = (
 _GLOSSARY = "model.glossary"
 _GROUPS = ("model", "data", "objective", "trainer", "benchmark")
 # Options that are newer than some runs, with what these were trained with.
-_ADDED: dict[str, dict[str, Any]] = {"trainer": {"dropout_masks": "torch"}, "model": {"glossary_gate": None}}
+_ADDED: dict[str, dict[str, Any]] = {
+    "trainer": {"dropout_masks": "torch"},
+    "model": {"glossary_gate": None},
+    "eval": {"cache": True},
+}
 
 
 def holds_a_run(folder: Path) -> bool:
