@@ -82,7 +82,7 @@ def _facts(encoder: Encoder, requests: Sequence[Request], num_processes: int) ->
     yield model_digest(encoder)
     for name, buffer in encoder.named_buffers():
         yield name
-        yield hashlib.sha256(buffer.cpu().contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
+        yield hashlib.sha256(buffer.cpu().reshape(-1).view(torch.uint8).numpy().tobytes()).hexdigest()
     yield _code_digest()
     yield str(package_versions())
     yield str(device)

@@ -93,7 +93,7 @@ def test_whatever_decides_them_decides_their_file(tiny: Encoder, monkeypatch: py
     names.append(kept_file(tiny, requests, 1))
     tiny.model.max_seq_length = 7
     names.append(kept_file(tiny, requests, 1))
-    tiny.register_buffer("scale", torch.ones(1))
+    tiny.register_buffer("scale", torch.ones(()))
     names.append(kept_file(tiny, requests, 1))
     with torch.no_grad():
         next(tiny.parameters()).add_(1)
