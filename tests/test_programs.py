@@ -38,6 +38,7 @@ def test_help_is_quick_and_lists_what_there_is(program: str) -> None:
     assert "data=" in done.stdout
     if program == "train":
         assert all(name in done.stdout for name in EXPERIMENTS)
+    assert run(program, "--help", "device=cpu").stdout == done.stdout  # as Hydra has it
 
 
 @pytest.mark.slow
