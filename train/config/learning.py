@@ -21,9 +21,11 @@ class LearnSettings(Section):
     glossary: Annotated[list[Text], BeforeValidator(as_list)]
     output: Text | None
     corpus: Text | None
-    sentences: Count
+    into: Literal["tokens", "weights"]
+    sentences: Count | None
     steps: Count
-    learning_rate: Factor
+    epochs: Count
+    learning_rate: Factor | None
     literal: Ratio | None
     remove: Annotated[list[Text], BeforeValidator(as_list)]
     device: Literal["auto", "cpu", "cuda", "mps"]
@@ -32,6 +34,20 @@ class LearnSettings(Section):
     def _something_changes(self) -> Self:
         if not self.glossary and not self.remove:
             raise ValueError("there is nothing to learn: give glossary=<file> (or remove=[<expression>])")
+        return self
+
+    @model_validator(mode="after")
+    def _weights_learn_from_sentences(self) -> Self:
+        if self.into == "weights" and self.remove:
+            raise ValueError(
+                "remove: what weights have learnt cannot be taken out of them: teach the original model "
+                "again, with the glossary that remains"
+            )
+        if self.into == "weights" and self.corpus is None:
+            raise ValueError(
+                "into=weights: needs your own sentences, with the expressions and without "
+                "(corpus=<text file>)"
+            )
         return self
 
     @model_validator(mode="after")
