@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import os
 import shutil
 import sys
@@ -50,6 +51,13 @@ def pytest_configure(config: pytest.Config) -> None:
     keep_configs()
     if not hasattr(config, "workerinput"):  # pytest-xdist's workers inherit the address
         os.environ[warm.ADDRESS] = warm.open_session()
+
+
+@pytest.hookimpl(tryfirst=True)  # before fixtures, which may start programs
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """No test reads a user's cache, or what another test kept."""
+    name = hashlib.sha256(item.nodeid.encode()).hexdigest()[:16]
+    os.environ["IDIOM_CACHE"] = str(Path(os.environ[warm.ADDRESS]).parent / "caches" / name)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -141,6 +149,7 @@ def options(tiny_path: Path) -> list[str]:
         *DRAWN,
         "data=sample",
         "benchmark=[idiolink]",
+        "eval.cache=false",
         "device=cpu",
         "model=pretrained",
         *(f"model.path={tiny_path}", WIDE),
@@ -178,6 +187,7 @@ def triplet_options(tiny_path: Path) -> list[str]:
 
     return [
         *("+experiment=adaptive_triplet", "data=sample", "benchmark=[semeval2022]", "device=cpu"),
+        "eval.cache=false",
         *("model=pretrained", f"model.path={tiny_path}", "model.pooling=last2", WIDE, *WITHOUT_TOKENS),
         *("trainer.batch_size=40", "trainer.max_epochs=2", "trainer.learning_rate=1e-3"),
         *("trainer.monitor=semeval2022/dev/all/sts/spearman", "benchmark.semeval2022.split=dev"),
@@ -191,7 +201,7 @@ def joint_options(tiny_path: Path) -> list[str]:
 
     return [
         *("+experiment=joint", "data=sample", "device=cpu", "model=pretrained", f"model.path={tiny_path}"),
-        *("benchmark=[idiolink,semeval2022]", WIDE),
+        *("benchmark=[idiolink,semeval2022]", "eval.cache=false", WIDE),
         *("trainer.batch_size=48", "trainer.max_epochs=2", "trainer.learning_rate=1e-3"),
         *(f"trainer.monitor={KEY}", "benchmark.semeval2022.split=dev", "benchmark.idiolink.split=val"),
         *("benchmark.idiolink.query_modes=[sentence]", "benchmark.idiolink.bm25_modes=[]"),

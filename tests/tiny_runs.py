@@ -61,8 +61,8 @@ def _run(
 ) -> float:
     with ExitStack() as held:
         if not draws:
-            for figure in ("learning_curve", "draw_figures"):
-                held.enter_context(patch(f"train.recipes.run_report.{figure}"))
+            for figure in ("plots.learning_curve", "figures.draw_figures"):
+                held.enter_context(patch(f"train.reports.{figure}"))
         return fine_tune(settings, config, experiment, RunFolder(folder))
 
 

@@ -21,6 +21,7 @@ from train.encoder.encoder import Encoder
 from train.encoder.parallel import embed_all
 from train.encoder.spans import cut_spans_note
 from train.errors import UserError
+from train.evaluation.kept_embeddings import keep_embeddings, kept_file, read_embeddings
 from train.io.progress import progress_bar
 from train.requests import Request
 
@@ -80,12 +81,13 @@ class Suite:
         self.dimensions = list(dimensions)
         self._processes = processes or Processes()
 
-    def run(self, encoder: Encoder, only: Sequence[str] | None = None) -> Scorecard:
+    def run(self, encoder: Encoder, only: Sequence[str] | None = None, *, keep: bool = False) -> Scorecard:
         """Score `encoder` as it stands (in evaluation mode, in float32, without gradient).
 
         Args:
             encoder: left in the mode in which it came.
             only: names of benchmarks to run; by default all.
+            keep: take the embeddings from the user's cache, where they are kept from now on.
 
         Raises:
             UserError: if an embedding is not finite (its ranks would look like a score), or a benchmark gives
@@ -98,14 +100,32 @@ class Suite:
         was_training = encoder.training
         encoder.eval()
         try:
-            with progress_bar("scoring", num_texts) as advance:
-                embeddings = embed_all(encoder, requests, self._processes, advance)
+            embed = self._kept if keep else self._embed
+            embeddings = embed(encoder, requests, num_texts)
         finally:
             encoder.train(was_training)
-        embeddings = embeddings.float().cpu()
         remarks = _remarks(encoder, requests, embeddings)
         with torch.autocast("cpu", enabled=False):  # a lower precision is the model's, not the similarities'
             return self._scored_by_main(lambda: self._score(chosen, embeddings, start, num_texts, remarks))
+
+    def _embed(self, encoder: Encoder, requests: Sequence[Request], num_texts: int) -> Tensor:
+        """(R, D), in float32, on the CPU."""
+        with progress_bar("scoring", num_texts) as advance:
+            return embed_all(encoder, requests, self._processes, advance).float().cpu()
+
+    def _kept(self, encoder: Encoder, requests: Sequence[Request], num_texts: int) -> Tensor:
+        """The same, from the cache if they are there; then only the main process, which scores, has rows."""
+        processes = self._processes
+        path = processes.from_main(lambda: kept_file(encoder, requests, processes.count))
+        if path is None:
+            return self._embed(encoder, requests, num_texts)
+        found = read_embeddings(path, encoder, requests) if processes.is_main else None
+        if processes.any(found is not None):
+            return torch.zeros(0, encoder.dimension) if found is None else found
+        embeddings = self._embed(encoder, requests, num_texts)
+        if processes.is_main:
+            keep_embeddings(path, encoder, requests, embeddings)
+        return embeddings
 
     def _scored_by_main(self, score: Callable[[], Scorecard]) -> Scorecard:
         whole: list[Scorecard] = []

@@ -11,8 +11,6 @@ from train.evaluation.suite import Scorecard
 from train.io.files import write_json, write_jsonl, write_text
 from train.recipes.knowledge import glossary_note
 from train.recipes.run_context import RunContext
-from train.reports.figures import draw_figures
-from train.reports.plots import learning_curve, violins
 from train.reports.runs import EXTERNAL_NOTE, SAMPLE_NOTE, read_run
 from train.training.checkpoint import TrainerState
 
@@ -84,6 +82,10 @@ def write_per_query(folder: Path, scorecard: Scorecard) -> None:
 def _draw_plots(
     context: RunContext, state: TrainerState, best: Scorecard, baseline: dict[str, float]
 ) -> None:
+    # Both import matplotlib, which no step should wait for.
+    from train.reports.figures import draw_figures
+    from train.reports.plots import learning_curve, violins
+
     run = context.run
     experiment = (run.recorded() or {})["experiment"]
     learning_curve(
