@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import shutil
+import sys
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests import warm
-from tests.kept_yaml import keep_yaml
+from tests.kept_configs import keep_configs
 from train.data.semeval2022 import FILES, FOLDER
 from train.data.sources import SAMPLE_ROOT, DataFiles
 
@@ -24,9 +27,17 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may wait for a network
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+# Tests start many programs: what one of them has compiled, the others read.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+gc.disable()  # until all is imported, which stays: to look through it takes 0.3 s each time
+
+
 @pytest.hookimpl(optionalhook=True)  # unknown where pytest-xdist is left out
-def pytest_xdist_auto_num_workers() -> int:
-    return min((os.cpu_count() or 1) + 1, 4)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """A process a core; whole runs wait for the disk and for others, which gives time to one more."""
+    others = 0 if config.option.markexpr == "not slow" else 1
+    return min((os.cpu_count() or 1) + others, 4)
 
 
 # A run syncs about a hundred files. Where folders can lie in memory, no test waits for a disk.
@@ -37,7 +48,7 @@ _ROOM = 4 << 30  # bytes; the tests of one worker leave some hundred MB
 def pytest_configure(config: pytest.Config) -> None:
     if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))  # pytest's own name for it
-    keep_yaml()
+    keep_configs()
     if not hasattr(config, "workerinput"):  # pytest-xdist's workers inherit the address
         os.environ[warm.ADDRESS] = warm.open_session()
 
@@ -68,6 +79,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
     long = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in long)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
@@ -112,11 +128,16 @@ def tiny_path(tmp_path_factory: pytest.TempPathFactory, minilm_path: str) -> Pat
     return tiny_sentence_transformer(tmp_path_factory.mktemp("tiny"), minilm_path)
 
 
-@pytest.fixture
-def tiny(tiny_path: Path) -> Encoder:
+@pytest.fixture(scope="session")
+def _loaded_tiny(tiny_path: Path) -> Encoder:
     from train.encoder.encoder import Encoder
 
     return Encoder.from_pretrained(tiny_path, device="cpu")
+
+
+@pytest.fixture
+def tiny(_loaded_tiny: Encoder) -> Encoder:
+    return deepcopy(_loaded_tiny)
 
 
 @pytest.fixture(scope="session")

@@ -28,6 +28,7 @@ class LearnSettings(Section):
     learning_rate: Factor | None
     literal: Ratio | None
     remove: Annotated[list[Text], BeforeValidator(as_list)]
+    precision: Literal["fp32", "bf16"]
     device: Literal["auto", "cpu", "cuda", "mps"]
 
     @model_validator(mode="after")
@@ -47,6 +48,10 @@ class LearnSettings(Section):
             raise ValueError(
                 "into=weights: needs your own sentences, with the expressions and without "
                 "(corpus=<text file>)"
+            )
+        if self.into == "tokens" and self.precision != "fp32":
+            raise ValueError(
+                f"precision={self.precision}: tokens are learnt in fp32; into=weights takes both"
             )
         return self
 

@@ -37,6 +37,7 @@ class Scorecard:
     Attributes:
         scores: flat key → finite number; each benchmark names its own (`train/benchmarks/<name>/keys.py`).
         per_query: benchmark → one record a query and mode, as JSON can hold it.
+        maps: benchmark → likewise one record for each group of texts: where they lie.
         predictions: file name → text, in the form in which a task takes them.
         plots: name → what to draw.
         notes: how to read the scores, a sentence each.
@@ -48,6 +49,7 @@ class Scorecard:
 
     scores: dict[str, float]
     per_query: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    maps: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     predictions: dict[str, str] = field(default_factory=dict)
     plots: dict[str, Distributions] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -64,7 +66,7 @@ class Suite:
         benchmarks: each states its requests; equal requests of several benchmarks are embedded once.
             Several may have one name (that of a dataset), under which their results stand together.
         processes: that share the texts; the main one scores. The others get the scores, and none of what is
-            only written to files: records by query, predictions and plots.
+            only written to files: records by query, maps, predictions and plots.
         dimensions: the same embeddings cut to so many leading dimensions are scored too, with keys that end
             in `/dim=<n>`; scores alone, and of benchmarks that hold no module of the full width.
     """
@@ -130,7 +132,7 @@ class Suite:
 
         def shared() -> Scorecard:
             whole.append(score())
-            return replace(whole[0], per_query={}, predictions={}, plots={})
+            return replace(whole[0], per_query={}, maps={}, predictions={}, plots={})
 
         scorecard = self._processes.from_main(shared)
         return whole[0] if whole else scorecard
@@ -169,8 +171,9 @@ class Suite:
             times.append(f"{benchmark.name} {seconds:.1f} s")
             checked = _checked_scores(benchmark.name, result, given_by)
             given_by |= dict.fromkeys(checked, benchmark.name)
-            records = [_as_json(benchmark.name, record) for record in result.per_query]
-            card.per_query.setdefault(benchmark.name, []).extend(records)
+            for kept, given in ((card.per_query, result.per_query), (card.maps, result.maps)):
+                records = [_as_json(benchmark.name, record) for record in given]
+                kept.setdefault(benchmark.name, []).extend(records)
             card.predictions.update(result.predictions)
             card.plots.update(result.plots)
             card.notes.extend(result.notes)

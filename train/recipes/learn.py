@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import random
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -90,14 +92,24 @@ def _learn(settings: LearnSettings, output: Path) -> None:
         "corpus": None if settings.corpus is None else fingerprint(expanded(settings.corpus, "corpus")),
         **{
             name: getattr(settings, name)
-            for name in ("into", "sentences", "steps", "epochs", "learning_rate", "literal", "remove")
+            for name in (
+                "into",
+                "sentences",
+                "steps",
+                "epochs",
+                "learning_rate",
+                "precision",
+                "literal",
+                "remove",
+            )
         },
     }
     state = open_state(output, source, facts)
     for note in glossary.notes:
         log.info("glossary: %s", note)
 
-    encoder = build_encoder(settings.model, place(settings.device, "fp32"))
+    placement = place(settings.device, settings.precision)
+    encoder = build_encoder(settings.model, placement)
     encoder.requires_grad_(False)
     read = encoder.meanings  # what the model was trained to read
     num_senses = read.num_senses if read else settings.model.glossary_senses
@@ -116,8 +128,11 @@ def _learn(settings: LearnSettings, output: Path) -> None:
     carriers = find_carriers(glossary, corpus, num_sentences, meanings.left_out)
     if settings.into == "weights":
         meanings.gate = read.gate if read else None
+        dtype = placement.autocast_dtype
+        autocast = torch.autocast(placement.device, dtype) if dtype else contextlib.nullcontext()
+        how = WeightTeaching(settings.epochs, teaching.learning_rate, autocast)
         others = _others(corpus, carriers, meanings)
-        _into_weights(encoder, carriers, others, meanings, teaching, settings.epochs, state)
+        _into_weights(encoder, carriers, others, meanings, teaching, how, state)
     else:
         _into_tokens(encoder, carriers, meanings, teaching, state)
     record = facts | {"reached": state.reached, "sentences_found": _found(carriers)}
@@ -176,7 +191,7 @@ def _into_weights(
     others: Sequence[str],
     meanings: Meanings,
     teaching: Teaching,
-    epochs: int,
+    how: WeightTeaching,
     state: LearningState,
 ) -> None:
     """Teach the encoder to embed expressions as it does with their meanings, and other texts as before."""
@@ -192,14 +207,13 @@ def _into_weights(
             "the corpus has no sentence without an expression, so nothing keeps the embeddings of other "
             "texts as they are: add as many such sentences as there are with one"
         )
-    goal = targets(encoder, some, meanings, teaching)  # (2C, D)
-    if kept:
-        with torch.no_grad():
+    with torch.no_grad(), how.autocast:
+        goal = targets(encoder, some, meanings, teaching)  # (2C, D)
+        if kept:
             goal = torch.cat([goal, normalize(encoder(kept).float(), dim=1)])
-    how = WeightTeaching(epochs, teaching.learning_rate)
-    with progress_bar("texts", epochs * len(goal)) as advance:
+    with progress_bar("texts", how.epochs * len(goal)) as advance:
         distil_into_weights(encoder, [*taught, *kept], goal, how, state.tensors, state.keep, advance)
-    with torch.no_grad():
+    with torch.no_grad(), how.autocast:
         cosines = cosine_similarity(encoder(taught).float(), goal[: len(taught)])  # (2C,)
     state.reached |= _mean_cosines(some, cosines.view(2, -1).mean(0))
     _tell(len(carriers), time.monotonic() - start, state.reached)
@@ -221,9 +235,11 @@ def _tell(number: int, seconds: float, reached: dict[str, float]) -> None:
 
 
 def _others(corpus: Sequence[str], carriers: dict[str, list[Carrier]], meanings: Meanings) -> list[str]:
-    """Sentences of the corpus without an expression: the first ones, as many as there are with."""
+    """Sentences of the corpus without an expression, from all over it, as many as there are with."""
     index = ExpressionIndex([*carriers, *meanings.left_out])
-    others = (text for text in dict.fromkeys(corpus) if not index.find(text))
+    texts = list(dict.fromkeys(corpus))
+    random.Random(0).shuffle(texts)
+    others = (text for text in texts if not index.find(text))
     return list(islice(others, sum(map(len, carriers.values()))))
 
 

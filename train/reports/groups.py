@@ -29,7 +29,7 @@ _WRITTEN = (
     "predictions",
     "plots",
 )
-_KEPT = ("trainer.log_every", "trainer.keep_checkpoints", "eval.benchmarks")
+_KEPT = ("trainer.log_every", "trainer.memory_check", "trainer.keep_checkpoints", "eval.benchmarks")
 _NO_DIFFERENCE = {*_REPETITION, *_PLACE, *_WRITTEN, *_KEPT}
 _NO_SECTION = "tracking."
 _NAMED_DIFFERENCES = 3

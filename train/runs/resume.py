@@ -31,12 +31,13 @@ _MAY_CHANGE = (
     "trainer.max_steps",
     "trainer.max_empty_steps",
     "trainer.log_every",
+    "trainer.memory_check",
 )
 _GLOSSARY = "model.glossary"
 _GROUPS = ("model", "data", "objective", "trainer", "benchmark")
 # Options that are newer than some runs, with what these were trained with.
 _ADDED: dict[str, dict[str, Any]] = {
-    "trainer": {"dropout_masks": "torch"},
+    "trainer": {"dropout_masks": "torch", "memory_check": "stop"},
     "model": {"glossary_gate": None},
     "eval": {"cache": True},
 }

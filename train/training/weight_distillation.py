@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity
 
 from train.encoder.encoder import Encoder
 from train.requests import Request
@@ -25,11 +27,13 @@ class WeightTeaching:
     Attributes:
         epochs: passes over the requests.
         learning_rate: of AdamW at its highest: it rises over a tenth of the steps, then falls to 0.
+        autocast: what the encoder computes in, if not in float32.
         seed: of the order of the requests.
     """
 
     epochs: int
     learning_rate: float
+    autocast: AbstractContextManager[object] = field(default_factory=nullcontext)
     seed: int = 0
 
 
@@ -71,8 +75,9 @@ def distil_into_weights(
             step = epoch * steps_per_epoch + number
             share = min((step + 1) / warmup, (num_steps - step) / max(1, num_steps - warmup), 1.0)
             optimizer.param_groups[0]["lr"] = teaching.learning_rate * share
-            embeddings = encoder([requests[row] for row in rows.tolist()]).float()  # (B, D)
-            loss = 1 - nn.functional.cosine_similarity(embeddings, goal[rows.to(goal.device)]).mean()
+            with teaching.autocast:
+                embeddings = encoder([requests[row] for row in rows.tolist()])  # (B, D)
+            loss = 1 - cosine_similarity(embeddings.float(), goal[rows.to(goal.device)]).mean()
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(weights.values(), _MAX_NORM, error_if_nonfinite=True)

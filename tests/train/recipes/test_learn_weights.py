@@ -131,7 +131,12 @@ def test_a_corpus_of_expressions_alone_moves_other_texts_and_is_warned_of(
 
 
 @pytest.mark.parametrize(
-    ("options", "part"), [({"corpus": "null"}, "corpus="), ({"remove": "[tie the knot]"}, "original model")]
+    ("options", "part"),
+    [
+        ({"corpus": "null"}, "corpus="),
+        ({"remove": "[tie the knot]"}, "original model"),
+        ({"into": "tokens", "precision": "bf16"}, "fp32"),
+    ],
 )
 def test_what_weights_cannot_do_is_said(taught: Learn, options: dict[str, str], part: str) -> None:
     with pytest.raises(UserError, match=part):
