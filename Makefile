@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# A process a core and one more, which computes while others wait for the disk, four at most; one thread each.
+# A process a core (and one more for whole runs, which wait for the disk), four at most; one thread each.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
 help: ## this list

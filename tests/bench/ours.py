@@ -26,11 +26,11 @@ class _TimedSuite(Suite):
     seconds: Time | None = None
     monitor: Sequence[str] = ()
 
-    def run(self, encoder: Encoder, only: Sequence[str] | None = None) -> Scorecard:
+    def run(self, encoder: Encoder, only: Sequence[str] | None = None, *, keep: bool = False) -> Scorecard:
         if not self.benchmarks:
             return Scorecard(dict.fromkeys(self.monitor, 0.0))
         start = Time.now()
-        card = super().run(encoder, only)
+        card = super().run(encoder, only, keep=keep)
         self.seconds = Time.now() - start
         return card
 
