@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import os
 import random
 import sys
 import tempfile
@@ -108,7 +109,8 @@ class Clock:
         """The model after so many steps has been scored."""
         self.points.append({"step": step, **self.seconds(), "scores": {key: scores[key] for key in KEYS}})
         last = self.points[-1]
-        print(f"step {step}: {last['wall']:.0f} s, {last['scores']}", file=sys.stderr, flush=True)
+        told = ", ".join(f"{key} {last['scores'][key]:.4f}" for key in KEYS)
+        print(f"step {step}: {last['wall']:.0f} s, cpu {last['cpu']:.0f} s, {told}", file=sys.stderr)
 
 
 class Scorer:
@@ -137,7 +139,10 @@ class Scorer:
 
 
 def ours(task: Task, clock: Clock, folder: Path) -> None:
-    """`python -m train +experiment=idiolink_ft`, in this process; its own scores are the curve's."""
+    """`python -m train +experiment=idiolink_ft`, in this process; its own scores are the curve's.
+
+    The cache is empty, so that nothing is known of runs before.
+    """
     from train.__main__ import main as train_main
     from train.evaluation.suite import Suite
     from train.runs.folder import RunFolder
@@ -159,7 +164,11 @@ def ours(task: Task, clock: Clock, folder: Path) -> None:
         *(f"seed={task.seed}", f"precision={task.precision}", "eval.cache=false"),
         *(f"{option}={value}" for option, value in sizes.items() if value is not None),
     ]
-    with patch.object(Suite, "run", timed), patch.object(RunFolder, "log_metrics", noted):
+    with (
+        patch.object(Suite, "run", timed),
+        patch.object(RunFolder, "log_metrics", noted),
+        patch.dict(os.environ, {"IDIOM_CACHE": str(folder / "cache")}),
+    ):
         train_main()
 
 

@@ -41,13 +41,14 @@ def plot(results: Sequence[dict[str, Any]], path: Path, starts: Sequence[dict[st
             bars = axis.bar([i + number * width for i in range(len(cases))], values, width, label=way)
             axis.bar_label(bars, [f"{value:.3g}" if value else "" for value in values], fontsize="small")
         axis.set_xticks([i + 0.4 - width / 2 for i in range(len(cases))], [r["name"] for r in cases])
-        axis.tick_params(axis="x", labelsize="small", labelrotation=10)
+        plt.setp(axis.get_xticklabels(), fontsize="small", rotation=15, ha="right")
         axis.set_title(title, loc="left")
-        axis.legend(fontsize="small")
+        axis.margins(y=0.25)  # for the legend
+        axis.legend(fontsize="small", ncols=len(ways), loc="upper right")
     if starts:
         axis = axes[-1, 0]
         bars = axis.barh(list(starts[0]), [median(start[name] for start in starts) for name in starts[0]])
-        axis.bar_label(bars, fmt="%.1f", fontsize="small")
+        axis.bar_label(bars, fmt="%.1f", fontsize="small", padding=3)
         axis.invert_yaxis()
         axis.set_title("before the first step: seconds of processor time (less is better)", loc="left")
     figure.savefig(path, dpi=120)

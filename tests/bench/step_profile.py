@@ -30,6 +30,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "sums of gradients": ("sum", "add_", "add"),
     "optimizer": ("_fused_adamw_",),
     "clipping": ("_foreach_norm", "linalg_vector_norm", "_foreach_mul_", "mul_"),
+    "zeros": ("fill_", "zero_"),  # most of all for the gradient of word embeddings, a matrix a forward batch
     "word embeddings": ("embedding", "embedding_dense_backward", "index_select", "index", "index_put_"),
 }
 REST = "all else"
@@ -82,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.step_profile", description=__doc__)
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[32, 128], help="tuples a step")
     parser.add_argument("--precision", nargs="+", default=["fp32", "bf16"], choices=["fp32", "bf16"])
-    parser.add_argument("--steps", type=int, default=3, help="the first is not in it")
+    parser.add_argument("--steps", type=int, default=2, help="the first is not in it")
     parser.add_argument("--data", default=real_data() or "sample", help="sample, or a folder")
     parser.add_argument("--model", help="a model folder; default: the packaged MiniLM")
     parser.add_argument("--operations", type=int, default=0, help="show so many single operations too")

@@ -19,7 +19,6 @@ from train.distributed.processes import Processes
 from train.distributed.sharding import shard
 from train.encoder.dropout import use_byte_dropout
 from train.encoder.idiom_token_embeddings import IdiomTokenRows
-from train.encoder.word_gradients import add_word_gradients_in_place
 from train.objectives import Batch, Objective, PartlyPretrained
 from train.training.checkpoint import TrainerState, load_training_state
 from train.training.context import TrainingContext
@@ -63,9 +62,6 @@ def setup_training(context: TrainingContext, checkpoint: Path | None = None) -> 
         log.info("little or nothing of the encoder is trained, so it is not sharded")
     elif processes.sharding is not None:
         shard(encoder, encoder.transformer, processes.sharding, processes.count)
-    is_whole = processes.sharding is None
-    if encoder.device.type == "cpu" and is_whole and not trainer.only_idiom_tokens:  # which has a hook
-        add_word_gradients_in_place(encoder.transformer)
     embed: TrainableEmbedder | FrozenEmbedder
     if trainer.freeze_encoder:
         embed = FrozenEmbedder(encoder, accelerator, processes)
