@@ -140,5 +140,6 @@ class EvalSettings(Section):
     every: Literal["epoch", "end"] | Count
     benchmarks: Literal["monitored", "all"] | BenchmarkNames | None
     dimensions: Dimensions | None
+    cache: bool
     per_query: bool
     predictions: bool

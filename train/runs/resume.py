@@ -26,6 +26,7 @@ _MAY_CHANGE = (
     "device",
     "name",
     "scores",
+    "eval.cache",
     "trainer.max_epochs",
     "trainer.max_steps",
     "trainer.max_empty_steps",
@@ -38,6 +39,7 @@ _GROUPS = ("model", "data", "objective", "trainer", "benchmark")
 _ADDED: dict[str, dict[str, Any]] = {
     "trainer": {"dropout_masks": "torch", "memory_check": "stop"},
     "model": {"glossary_gate": None},
+    "eval": {"cache": True},
 }
 
 
