@@ -30,7 +30,7 @@ from train.io.files import write_text
 from train.io.logs import log_to_stderr
 from train.io.paths import check_writable, expanded, is_file, is_folder
 from train.io.records import read_json
-from train.recipes.learn import RECORD
+from train.recipes.learning_state import RECORD
 from train.runs.resume import read_config
 
 log = logging.getLogger(__name__)
