@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +24,12 @@ ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may wait for a network
 # One thread, here and in what tests start: results that are compared must be rounded alike.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+# Tests start many programs: what one of them has compiled, the others read.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+gc.disable()  # until all is imported, which stays: to look through it takes 0.3 s each time
 
 
 @pytest.hookimpl(optionalhook=True)  # unknown where pytest-xdist is left out
@@ -60,6 +69,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
     long = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in long)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
@@ -131,6 +145,24 @@ def options(tiny_path: Path) -> list[str]:
         "benchmark.idiolink.query_modes=[sentence]",
         "benchmark.idiolink.bm25_modes=[]",
     ]
+
+
+@pytest.fixture(scope="session")
+def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[list[str]], Path]:
+    """The folder of a whole run with such options, which is made once, for tests that only read it."""
+    from tests.tiny_runs import train
+
+    made: dict[tuple[str, ...], Path] = {}
+
+    def folder(options: list[str]) -> Path:
+        key = tuple(options)
+        if key not in made:
+            path = tmp_path_factory.mktemp("whole") / "run"
+            train(path, options)
+            made[key] = path
+        return made[key]
+
+    return folder
 
 
 @pytest.fixture(scope="session")
