@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,14 @@ from train.training.setup import Gradients, parameter_groups
 FSDP = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}
 
 
-def gradients(options: list[str], output: str, *, cached: str | None = None, sharded: bool = False) -> None:
+def gradients(
+    options: list[str],
+    output: str,
+    *,
+    cached: str | None = None,
+    sharded: bool = False,
+    offloaded: bool = False,
+) -> None:
     """Gradients with dropout, of the weights as they are, in a file: of the first step and the last.
 
     Where steps are of several kinds, of the one before the last too.
@@ -55,7 +63,8 @@ def gradients(options: list[str], output: str, *, cached: str | None = None, sha
         encoder.checkpoint_activations()
     if sharded:
         assert processes.sharding is not None
-        shard(encoder, encoder.transformer, processes.sharding, processes.count)
+        sharding = replace(processes.sharding, offload=offloaded)
+        shard(encoder, encoder.transformer, sharding, processes.count)
     torch.manual_seed(processes.rank)  # what comes before a step must not matter
     parameter_groups(encoder, objective.modules, settings.trainer)
     for file, caching in ((output, False), (cached, True)):

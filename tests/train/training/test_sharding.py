@@ -53,16 +53,17 @@ def succeeded(ended: list[tuple[int, str]]) -> list[tuple[int, str]]:
 
 
 def test_gradients_are_those_of_one_process(launches: Launches, tiny_path: Path, tmp_path: Path) -> None:
-    """With dropout, masked negatives or mined triplets, in equal and unequal numbers of passes."""
+    """With dropout, masked negatives or mined triplets, in equal and unequal numbers of passes; the last also
+    by way of what keeps a GPU's shards in main memory."""
     of_idiolink, of_triplets = (
         [*experiment_options(name, tiny_path), "trainer.max_steps=2"]
         for name in ("idiolink", "adaptive_triplet")
     )
     lean = [*of_idiolink, "trainer.activation_checkpointing=true"]
-    jobs = [
+    jobs: list[dict[str, Any]] = [
         {"options": of_idiolink, "output": str(tmp_path / "two"), "cached": str(tmp_path / "cached")},
         {"options": lean, "output": str(tmp_path / "lean")},
-        {"options": of_triplets, "output": str(tmp_path / "triplets")},
+        {"options": of_triplets, "output": str(tmp_path / "triplets"), "offloaded": True},
     ]
     sharded = [{**job, "sharded": True} for job in jobs]
     succeeded(launches(2, "tests.process_jobs:gradients_of_all", jobs=sharded))
@@ -245,7 +246,7 @@ def test_the_configuration_in_the_docs_is_understood(tmp_path: Path, monkeypatch
     ("wishes", "expected"),
     [
         ({"FSDP_VERSION": "1"}, "set fsdp_version: 2"),
-        ({"FSDP_OFFLOAD_PARAMS": "true"}, "fsdp_offload_params: true is not supported"),
+        ({"FSDP_OFFLOAD_PARAMS": "true"}, "fsdp_offload_params: true keeps a GPU's shards in main memory"),
         ({"FSDP_ACTIVATION_CHECKPOINTING": "true"}, r"trainer\.activation_checkpointing=true"),
         ({"FSDP_AUTO_WRAP_POLICY": "SIZE_BASED_WRAP"}, "fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP"),
         ({"FSDP_IGNORED_MODULES": "x"}, "fsdp_ignored_modules"),
@@ -267,6 +268,11 @@ def test_wishes_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (FSDP | {f"FSDP_{n}": v for n, v in wishes.items()}).items():
         monkeypatch.setenv(name, value)
     assert sharding_of_launch() == Sharding(reshard_after_forward=False, blocks=("BertLayer",))
+    with monkeypatch.context() as patch:
+        patch.setenv("FSDP_OFFLOAD_PARAMS", "true")
+        asked = sharding_of_launch()
+    assert asked is not None
+    assert asked.offload
     _, alone = start_processes(place("cpu", "fp32"))
     assert alone.sharding is None  # one process has the whole model
     assert os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] == "false"
