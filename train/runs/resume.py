@@ -35,6 +35,7 @@ _GLOSSARY = "model.glossary"
 _GROUPS = ("model", "data", "objective", "trainer", "benchmark")
 # Options that are newer than some runs, with what these were trained with.
 _ADDED: dict[str, dict[str, Any]] = {"trainer": {"dropout_masks": "torch"}, "model": {"glossary_gate": None}}
+_ADDED_TO_SEARCHES = {"store": None, "shard_size": 50_000, "index": "exact"}  # to own_retrieval's
 
 
 def holds_a_run(folder: Path) -> bool:
@@ -114,6 +115,8 @@ def saved_config(
     for section, options in _ADDED.items():  # likewise
         for option, value in options.items():
             saved.setdefault(section, {}).setdefault(option, value)
+    if searched := (saved.get("benchmark") or {}).get("own_retrieval"):
+        saved["benchmark"]["own_retrieval"] = _ADDED_TO_SEARCHES | searched
     recorded = read_run(folder)["experiment"]
     differences = []
     if experiment not in ("default", recorded):
