@@ -91,7 +91,8 @@ def search_sentences(folder: Path, size: int) -> None:
 
     encoder = Encoder.from_pretrained("minilm", device="cpu", tokens_per_forward=512)
     queries = encoder.encode(asked, role="query")
-    store = VectorStore(stored(folder, "whole")[0].parent, len(documents), encoder.dimension, SHARD_SIZE // 5)
+    size, shard_size = len(documents), shard_size_of(len(documents))
+    store = VectorStore(stored(folder, "whole")[0].parent, size, encoder.dimension, shard_size)
     search = Search(queries, store)
     start = Time.now()
     search.ranking(DEPTH)
@@ -108,6 +109,11 @@ def search_sentences(folder: Path, size: int) -> None:
         _, recall = approximate_ranking(search, store, depth)
         say(f"approximate first {depth}, and the exact ones: recall {recall:.4f}", Time.now() - start)
     assert SAMPLE == NUM_QUERIES
+
+
+def shard_size_of(num_documents: int) -> int:
+    """Five shards of them."""
+    return -(-num_documents // 5)
 
 
 def sentences(folder: Path) -> set[str]:
@@ -138,7 +144,8 @@ def embed(folder: Path, name: str) -> None:
     collection = read_collection("mine", folder / "mine", streamed=True)
     read = Time.now() - start
     store = folder / name
-    (corpus,) = OwnRetrievalBenchmark([collection], store=store, shard_size=SHARD_SIZE // 5).corpora
+    shard_size = shard_size_of(len(collection.documents))
+    (corpus,) = OwnRetrievalBenchmark([collection], store=store, shard_size=shard_size).corpora
     encoder = Encoder.from_pretrained("minilm", device="cpu", tokens_per_forward=512)
     before = peak_memory()
     start = Time.now()

@@ -81,12 +81,11 @@ def _index(store: VectorStore) -> Any:
     try:
         if not path.is_file():
             _build(store, path)
-        index = Index.restore(path, view=True)
-    except (OSError, RuntimeError) as error:
-        raise UserError(f"{path}: the index cannot be written or read: {error}") from None
+        index = Index.restore(path, view=True, expansion_search=_EXPANSION)
+    except (OSError, RuntimeError, ValueError) as error:  # what usearch raises
+        raise UserError(f"{path}: the index cannot be written or read, delete it: {error}") from None
     if index is None or len(index) != store.num_rows:
         raise UserError(f"{path}: is not the index of the vectors beside it: delete it")
-    index.expansion_search = _EXPANSION
     return index
 
 

@@ -122,7 +122,7 @@ class VectorStore:
         """(…, D), the vectors at some positions, int (…)."""
         found = torch.empty(*positions.shape, self.width or self.dimension)
         shards = positions // self.shard_size
-        for number in shards.unique().tolist():
+        for number in sorted(set(shards.flatten().tolist())):
             there = shards == number
             found[there] = self._shard(number)[positions[there] - number * self.shard_size, : self.width]
         return found
@@ -134,7 +134,8 @@ class VectorStore:
     def _is_there(self, number: int) -> bool:
         """Whether a shard was written, and is whole."""
         try:
-            return np.load(self._path(number), mmap_mode="r").shape == self._shape(number)
+            shape: tuple[int, ...] = np.load(self._path(number), mmap_mode="r").shape
+            return shape == self._shape(number)
         except (OSError, ValueError):
             return False
 

@@ -18,7 +18,7 @@ pytest.importorskip("usearch")
 
 
 def stored(folder: Path, rows: torch.Tensor) -> VectorStore:
-    store = VectorStore(folder, *rows.shape, shard_size=400)
+    store = VectorStore(folder, len(rows), rows.shape[1], 400)
     for number in store.start({}, "store"):
         store.write(number, rows[400 * number : 400 * (number + 1)].numpy())
     return store
@@ -50,7 +50,7 @@ def test_it_finds_most_of_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_an_index_is_of_a_store() -> None:
-    options = {"name": "own_retrieval", "path": "mine", "judgements": None, "instruction": None}
-    options |= {"exclude_self": False, "store": None, "shard_size": 10, "index": "hnsw"}
+    options: dict[str, object] = {"name": "own_retrieval", "path": "mine", "judgements": None}
+    options |= {"instruction": None, "exclude_self": False, "store": None, "shard_size": 10, "index": "hnsw"}
     with pytest.raises(ValueError, match=r"own_retrieval\.store="):
         OwnRetrievalOptions.model_validate(options)

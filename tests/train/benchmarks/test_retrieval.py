@@ -62,7 +62,7 @@ def test_a_corpus_in_parts_is_ranked_as_a_whole(data: st.DataObject) -> None:
         st.sampled_from([-torch.inf, -1.0, 0.0, 1.0]), min_size=sum(sizes), max_size=sum(sizes)
     )
     rows = data.draw(st.lists(numbers, min_size=num_queries, max_size=num_queries))
-    parts = [(part.shape[1], part.__getitem__) for part in torch.tensor(rows).split(sizes, dim=1)]
+    parts = [(part.shape[1], part.__getitem__) for part in torch.split(torch.tensor(rows), sizes, dim=1)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(retrieval, "_MAX_SIMILARITIES", data.draw(st.integers(1, 30)))
         found = rank_in_parts(parts, num_queries, depth).tolist()

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from train.errors import UserError
-from train.io import vectors
 from train.io.vectors import VectorStore
 
 FACTS = {"model": "a", "documents": "b"}
@@ -53,6 +52,6 @@ def test_others_vectors_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(UserError, match=r"without their store\.json"):
         store.start(FACTS, "store")
     usage = type("Usage", (), {"free": 10**9})
-    monkeypatch.setattr(vectors.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
     with pytest.raises(UserError, match=r"need 4\.0 GB, and 1\.0 GB are free"):
         VectorStore(tmp_path / "large", 1_000_000, 1000, 10_000).start(FACTS, "store")

@@ -144,7 +144,7 @@ def test_an_evaluation_is_shared_out_and_gives_the_scores_of_one(
     launches: Launches, tmp_path: Path, tiny_path: Path
 ) -> None:
     run_options = ["data=sample", "device=cpu", "model=pretrained", f"model.path={tiny_path}", "split=val"]
-    run_options += ["benchmarks=[idiolink,semeval2022,own_retrieval]"]
+    run_options += ["benchmark=[idiolink,semeval2022,own_retrieval]"]
     run_options += [f"benchmark.own_retrieval.path={write_collection(tmp_path / 'search')}"]
 
     def options(name: str) -> list[str]:

@@ -98,12 +98,14 @@ def read_collection(
     judged = _chosen(folder, _parts(folder, _JUDGEMENTS, are_judgements=True), judgements)
     ids: Sequence[str]
     documents: Documents
+    find: Callable[[str], int | None]
     if streamed:
         documents = StreamedDocuments(partial(_each_document, corpus))
         ids, find = documents.ids, documents.ids.find
     else:
         positions, documents = _read_documents(corpus)
-        ids, find = list(positions), positions.get
+        ids = list(positions)
+        find = positions.get
     queries = _read_queries(asked, instruction)
     relevance = _read_judgements(judged, queries, find)
     scored = [
