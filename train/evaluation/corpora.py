@@ -82,7 +82,9 @@ def _embed(
     total = sum(min(corpus.shard_size, corpus.size - n * corpus.shard_size) for n in numbers)
     with progress_bar(f"embedding {corpus.name}", total) as advance:
         for number, requests in _shards(corpus, numbers):
-            rows = embed_all(encoder, requests, processes if in_common else Processes()).float().cpu()
+            together = processes if in_common else Processes()
+            rows = embed_all(encoder, requests, together, advance).float().cpu()
+            advance(len(requests) - len({request.text for request in requests}))  # no text is embedded twice
             if not rows.isfinite().all():
                 raise UserError(
                     f"{corpus.name}: the model gives embeddings that are not finite (NaN or infinite): its "
@@ -91,7 +93,6 @@ def _embed(
             if processes.is_main or not in_common:
                 store.write(number, rows.numpy())
             encoder.forget_texts()
-            advance(len(requests))
     processes.any(False)  # waits for all
     processes.from_main(lambda: _check_complete(store, corpus))
     return store
