@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,14 @@ from train.training.setup import Gradients, parameter_groups
 FSDP = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}
 
 
-def gradients(options: list[str], output: str, *, caching: bool = False, sharded: bool = False) -> None:
+def gradients(
+    options: list[str],
+    output: str,
+    *,
+    caching: bool = False,
+    sharded: bool = False,
+    offloaded: bool = False,
+) -> None:
     """Gradients with dropout, of the weights as they are, in a file: of the first step and the last.
 
     Where steps are of several kinds, of the one before the last too.
@@ -51,7 +59,8 @@ def gradients(options: list[str], output: str, *, caching: bool = False, sharded
         encoder.checkpoint_activations()
     if sharded:
         assert processes.sharding is not None
-        shard(encoder, encoder.transformer, processes.sharding, processes.count)
+        sharding = replace(processes.sharding, offload=offloaded)
+        shard(encoder, encoder.transformer, sharding, processes.count)
     torch.manual_seed(processes.rank)  # what comes before a step must not matter
     embed = TrainableEmbedder(encoder, accelerator, processes, seed=1, caching=caching)
     parameter_groups(encoder, objective.modules, settings.trainer)

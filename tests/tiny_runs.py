@@ -46,7 +46,7 @@ def _composed(name: str, overrides: tuple[str, ...]) -> dict[str, Any]:
 
 
 def train(folder: Path, options: list[str], *, draws: bool = False) -> float:
-    """A new run; its learning curve, a quarter of its time, is drawn only where that is asked for."""
+    """A new run; its figures, a quarter of its time, are drawn only where that is asked for."""
     config = composed("config", *options)
     return _run(check(TrainSettings, config), config, "idiolink_ft", folder, draws)
 
@@ -61,7 +61,8 @@ def _run(
 ) -> float:
     with ExitStack() as held:
         if not draws:
-            held.enter_context(patch("train.recipes.run_report.learning_curve"))
+            for figure in ("plots.learning_curve", "figures.draw_figures"):
+                held.enter_context(patch(f"train.reports.{figure}"))
         return fine_tune(settings, config, experiment, RunFolder(folder))
 
 

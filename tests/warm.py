@@ -293,14 +293,14 @@ def _warm_up(folder: Path) -> None:
     """Do once what is slow the first time it is done in a process; nothing that starts a thread."""
     from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
-    from tests.kept_yaml import keep_yaml
+    from tests.kept_configs import keep_configs
     from train.config.compose import compose_config
     from train.hub import card
     from train.reports import page
     from train.reports.plots import learning_curve
 
     get_checkpoint_conversion_mapping("bert")  # type: ignore[no-untyped-call]
-    keep_yaml()
+    keep_configs()
     compose_config("config", "+experiment=idiolink_ft")
     learning_curve([], {}, [], 1, "", folder / "curve.png")
     for module in (card, page):

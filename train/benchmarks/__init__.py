@@ -37,6 +37,7 @@ class BenchmarkResult:
         predictions: file name → text, in the task's submission format.
         plots: name → what to draw.
         notes: how to read the scores, a sentence each.
+        maps: one record for each group of texts: where they lie, for a figure.
     """
 
     scores: dict[str, float]
@@ -44,6 +45,7 @@ class BenchmarkResult:
     predictions: dict[str, str] = field(default_factory=dict)
     plots: dict[str, Distributions] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    maps: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

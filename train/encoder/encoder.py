@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
+from train.distributed.sharding import compute_device
 from train.encoder.activations import checkpoint_activations
 from train.encoder.arguments import (
     EncodeOptions,
@@ -325,7 +326,7 @@ class Encoder(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        return next(self.model.parameters()).device
+        return compute_device(self.model)
 
     def forward(
         self,

@@ -23,6 +23,7 @@ from train.encoder.parallel import embed_all
 from train.encoder.spans import cut_spans_note
 from train.errors import UserError
 from train.evaluation.corpora import embedded
+from train.evaluation.kept_embeddings import keep_embeddings, kept_file, read_embeddings
 from train.io.progress import progress_bar
 from train.io.vectors import VectorStore
 from train.requests import Request
@@ -39,6 +40,7 @@ class Scorecard:
     Attributes:
         scores: flat key → finite number; each benchmark names its own (`train/benchmarks/<name>/keys.py`).
         per_query: benchmark → one record a query and mode, as JSON can hold it.
+        maps: benchmark → likewise one record for each group of texts: where they lie.
         predictions: file name → text, in the form in which a task takes them.
         plots: name → what to draw.
         notes: how to read the scores, a sentence each.
@@ -50,6 +52,7 @@ class Scorecard:
 
     scores: dict[str, float]
     per_query: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    maps: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     predictions: dict[str, str] = field(default_factory=dict)
     plots: dict[str, Distributions] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -66,11 +69,11 @@ class Suite:
         benchmarks: each states its requests; equal requests of several benchmarks are embedded once.
             Several may have one name (that of a dataset), under which their results stand together.
         processes: that share the texts; the main one scores. The others get the scores, and none of what is
-            only written to files: records by query, predictions and plots.
-        keep_stores: leave the embeddings of corpora that are kept in files where they are; else they are
-            deleted once they are scored, as those of a checkpoint, which no other model has.
+            only written to files: records by query, maps, predictions and plots.
         dimensions: the same embeddings cut to so many leading dimensions are scored too, with keys that end
             in `/dim=<n>`; scores alone, and of benchmarks that hold no module of the full width.
+        keep_stores: leave the embeddings of corpora that are kept in files where they are; else they are
+            deleted once they are scored, as those of a checkpoint, which no other model has.
     """
 
     def __init__(
@@ -86,12 +89,13 @@ class Suite:
         self.dimensions = list(dimensions)
         self._processes = processes or Processes()
 
-    def run(self, encoder: Encoder, only: Sequence[str] | None = None) -> Scorecard:
+    def run(self, encoder: Encoder, only: Sequence[str] | None = None, *, keep: bool = False) -> Scorecard:
         """Score `encoder` as it stands (in evaluation mode, in float32, without gradient).
 
         Args:
             encoder: left in the mode in which it came.
             only: names of benchmarks to run; by default all.
+            keep: take the embeddings from the user's cache, where they are kept from now on.
 
         Raises:
             UserError: if an embedding is not finite (its ranks would look like a score), or a benchmark gives
@@ -105,8 +109,8 @@ class Suite:
         encoder.eval()
         with ExitStack() as held:
             try:
-                with progress_bar("scoring", num_texts) as advance:
-                    embeddings = embed_all(encoder, requests, self._processes, advance)
+                embed = self._kept if keep else self._embed
+                embeddings = embed(encoder, requests, num_texts)
                 stores = [
                     [held.enter_context(self._stored(corpus, encoder)) for corpus in _corpora(benchmark)]
                     for benchmark in chosen
@@ -114,7 +118,6 @@ class Suite:
             finally:
                 encoder.train(was_training)
             num_texts += sum(corpus.size for benchmark in chosen for corpus in _corpora(benchmark))
-            embeddings = embeddings.float().cpu()
             remarks = _remarks(encoder, requests, embeddings)
             with torch.autocast("cpu", enabled=False):  # a lower precision is the model's alone
                 return self._scored_by_main(
@@ -124,12 +127,31 @@ class Suite:
     def _stored(self, corpus: Corpus, encoder: Encoder) -> AbstractContextManager[VectorStore]:
         return embedded(corpus, encoder, self._processes, keep=self._keep_stores)
 
+    def _embed(self, encoder: Encoder, requests: Sequence[Request], num_texts: int) -> Tensor:
+        """(R, D), in float32, on the CPU."""
+        with progress_bar("scoring", num_texts) as advance:
+            return embed_all(encoder, requests, self._processes, advance).float().cpu()
+
+    def _kept(self, encoder: Encoder, requests: Sequence[Request], num_texts: int) -> Tensor:
+        """The same, from the cache if they are there; then only the main process, which scores, has rows."""
+        processes = self._processes
+        path = processes.from_main(lambda: kept_file(encoder, requests, processes.count))
+        if path is None:
+            return self._embed(encoder, requests, num_texts)
+        found = read_embeddings(path, encoder, requests) if processes.is_main else None
+        if processes.any(found is not None):
+            return torch.zeros(0, encoder.dimension) if found is None else found
+        embeddings = self._embed(encoder, requests, num_texts)
+        if processes.is_main:
+            keep_embeddings(path, encoder, requests, embeddings)
+        return embeddings
+
     def _scored_by_main(self, score: Callable[[], Scorecard]) -> Scorecard:
         whole: list[Scorecard] = []
 
         def shared() -> Scorecard:
             whole.append(score())
-            return replace(whole[0], per_query={}, predictions={}, plots={})
+            return replace(whole[0], per_query={}, maps={}, predictions={}, plots={})
 
         scorecard = self._processes.from_main(shared)
         return whole[0] if whole else scorecard
@@ -170,8 +192,9 @@ class Suite:
             times.append(f"{benchmark.name} {seconds:.1f} s")
             checked = _checked_scores(benchmark.name, result, given_by)
             given_by |= dict.fromkeys(checked, benchmark.name)
-            records = [_as_json(benchmark.name, record) for record in result.per_query]
-            card.per_query.setdefault(benchmark.name, []).extend(records)
+            for kept, given in ((card.per_query, result.per_query), (card.maps, result.maps)):
+                records = [_as_json(benchmark.name, record) for record in given]
+                kept.setdefault(benchmark.name, []).extend(records)
             card.predictions.update(result.predictions)
             card.plots.update(result.plots)
             card.notes.extend(result.notes)

@@ -26,15 +26,21 @@ _MAY_CHANGE = (
     "device",
     "name",
     "scores",
+    "eval.cache",
     "trainer.max_epochs",
     "trainer.max_steps",
     "trainer.max_empty_steps",
     "trainer.log_every",
+    "trainer.memory_check",
 )
 _GLOSSARY = "model.glossary"
 _GROUPS = ("model", "data", "objective", "trainer", "benchmark")
 # Options that are newer than some runs, with what these were trained with.
-_ADDED: dict[str, dict[str, Any]] = {"trainer": {"dropout_masks": "torch"}, "model": {"glossary_gate": None}}
+_ADDED: dict[str, dict[str, Any]] = {
+    "trainer": {"dropout_masks": "torch", "memory_check": "stop"},
+    "model": {"glossary_gate": None},
+    "eval": {"cache": True},
+}
 _ADDED_TO_SEARCHES = {"store": None, "shard_size": 50_000, "index": "exact"}  # to own_retrieval's
 
 

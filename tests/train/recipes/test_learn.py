@@ -29,6 +29,7 @@ from train.errors import Interrupted, UserError
 from train.expressions import ExpressionIndex
 from train.hub.learnt_card import learnt_card
 from train.recipes import learn as recipe
+from train.recipes import learning_state
 from train.recipes.learn import learn
 from train.training.token_distillation import distil
 
@@ -199,7 +200,7 @@ def test_what_ends_it_early_says_how_to_resume_it(
         if len(saves) == at:
             happens()
 
-    monkeypatch.setattr(recipe, "save_file", save)
+    monkeypatch.setattr(learning_state, "save_file", save)
     with pytest.raises(kind) as ended:
         learnt("cut")
     assert said in str(ended.value)

@@ -113,7 +113,7 @@ def test_more_processes_than_texts(launches: Launches, tiny_path: Path, tmp_path
 def test_a_run_of_two_processes_is_that_of_one_and_goes_on_after_a_kill(
     launches: Launches, tmp_path: Path, options: list[str]
 ) -> None:
-    run_options = [*options, SHORT]
+    run_options = [*options, "eval.cache=true", SHORT]
     train(tmp_path / "one", run_options)
     run = "tests.process_jobs:whole_run"
     ended = launches(2, run, folder=str(tmp_path / "two"), options=run_options)
@@ -135,6 +135,7 @@ def test_a_run_of_two_processes_is_that_of_one_and_goes_on_after_a_kill(
         assert ended[rank][0] == -9
         assert ended[1 - rank][0] == 1  # ended by itself, well before it would have been ended
         assert "another process of this launch ended" in ended[1 - rank][1]
+        assert "that an earlier run kept" in ended[0][1]  # of two processes: their rounding is another
         ended = launches(2, run, folder=str(folder), options=[], go_on=True)
         assert [status for status, _ in ended] == [0, 0], ended
         assert_same_run(tmp_path / "two", folder)

@@ -53,7 +53,8 @@ def succeeded(ended: list[tuple[int, str]]) -> list[tuple[int, str]]:
 
 
 def test_gradients_are_those_of_one_process(launches: Launches, tiny_path: Path, tmp_path: Path) -> None:
-    """With dropout, masked negatives or mined triplets, in equal and unequal numbers of passes."""
+    """With dropout, masked negatives or mined triplets, in equal and unequal numbers of passes; the last also
+    by way of what keeps a GPU's shards in main memory."""
     ways = [
         *(("idiolink", False, False), ("idiolink", True, False), ("idiolink", False, True)),
         ("adaptive_triplet", False, False),
@@ -63,6 +64,7 @@ def test_gradients_are_those_of_one_process(launches: Launches, tiny_path: Path,
         {
             "options": [*options[name], f"trainer.activation_checkpointing={lean}"],
             **{"output": str(tmp_path / f"two_{number}"), "caching": caching, "sharded": True},
+            "offloaded": name == "adaptive_triplet",
         }
         for number, (name, caching, lean) in enumerate(ways)
     ]
@@ -248,7 +250,7 @@ def test_the_configuration_in_the_docs_is_understood(tmp_path: Path, monkeypatch
     ("wishes", "expected"),
     [
         ({"FSDP_VERSION": "1"}, "set fsdp_version: 2"),
-        ({"FSDP_OFFLOAD_PARAMS": "true"}, "fsdp_offload_params: true is not supported"),
+        ({"FSDP_OFFLOAD_PARAMS": "true"}, "fsdp_offload_params: true keeps a GPU's shards in main memory"),
         ({"FSDP_ACTIVATION_CHECKPOINTING": "true"}, r"trainer\.activation_checkpointing=true"),
         ({"FSDP_AUTO_WRAP_POLICY": "SIZE_BASED_WRAP"}, "fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP"),
         ({"FSDP_IGNORED_MODULES": "x"}, "fsdp_ignored_modules"),
@@ -270,6 +272,11 @@ def test_wishes_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (FSDP | {f"FSDP_{n}": v for n, v in wishes.items()}).items():
         monkeypatch.setenv(name, value)
     assert sharding_of_launch() == Sharding(reshard_after_forward=False, blocks=("BertLayer",))
+    with monkeypatch.context() as patch:
+        patch.setenv("FSDP_OFFLOAD_PARAMS", "true")
+        asked = sharding_of_launch()
+    assert asked is not None
+    assert asked.offload
     _, alone = start_processes(place("cpu", "fp32"))
     assert alone.sharding is None  # one process has the whole model
     assert os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] == "false"

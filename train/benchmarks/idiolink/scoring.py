@@ -20,6 +20,7 @@ from train.benchmarks.idiolink.keys import (
     MultivectorMode,
     idiolink_key,
 )
+from train.benchmarks.idiolink.maps import idiom_maps
 from train.benchmarks.idiolink.multivector import mean_of_best, windows, words_within
 from train.benchmarks.retrieval import ndcg, r_precision, rank_in_parts, recall_at_r
 from train.data.idiolink import (
@@ -117,6 +118,7 @@ class IdioLinkBenchmark:
         result = BenchmarkResult({})
         for split in self.splits:
             documents = embeddings[self._place[split.name, "documents"]]
+            result.maps.extend(idiom_maps(split, documents))
             for mode in self.query_modes:
                 queries = embeddings[self._place[split.name, mode]]
                 self._score_mode(split, mode, self._rank(split, _cosines(queries, documents)), result)
