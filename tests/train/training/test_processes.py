@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from tests import process_jobs
 from tests.launches import EVALUATION, Launches
-from tests.own_data import mixture_options, write
+from tests.own_data import mixture_options, write, write_collection
 from tests.tiny_clip import save_tiny_clip
 from tests.tiny_runs import DRAWN, WholeRun, assert_same_run, metrics, weights
 from train.distributed.processes import Processes
@@ -154,10 +154,20 @@ def test_an_evaluation_is_shared_out_and_gives_the_scores_of_one(
     launches: Launches, tmp_path: Path, tiny_path: Path
 ) -> None:
     run_options = ["data=sample", "device=cpu", "model=pretrained", f"model.path={tiny_path}", "split=val"]
-    run_options += ["benchmarks=[idiolink,semeval2022]"]
-    process_jobs.evaluation([*run_options, f"output={tmp_path / 'one.json'}"])
-    ended = launches(2, EVALUATION, options=[*run_options, f"output={tmp_path / 'two.json'}"])
+    run_options += ["benchmark=[idiolink,semeval2022,own_retrieval]"]
+    run_options += [f"benchmark.own_retrieval.path={write_collection(tmp_path / 'search')}"]
+
+    def options(name: str) -> list[str]:
+        store = ["benchmark.own_retrieval.shard_size=1", f"benchmark.own_retrieval.store={tmp_path / name}"]
+        return [*run_options, *store, f"output={tmp_path / f'{name}.json'}"]
+
+    process_jobs.evaluation(options("one"))
+    ended = launches(2, EVALUATION, options=options("two"))
     assert [status for status, _ in ended] == [0, 0], ended
+    stores = [tmp_path / name / "search" / "sentence" for name in ("one", "two")]
+    shards = [{path.name: path.read_bytes() for path in store.iterdir()} for store in stores]
+    assert len(shards[0]) == 4
+    assert shards[0] == shards[1]
     one, two = (json.loads((tmp_path / f"{n}.json").read_text())["scores"] for n in ("one", "two"))
     assert len(one) > 20
     assert two == pytest.approx(one, abs=1e-6)
