@@ -101,6 +101,9 @@ def _build(store: VectorStore, path: Path) -> None:
             first += len(part)
             advance(len(part))
     partial = path.with_name(f".{path.name}.{os.getpid()}")
-    index.save(partial)
-    sync(partial)
-    partial.replace(path)
+    try:
+        index.save(partial)
+        sync(partial)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -68,9 +68,10 @@ class VectorStore:
         path, elsewhere = self.folder / _MANIFEST, f"name another folder with {option}=, or delete this one"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            if not path.exists():
-                if any(self.folder.glob("*.npy")):
-                    raise UserError(f"{self.folder}: holds vectors without their {_MANIFEST}: {elsewhere}")
+            files = [file for file in self.folder.iterdir() if file.is_file() and file.name[0] != "."]
+            if path not in files:
+                if files:  # others' vectors, or their index
+                    raise UserError(f"{self.folder}: holds files without their {_MANIFEST}: {elsewhere}")
                 write_json(path, manifest)
             missing = self.missing()
             free = shutil.disk_usage(self.folder).free
@@ -136,7 +137,7 @@ class VectorStore:
         try:
             shape: tuple[int, ...] = np.load(self._path(number), mmap_mode="r").shape
             return shape == self._shape(number)
-        except (OSError, ValueError):
+        except (OSError, ValueError, EOFError):  # the last for an empty file
             return False
 
     def _path(self, number: int) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -31,6 +32,11 @@ def test_it_finds_most_of_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     queries[1] = documents[2]
     store = stored(tmp_path, documents)
     search = Search(queries, store, {1: 2})
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(approximate, "sync", Mock(side_effect=OSError("no space left")))
+        with pytest.raises(UserError, match="cannot be written"):
+            approximate_ranking(search, store, 10)
+    assert not any("usearch" in path.name for path in tmp_path.iterdir())
     exact = search.ranking(10)
     ranking, recall = approximate_ranking(search, store, 10)
     shared = [len(set(a) & set(b)) for a, b in zip(ranking.tolist(), exact.tolist(), strict=True)]

@@ -40,6 +40,8 @@ def test_shards_that_are_not_whole_are_missing(tmp_path: Path) -> None:
     (tmp_path / "00002.npy").write_bytes(whole)  # of another size
     (tmp_path / "00000.npy").unlink()
     assert store.start(FACTS, "store") == [0, 1, 2]
+    (tmp_path / "00000.npy").touch()
+    assert store.start(FACTS, "store") == [0, 1, 2]
 
 
 def test_others_vectors_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,6 +51,11 @@ def test_others_vectors_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(UserError, match="differ in rows, shard_size "):
         VectorStore(tmp_path, 8, 3, 2).start(FACTS, "store")
     (tmp_path / "store.json").unlink()
+    with pytest.raises(UserError, match=r"without their store\.json"):
+        store.start(FACTS, "store")
+    for shard in tmp_path.glob("*.npy"):
+        shard.unlink()
+    (tmp_path / "hnsw.usearch").touch()  # the index of other vectors
     with pytest.raises(UserError, match=r"without their store\.json"):
         store.start(FACTS, "store")
     usage = type("Usage", (), {"free": 10**9})
