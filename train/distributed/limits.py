@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 from pathlib import Path
@@ -11,6 +12,9 @@ import torch
 
 _CGROUP = Path("/sys/fs/cgroup")
 _MEMINFO = Path("/proc/meminfo")
+_BEYOND_MPS = 0.7  # of what Metal recommends: so much more torch takes (PYTORCH_MPS_HIGH_WATERMARK_RATIO=1.7)
+# In a container's `memory.stat`: what is freed where memory is short.
+_RECLAIMED = ("inactive_file", "active_file", "slab_reclaimable")
 
 
 class Memory(NamedTuple):
@@ -19,10 +23,12 @@ class Memory(NamedTuple):
     Attributes:
         total: that it has.
         free: that a process can still take.
+        swap: that it can take beyond, more slowly.
     """
 
     total: int
     free: int
+    swap: int = 0
 
 
 def device_memory(device: str) -> Memory | None:
@@ -30,29 +36,34 @@ def device_memory(device: str) -> Memory | None:
 
     Main memory is divided by the number of the launch's processes on this machine.
     """
+    if device != "cpu":
+        gc.collect()  # the model of a sweep's earlier run
     if device == "cuda":
         free, total = torch.cuda.mem_get_info()
-        return Memory(total, free)
+        # What torch's allocator keeps of freed tensors is not free for others, but for this process it is.
+        return Memory(total, free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
     if device == "mps":
         total = torch.mps.recommended_max_memory()
-        return Memory(total, max(total - torch.mps.driver_allocated_memory(), 0))
+        free = max(total - torch.mps.current_allocated_memory(), 0)
+        return Memory(total, free, int(_BEYOND_MPS * total))
     memory = _main_memory()
     count = int(os.environ.get("LOCAL_WORLD_SIZE", "1") or 1)
-    return None if memory is None else Memory(memory.total // count, memory.free // count)
+    return None if memory is None else Memory(*(size // count for size in memory))
 
 
 def _main_memory() -> Memory | None:
     """Of the machine, or of the container that this process runs in."""
     try:
         found = dict(re.findall(r"^(\w+): +(\d+) kB", _MEMINFO.read_text(encoding="ascii"), re.MULTILINE))
-        memory = Memory(int(found["MemTotal"]) * 1024, int(found["MemAvailable"]) * 1024)
+        sizes = found["MemTotal"], found["MemAvailable"], found.get("SwapFree", 0)
+        memory = Memory(*(int(size) * 1024 for size in sizes))
     except (OSError, KeyError):
         return None
     try:
         limit = int((_CGROUP / "memory.max").read_text())
         used = int((_CGROUP / "memory.current").read_text())
-        cached = re.search(r"^inactive_file (\d+)", (_CGROUP / "memory.stat").read_text(), re.MULTILINE)
+        said = dict(re.findall(r"^(\w+) (\d+)", (_CGROUP / "memory.stat").read_text(), re.MULTILINE))
     except (OSError, ValueError):  # no container, or one without a limit ("max")
         return memory
-    in_use = used - int(cached[1]) if cached else used
+    in_use = used - sum(int(said.get(name, 0)) for name in _RECLAIMED)
     return Memory(min(memory.total, limit), max(min(memory.free, limit - in_use), 0))

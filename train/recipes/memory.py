@@ -32,7 +32,9 @@ def check_memory(
     if settings.trainer.memory_check == "off" or memory is None:
         return
     found = _forecast(settings, objective, placement, processes, enough=_LITTLE * memory.free)
-    if found is None:
+    if isinstance(found, str):
+        log.info(found)
+    if not isinstance(found, tuple):
         return
     forecast, needed = found
     said = _needs(needed, placement, memory)
@@ -40,7 +42,7 @@ def check_memory(
         log.info(said)
         return
     said += _advice(forecast, memory)
-    if needed.total > _TOO_MUCH * memory.free and settings.trainer.memory_check == "stop":
+    if needed.total > _TOO_MUCH * memory.free + memory.swap and settings.trainer.memory_check == "stop":
         raise UserError(f"{said}\ntrainer.memory_check=warn starts the run all the same")
     log.warning(said)
 
@@ -48,8 +50,8 @@ def check_memory(
 def describe_memory(settings: TrainSettings, objective: Objective, placement: Placement) -> list[str]:
     """What a step needs here, and on a GPU where this machine has none: lines for a terminal."""
     found = _forecast(settings, objective, placement, Processes())
-    if found is None:
-        return ["a step's memory cannot be predicted for this model"]
+    if not isinstance(found, tuple):
+        return [found] if found else []
     forecast, needed = found
     memory = device_memory(placement.device)
     lines = [f"{_needs(needed, placement, memory)}: {_parts(needed)}"]
@@ -57,7 +59,7 @@ def describe_memory(settings: TrainSettings, objective: Objective, placement: Pl
         lines[0] += _advice(forecast, memory)
     if placement.device == "cpu":
         elsewhere = _forecast(settings, objective, Placement("cuda", "bf16", "as asked"), Processes())
-        if elsewhere is not None:
+        if isinstance(elsewhere, tuple):
             lines.append(
                 f"on a GPU in bfloat16 about {gigabytes(elsewhere[1].total)}: {_parts(elsewhere[1])}"
             )
@@ -71,8 +73,8 @@ def _forecast(
     processes: Processes,
     *,
     enough: float = 0.0,
-) -> tuple[Forecast, StepMemory] | None:
-    """What a step needs; None if that is little, or cannot be predicted, which must not stop a run.
+) -> tuple[Forecast, StepMemory] | str | None:
+    """What a step needs; None if that is little, or why it cannot be predicted, which must not stop a run.
 
     Args:
         enough: bytes below which, on a CPU, a rough guess is believed.
@@ -82,12 +84,11 @@ def _forecast(
         if placement.device == "cpu" and forecast.rough_guess() < enough:
             return None
         return forecast, forecast.step()
-    except UserError:
-        raise
+    except UserError as error:  # a model out of reach, which a resumed run or a check of data may not need
+        return f"a step's memory cannot be predicted: {error}"
     except Exception as error:  # an architecture that cannot be run without data, say
-        log.info("a step's memory cannot be predicted for this model (%s)", type(error).__name__)
         log.debug("why", exc_info=True)
-        return None
+        return f"a step's memory cannot be predicted for this model ({type(error).__name__})"
 
 
 def _needs(needed: StepMemory, placement: Placement, memory: Memory | None) -> str:
@@ -107,7 +108,11 @@ def _parts(needed: StepMemory) -> str:
 
 def _advice(forecast: Forecast, memory: Memory) -> str:
     """What would fit, an option a line."""
-    found = forecast.what_would_fit(_NEAR * memory.free)
+    try:
+        found = forecast.what_would_fit(_NEAR * memory.free)
+    except Exception:  # LoRA may not know the architecture, say
+        log.debug("why", exc_info=True)
+        return ". What takes less: docs/cluster.md"
     if not found:
         return ". No option would make it fit: take a smaller model or a larger device (docs/cluster.md)"
     lines = [f"  - {options}: about {gigabytes(needed.total)}" for options, needed in found]

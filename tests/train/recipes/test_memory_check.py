@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -93,6 +94,9 @@ def test_what_is_near_is_warned_of_and_all_else_if_asked(
         assert [record.levelno for record in caplog.records] == [logging.WARNING] * (value != "off")
     with pytest.raises(UserError, match="a smaller model or a larger device"):
         check_memory(settings, objective, CPU, Processes())
+    swap = Memory(24 * 10**9, free[0], swap=needed.total // 2)
+    monkeypatch.setattr(memory, "device_memory", lambda _: swap)
+    check_memory(settings, objective, CPU, Processes())
 
 
 def test_on_a_gpu_shards_are_proposed(settings: TrainSettings, objective: Objective) -> None:
@@ -124,20 +128,58 @@ def test_a_model_that_cannot_be_predicted_is_trained_all_the_same(
     assert "cannot be predicted" in line
 
 
+def test_a_model_out_of_reach_is_left_to_the_run(
+    settings: TrainSettings, objective: Objective, free: list[int], tmp_path: Path
+) -> None:
+    """A resumed run does not load it again, and a check of the data needs none."""
+    model = settings.model.model_copy(update={"path": str(tmp_path / "gone")})
+    away = settings.model_copy(update={"model": model})
+    free[0] = 1000
+    check_memory(away, objective, CPU, Processes())
+    (line,) = describe_memory(away, objective, CPU)
+    assert "cannot be predicted" in line
+    assert str(tmp_path / "gone") in line
+
+
+def test_advice_that_fails_stops_nothing(
+    settings: TrainSettings,
+    objective: Objective,
+    free: list[int],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    free[0] = Forecast(settings, objective, CPU, Processes()).step().total
+    monkeypatch.setattr(Forecast, "what_would_fit", Mock(side_effect=UserError("no linear layers")))
+    check_memory(settings, objective, CPU, Processes())
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+
+
 def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What files that were read occupy is free; processes of one machine share."""
-    (tmp_path / "meminfo").write_text("MemTotal:       16000 kB\nMemFree: 1 kB\nMemAvailable:   8000 kB\n")
+    meminfo = "MemTotal:       16000 kB\nMemFree: 1 kB\nMemAvailable:   8000 kB\nSwapFree: 400 kB\n"
+    (tmp_path / "meminfo").write_text(meminfo)
     monkeypatch.setattr(limits, "_MEMINFO", tmp_path / "meminfo")
     monkeypatch.setattr(limits, "_CGROUP", tmp_path)
-    assert device_memory("cpu") == Memory(16000 * 1024, 8000 * 1024)
+    assert device_memory("cpu") == Memory(16000 * 1024, 8000 * 1024, 400 * 1024)
     (tmp_path / "memory.max").write_text("5000000\n")
     (tmp_path / "memory.current").write_text("4000000\n")
-    (tmp_path / "memory.stat").write_text("anon 7\ninactive_file 1000000\n")
+    (tmp_path / "memory.stat").write_text("anon 7\ninactive_file 600000\nactive_file 400000\n")
     assert device_memory("cpu") == Memory(5000000, 2000000)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     assert device_memory("cpu") == Memory(2500000, 1000000)
     (tmp_path / "memory.max").write_text("max\n")
-    assert device_memory("cpu") == Memory(8000 * 1024, 4000 * 1024)
+    assert device_memory("cpu") == Memory(8000 * 1024, 4000 * 1024, 200 * 1024)
+
+
+def test_what_torch_keeps_of_freed_tensors_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a sweep's earlier run."""
+    for name, value in (("mem_get_info", (5, 24)), ("memory_reserved", 17), ("memory_allocated", 3)):
+        monkeypatch.setattr(f"torch.cuda.{name}", Mock(return_value=value))
+    assert device_memory("cuda") == Memory(24, 19)
+    for name, value in (("recommended_max_memory", 20), ("current_allocated_memory", 3)):
+        monkeypatch.setattr(f"torch.mps.{name}", Mock(return_value=value))
+    assert device_memory("mps") == Memory(20, 17, swap=14)
 
 
 @pytest.mark.parametrize(
