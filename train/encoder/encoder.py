@@ -325,7 +325,8 @@ class Encoder(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        return next(self.model.parameters()).device
+        # An ONNX graph's weights are none of torch's.
+        return next((p.device for p in self.model.parameters()), torch.device("cpu"))
 
     def forward(
         self,
@@ -408,6 +409,11 @@ class Encoder(nn.Module):
     def raw_spans(self) -> bool:
         """Whether spans are embedded by the last hidden states alone."""
         return self._stack.raw_spans
+
+    @property
+    def pools_prompts(self) -> bool:
+        """Whether a prompt's tokens are pooled."""
+        return self._stack.pools_prompts
 
     @property
     def averages_tokens(self) -> bool:
