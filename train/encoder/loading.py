@@ -143,7 +143,8 @@ def _load(
         UserError: if it is damaged, incomplete, or could not be downloaded.
     """
     if is_onnx_export(path):
-        return load_onnx_export(path), {}
+        with silence_libraries():
+            return load_onnx_export(path), {}
     options: dict[str, Any] = {"use_safetensors": True, "dtype": torch.float32}
     if local_files_only:  # adapters are looked up separately, with many retries if the Hub does not answer
         options["adapter_kwargs"] = {"local_files_only": True}
@@ -172,7 +173,8 @@ def _load(
         check_weights(path, module)
     if isinstance(model[0], StaticEmbedding):
         check_weights(path, model[0])
-        model = with_token_table(model)
+        with silence_libraries():
+            model = with_token_table(model)
     return model, tokenizer_config
 
 

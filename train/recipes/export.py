@@ -59,7 +59,7 @@ def export(settings: ExportSettings) -> Path:
         check_packages(f"format={settings.format}")
     output = expanded(settings.output, "output")
     path = _model_path(settings.model.path)
-    _check_output(output, Path(path), overwrite=settings.overwrite)
+    _check_output(output, Path(resolve_model_path(path)), overwrite=settings.overwrite)
     model = settings.model.model_copy(update={"path": path})
     # Beside the new folder, which a rename then makes complete or not at all.
     beside = tempfile.TemporaryDirectory(prefix=_WORK, dir=output.parent)
@@ -106,14 +106,14 @@ def _export(settings: ExportSettings, work: Path) -> None:
 
 
 def _model_path(named: str) -> str:
-    """The model's folder or name on the Hub; of a run its `best/`.
+    """The path that was named; of a run that of its `best/`.
 
     Raises:
         UserError: if the run has none yet.
     """
     path = expanded(named, "model")
     if not is_file(path / "run.json"):
-        return resolve_model_path(named)
+        return named
     if not is_folder(path / "best"):
         raise UserError(f"{path}: the run has no best/ yet; name one of its checkpoints, {path}/step_<n>")
     return str(path / "best")
@@ -156,7 +156,7 @@ def _check_can_be_exported(settings: ExportSettings, encoder: Encoder) -> None:
             "model.span=raw: spans are the last hidden states, which an export with truncate_dim, or with "
             "pooling over several layers, does not have: leave model.span unset"
         )
-    if is_folder(Path(settings.model.path) / "experts"):
+    if is_folder(Path(resolve_model_path(settings.model.path)) / "experts"):
         log.warning("%s/experts is left out: an export embeds, and has no experts", settings.model.path)
 
 
@@ -237,6 +237,7 @@ def _write_card(
     )
     meta = {
         "model": settings.model.path,
+        "config": settings.model_dump(mode="json"),
         "format": settings.format,
         "dimension": compared.dimension,
         "num_threads": compared.num_threads,
