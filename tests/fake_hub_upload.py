@@ -1,4 +1,4 @@
-"""A local server that speaks as much of the Hugging Face Hub's interface as pushing a model needs.
+"""A local server that speaks as much of the Hugging Face Hub's interface as pushing a model or a Space needs.
 
 Accounts, repositories with branches, preupload, Git LFS (batch and basic upload), commits, and enough to read
 back what was stored. Failures can be planted.
@@ -27,6 +27,7 @@ class Repository:
     """One repository: branch → path → content."""
 
     private: bool = False
+    sdk: str | None = None  # of a Space
     branches: dict[str, dict[str, bytes]] = field(
         default_factory=lambda: {"main": {".gitattributes": b"*.safetensors filter=lfs\n"}}
     )
@@ -41,6 +42,10 @@ class Repository:
         if revision in self.branches:
             return self.branches[revision]
         return next((files for files in self.branches.values() if commit_id(files) == revision), None)
+
+
+def owner_of(repo_id: str) -> str:
+    return repo_id.removeprefix("spaces/").partition("/")[0]
 
 
 def commit_id(files: dict[str, bytes]) -> str:
@@ -73,6 +78,7 @@ class FakeHub:
 
     Attributes:
         users: token → name of its user.
+        repositories: by their names; those of Spaces begin with `spaces/`.
         objects: LFS objects that were uploaded whole, by their SHA-256.
         requests: `METHOD /path` of every request so far.
     """
@@ -166,23 +172,27 @@ def serve() -> Iterator[FakeHub]:
                 self.store(parts[1], body)
             elif parts[:2] == ["api", "models"]:
                 self.repository_api("/".join(parts[2:4]), parts[4:], body)
+            elif parts[:2] == ["api", "spaces"]:
+                self.repository_api("/".join(parts[1:4]), parts[4:], body)
             elif "info/lfs/objects/batch" in path:
                 self.batch(json.loads(body))
-            elif len(parts) > 4 and parts[2] == "resolve":
-                self.resolve("/".join(parts[:2]), parts[3], "/".join(parts[4:]))
+            elif "resolve" in parts[2:4]:
+                at = parts.index("resolve", 2)
+                self.resolve("/".join(parts[:at]), parts[at + 1], "/".join(parts[at + 2 :]))
             else:
                 self.missing("EntryNotFound")
 
         def visible(self, repo_id: str) -> Repository | None:
             found = hub.repositories.get(repo_id)
-            hidden = found is not None and found.private and self.user != repo_id.partition("/")[0]
+            hidden = found is not None and found.private and self.user != owner_of(repo_id)
             return None if hidden else found
 
         # ---- answers
 
         def create(self, asked: dict[str, Any]) -> None:
             owner = asked.get("organization") or self.user
-            repo_id = f"{owner}/{asked['name']}"
+            kind = "spaces/" if asked.get("type") == "space" else ""
+            repo_id = f"{kind}{owner}/{asked['name']}"
             if owner != self.user:
                 self.answer(
                     403, {"error": "You don't have the rights to create a model under this namespace"}
@@ -190,7 +200,8 @@ def serve() -> Iterator[FakeHub]:
             elif repo_id in hub.repositories:
                 self.answer(409, {"error": "You already created this model repo"})
             else:
-                hub.repositories[repo_id] = Repository(private=asked.get("visibility") == "private")
+                is_private = asked.get("visibility") == "private"
+                hub.repositories[repo_id] = Repository(is_private, asked.get("sdk"))
                 self.answer(200, {"url": f"{hub.url}/{repo_id}"})
 
         def repository_api(self, repo_id: str, rest: list[str], body: bytes) -> None:
@@ -198,7 +209,7 @@ def serve() -> Iterator[FakeHub]:
             if repository is None:
                 self.missing("RepoNotFound")
                 return
-            if self.command == "POST" and self.user != repo_id.partition("/")[0]:
+            if self.command == "POST" and self.user != owner_of(repo_id):
                 self.answer(403, {"error": "You have read access but not write access to this repository"})
                 return
             verb, revision = (rest[0], "/".join(rest[1:])) if rest else ("revision", "main")

@@ -37,7 +37,7 @@ class Launches:
 
     def __call__(self, count: int, function: str, **arguments: Any) -> list[tuple[int, str]]:
         """Exit status and output of each process, by number; a negative status is a signal's."""
-        answer = self._server.ask(json.dumps([count, function, arguments]))
+        answer = self._server.ask(json.dumps([count, function, arguments, os.environ.get("IDIOM_CACHE", "")]))
         return [(status, said) for status, said in json.loads(answer)]
 
     def close(self) -> None:
@@ -55,7 +55,7 @@ def serve() -> None:
         os.dup2(nowhere.fileno(), 1)
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
-        count, function, arguments = json.loads(line)
+        count, function, arguments, os.environ["IDIOM_CACHE"] = json.loads(line)
         for job in arguments.get("jobs", [arguments]):
             if function != EVALUATION and "options" in job:
                 composed("config", *job["options"])  # kept here, so that it is there in the children

@@ -120,29 +120,69 @@ def test_a_grown_corpus_has_more_documents_and_no_text_twice(workload: Workload,
 
 
 def test_cases(workload: Workload) -> None:
-    first, second = usual(workload, ["fp32", "bf16"])
-    assert (first.workload.precision, first.workload.score) == ("fp32", True)
-    assert (second.workload.precision, second.workload.score) == ("bf16", False)
+    """By default as everyone trains; once without dropout, where losses and scores can be compared."""
+    with_dropout = dataclasses.replace(workload, dropout=True)
+    found = usual(with_dropout, ["fp32", "bf16"], [32, 128])
+    shapes = [
+        (c.workload.precision, c.workload.batch_size, c.workload.dropout, c.workload.score, c.once)
+        for c in found
+    ]
+    assert shapes == [
+        ("fp32", 32, True, False, False),
+        ("bf16", 32, True, False, False),
+        ("fp32", 128, True, False, True),
+        ("bf16", 128, True, False, True),
+        ("fp32", 32, False, True, False),
+    ]
     cases = growth(workload)
     assert [case.copies for case in cases] == [1, 4, 16, 1, 1]
     assert [case.workload.batch_size for case in cases[3:]] == [12, 24]  # the sample has no 32 tuples
 
 
+def test_a_workload_survives_the_command_line(
+    workload: Workload, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else a run of its own process would be of other settings."""
+    seen: list[Workload] = []
+
+    def noted(_: str, given: Workload) -> Run:
+        seen.append(given)
+        return Run(_measured(1.0), 1.0, 1.0, 1.0)
+
+    monkeypatch.setattr(program, "run_here", noted)
+    wanted = [
+        workload,
+        dataclasses.replace(
+            workload, dropout=True, score=False, precision="bf16", batch_size=4, kind="pairs"
+        ),
+    ]
+    for one in wanted:
+        assert program.main(["--way=ours", *one.arguments()]) == 0
+    assert seen == wanted
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["peak_memory"] == 1.0
+
+
 def test_it_compares_and_writes(workload: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With runs made up: the program's way from options to the table, the file and the picture."""
+    calls: list[str] = []
 
     def made_up(way: str, _: Workload) -> Run:
+        calls.append(way)
         return Run(_measured(3.0 if way == "ours" else 6.0, 1.0), 9.0, 1e9, 1e9)
 
     monkeypatch.setattr(program, "run_apart", made_up)
+    monkeypatch.setattr(program, "processor_times", lambda _: {"imports": 2.0, "train --help": 1.0})
     options = ["--data=sample", f"--model={workload.model}", "--steps=2", "--pairs=2", f"--output={tmp_path}"]
-    assert program.main([*options, "--precision", "fp32", "bf16"]) == 0
+    assert program.main(options) == 0
     (tmp_path / "bench.png").stat()
     results = json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))
-    names = ["training fp32 and scorecard", "training bf16", "a CSV of pairs", "a CSV of scored pairs"]
-    assert [case["name"] for case in results["cases"]] == names
+    names = ["training fp32, batch 8", "training bf16, batch 8", "dropout off and scorecard"]
+    assert [case["name"] for case in results["cases"]] == [*names, "a CSV of pairs", "a CSV of scored pairs"]
     assert results["cases"][0]["work"]["tuples"] == 8  # one timed step
     assert results["cases"][0]["figures"]["predecessor"]["train_times_ours_cpu"] == [2.0, 2.0]
+    assert calls.count("predecessor") == 2 * 3
+    assert calls.count("sentence_transformers") == 2 * 3 + 2  # own files once
+    assert results["start"] == [{"imports": 2.0, "train --help": 1.0}] * 2
     assert results["machine"]["threads"] == torch.get_num_threads()
 
 

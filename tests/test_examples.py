@@ -26,7 +26,6 @@ from idiomloss.sentence_transformers import (
     RankingTrainerLoss,
     group_columns,
 )
-from train.integrations.mteb import IdioLinkRetrieval
 from train.integrations.sentence_transformers import SCORES_FILE
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -66,6 +65,8 @@ def test_mteb_example(
     tiny_path: Path,
     tmp_path: Path,
 ) -> None:
+    from train.integrations.mteb import IdioLinkRetrieval  # mteb takes seconds to import
+
     example("mteb_scores", monkeypatch).main(str(tiny_path), str(tmp_path))
     assert "IdioLink val default 0." in capsys.readouterr().out
     (written,) = tmp_path.rglob(f"{IdioLinkRetrieval.metadata.name}.json")

@@ -23,6 +23,7 @@ from train.runs.folder import RunFolder
 from train.runs.resume import saved_config
 from train.training.checkpoint import checkpoints, read_state
 
+WholeRun = Callable[[list[str]], Path]  # see the fixture `whole_run`
 KEY = "idiolink/val/sentence/ndcg@10"
 # Tuples drawn anew each epoch, sentence queries: what is quick, and works for a batch of any size.
 DRAWN = [
@@ -46,7 +47,7 @@ def _composed(name: str, overrides: tuple[str, ...]) -> dict[str, Any]:
 
 
 def train(folder: Path, options: list[str], *, draws: bool = False) -> float:
-    """A new run; its learning curve, a quarter of its time, is drawn only where that is asked for."""
+    """A new run; its figures, a quarter of its time, are drawn only where that is asked for."""
     config = composed("config", *options)
     return _run(check(TrainSettings, config), config, "idiolink_ft", folder, draws)
 
@@ -61,7 +62,8 @@ def _run(
 ) -> float:
     with ExitStack() as held:
         if not draws:
-            held.enter_context(patch("train.recipes.run_report.learning_curve"))
+            for figure in ("plots.learning_curve", "figures.draw_figures"):
+                held.enter_context(patch(f"train.reports.{figure}"))
         return fine_tune(settings, config, experiment, RunFolder(folder))
 
 

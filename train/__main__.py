@@ -7,6 +7,7 @@ from typing import Any
 
 from train.cli.folders import record_start, run_folder
 from train.cli.launch import experiment_name, launch, overrides, search
+from train.cli.quick_imports import quick_imports
 from train.config import TrainSettings, check
 from train.distributed.processes import rank_of_launch
 from train.runs.resume import saved_config
@@ -20,7 +21,9 @@ def run(config: dict[str, Any]) -> float:
     settings: TrainSettings = check(TrainSettings, config)
     settings.objective.check_files(settings)
     from train.errors import Pruned
-    from train.recipes.fine_tune import fine_tune  # heavy: after the configuration is checked
+
+    with quick_imports():  # after the configuration is checked
+        from train.recipes.fine_tune import fine_tune
 
     try:
         best = fine_tune(

@@ -4,6 +4,7 @@ import sys
 from typing import Any
 
 from train.cli.launch import launch
+from train.cli.quick_imports import quick_imports
 from train.config import TrainSettings, check
 
 
@@ -11,7 +12,8 @@ def run(config: dict[str, Any]) -> None:
     """Check what `python -m train` would train on and score."""
     settings: TrainSettings = check(TrainSettings, config)
     settings.objective.check_files(settings)
-    from train.recipes.check import check_data  # heavy: after the configuration is checked
+    with quick_imports():  # after the configuration is checked
+        from train.recipes.check import check_data
 
     check_data(settings)
 

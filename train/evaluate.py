@@ -3,13 +3,15 @@
 from typing import Any
 
 from train.cli.launch import launch
+from train.cli.quick_imports import quick_imports
 from train.config import EvaluateSettings, check
 
 
 def run(config: dict[str, Any]) -> None:
     """Score one model."""
     settings: EvaluateSettings = check(EvaluateSettings, config)
-    from train.recipes.evaluate import score_model  # heavy: after the configuration is checked
+    with quick_imports():  # after the configuration is checked
+        from train.recipes.evaluate import score_model
 
     score_model(settings, config)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from train.cli.plain import run_plain
+from train.cli.quick_imports import quick_imports
 from train.errors import UserError
 from train.explorer.options import PORT, Options
 
@@ -87,7 +88,8 @@ def main(arguments: Sequence[str]) -> int:
 def _run(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     print(f"exploring {', '.join(options.models)}", file=sys.stderr, flush=True)
-    from train.recipes.explore import explore  # heavy: after the command line is known to be right
+    with quick_imports():  # after the command line is known to be right
+        from train.recipes.explore import explore
 
     explore(options)
     return 0

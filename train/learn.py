@@ -3,13 +3,15 @@
 from typing import Any
 
 from train.cli.launch import launch
+from train.cli.quick_imports import quick_imports
 from train.config import LearnSettings, check
 
 
 def run(config: dict[str, Any]) -> None:
     """Learn, and print the new model's folder."""
     settings: LearnSettings = check(LearnSettings, config)
-    from train.recipes.learn import learn  # heavy: after the configuration is known to be right
+    with quick_imports():  # after the configuration is known to be right
+        from train.recipes.learn import learn
 
     print(learn(settings))
 

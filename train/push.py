@@ -1,4 +1,4 @@
-"""`python -m train.push`: a run's model, card and scores to the Hugging Face Hub."""
+"""`python -m train.push`: a run's model, card and scores to the Hugging Face Hub, and a page beside it."""
 
 from typing import Any
 
@@ -9,9 +9,15 @@ from train.config import PushSettings, check
 def run(config: dict[str, Any]) -> None:
     """Push one checkpoint, or show what would be pushed."""
     settings: PushSettings = check(PushSettings, config)
-    from train.hub.push import push_checkpoint  # heavy: after the configuration is checked
+    # Heavy: after the configuration is checked.
+    if settings.space is None:
+        from train.hub.push import push_checkpoint
 
-    push_checkpoint(settings)
+        push_checkpoint(settings)
+    else:
+        from train.recipes.publish import publish
+
+        publish(settings)
 
 
 def main() -> None:

@@ -15,65 +15,53 @@ from dataclasses import asdict
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
 
 from tests.bench.cases import ALL, Case, growth, own_files, usual
+from tests.bench.curve import curve
+from tests.bench.curve_ways import Task
 from tests.bench.measure import Measured, Time, matmul_rate, peak_memory, useful_operations
 from tests.bench.plot import plot
+from tests.bench.quick import quick
 from tests.bench.report import LEGEND, Run, Work, disagreements, summary, table
-from tests.bench.workload import KINDS, MODES, ROOT, Workload, batches, real_data, set_threads, splits
+from tests.bench.start import processor_times
+from tests.bench.workload import (
+    KINDS,
+    MODES,
+    ROOT,
+    Precision,
+    Workload,
+    batches,
+    real_data,
+    set_threads,
+    splits,
+)
 from train.data.idiolink import document_request, query_request
 from train.encoder.loading import load_model
 from train.encoder.prompts import Prompts
 from train.factory import resolve_model_path
 
 MODULES = {"ours": "ours", "sentence_transformers": "library", "predecessor": "predecessor"}
-SAMPLE_BATCH_SIZE = 8  # the sample has 24 tuples
+DEFAULT_BATCH_SIZES = [32, 128]
+SAMPLE_BATCH_SIZES = [8]  # the sample has 24 tuples
+PRECISIONS: list[Precision] = ["fp32", "bf16"]
 _NOUNS = {"tuples": "released tuples", "pairs": "pairs", "scored": "scored pairs"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 1 if the ways do not agree."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("--pairs", type=int, default=3, help="times that each way runs")
-    parser.add_argument(
-        "--steps", type=int, default=Workload.steps, help="optimizer steps of a run, 2 or more"
-    )
-    parser.add_argument("--batch-size", type=int, help="tuples a step (32; on the sample 8)")
-    parser.add_argument(
-        "--precision", nargs="+", default=["fp32"], choices=["fp32", "bf16"], help="of training, one or both"
-    )
-    parser.add_argument(
-        "--growth", action="store_true", help="larger corpora and batches instead; much longer"
-    )
-    parser.add_argument("--data", help="sample, or a folder; default: the real data if found, else sample")
-    parser.add_argument(
-        "--kind",
-        nargs="+",
-        default=KINDS,
-        choices=KINDS,
-        help="trained on: IdioLink's tuples, a CSV of pairs, a CSV of scored pairs; default: all",
-    )
-    parser.add_argument("--model", help="a model folder; default: the packaged MiniLM")
-    parser.add_argument("--dropout", action="store_true", help="train with the model's dropout on")
-    parser.add_argument("--no-score", action="store_true", help="train alone")
-    parser.add_argument("--threads", type=int, help="of torch; default: its own choice")
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=ROOT / "checkpoints" / "bench",
-        help="where bench.json and bench.png go",
-    )
-    parser.add_argument("--way", choices=ALL, help=argparse.SUPPRESS)  # one run, in this process
+    """Returns the exit status: 1 if the ways do not agree, or something has become slower."""
+    parser = _parser()
     options = parser.parse_args(arguments)
     data = options.data or real_data() or "sample"
+    sizes = options.batch_size or (SAMPLE_BATCH_SIZES if data == "sample" else DEFAULT_BATCH_SIZES)
     workload = Workload(
         data,
         options.model,
         options.steps,
-        options.batch_size or (SAMPLE_BATCH_SIZE if data == "sample" else Workload.batch_size),
+        sizes[0],
         options.precision[0],
         options.dropout,
         not options.no_score,
@@ -84,29 +72,98 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.way is not None:
         print(json.dumps(asdict(run_here(options.way, workload))))
         return 0
+    if options.curve:
+        tasks = [Task(s, data, options.model, options.precision[0], options.epochs) for s in options.seeds]
+        return curve(tasks, options.output)
+    workload = dataclasses.replace(workload, kind="tuples")  # of which files are made
+    if options.quick or options.record:
+        rounds = options.pairs or (3 if options.record else 1)
+        return quick(workload, rounds, run_apart, machine=_machine(), keeps=options.record)
     if options.steps < 2:
         parser.error("--steps: 2 or more, because the first is not timed")
-    workload = dataclasses.replace(workload, kind="tuples")  # of which files are made
-    cases = growth(workload) if options.growth else own_files(workload, options.kind)
-    if "tuples" in options.kind and not options.growth:
-        cases = [*usual(workload, options.precision), *cases]
-    return _compare(cases, options.pairs, options.output)
+    if options.growth:
+        return _compare(growth(workload), options.pairs or 3, options.output)
+    cases = own_files(workload, options.kind)
+    if "tuples" in options.kind:
+        cases = [*usual(workload, options.precision, sizes), *cases]
+    starts = [processor_times(workload) for _ in range(options.pairs or 3)] if options.start else []
+    return _compare(cases, options.pairs or 3, options.output, starts)
 
 
-def _compare(cases: Sequence[Case], pairs: int, output: Path) -> int:
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    instead = parser.add_argument_group("instead of the usual comparison")
+    instead.add_argument(
+        "--quick",
+        action="store_true",
+        help="the main ratios, beside those recorded; status 1 if one is worse",
+    )
+    instead.add_argument("--record", action="store_true", help="the same ratios, three times, to be kept")
+    instead.add_argument("--growth", action="store_true", help="larger corpora and batches; much longer")
+    instead.add_argument("--curve", action="store_true", help="score by time, whole trainings; much longer")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[42], help="of --curve")
+    parser.add_argument("--epochs", type=int, help="of --curve, instead of those of each recipe")
+    parser.add_argument("--pairs", type=int, help="times that each way runs (3; --quick 1)")
+    parser.add_argument(
+        "--steps", type=int, default=Workload.steps, help="optimizer steps of a run, 2 or more"
+    )
+    parser.add_argument(
+        "--batch-size", type=int, nargs="+", help="tuples a step, one or several (32 128; on the sample 8)"
+    )
+    parser.add_argument(
+        "--precision", nargs="+", choices=PRECISIONS, help="of training, one or both (both; --curve fp32)"
+    )
+    parser.add_argument("--data", help="sample, or a folder; default: the real data if found, else sample")
+    parser.add_argument(
+        "--kind",
+        nargs="+",
+        default=KINDS,
+        choices=KINDS,
+        help="trained on: IdioLink's tuples, a CSV of pairs, a CSV of scored pairs; default: all",
+    )
+    parser.add_argument("--model", help="a model folder; default: the packaged MiniLM")
+    parser.add_argument(
+        "--dropout",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="train with the model's dropout, as by default; losses can be compared without it alone",
+    )
+    parser.add_argument("--no-score", action="store_true", help="train alone")
+    parser.add_argument(
+        "--start",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="measure the wait before the first step too",
+    )
+    parser.add_argument("--threads", type=int, help="of torch; default: its own choice")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=ROOT / "checkpoints" / "bench",
+        help="where bench.json and bench.png go",
+    )
+    parser.add_argument("--way", choices=ALL, help=argparse.SUPPRESS)  # one run, in this process
+    parser.set_defaults(precision=PRECISIONS)
+    return parser
+
+
+def _compare(cases: Sequence[Case], pairs: int, output: Path, starts: Sequence[dict[str, float]] = ()) -> int:
     results: list[dict[str, Any]] = []
     failed = False
     output.mkdir(parents=True, exist_ok=True)
+    if starts:
+        print("\n".join(f"{name}: {median(s[name] for s in starts):.1f} cpu s" for name in starts[0]))
     for case in cases:
         with tempfile.TemporaryDirectory() as folder:
             workload = case.prepared(Path(folder))
-            work = _work(workload)
+            work = work_of(workload)
             print(f"\n{case.name}: {_describe(case, work)}", flush=True)
             runs: dict[str, list[Run]] = {way: [] for way in case.ways}
-            for number in range(pairs):
+            rounds = 1 if case.once else pairs
+            for number in range(rounds):
                 for way in case.ways:
                     runs[way].append(run_apart(way, workload))
-                    print(f"run {number + 1} of {pairs}: {way} is done", file=sys.stderr, flush=True)
+                    print(f"run {number + 1} of {rounds}: {way} is done", file=sys.stderr, flush=True)
         figures = summary(work, runs)
         print("\n" + table(figures))
         for way in case.ways[1:]:
@@ -131,8 +188,9 @@ def _compare(cases: Sequence[Case], pairs: int, output: Path) -> int:
             }
         )
         # After each case: growth takes long, and what is there should not be lost.
-        (output / "bench.json").write_text(json.dumps({"machine": _machine(), "cases": results}, indent=1))
-        plot(results, output / "bench.png")
+        whole = {"machine": _machine(), "start": starts, "cases": results}
+        (output / "bench.json").write_text(json.dumps(whole, indent=1))
+        plot(results, output / "bench.png", starts)
     print(f"\n{LEGEND}\n\nfigures in {output / 'bench.json'}, picture in {output / 'bench.png'}")
     return int(failed)
 
@@ -147,7 +205,8 @@ def _machine() -> dict[str, Any]:
     }
 
 
-def _work(workload: Workload) -> Work:
+def work_of(workload: Workload) -> Work:
+    """What the workload asks for."""
     settings = workload.settings()
     model = load_model(resolve_model_path(settings.model.path), device="cpu")
     timed = batches(settings)[1:] if workload.steps else []

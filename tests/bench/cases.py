@@ -1,8 +1,9 @@
-"""What is compared: the usual case, other precisions, files of a user's own, growth in corpus and batch."""
+"""What is compared: the usual cases, equal losses, files of a user's own, growth in corpus and batch."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import shutil
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ _WORDS = (
 )
 COPIES = (1, 4, 16)  # the last has a word for each copy
 BATCH_SIZES = (32, 64, 128, 256)
+_FEW_STEPS = 3  # at most, of all cases but the main ones
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Case:
         name: for the page and the file of results.
         copies: the scored corpus is so many times the real one.
         kind: of the data, which are written to a file of a user's own unless they are IdioLink's tuples.
+        once: each way runs a single time.
     """
 
     name: str
@@ -42,6 +45,7 @@ class Case:
     ways: tuple[Way, ...] = ALL
     copies: int = 1
     kind: Kind = "tuples"
+    once: bool = False
 
     def prepared(self, folder: Path) -> Workload:
         """The workload, with what has to be written for it in `folder`."""
@@ -50,22 +54,38 @@ class Case:
         return grown(self.workload, self.copies, folder) if self.copies > 1 else self.workload
 
 
-def usual(workload: Workload, precisions: Sequence[Precision]) -> list[Case]:
-    """Training and scoring in the first precision; in others training alone: scores are in float32."""
-    return [
-        Case(
-            f"training {precision}" + (" and scorecard" if number == 0 and workload.score else ""),
-            dataclasses.replace(workload, precision=precision, score=workload.score and number == 0),
+def usual(workload: Workload, precisions: Sequence[Precision], batch_sizes: Sequence[int]) -> list[Case]:
+    """Training by batch and precision, and the scorecard, which is in float32 whatever the precision.
+
+    With dropout the ways draw different numbers, so that neither losses nor scores can be equal: a case
+    without shows that the ways compute the same, and has the scorecard.
+    """
+    cases = []
+    for size, precision in itertools.product(batch_sizes, precisions):
+        is_small = size == batch_sizes[0]
+        steps = workload.steps if is_small else min(workload.steps, _FEW_STEPS)
+        changed = dataclasses.replace(
+            workload, precision=precision, batch_size=size, steps=steps, score=False
         )
-        for number, precision in enumerate(precisions)
-    ]
+        cases.append(Case(f"training {precision}, batch {size}", changed, once=not is_small))
+    if workload.dropout or workload.score:
+        changed = dataclasses.replace(
+            workload,
+            precision=precisions[0],
+            batch_size=batch_sizes[0],
+            dropout=False,
+            steps=min(workload.steps, _FEW_STEPS),
+        )
+        name = "dropout off" + (" and scorecard" if workload.score else "")
+        cases.append(Case(name, changed, once=not workload.score))
+    return cases
 
 
 def own_files(workload: Workload, kinds: Sequence[Kind]) -> list[Case]:
     """Training on a CSV of pairs, and on one of scored pairs, against the library's trainer."""
     names = {"pairs": "a CSV of pairs", "scored": "a CSV of scored pairs"}
-    plain = dataclasses.replace(workload, score=False)
-    return [Case(names[kind], plain, TRAINERS, kind=kind) for kind in kinds if kind in names]
+    plain = dataclasses.replace(workload, score=False, dropout=False)
+    return [Case(names[kind], plain, TRAINERS, kind=kind, once=True) for kind in kinds if kind in names]
 
 
 def growth(workload: Workload) -> list[Case]:

@@ -26,11 +26,11 @@ class _TimedSuite(Suite):
     seconds: Time | None = None
     monitor: Sequence[str] = ()
 
-    def run(self, encoder: Encoder, only: Sequence[str] | None = None) -> Scorecard:
+    def run(self, encoder: Encoder, only: Sequence[str] | None = None, *, keep: bool = False) -> Scorecard:
         if not self.benchmarks:
             return Scorecard(dict.fromkeys(self.monitor, 0.0))
         start = Time.now()
-        card = super().run(encoder, only)
+        card = super().run(encoder, only, keep=keep)
         self.seconds = Time.now() - start
         return card
 
@@ -48,8 +48,12 @@ class _TimedFolder(RunFolder):
         super().log_metrics(record)
 
 
-def run(workload: Workload) -> Measured:
-    """Train and score."""
+def run(workload: Workload, steps: Steps | None = None) -> Measured:
+    """Train and score.
+
+    Args:
+        steps: takes the time of the steps.
+    """
     settings = workload.settings()
     benchmarks = build_benchmarks(settings, ["idiolink"])[0] if workload.score else []
     suite = _TimedSuite(benchmarks)
@@ -60,13 +64,12 @@ def run(workload: Workload) -> Measured:
         without_dropout(encoder.model)
     if not workload.steps:
         return Measured([], suite.run(encoder).scores, None, None, suite.seconds)
-    return _train(settings, encoder, suite)
+    return _train(settings, encoder, suite, steps or Steps())
 
 
-def _train(settings: TrainSettings, encoder: Encoder, suite: _TimedSuite) -> Measured:
+def _train(settings: TrainSettings, encoder: Encoder, suite: _TimedSuite, steps: Steps) -> Measured:
     objective = build_objective(settings)
     accelerator, processes = start_processes(place(settings.device, settings.precision))
-    steps = Steps()
     with tempfile.TemporaryDirectory() as folder:
         run_folder = _TimedFolder(Path(folder), steps)
         run_folder.start({}, experiment="bench")

@@ -49,7 +49,7 @@ def run(workload: Workload) -> Measured:
     model.eval()
     start = Time.now()
     for mode in MODES if workload.score else ():
-        scores |= _score(model, val, mode)
+        scores |= score_mode(model, val, mode)
     score = Time.now() - start
     return Measured(
         losses,
@@ -84,14 +84,15 @@ def _train(
 
 def _loss(model: SentenceTransformer, batch: list[Texts], temperature: float) -> Tensor:
     """InfoNCE with all positives and negatives of the batch: cross-entropy over B + B · K logits."""
-    queries = _embed(model, [t.query for t in batch])  # (B, D)
-    positives = _embed(model, [t.positive for t in batch])  # (B, D)
-    negatives = _embed(model, [text for t in batch for text in t.negatives])  # (B · K, D)
+    queries = embed(model, [t.query for t in batch])  # (B, D)
+    positives = embed(model, [t.positive for t in batch])  # (B, D)
+    negatives = embed(model, [text for t in batch for text in t.negatives])  # (B · K, D)
     logits = queries @ torch.cat([positives, negatives]).T / temperature
     return functional.cross_entropy(logits, torch.arange(len(batch)))
 
 
-def _embed(model: SentenceTransformer, texts: list[str]) -> Tensor:
+def embed(model: SentenceTransformer, texts: list[str]) -> Tensor:
+    """(N, D), unit vectors of N texts, in one forward pass with a graph."""
     inputs = model.tokenizer(
         texts, padding=True, truncation=True, max_length=model.max_seq_length, return_tensors="pt"
     )
@@ -127,7 +128,8 @@ def _encode(model: SentenceTransformer, texts: list[str]) -> Tensor:
     )
 
 
-def _score(model: SentenceTransformer, split: Split, mode: str) -> dict[str, float]:
+def score_mode(model: SentenceTransformer, split: Split, mode: str) -> dict[str, float]:
+    """R-Precision and nDCG@10 of a query mode; the documents are embedded for it."""
     documents = _encode(model, [d.sentence for d in split.documents])
     prefixes = [_instruction(q) if mode.startswith("instruction") else "" for q in split.queries]
     if mode.endswith("span"):

@@ -78,7 +78,8 @@ class Workload:
     def arguments(self) -> list[str]:
         """The same as arguments of the command line."""
         values = {k.replace("_", "-"): v for k, v in asdict(self).items() if v is not None}
-        flags = ["--dropout"] * values.pop("dropout") + ["--no-score"] * (not values.pop("score"))
+        flags = ["--dropout" if values.pop("dropout") else "--no-dropout"]
+        flags += ["--no-score"] * (not values.pop("score"))
         return [f"--{k}={v}" for k, v in values.items()] + flags
 
     def settings(self) -> TrainSettings:

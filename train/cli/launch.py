@@ -36,6 +36,7 @@ from train.config.compose import (
     chosen_by_default,
     config_names,
     explained,
+    help_text,
     plain,
     register_resolvers,
 )
@@ -65,6 +66,9 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
         return
     if config_name == "config" and not sys.argv[1:]:
         sys.argv.append("--help")  # rather than a run of hours that nobody described
+    if sys.argv[1:] in (["--help"], ["-h"]):
+        print(help_text(config_name))
+        return
     wants_traceback = os.environ.get(_TRACEBACKS) == "1"
     os.environ[_TRACEBACKS] = "1"  # makes Hydra raise errors instead of printing a traceback
     logging.raiseExceptions = False  # a full disk is reported once, not again for each log line

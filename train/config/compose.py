@@ -74,6 +74,14 @@ def chosen_by_default(config_name: str, group: str) -> list[str]:
     return [str(name) for choice in chosen for name in ([choice] if isinstance(choice, str) else choice)]
 
 
+def help_text(config_name: str) -> str:
+    """What `--help` shows, as Hydra would, which first lists all config groups, for half of its time."""
+    register_resolvers()
+    (name,) = chosen_by_default(config_name, "override hydra/help")
+    config = OmegaConf.create({"hydra": {"help": OmegaConf.load(CONF / "hydra" / "help" / f"{name}.yaml")}})
+    return str(config.hydra.help.template)
+
+
 def register_resolvers() -> None:
     """Register the interpolations that `conf/` uses in addition to Hydra's."""
     resolvers: dict[str, Callable[..., Any]] = {

@@ -21,17 +21,38 @@ class LearnSettings(Section):
     glossary: Annotated[list[Text], BeforeValidator(as_list)]
     output: Text | None
     corpus: Text | None
-    sentences: Count
+    into: Literal["tokens", "weights"]
+    sentences: Count | None
     steps: Count
-    learning_rate: Factor
+    epochs: Count
+    learning_rate: Factor | None
     literal: Ratio | None
     remove: Annotated[list[Text], BeforeValidator(as_list)]
+    precision: Literal["fp32", "bf16"]
     device: Literal["auto", "cpu", "cuda", "mps"]
 
     @model_validator(mode="after")
     def _something_changes(self) -> Self:
         if not self.glossary and not self.remove:
             raise ValueError("there is nothing to learn: give glossary=<file> (or remove=[<expression>])")
+        return self
+
+    @model_validator(mode="after")
+    def _weights_learn_from_sentences(self) -> Self:
+        if self.into == "weights" and self.remove:
+            raise ValueError(
+                "remove: what weights have learnt cannot be taken out of them: teach the original model "
+                "again, with the glossary that remains"
+            )
+        if self.into == "weights" and self.corpus is None:
+            raise ValueError(
+                "into=weights: needs your own sentences, with the expressions and without "
+                "(corpus=<text file>)"
+            )
+        if self.into == "tokens" and self.precision != "fp32":
+            raise ValueError(
+                f"precision={self.precision}: tokens are learnt in fp32; into=weights takes both"
+            )
         return self
 
     @model_validator(mode="after")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, field_validator, model_validator
 
 from train.declarations.options import Section
 
@@ -70,15 +70,25 @@ class HubSettings(_Target):
 
 class PushSettings(_Target):
     checkpoint: str
-    repo_id: RepositoryName
+    repo_id: RepositoryName | None
+    space: RepositoryName | None
+    corpus: str | None
+    texts_license: Annotated[str, AfterValidator(_is_identifier)] | None
     revision: Annotated[str, AfterValidator(_is_branch)] | None
     examples: Annotated[list[str], AfterValidator(_is_comparison)] | None
     dry_run: bool
 
-    @field_validator("checkpoint", "repo_id", mode="before")
+    @field_validator("checkpoint", mode="before")
     @classmethod
-    def _is_given(cls, value: object, info: ValidationInfo) -> object:
+    def _is_given(cls, value: object) -> object:
         if value is None:
-            example = "<user/name>" if info.field_name == "repo_id" else "<run folder>"
-            raise ValueError(f"is needed: {info.field_name}={example}")
+            raise ValueError("is needed: checkpoint=<run folder>")
         return value
+
+    @model_validator(mode="after")
+    def _where_to(self) -> Self:
+        if self.repo_id is None and self.space is None:
+            raise ValueError("repo_id=<user/name> is needed, or space=<user/name> for the page alone")
+        if self.space is None and (self.corpus, self.texts_license) != (None, None):
+            raise ValueError("corpus and texts_license are of a Space: give its name too, space=<user/name>")
+        return self

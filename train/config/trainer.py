@@ -42,6 +42,7 @@ class TrainerSettings(Section):
     gradient_caching: bool
     activation_checkpointing: bool
     dropout_masks: Literal["bytes", "torch"]
+    memory_check: Literal["stop", "warn", "off"]
     matryoshka: Annotated[Dimensions, Field(min_length=1)] | None
     matryoshka_weights: list[Weight] | None
     monitor: Names
@@ -139,5 +140,6 @@ class EvalSettings(Section):
     every: Literal["epoch", "end"] | Count
     benchmarks: Literal["monitored", "all"] | BenchmarkNames | None
     dimensions: Dimensions | None
+    cache: bool
     per_query: bool
     predictions: bool

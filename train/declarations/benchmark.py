@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from train.declarations.examples import Examples, QueryRecords
+from train.declarations.figures import Figures
 from train.declarations.options import Names, Section
 
 
@@ -160,6 +161,7 @@ class BenchmarkType:
         read_record: a record of its per-query file → what comparisons need; None where there is nothing to
             compare query by query. KeyError, TypeError or ValueError for one that is damaged.
         examples: what a run left of it → single queries for the page; a function, or "module:function".
+        figures: likewise → what training changed, drawn at a run's end (`train/declarations/figures.py`).
         published: "module:name" of a :class:`Published`, if a paper prints a table of models.
         hub_dataset, hub_task: its data set and kind of task in the Hub's lists.
     """
@@ -178,6 +180,7 @@ class BenchmarkType:
     layout: Callable[[str, Sequence[str]], Layout] | None = None
     read_record: Callable[[Mapping[str, Any]], Iterable[QueryResult]] | None = None
     examples: Callable[[QueryRecords], Examples | None] | str | None = None
+    figures: Callable[[QueryRecords], Figures] | str | None = None
     published: str = ""
     hub_dataset: str = ""
     hub_task: str = "feature-extraction"

@@ -23,11 +23,12 @@ class QueryRecords(Protocol):
     monitor: Sequence[str]
     files: Mapping[str, str]
 
-    def read(self, kind: type[Record], *, untrained: bool = False) -> list[Record]:
+    def read(self, kind: type[Record], *, untrained: bool = False, part: str = "") -> list[Record]:
         """The records of the benchmark's per-query file that are of this kind; the page counts the others.
 
         Args:
             untrained: those of the model before training.
+            part: `map` for the records of where texts lie, which are in a file of their own.
         """
         ...
 

@@ -15,8 +15,8 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedType, InitProcessGroupKwargs
 
-from train.distributed.processes import Processes
-from train.distributed.sharding import sharding_of_launch, unseen_by_accelerate
+from train.distributed.processes import Processes, has_peers
+from train.distributed.sharding import Sharding, sharding_of_launch, unseen_by_accelerate
 from train.errors import UserError
 
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -108,13 +108,18 @@ def start_processes(placement: Placement) -> tuple[Accelerator, Processes]:
             "accelerate's fsdp_config: precision=fp16 is not supported with sharded weights; "
             "use precision=bf16 or fp32"
         )
+    if sharding is not None and sharding.offload and placement.device != "cuda":
+        raise UserError(
+            "accelerate's fsdp_config: fsdp_offload_params: true keeps a GPU's shards in main memory, and "
+            f"this run computes on the device {placement.device}: set it to false"
+        )
     # In a sweep one process makes several runs, and accelerate would keep the first run's settings.
     AcceleratorState._reset_state(reset_partial_state=not dist.is_initialized())
     with unseen_by_accelerate():
         accelerator = Accelerator(
             mixed_precision="no" if placement.precision == "fp32" else placement.precision,
             cpu=placement.device == "cpu",
-            kwargs_handlers=[InitProcessGroupKwargs(timeout=_TIMEOUT)],
+            kwargs_handlers=[_process_group(sharding)],
         )
     if accelerator.distributed_type not in [DistributedType(name) for name in _SUPPORTED]:
         raise UserError(
@@ -126,6 +131,12 @@ def start_processes(placement: Placement) -> tuple[Accelerator, Processes]:
         atexit.register(_leave)
     count = accelerator.num_processes
     return accelerator, Processes(accelerator.process_index, count, sharding if count > 1 else None)
+
+
+def _process_group(sharding: Sharding | None) -> InitProcessGroupKwargs:
+    if sharding is not None and sharding.offload and has_peers():  # tensors of both devices are reduced
+        return InitProcessGroupKwargs(backend="cuda:nccl,cpu:gloo", timeout=_TIMEOUT)
+    return InitProcessGroupKwargs(timeout=_TIMEOUT)
 
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's malloc.h

@@ -23,7 +23,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    OffloadPolicy,
+    fully_shard,
+    register_fsdp_forward_method,
+)
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from train.errors import UserError
@@ -33,7 +39,6 @@ log = logging.getLogger(__name__)
 _ON = "ACCELERATE_USE_FSDP"
 _LOADING = "FSDP_CPU_RAM_EFFICIENT_LOADING"
 _REFUSED = {  # settings that would have no effect here → what to do instead
-    "FSDP_OFFLOAD_PARAMS": "fsdp_offload_params: true is not supported; set it to false",
     "FSDP_ACTIVATION_CHECKPOINTING": (
         "fsdp_activation_checkpointing: true is not supported; set it to false, and "
         "trainer.activation_checkpointing=true, which does the same"
@@ -52,10 +57,13 @@ class Sharding:
         reshard_after_forward: free a block's weights after its forward pass, and gather them again for its
             backward pass.
         blocks: names of the classes whose modules are gathered as units; empty = those that the model names.
+        offload: keep shards, their gradients and the optimizer's state in main memory; a pass copies the
+            weights of one block after the other to the GPU, and the optimizer runs on the CPU.
     """
 
     reshard_after_forward: bool = True
     blocks: tuple[str, ...] = ()
+    offload: bool = False
 
 
 def sharding_of_launch() -> Sharding | None:
@@ -83,6 +91,7 @@ def sharding_of_launch() -> Sharding | None:
     return Sharding(
         reshard_after_forward=os.environ.get("FSDP_RESHARD_AFTER_FORWARD", "true").lower() != "false",
         blocks=tuple(name.strip() for name in names.split(",") if name.strip()),
+        offload=_is_true("FSDP_OFFLOAD_PARAMS"),
     )
 
 
@@ -116,10 +125,18 @@ def shard(encoder: nn.Module, transformer: nn.Module, sharding: Sharding, num_pr
     Raises:
         UserError: if the model has none of the blocks that `sharding` names.
     """
-    mesh = init_device_mesh(next(transformer.parameters()).device.type, (num_processes,))
+    device = next(transformer.parameters()).device.type
+    mesh = init_device_mesh(device, (num_processes,))
+    # Pinned, so that copies run beside the computation; on a CPU, as in tests, there is nothing to pin for.
+    policy = CPUOffloadPolicy(pin_memory=device == "cuda") if sharding.offload else OffloadPolicy()
     for module in (*_blocks(transformer, sharding.blocks), transformer):
         # For the outermost module too: by default torch keeps its weights gathered after a forward pass.
-        fully_shard(module, mesh=mesh, reshard_after_forward=sharding.reshard_after_forward)
+        fully_shard(
+            module,
+            mesh=mesh,
+            reshard_after_forward=sharding.reshard_after_forward,
+            offload_policy=policy,
+        )
     # sentence-transformers calls `forward` itself, which bypasses the hooks of `__call__`.
     register_fsdp_forward_method(transformer, "forward")
     for sharded in _sharded_modules(encoder):
@@ -163,6 +180,17 @@ def reshard(module: nn.Module) -> None:
         sharded.reshard()
 
 
+def compute_device(module: nn.Module) -> torch.device:
+    """Where the module's passes run; shards of its weights may be in main memory."""
+    weight = next(module.parameters(), None)
+    if weight is None:  # an ONNX graph, whose weights are none of torch's
+        return torch.device("cpu")
+    if isinstance(weight, DTensor) and weight.device_mesh.device_type != weight.device.type:
+        kind = weight.device_mesh.device_type
+        return torch.device(kind, torch.get_device_module(kind).current_device())
+    return weight.device
+
+
 def local_shard(tensor: Tensor) -> Tensor:
     """This process' shard of a sharded tensor, or a plain tensor as it is; it shares the tensor's memory."""
     if isinstance(tensor, DTensor):
@@ -177,7 +205,8 @@ def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
         return tensor
     if isinstance(tensor, DTensor):
         return tensor.redistribute(placements=like.placements)
-    return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+    shared = distribute_tensor(tensor, like.device_mesh, like.placements, src_data_rank=None)
+    return shared.to(like.device)  # of shards in main memory: the mesh puts it onto the GPU
 
 
 @contextmanager

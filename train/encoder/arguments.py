@@ -124,6 +124,8 @@ def _place(i: int, text: str, span: Any) -> Span | None:
         return found
     try:
         start, end = (int(offset) for offset in span)
+        if (start, end) != tuple(span):
+            raise ValueError
     except (TypeError, ValueError):
         raise TypeError(f"span {i}: expected words, or offsets (start, end), got {_shown(span)}") from None
     if not 0 <= start < end <= len(text):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
+from train.distributed.sharding import compute_device
 from train.encoder.activations import checkpoint_activations
 from train.encoder.arguments import (
     EncodeOptions,
@@ -325,8 +326,7 @@ class Encoder(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        # An ONNX graph's weights are none of torch's.
-        return next((p.device for p in self.model.parameters()), torch.device("cpu"))
+        return compute_device(self.model)
 
     def forward(
         self,
@@ -420,6 +420,10 @@ class Encoder(nn.Module):
         """Whether a text's embedding is the mean of its tokens' embeddings, up to its length."""
         mixes = self.meanings is not None and (self.meanings.weight > 0 or self.meanings.gate is not None)
         return self._stack.averages_tokens(self.model) and not mixes
+
+    def forget_texts(self) -> None:
+        """Drop the tokens of all texts that were read so far; they are kept for texts that come again."""
+        self._tokenizer.forget()
 
     def embed_tokens(self, texts: list[list[int]]) -> Tensor:
         """(B, T, D), what is pooled of B texts, given as token ids."""

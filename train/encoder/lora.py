@@ -59,24 +59,20 @@ class Adapters:
         base_model: str,
     ) -> None:
         check_peft()
-        from peft import LoraConfig, inject_adapter_in_model
         from peft.tuners.lora import LoraLayer
 
         transformer: Any = encoder.model[0]
         self._model: PreTrainedModel = transformer.auto_model
-        self._config = LoraConfig(
-            r=rank,
-            lora_alpha=alpha,  # type: ignore[arg-type]  # an int by its annotation alone
-            lora_dropout=dropout,
-            target_modules=_targets(self._model, target_modules),
-            task_type="FEATURE_EXTRACTION",
-            base_model_name_or_path=base_model,
-        )
         encoder.requires_grad_(False)
         torch.manual_seed(seed)
-        with warnings.catch_warnings():  # peft asks transformers by a name that has since changed
-            warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
-            inject_adapter_in_model(self._config, self._model, _NAME)
+        self._config = add_adapters(
+            self._model,
+            rank=rank,
+            alpha=alpha,
+            dropout=dropout,
+            target_modules=target_modules,
+            base_model=base_model,
+        )
         self._layers: list[tuple[nn.Module, str, Any]] = []
         for name, module in self._model.named_modules():
             if isinstance(module, LoraLayer):
@@ -129,6 +125,43 @@ class Adapters:
         weights = {name.removeprefix(_PREFIX): tensor for name, tensor in tensors.items()}
         result: Any = set_peft_model_state_dict(self._model, weights, adapter_name=_NAME)
         assert not result.unexpected_keys
+
+
+def add_adapters(
+    transformer: Any,
+    *,
+    rank: int,
+    alpha: float,
+    dropout: float,
+    target_modules: Sequence[str] | None,
+    base_model: str | None = None,
+) -> Any:
+    """Put adapters, drawn by torch's generator, into a transformer whose own weights are trained no longer.
+
+    Args:
+        rank, alpha, dropout, target_modules, base_model: see :class:`Adapters`.
+
+    Returns:
+        peft's `LoraConfig`.
+
+    Raises:
+        UserError: if the transformer has no such modules.
+    """
+    from peft import LoraConfig, inject_adapter_in_model
+
+    config = LoraConfig(
+        r=rank,
+        lora_alpha=alpha,  # type: ignore[arg-type]  # an int by its annotation alone
+        lora_dropout=dropout,
+        target_modules=_targets(transformer, target_modules),
+        task_type="FEATURE_EXTRACTION",
+        base_model_name_or_path=base_model,
+    )
+    transformer.requires_grad_(False)
+    with warnings.catch_warnings():  # peft asks transformers by a name that has since changed
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
+        inject_adapter_in_model(config, transformer, _NAME)
+    return config
 
 
 def check_peft() -> None:

@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from train.benchmarks import Benchmark, BenchmarkResult, Distributions
+from train.benchmarks import Benchmark, BenchmarkResult, Corpus, Distributions
 from train.declarations.dimensions import at_dimension
 from train.declarations.registry import benchmark_of
 from train.distributed.processes import Processes
@@ -21,7 +22,10 @@ from train.encoder.encoder import Encoder
 from train.encoder.parallel import embed_all
 from train.encoder.spans import cut_spans_note
 from train.errors import UserError
+from train.evaluation.corpora import embedded
+from train.evaluation.kept_embeddings import keep_embeddings, kept_file, read_embeddings
 from train.io.progress import progress_bar
+from train.io.vectors import VectorStore
 from train.requests import Request
 
 log = logging.getLogger(__name__)
@@ -36,6 +40,7 @@ class Scorecard:
     Attributes:
         scores: flat key → finite number; each benchmark names its own (`train/benchmarks/<name>/keys.py`).
         per_query: benchmark → one record a query and mode, as JSON can hold it.
+        maps: benchmark → likewise one record for each group of texts: where they lie.
         predictions: file name → text, in the form in which a task takes them.
         plots: name → what to draw.
         notes: how to read the scores, a sentence each.
@@ -47,6 +52,7 @@ class Scorecard:
 
     scores: dict[str, float]
     per_query: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    maps: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     predictions: dict[str, str] = field(default_factory=dict)
     plots: dict[str, Distributions] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -63,9 +69,11 @@ class Suite:
         benchmarks: each states its requests; equal requests of several benchmarks are embedded once.
             Several may have one name (that of a dataset), under which their results stand together.
         processes: that share the texts; the main one scores. The others get the scores, and none of what is
-            only written to files: records by query, predictions and plots.
+            only written to files: records by query, maps, predictions and plots.
         dimensions: the same embeddings cut to so many leading dimensions are scored too, with keys that end
             in `/dim=<n>`; scores alone, and of benchmarks that hold no module of the full width.
+        keep_stores: leave the embeddings of corpora that are kept in files where they are; else they are
+            deleted once they are scored, as those of a checkpoint, which no other model has.
     """
 
     def __init__(
@@ -73,17 +81,21 @@ class Suite:
         benchmarks: Sequence[Benchmark],
         processes: Processes | None = None,
         dimensions: Sequence[int] = (),
+        *,
+        keep_stores: bool = False,
     ) -> None:
         self.benchmarks = list(benchmarks)
+        self._keep_stores = keep_stores
         self.dimensions = list(dimensions)
         self._processes = processes or Processes()
 
-    def run(self, encoder: Encoder, only: Sequence[str] | None = None) -> Scorecard:
+    def run(self, encoder: Encoder, only: Sequence[str] | None = None, *, keep: bool = False) -> Scorecard:
         """Score `encoder` as it stands (in evaluation mode, in float32, without gradient).
 
         Args:
             encoder: left in the mode in which it came.
             only: names of benchmarks to run; by default all.
+            keep: take the embeddings from the user's cache, where they are kept from now on.
 
         Raises:
             UserError: if an embedding is not finite (its ranks would look like a score), or a benchmark gives
@@ -95,22 +107,51 @@ class Suite:
         num_texts = len({encoder.prompts.render(request)[0] for request in requests})
         was_training = encoder.training
         encoder.eval()
-        try:
-            with progress_bar("scoring", num_texts) as advance:
-                embeddings = embed_all(encoder, requests, self._processes, advance)
-        finally:
-            encoder.train(was_training)
-        embeddings = embeddings.float().cpu()
-        remarks = _remarks(encoder, requests, embeddings)
-        with torch.autocast("cpu", enabled=False):  # a lower precision is the model's, not the similarities'
-            return self._scored_by_main(lambda: self._score(chosen, embeddings, start, num_texts, remarks))
+        with ExitStack() as held:
+            try:
+                embed = self._kept if keep else self._embed
+                embeddings = embed(encoder, requests, num_texts)
+                stores = [
+                    [held.enter_context(self._stored(corpus, encoder)) for corpus in _corpora(benchmark)]
+                    for benchmark in chosen
+                ]
+            finally:
+                encoder.train(was_training)
+            num_texts += sum(corpus.size for benchmark in chosen for corpus in _corpora(benchmark))
+            remarks = _remarks(encoder, requests, embeddings)
+            with torch.autocast("cpu", enabled=False):  # a lower precision is the model's alone
+                return self._scored_by_main(
+                    lambda: self._score(chosen, embeddings, stores, start, num_texts, remarks)
+                )
+
+    def _stored(self, corpus: Corpus, encoder: Encoder) -> AbstractContextManager[VectorStore]:
+        return embedded(corpus, encoder, self._processes, keep=self._keep_stores)
+
+    def _embed(self, encoder: Encoder, requests: Sequence[Request], num_texts: int) -> Tensor:
+        """(R, D), in float32, on the CPU."""
+        with progress_bar("scoring", num_texts) as advance:
+            return embed_all(encoder, requests, self._processes, advance).float().cpu()
+
+    def _kept(self, encoder: Encoder, requests: Sequence[Request], num_texts: int) -> Tensor:
+        """The same, from the cache if they are there; then only the main process, which scores, has rows."""
+        processes = self._processes
+        path = processes.from_main(lambda: kept_file(encoder, requests, processes.count))
+        if path is None:
+            return self._embed(encoder, requests, num_texts)
+        found = read_embeddings(path, encoder, requests) if processes.is_main else None
+        if processes.any(found is not None):
+            return torch.zeros(0, encoder.dimension) if found is None else found
+        embeddings = self._embed(encoder, requests, num_texts)
+        if processes.is_main:
+            keep_embeddings(path, encoder, requests, embeddings)
+        return embeddings
 
     def _scored_by_main(self, score: Callable[[], Scorecard]) -> Scorecard:
         whole: list[Scorecard] = []
 
         def shared() -> Scorecard:
             whole.append(score())
-            return replace(whole[0], per_query={}, predictions={}, plots={})
+            return replace(whole[0], per_query={}, maps={}, predictions={}, plots={})
 
         scorecard = self._processes.from_main(shared)
         return whole[0] if whole else scorecard
@@ -119,6 +160,7 @@ class Suite:
         self,
         chosen: Sequence[Benchmark],
         embeddings: Tensor,
+        stores: Sequence[Sequence[VectorStore]],
         start: float,
         num_texts: int,
         remarks: Sequence[str],
@@ -138,19 +180,21 @@ class Suite:
         given_by: dict[str, str] = {}
         lengths = [sum(map(len, {request.text for request in b.requests})) for b in chosen]
         first, times = 0, []
-        for benchmark, length in zip(chosen, lengths, strict=True):
+        for benchmark, of_benchmark, length in zip(chosen, stores, lengths, strict=True):
             began = time.perf_counter()
             rows = embeddings[first : first + len(benchmark.requests)]  # (N, D)
-            result = benchmark.score(rows)
-            result = replace(result, scores={**result.scores, **self._scores_when_cut(benchmark, rows)})
+            result = _result(benchmark, rows, of_benchmark)
+            when_cut = self._scores_when_cut(benchmark, rows, of_benchmark)
+            result = replace(result, scores={**result.scores, **when_cut})
             first += len(benchmark.requests)
             # One pass embeds the texts of all: its time is shared out by their length.
             seconds = time.perf_counter() - began + (embedded - start) * length / max(sum(lengths), 1)
             times.append(f"{benchmark.name} {seconds:.1f} s")
             checked = _checked_scores(benchmark.name, result, given_by)
             given_by |= dict.fromkeys(checked, benchmark.name)
-            records = [_as_json(benchmark.name, record) for record in result.per_query]
-            card.per_query.setdefault(benchmark.name, []).extend(records)
+            for kept, given in ((card.per_query, result.per_query), (card.maps, result.maps)):
+                records = [_as_json(benchmark.name, record) for record in given]
+                kept.setdefault(benchmark.name, []).extend(records)
             card.predictions.update(result.predictions)
             card.plots.update(result.plots)
             card.notes.extend(result.notes)
@@ -162,16 +206,31 @@ class Suite:
             card.notes.append(f"{key} is {value}, which is no score: left out.")
         return replace(card, seconds=time.perf_counter() - start)
 
-    def _scores_when_cut(self, benchmark: Benchmark, rows: Tensor) -> dict[str, float]:
+    def _scores_when_cut(
+        self, benchmark: Benchmark, rows: Tensor, stores: Sequence[VectorStore]
+    ) -> dict[str, float]:
         """Its scores on the first dimensions of `rows` (N, D), at each size."""
         if getattr(benchmark, "takes_whole_embeddings", False):
             return {}
         return {
             at_dimension(key, size): value
             for size in self.dimensions
-            for key, value in benchmark.score(rows[:, :size]).scores.items()
+            for key, value in _result(
+                benchmark, rows[:, :size], [store.cut(size) for store in stores]
+            ).scores.items()
             if not (isinstance(key, str) and benchmark_of(key).is_constant(key))
         }
+
+
+def _corpora(benchmark: Benchmark) -> Sequence[Corpus]:
+    """The documents that it wants in files."""
+    corpora: Sequence[Corpus] = getattr(benchmark, "corpora", ())
+    return corpora
+
+
+def _result(benchmark: Any, rows: Tensor, stores: Sequence[VectorStore]) -> BenchmarkResult:
+    result: BenchmarkResult = benchmark.score(rows, stores) if stores else benchmark.score(rows)
+    return result
 
 
 def too_few_dimensions(size: int, width: int) -> UserError:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
@@ -16,12 +18,9 @@ from train.explorer.search import Explorer
 
 FILE = "index.html"  # in a Space
 _CARD = """---
-title: {title}
-sdk: static
-pinned: false
----
+{metadata}---
 
-What models find for the queries of {corpus}: open the page, and choose a query. Made with idiomtune.
+What models find for the queries of {corpus}: open the page, and choose a query. {note}Made with idiomtune.
 """
 
 
@@ -51,9 +50,16 @@ def page(explorer: Explorer, title: str, *, live: bool) -> str:
     return _template().render(title=title, data=_embedded(data))
 
 
-def space_card(title: str, corpus: str) -> str:
-    """The README.md of a static Space."""
-    return _CARD.format(title=json.dumps(title), corpus=corpus)
+def space_card(title: str, corpus: str, metadata: Mapping[str, Any], note: str) -> str:
+    """The README.md of a static Space.
+
+    Args:
+        metadata: what the Hub reads beside the title, such as a licence.
+        note: a sentence on the texts.
+    """
+    facts = {"title": title, "sdk": "static", "pinned": False, **metadata}
+    front = yaml.safe_dump(facts, sort_keys=False, allow_unicode=True)
+    return _CARD.format(metadata=front, corpus=corpus, note=f"{note} " if note else "")
 
 
 def shown(text: Text) -> dict[str, Any]:

@@ -16,9 +16,7 @@ _TEXT = """
 
 The model `{model}`, which was taught {number} expressions by a glossary ({about}). Its scores are scores
 *with a glossary*.
-
-Each expression is one token, taught so that a sentence with it embeds as with its meaning. Every sentence
-without one of them embeds exactly as before.
+{how}
 
 ```python
 from sentence_transformers import SentenceTransformer
@@ -31,11 +29,22 @@ model = SentenceTransformer("path/to/this/folder")
 """
 
 
-def learnt_card(model: Mapping[str, Any], glossary: Glossary) -> str:
+_HOW = {
+    "tokens": """
+Each expression is one token, taught so that a sentence with it embeds as with its meaning. Every sentence
+without one of them embeds exactly as before.""",
+    "weights": """
+Its weights were taught by sentences: those with an expression embed as they did with its meaning read in,
+others about as before.""",
+}
+
+
+def learnt_card(model: Mapping[str, Any], glossary: Glossary, into: str = "tokens") -> str:
     """The card of a learnt model: of what it was made, under which licence, and every expression.
 
     Args:
         model: the settings of the model that was taught, as plain containers.
+        into: what of the model was taught, `tokens` or `weights`.
     """
     base, facts = base_model({"model": model}), glossary.describe()
     sources = [base, *glossary_sources(facts if glossary.senses else None)]
@@ -48,6 +57,7 @@ def learnt_card(model: Mapping[str, Any], glossary: Glossary) -> str:
     named = [name for name in ("files", "sources", "licences") if facts.get(name)]
     text = _TEXT.format(
         model=base.name,
+        how=_HOW[into],
         number=facts["expressions"],
         about="; ".join(f"{name}: {', '.join(facts[name])}" for name in named),
     )

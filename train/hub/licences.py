@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from train.data.datasets import IDIOLINK
 from train.declarations.own_data import OWN
 from train.declarations.registry import dataset_types, objective_types
 from train.io.yaml_text import parse_yaml
@@ -38,6 +39,9 @@ class Source:
 
     def __str__(self) -> str:
         return f"{self.name} ({self.licence or 'licence not known here'})"
+
+
+_SAMPLE = Source("the project's own sample data", "apache-2.0")
 
 
 def sources_of(config: Mapping[str, Any], glossary: Mapping[str, Any] | None = None) -> list[Source]:
@@ -106,7 +110,7 @@ def _datasets(name: str, config: Mapping[str, Any]) -> list[Source]:
     if known is None:
         return [Source(name, None)]
     if data["sample"] and known.in_sample:
-        return [Source("the project's own sample data", "apache-2.0")]
+        return [_SAMPLE]
     place = data.get(known.option or known.name)
     if place and known.allows_custom:
         return [Source(f"the idioms in {Path(place).name}", None)]
@@ -124,6 +128,19 @@ def own_data(config: Mapping[str, Any]) -> list[Source]:
     files = [Path(place).name for place in places if not place.startswith("hf:")]
     sources = [Source(f"the user's own data ({', '.join(dict.fromkeys(files))})", None)] if files else []
     return sources + [Source(repo, None, repo) for repo in on_hub]
+
+
+def shown_texts(config: Mapping[str, Any], corpus: str | None) -> list[Source]:
+    """What the texts are of that `train.explore` shows of a run: of `corpus`, else of what it was scored on.
+
+    Of a corpus of the user's own no licence is known.
+    """
+    if corpus is not None:
+        return [_SAMPLE if corpus == "sample" else Source(Path(corpus).name, None)]
+    data = config["data"]
+    if own := data.get("val") or data.get("train"):
+        return own_data({"data": {"train": own}, "objective": {}})
+    return _datasets(IDIOLINK.name, config)
 
 
 def common_licence(sources: Sequence[Source]) -> str | None:

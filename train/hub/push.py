@@ -1,4 +1,4 @@
-"""Pushing a checkpoint to the Hugging Face Hub: one commit, which a second call completes if it failed."""
+"""Pushing a checkpoint, or a Space, to the Hugging Face Hub: one commit, which a second call completes."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ import logging
 import shlex
 import tempfile
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from huggingface_hub import (
     CommitOperationAdd,
     CommitOperationDelete,
     HfApi,
+    ModelInfo,
+    SpaceInfo,
     get_session,
     get_token,
     is_offline_mode,
@@ -40,6 +43,17 @@ _MAIN = "main"
 _ASKING_WHO = "asking whose the token is"
 
 
+@dataclass(frozen=True)
+class Target:
+    """A repository on the Hub, and what is allowed there."""
+
+    repo_id: str
+    private: bool
+    overwrite: bool
+    branch: str = _MAIN
+    kind: Literal["model", "space"] = "model"
+
+
 def push_checkpoint(settings: PushSettings) -> str | None:
     """Push, or show what would be pushed; the last line that is printed is the commit's address.
 
@@ -49,13 +63,35 @@ def push_checkpoint(settings: PushSettings) -> str | None:
     Raises:
         UserError: for everything that the user can mend.
     """
-    upload = _collected(settings)
-    if settings.dry_run:
-        _show(upload, settings)
+    return send(collected(settings), model_target(settings), dry_run=settings.dry_run)
+
+
+def send(upload: Upload, target: Target, *, dry_run: bool) -> str | None:
+    """Push what was collected; arguments, Returns, Raises: as of :func:`push_checkpoint`."""
+    if dry_run:
+        _show(upload, target)
         return None
-    url = without_secrets(_push(upload, settings))
+    url = without_secrets(_push(upload, target))
     print(url)
     return url
+
+
+def model_target(settings: PushSettings) -> Target:
+    """Where the model goes."""
+    assert settings.repo_id is not None  # else no model is pushed
+    return Target(settings.repo_id, settings.private, settings.overwrite, settings.revision or _MAIN)
+
+
+def check_can_send(problems: Sequence[str]) -> None:
+    """What would fail for certain, before anything long is done.
+
+    Raises:
+        UserError: if there are problems or no token.
+    """
+    if problems:
+        listed = "\n".join(f"  - {problem}" for problem in dict.fromkeys(problems))
+        raise UserError(f"this cannot be pushed as it is:\n{listed}")
+    _check_token("a push")
 
 
 def check_can_push(
@@ -95,10 +131,13 @@ def push_or_warn(hub: HubSettings, checkpoint: Path, revision: str | None = None
         checkpoint=str(checkpoint),
         revision=revision,
         examples=None,
+        space=None,
+        corpus=None,
+        texts_license=None,
         dry_run=False,
     )
     try:
-        url = _push(_collected(settings), settings)
+        url = _push(collected(settings), model_target(settings))
     except UserError as error:
         reason = str(error)
     except Exception as error:  # a bug, but hours of training are worth more: it is shown as one
@@ -130,7 +169,12 @@ def push_command(settings: PushSettings) -> str:
     return " ".join(["python -m train.push", *given])
 
 
-def _collected(settings: PushSettings) -> Upload:
+def collected(settings: PushSettings) -> Upload:
+    """The model's files.
+
+    Raises:
+        UserError: if they are not there, or not to be pushed.
+    """
     try:
         return collect(settings)
     except OSError as error:  # it asks no network
@@ -139,13 +183,14 @@ def _collected(settings: PushSettings) -> Upload:
         ) from error
 
 
-def _show(upload: Upload, settings: PushSettings) -> None:
+def _show(upload: Upload, target: Target) -> None:
     """The dry run."""
     for problem in upload.problems:
         print(f"Before this can be pushed: {problem}\n")
     sizes = upload.sizes
-    print(f"{upload.folder} would be pushed to {settings.repo_id}, {settings.revision or _MAIN}")
-    print(f"(made {'private' if settings.private else 'public'} if it is not there yet; nobody was asked)\n")
+    where = f"the Space {target.repo_id}" if target.kind == "space" else target.repo_id
+    print(f"{upload.folder} would be pushed to {where}, {target.branch}")
+    print(f"(made {'private' if target.private else 'public'} if it is not there yet; nobody was asked)\n")
     for name, size in sizes.items():
         print(f"{size:>15,}  {name}")
     for name in upload.left_out:
@@ -155,26 +200,25 @@ def _show(upload: Upload, settings: PushSettings) -> None:
     print(f"README.md:\n\n{upload.card}")
 
 
-def _push(upload: Upload, settings: PushSettings) -> str:
+def _push(upload: Upload, target: Target) -> str:
     """Push, and give the commit's address."""
-    if upload.problems:
-        raise UserError("this cannot be pushed as it is:\n" + "\n".join(f"  - {p}" for p in upload.problems))
-    _check_token("a push")
-    api, repo_id, branch = HfApi(), settings.repo_id, settings.revision or _MAIN
+    check_can_send(upload.problems)
+    api, repo_id, branch = HfApi(), target.repo_id, target.branch
     with _time_limit(_QUESTION_TIMEOUT):
         with explained(_ASKING_WHO, repo_id):
             user = str(api.whoami()["name"])
         step = partial(explained, repo_id=repo_id, user=user)
         with step(f"looking for the repository {repo_id}"):
-            exists = _check_existing(api, settings)
+            exists = _check_existing(api, target)
         if not exists:
             with step(f"making the repository {repo_id}", advice=ADVICE_ON_CREATION):
-                api.create_repo(repo_id, private=settings.private)
+                sdk = "static" if target.kind == "space" else None
+                api.create_repo(repo_id, repo_type=target.kind, private=target.private, space_sdk=sdk)
         if branch != _MAIN:
             with step(f"making the branch {branch}"):
-                api.create_branch(repo_id, branch=branch, exist_ok=True)
+                api.create_branch(repo_id, repo_type=target.kind, branch=branch, exist_ok=True)
         with step(f"listing what {repo_id} has on {branch}"):
-            stale = _pushed_before(api, repo_id, branch) - upload.files.keys()
+            stale = _pushed_before(api, target) - upload.files.keys()
     if upload.left_out:
         log.warning("left out, for no model has such files: %s", ", ".join(upload.left_out))
     # In a commit alone the client wraps what it meets in these, and its Rust part raises them.
@@ -188,47 +232,60 @@ def _push(upload: Upload, settings: PushSettings) -> str:
         additions = [CommitOperationAdd(name, content) for name, content in upload.files.items()]
         deletions = [CommitOperationDelete(name) for name in sorted(stale)]
         done = api.create_commit(
-            repo_id, [*additions, *deletions], commit_message=upload.message, revision=branch
+            repo_id,
+            [*additions, *deletions],
+            commit_message=upload.message,
+            revision=branch,
+            repo_type=target.kind,
         )
     return str(done.commit_url)
 
 
-def _check_existing(api: HfApi, settings: PushSettings) -> bool:
+def _info(api: HfApi, target: Target, branch: str | None = None) -> ModelInfo | SpaceInfo:
+    """What the Hub says of the repository."""
+    ask = api.space_info if target.kind == "space" else api.model_info
+    return ask(target.repo_id, revision=branch, timeout=_QUESTION_TIMEOUT)
+
+
+def _check_existing(api: HfApi, target: Target) -> bool:
     """Whether the repository is there. If so, it must be empty or pushed by this program.
 
     Raises:
         UserError: if it holds something else, or is public where it was to be private.
     """
     try:
-        info = api.model_info(settings.repo_id, timeout=_QUESTION_TIMEOUT)
+        info = _info(api, target)
     except RepositoryNotFoundError:
         return False
-    if settings.private and info.private is False:
+    if target.private and info.private is False:
         raise UserError(
-            f"the repository {settings.repo_id} is there and public, and a push is private by default: add "
-            "private=false if everybody may see this model, or make the repository private on its page"
+            f"the repository {target.repo_id} is there and public, and a push is private by default: add "
+            f"private=false if everybody may see this {target.kind}, or make the repository private on its "
+            "page"
         )
-    if info.private and not settings.private:
-        log.warning("the repository %s is private and stays so: its page can change that", settings.repo_id)
+    if info.private and not target.private:
+        log.warning("the repository %s is private and stays so: its page can change that", target.repo_id)
     names = {sibling.rfilename for sibling in info.siblings or []} - {".gitattributes"}
-    if names and MANIFEST not in names and not settings.overwrite:
+    if names and MANIFEST not in names and not target.overwrite:
         shown = ", ".join(sorted(names)[:5]) + (", …" if len(names) > 5 else "")
         raise UserError(
-            f"the repository {settings.repo_id} is there and holds something that was not pushed from here "
-            f"({shown}): choose another name, or add overwrite=true to put this model among it (files of the "
-            "same name are replaced)"
+            f"the repository {target.repo_id} is there and holds something that was not pushed from here "
+            f"({shown}): choose another name, or add overwrite=true to put this {target.kind} among it "
+            "(files of the same name are replaced)"
         )
     return True
 
 
-def _pushed_before(api: HfApi, repo_id: str, branch: str) -> set[str]:
+def _pushed_before(api: HfApi, target: Target) -> set[str]:
     """The files on a branch that an earlier push has left: those alone may be removed."""
-    info = api.model_info(repo_id, revision=branch, timeout=_QUESTION_TIMEOUT)
+    info = _info(api, target, target.branch)
     names = {sibling.rfilename for sibling in info.siblings or []}
     if MANIFEST not in names:
         return set()
     with tempfile.TemporaryDirectory() as folder:
-        path = api.hf_hub_download(repo_id, MANIFEST, revision=branch, local_dir=folder)
+        path = api.hf_hub_download(
+            target.repo_id, MANIFEST, repo_type=target.kind, revision=target.branch, local_dir=folder
+        )
         try:
             manifest = json.loads(Path(path).read_text(encoding="utf-8"))
             return set(manifest["files"]) & names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,23 +66,20 @@ def collect(settings: PushSettings) -> Upload:
         UserError: if there is no such checkpoint, it is damaged or has no scores, the run has not ended, or
             a file is no safetensors, or too large.
     """
-    run, folder = _find(settings.checkpoint)
+    assert settings.repo_id is not None  # else no model is pushed
+    run, folder = find_checkpoint(settings.checkpoint)
     record = read_run(run)
     scores = _scores(run, folder, record)
-    checkpoint = run / f"step_{record.get('best_step')}" if folder.name == "best" else folder
+    checkpoint = saved_as(run, folder, record)
     models, left_out = _model_files(run, folder, checkpoint)
-    _check_whole(run, folder, checkpoint)
+    check_whole(run, folder, checkpoint)
     config = read_config(run)
     sources = sources_of(config, record.get("glossary"))
     licence = settings.license or common_licence(sources)
     problems = []
     if licence is None:
         problems.append(ask_for_licence(sources, "license"))
-    if config["data"]["sample"] and not settings.allow_sample:
-        problems.append(
-            "it was trained on the project's small sample data, to see that everything works: nobody should "
-            "rely on such a model. If you mean to publish it, add allow_sample=true; its card says so"
-        )
+    problems += sample_problem(config, settings)
     card = model_card(
         run,
         scores=scores,
@@ -100,18 +97,37 @@ def collect(settings: PushSettings) -> Upload:
         "config.yaml": public.encode(),
         **({} if config["data"]["sample"] else eval_result_files(scores["scores"])),
     }
-    sums = {name: fingerprint(path) for name, path in models.items()}
-    files[MANIFEST] = _json({"version": train.__version__, "files": sorted(files), "sha256": sums})
+    files[MANIFEST] = manifest(files, models)
     message = f"{folder.name} of {record['experiment']}, seed {record['seed']}"
     return Upload(folder, files, card, licence, problems, message, left_out)
+
+
+def sample_problem(config: Mapping[str, Any], settings: PushSettings) -> list[str]:
+    """Why a run on the sample is not pushed, where it is one and that was not meant."""
+    if not config["data"]["sample"] or settings.allow_sample:
+        return []
+    return [
+        "it was trained on the project's small sample data, to see that everything works: nobody should "
+        "rely on such a model. If you mean to publish it, add allow_sample=true; its card says so"
+    ]
+
+
+def manifest(names: Iterable[str], files: Mapping[str, Path]) -> bytes:
+    """The list of what is pushed, with the checksums of these files."""
+    sums = {name: fingerprint(path) for name, path in files.items()}
+    return _json({"version": train.__version__, "files": sorted(names), "sha256": sums})
 
 
 def _json(content: Any) -> bytes:
     return (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-def _find(checkpoint: str) -> tuple[Path, Path]:
-    """The run folder, and in it the folder of the model."""
+def find_checkpoint(checkpoint: str) -> tuple[Path, Path]:
+    """The run folder, and in it the folder of the model.
+
+    Raises:
+        UserError: if there is none.
+    """
     path = Path(checkpoint).expanduser().resolve()
     if (path / "run.json").is_file():
         return path, path / "best"
@@ -131,6 +147,25 @@ def _find(checkpoint: str) -> tuple[Path, Path]:
     raise UserError(f"checkpoint={checkpoint}: there is no run in that folder; {hint}")
 
 
+def saved_as(run: Path, folder: Path, record: Mapping[str, Any]) -> Path:
+    """The checkpoint that a folder was made of: of `best/` the best one."""
+    return run / f"step_{record.get('best_step')}" if folder.name == "best" else folder
+
+
+def check_finished(run: Path, folder: Path, record: Mapping[str, Any]) -> None:
+    """Check that the best model is chosen, if that is what is pushed.
+
+    Raises:
+        UserError: if the run has not ended.
+    """
+    if folder.name == "best" and record.get("status") != "finished":
+        raise UserError(
+            f"the run in {run} has not ended ({record.get('status')}), so that its best model is not chosen "
+            f"and scored: go on with python -m train resume={run}, or push one of its checkpoints, "
+            f"checkpoint={run}/step_<n>"
+        )
+
+
 def _scores(run: Path, folder: Path, record: dict[str, Any]) -> dict[str, Any]:
     """The scores that the model is published with: `scores`, `baseline` and `meta`."""
     if folder.name != "best":
@@ -139,12 +174,7 @@ def _scores(run: Path, folder: Path, record: dict[str, Any]) -> dict[str, Any]:
         )
         baseline = _finite(_read_json(run / "baseline.json"))
         return {**content, "baseline": baseline, "meta": {**content["meta"], "checkpoint": folder.name}}
-    if record.get("status") != "finished":
-        raise UserError(
-            f"the run in {run} has not ended ({record.get('status')}), so that its best model is not chosen "
-            f"and scored: go on with python -m train resume={run}, or push one of its checkpoints, "
-            f"checkpoint={run}/step_<n>"
-        )
+    check_finished(run, folder, record)
     return _read_scores(run / "scores.json", f"score it again with python -m train resume={run}")
 
 
@@ -183,7 +213,7 @@ def _model_files(run: Path, folder: Path, checkpoint: Path) -> tuple[dict[str, P
 
     files: dict[str, Path] = {}
     left_out: list[str] = []
-    saved = _read_json(checkpoint / "checksums.json") or ()  # pruned or damaged: see `_check_whole`
+    saved = _read_json(checkpoint / "checksums.json") or ()  # pruned or damaged: see `check_whole`
     for path in sorted(folder.rglob("*")):
         _check_link(path, run)
         name = path.relative_to(folder).as_posix()
@@ -230,8 +260,12 @@ def _check_size(path: Path) -> None:
         )
 
 
-def _check_whole(run: Path, folder: Path, checkpoint: Path) -> None:
-    """Check the files against the checksums that they were saved with, where those are still there."""
+def check_whole(run: Path, folder: Path, checkpoint: Path) -> None:
+    """Check the files against the checksums that they were saved with, where those are still there.
+
+    Raises:
+        UserError: if one is damaged.
+    """
     from train.training.checkpoint import verify  # torch takes seconds to start
 
     has_sums = (checkpoint / "checksums.json").is_file()

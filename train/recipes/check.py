@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from train.config import TrainSettings
+from train.distributed.device import place
 from train.factory import build_benchmarks, build_objective, without_mining
 from train.io.text import first_of, printable
 from train.recipes.knowledge import gate_usages, glossary_files
+from train.recipes.memory import describe_memory
 from train.training.early_stopping import check_monitor
 from train.training.regularization import check_remedies
 
@@ -34,6 +36,8 @@ def check_data(settings: TrainSettings) -> None:
         print("hard negatives are mined when training starts")
     for benchmark in benchmarks:
         print(printable(f"benchmark {benchmark.name}: {len(set(benchmark.requests))} texts to embed"))
+    for line in describe_memory(settings, objective, place(settings.device, settings.precision)):
+        print(printable(line))
     for name, reason in not_scored.items():
         print(printable(f"benchmark {name} is not scored: {reason}"))
     print(printable("the configuration and its data are in order"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from train.io.files import write_text
 from train.io.logs import log_to_stderr
 from train.io.paths import check_writable, expanded, is_file, is_folder
 from train.io.records import read_json
-from train.recipes.learn import RECORD
+from train.recipes.learning_state import RECORD
 from train.runs.resume import read_config
 
 log = logging.getLogger(__name__)
@@ -60,22 +61,40 @@ def explore(options: Options) -> None:
         UserError: for everything that the user can mend.
     """
     log_to_stderr()
-    file = options.output if options.space is None else options.space / FILE
-    if file is None:
+    if options.space is not None:
+        write_space(options, options.space)
+        print(options.space / FILE)
+    elif options.output is not None:
+        check_writable("output", options.output)
+        explorer, title = _explorer(options)
+        _write(options.output, page(explorer, title, live=False))
+        print(options.output)
+    else:
         check_can_serve()
         with bound_socket(options.port) as listening:
             explorer, title = _explorer(options)
             serve(explorer, page(explorer, title, live=True), listening)
-        return
-    check_writable("output" if options.space is None else "space", file)
+
+
+def write_space(
+    options: Options, folder: Path, metadata: Mapping[str, Any] | None = None, note: str = ""
+) -> None:
+    """Write the page and its README as a static Space; `metadata`, `note`: as of :func:`space_card`.
+
+    Raises:
+        UserError: for everything that the user can mend.
+    """
+    check_writable("space", folder / FILE)
     explorer, title = _explorer(options)
+    _write(folder / FILE, page(explorer, title, live=False))
+    _write(folder / "README.md", space_card(title, explorer.corpus.name, metadata or {}, note))
+
+
+def _write(file: Path, text: str) -> None:
     try:
-        write_text(file, page(explorer, title, live=False))
-        if options.space is not None:
-            write_text(options.space / "README.md", space_card(title, explorer.corpus.name))
+        write_text(file, text)
     except OSError as error:
         raise UserError(f"{file}: cannot be written: {error.strerror or error}") from None
-    print(file)
 
 
 def _explorer(options: Options) -> tuple[Explorer, str]:
@@ -90,8 +109,8 @@ def _explorer(options: Options) -> tuple[Explorer, str]:
         Model.embedding(model.name, model.about, _encoder(model, glossary, placement), corpus)
         for model in distinct
     ]
-    title = " and ".join(dict.fromkeys(Path(name).name for name in options.models)) + f" on {corpus.name}"
-    return Explorer(corpus, models, options.neighbours), title
+    name = options.name or " and ".join(dict.fromkeys(Path(name).name for name in options.models))
+    return Explorer(corpus, models, options.neighbours), f"{name} on {corpus.name}"
 
 
 def find_models(name: str) -> list[Named]:

@@ -31,6 +31,7 @@ from train.hub.push import check_can_push, push_or_warn
 from train.io.files import fingerprints, write_text
 from train.objectives import Objective, UsesSpecialTokens
 from train.recipes.knowledge import benchmark_texts, describe_glossary, gate_usages, glossary_files
+from train.recipes.memory import check_memory
 from train.recipes.run_context import RunContext
 from train.recipes.run_report import report_run
 from train.recipes.untrained import score_untrained
@@ -140,6 +141,7 @@ def _run(
     if processes.count > 1:
         log.info("%d processes share each step's texts; the batch is the same as in one", processes.count)
 
+    processes.from_main(lambda: check_memory(settings, objective, context.placement, processes))
     baseline, untrained = score_untrained(context, Suite(benchmarks, processes, settings.cut_dimensions))
     if checkpoint is not None or expressions:
         untrained = None  # not what is trained, so not kept in memory beside it

@@ -2,44 +2,45 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import logging
+import random
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from torch.nn.functional import cosine_similarity, normalize
 
 from train.config import LearnSettings
 from train.distributed.device import place
 from train.encoder.encoder import Encoder
 from train.encoder.glossary_files import Glossary, meanings_of, read_glossary
-from train.errors import Interrupted, UserError
+from train.encoder.meanings import Meanings
+from train.errors import UserError
 from train.expressions import ExpressionIndex, find_expression
 from train.factory import build_encoder, glossary_path, leave_transparent, resolve_model_path
 from train.hub.learnt_card import learnt_card
-from train.io.files import fingerprint, fingerprints, seal, sync, write_json, write_text
+from train.io.files import fingerprint, fingerprints, seal, write_json, write_text
 from train.io.paths import expanded
 from train.io.progress import progress_bar
 from train.io.records import read_text
 from train.io.text import first_of, text_lines
+from train.recipes.learning_state import RECORD, LearningState, open_state, resumable
+from train.requests import Request
 from train.runs.folder import code_version
-from train.training.run_end import what_failed
-from train.training.signals import stopped_by_sigterm
-from train.training.token_distillation import Carrier, Teaching, distil, targets
+from train.training.token_distillation import Carrier, Teaching, as_they_are, distil, targets
+from train.training.weight_distillation import WeightTeaching, distil_into_weights
 
 log = logging.getLogger(__name__)
 
-RECORD = "learnt.json"
-_STATE, _VECTORS = ".learning.json", ".learning.safetensors"
-_KEPT_MEANWHILE = {_STATE, _VECTORS, f"{_VECTORS}.partial", f".{_STATE}.partial"}
 _LITERAL = 0.3  # of a model that was not trained, by meanings beside expressions, to tell literal uses apart
-_CHUNK = 8  # expressions that are learnt together
+_CHUNK = 8  # expressions whose tokens are learnt together
+_SENTENCES = {"tokens": 16, "weights": 64}
+_LEARNING_RATE = {"tokens": 0.01, "weights": 2e-4}
 # Sentences that say nothing of an expression, for where the corpus has too few; its form is the glossary's.
 NEUTRAL = (
     "{}",
@@ -74,27 +75,9 @@ def learn(settings: LearnSettings) -> Path:
         KeyboardInterrupt: at SIGINT or SIGTERM.
     """
     output = _output(settings)
-    with _resumable(output):
+    with resumable(output):
         _learn(settings, output)
     return output
-
-
-@contextmanager
-def _resumable(output: Path) -> Iterator[None]:
-    """Whatever ends it early says how to resume it: what was learnt by then is in the folder."""
-    hint = f"repeat the command to resume it (output={output})"
-    try:
-        with stopped_by_sigterm():
-            yield
-    except KeyboardInterrupt as error:
-        raise Interrupted(f"{error or 'stopped'}; {hint}") from None
-    except SafetensorError as error:  # its own exception for a full disk
-        raise UserError(f"a file could not be written: {error}; {hint}") from error
-    except OSError as error:
-        what = what_failed(error)
-        if what is None:
-            raise
-        raise UserError(f"{what}; {hint}") from error
 
 
 def _learn(settings: LearnSettings, output: Path) -> None:
@@ -109,25 +92,29 @@ def _learn(settings: LearnSettings, output: Path) -> None:
         "corpus": None if settings.corpus is None else fingerprint(expanded(settings.corpus, "corpus")),
         **{
             name: getattr(settings, name)
-            for name in ("sentences", "steps", "learning_rate", "literal", "remove")
+            for name in (
+                "into",
+                "sentences",
+                "steps",
+                "epochs",
+                "learning_rate",
+                "precision",
+                "literal",
+                "remove",
+            )
         },
     }
-    done = _open(output, source, facts)
+    state = open_state(output, source, facts)
     for note in glossary.notes:
         log.info("glossary: %s", note)
 
-    placement = place(settings.device, "fp32")
+    placement = place(settings.device, settings.precision)
     encoder = build_encoder(settings.model, placement)
     encoder.requires_grad_(False)
     read = encoder.meanings  # what the model was trained to read
-    in_place = read is None or read.form == "in_place"
-    literal = settings.literal if settings.literal is not None else _LITERAL * in_place
-    never = glossary.never_literal
-    teaching = Teaching(settings.steps, settings.learning_rate, literal, in_place, never)
-    if literal and never:
-        log.info("never used literally by the glossary, so literal=0: %s", first_of(sorted(never)))
     num_senses = read.num_senses if read else settings.model.glossary_senses
     meanings = meanings_of(glossary, num_senses=num_senses, brief=settings.model.glossary_brief)
+    teaching = _teaching(settings, read, glossary)
     encoder.meanings = None
     encoder.drop_idiom_tokens([*settings.remove, *glossary.senses])
     leave_transparent(encoder, meanings, settings.model.glossary_max_similarity)
@@ -137,44 +124,123 @@ def _learn(settings: LearnSettings, output: Path) -> None:
             f"model.glossary_max_similarity={settings.model.glossary_max_similarity}: leaves out every "
             "expression of the glossary, so there is nothing to learn: raise it"
         )
-    unlearnt = encoder.idiom_tokens
-    carriers = find_carriers(glossary, corpus, settings.sentences, meanings.left_out)
+    num_sentences = settings.sentences or _SENTENCES[settings.into]
+    carriers = find_carriers(glossary, corpus, num_sentences, meanings.left_out)
+    if settings.into == "weights":
+        meanings.gate = read.gate if read else None
+        dtype = placement.autocast_dtype
+        autocast = torch.autocast(placement.device, dtype) if dtype else contextlib.nullcontext()
+        how = WeightTeaching(settings.epochs, teaching.learning_rate, autocast)
+        others = _others(corpus, carriers, meanings)
+        _into_weights(encoder, carriers, others, meanings, teaching, how, state)
+    else:
+        _into_tokens(encoder, carriers, meanings, teaching, state)
+    record = facts | {"reached": state.reached, "sentences_found": _found(carriers)}
+    _save(encoder, output, record, glossary, settings)
+    state.remove()
 
-    start = time.monotonic()
-    if glossary.senses:
-        encoder.add_idiom_tokens(glossary.senses)
+
+def _teaching(settings: LearnSettings, read: Meanings | None, glossary: Glossary) -> Teaching:
+    """How the model is taught, by what it was trained to read."""
+    in_place = read is None or read.form == "in_place"
+    literal = settings.literal if settings.literal is not None else _LITERAL * in_place
+    never = glossary.never_literal
+    if literal and never:
+        log.info("never used literally by the glossary, so literal=0: %s", first_of(sorted(never)))
+    learning_rate = settings.learning_rate or _LEARNING_RATE[settings.into]
+    return Teaching(settings.steps, learning_rate, literal, in_place, never)
+
+
+def _into_tokens(
+    encoder: Encoder,
+    carriers: dict[str, list[Carrier]],
+    meanings: Meanings,
+    teaching: Teaching,
+    state: LearningState,
+) -> None:
+    """Teach each expression's token; the encoder is frozen."""
+    unlearnt, start = encoder.idiom_tokens, time.monotonic()
+    if carriers:
+        encoder.add_idiom_tokens(carriers)
     learnt = encoder.idiom_tokens
-    reached: dict[str, float] = done["reached"]
-    vectors: dict[str, torch.Tensor] = done["vectors"]
-    _put(encoder, vectors)
-    todo = [name for name in glossary.senses if name not in reached]
-    if len(todo) < len(glossary.senses):
-        log.info("%d of %d expressions were learnt before: going on", len(reached), len(glossary.senses))
+    # One more may have a vector than is on record, where it was cut off in between: it is learnt again.
+    reached = state.reached = {name: value for name, value in state.reached.items() if name in state.tensors}
+    state.tensors = {name: state.tensors[name] for name in reached}
+    _put(encoder, state.tensors)
+    todo = [name for name in carriers if name not in reached]
+    if len(todo) < len(carriers):
+        log.info("%d of %d expressions were learnt before: going on", len(reached), len(carriers))
     with progress_bar("expressions", len(todo)) as advance:
         for chunk in (todo[i : i + _CHUNK] for i in range(0, len(todo), _CHUNK)):
             some = [carrier for name in chunk for carrier in carriers[name]]
             encoder.idiom_tokens = unlearnt
             goal = targets(encoder, some, meanings, teaching)
             encoder.idiom_tokens = learnt
-            cosines = distil(encoder, some, goal, teaching)
-            for name in chunk:
-                own = [
-                    c for c, carrier in zip(cosines.tolist(), some, strict=True) if carrier.expression == name
-                ]
-                reached[name] = round(sum(own) / len(own), 4)
-            vectors |= _rows(encoder, chunk)
-            _save_state(output, facts, reached, vectors)
+            reached |= _mean_cosines(some, distil(encoder, some, goal, teaching))
+            state.tensors |= _rows(encoder, chunk)
+            state.keep()
             advance(len(chunk))
-            log.info("%d of %d expressions learnt", len(reached), len(glossary.senses))
-    seconds = time.monotonic() - start
+            log.info("%d of %d expressions learnt", len(reached), len(carriers))
     if todo:
-        log.info(
-            "%d expressions learnt in %.0f s (%.1f s each); mean cosine with what they were to mean: %.3f",
-            *(len(todo), seconds, seconds / len(todo), sum(reached.values()) / len(reached)),
-        )
-    _save(
-        encoder, output, facts | {"reached": reached, "sentences_found": _found(carriers)}, glossary, settings
+        _tell(len(todo), time.monotonic() - start, reached)
+
+
+def _into_weights(
+    encoder: Encoder,
+    carriers: dict[str, list[Carrier]],
+    others: Sequence[str],
+    meanings: Meanings,
+    teaching: Teaching,
+    how: WeightTeaching,
+    state: LearningState,
+) -> None:
+    """Teach the encoder to embed expressions as it does with their meanings, and other texts as before."""
+    start = time.monotonic()
+    some = [carrier for own in carriers.values() for carrier in own]
+    taught, kept = as_they_are(some), [Request(text) for text in others]
+    log.info(
+        "%d sentences of %d expressions, and %d others, which are to keep their embeddings",
+        *(len(some), len(carriers), len(kept)),
     )
+    if not kept:
+        log.warning(
+            "the corpus has no sentence without an expression, so nothing keeps the embeddings of other "
+            "texts as they are: add as many such sentences as there are with one"
+        )
+    with torch.no_grad(), how.autocast:
+        goal = targets(encoder, some, meanings, teaching)  # (2C, D)
+        if kept:
+            goal = torch.cat([goal, normalize(encoder(kept).float(), dim=1)])
+    with progress_bar("texts", how.epochs * len(goal)) as advance:
+        distil_into_weights(encoder, [*taught, *kept], goal, how, state.tensors, state.keep, advance)
+    with torch.no_grad(), how.autocast:
+        cosines = cosine_similarity(encoder(taught).float(), goal[: len(taught)])  # (2C,)
+    state.reached |= _mean_cosines(some, cosines.view(2, -1).mean(0))
+    _tell(len(carriers), time.monotonic() - start, state.reached)
+
+
+def _mean_cosines(carriers: Sequence[Carrier], cosines: torch.Tensor) -> dict[str, float]:
+    """Expression → how close its sentences came to their goal."""
+    by_name: dict[str, list[float]] = {}
+    for carrier, cosine in zip(carriers, cosines.tolist(), strict=True):
+        by_name.setdefault(carrier.expression, []).append(cosine)
+    return {name: round(sum(some) / len(some), 4) for name, some in by_name.items()}
+
+
+def _tell(number: int, seconds: float, reached: dict[str, float]) -> None:
+    log.info(
+        "%d expressions learnt in %.0f s (%.1f s each); mean cosine with what they were to mean: %.3f",
+        *(number, seconds, seconds / number, sum(reached.values()) / len(reached)),
+    )
+
+
+def _others(corpus: Sequence[str], carriers: dict[str, list[Carrier]], meanings: Meanings) -> list[str]:
+    """Sentences of the corpus without an expression, from all over it, as many as there are with."""
+    index = ExpressionIndex([*carriers, *meanings.left_out])
+    texts = list(dict.fromkeys(corpus))
+    random.Random(0).shuffle(texts)
+    others = (text for text in texts if not index.find(text))
+    return list(islice(others, sum(map(len, carriers.values()))))
 
 
 def _output(settings: LearnSettings) -> Path:
@@ -224,49 +290,6 @@ def _corpus(settings: LearnSettings) -> list[str]:
     return sentences
 
 
-def _open(output: Path, source: str, facts: dict[str, Any]) -> dict[str, Any]:
-    """What an interrupted start with the same inputs has learnt; nothing for a new one.
-
-    Raises:
-        UserError: if the folder is the model's own, or holds something else.
-    """
-    new: dict[str, Any] = {"reached": {}, "vectors": {}}
-    if Path(source).is_dir() and output.resolve() == Path(source).resolve():
-        raise UserError(f"output={output}: is the model's own folder, which stays as it is: name another")
-    if output.is_file():
-        raise UserError(f"output={output}: is a file; name a new folder")
-    if not output.exists() or not any(output.iterdir()):
-        return new
-    try:
-        state = json.loads((output / _STATE).read_text(encoding="utf-8"))
-        vectors = load_file(output / _VECTORS)
-    except (OSError, ValueError, SafetensorError):
-        if {path.name for path in output.iterdir()} <= _KEPT_MEANWHILE:  # cut off before the first was kept
-            return new
-        state, vectors = None, {}
-    if not isinstance(state, dict) or state.get("facts") != json.loads(json.dumps(facts)):
-        if (output / RECORD).is_file():
-            raise UserError(
-                f"output={output}: holds a finished model. To teach it more, give model={output} and another "
-                "output="
-            )
-        raise UserError(f"output={output}: that folder holds something else: name another, or empty it")
-    # One more may have vectors than is on record, where it was cut off in between: it is learnt again.
-    reached = {name: value for name, value in state["reached"].items() if name in vectors}
-    return {"reached": reached, "vectors": {name: vectors[name] for name in reached}}
-
-
-def _save_state(
-    output: Path, facts: dict[str, Any], reached: dict[str, float], vectors: dict[str, torch.Tensor]
-) -> None:
-    partial = output / f"{_VECTORS}.partial"
-    output.mkdir(parents=True, exist_ok=True)
-    save_file(vectors, partial)
-    sync(partial)
-    partial.replace(output / _VECTORS)
-    write_json(output / _STATE, {"facts": facts, "reached": reached})
-
-
 def _ids(encoder: Encoder, expressions: Sequence[str]) -> Iterator[tuple[str, int]]:
     if not expressions:  # a model may have no idiom tokens then
         return
@@ -297,7 +320,5 @@ def _save(
 ) -> None:
     encoder.save(output)
     write_json(output / RECORD, record | {"code": code_version()})
-    write_text(output / "README.md", learnt_card(settings.model.model_dump(), glossary))
+    write_text(output / "README.md", learnt_card(settings.model.model_dump(), glossary, settings.into))
     seal(output)
-    for name in _KEPT_MEANWHILE:
-        (output / name).unlink(missing_ok=True)

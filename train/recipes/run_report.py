@@ -11,8 +11,7 @@ from train.evaluation.suite import Scorecard
 from train.io.files import write_json, write_jsonl, write_text
 from train.recipes.knowledge import glossary_note
 from train.recipes.run_context import RunContext
-from train.reports.plots import learning_curve, violins
-from train.reports.runs import EXTERNAL_NOTE, SAMPLE_NOTE
+from train.reports.runs import EXTERNAL_NOTE, SAMPLE_NOTE, read_run
 from train.training.checkpoint import TrainerState
 
 log = logging.getLogger(__name__)
@@ -72,14 +71,21 @@ def report_run(
 
 
 def write_per_query(folder: Path, scorecard: Scorecard) -> None:
-    """Write each benchmark's records by query."""
+    """Write each benchmark's records by query, and beside them where its texts lie."""
     for name, records in scorecard.per_query.items():
         write_jsonl(folder / f"{name}.jsonl", records)
+    for name, records in scorecard.maps.items():
+        if records:
+            write_jsonl(folder / f"{name}.map.jsonl", records)
 
 
 def _draw_plots(
     context: RunContext, state: TrainerState, best: Scorecard, baseline: dict[str, float]
 ) -> None:
+    # With matplotlib, which no step should wait for.
+    from train.reports.figures import draw_figures
+    from train.reports.plots import learning_curve, violins
+
     run = context.run
     experiment = (run.recorded() or {})["experiment"]
     learning_curve(
@@ -92,3 +98,4 @@ def _draw_plots(
     )
     for name, distributions in best.plots.items():
         violins(distributions, run.path / "plots" / f"{name}.png")
+    draw_figures(read_run(run.path, run.path.name))

@@ -31,7 +31,7 @@ def score_untrained(context: RunContext, suite: Suite) -> tuple[dict[str, float]
         return known, None
     with context.accelerator.local_main_process_first():
         encoder = build_encoder(settings.model, context.placement)
-    scorecard = suite.run(encoder)
+    scorecard = suite.run(encoder, keep=settings.eval.cache)
     score = monitored_if_any(scorecard.scores, settings.trainer)
     log.info(
         "untrained: %s %s (%d texts scored in %.1f s)",

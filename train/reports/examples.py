@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from PIL import Image
@@ -17,22 +18,23 @@ from train.reports.runs import Run, read_records
 _THUMBNAIL = (120, 90)  # pixels
 
 
-class _QueryRecords:
-    """A run's results of one benchmark, and notes on those that cannot be shown."""
+class RecordsOfRun:
+    """A run's results of each query of a benchmark, and notes on those that cannot be shown."""
 
     def __init__(self, run: Run, benchmark: str) -> None:
-        self.monitor = run.monitor
-        self.files = data_files(run)
+        self.monitor: Sequence[str] = run.monitor
+        self.files: Mapping[str, str] = data_files(run)
         self.notes: list[str] = []
         self._benchmark = benchmark
-        self._paths = [run.per_query_file(benchmark, untrained=untrained) for untrained in (False, True)]
+        self._run = run
 
     @property
     def is_there(self) -> bool:
-        return any(path.exists() for path in self._paths)
+        sides = (False, True)
+        return any(self._run.per_query_file(self._benchmark, untrained=side).exists() for side in sides)
 
-    def read(self, kind: type[Record], *, untrained: bool = False) -> list[Record]:
-        path = self._paths[untrained]
+    def read(self, kind: type[Record], *, untrained: bool = False, part: str = "") -> list[Record]:
+        path = self._run.per_query_file(self._benchmark, untrained=untrained, part=part)
         lines, damaged = read_records(path, self._benchmark)
         records = []
         for line in lines:
@@ -49,7 +51,7 @@ def examples_of(run: Run) -> tuple[list[Examples], list[str]]:
     """Examples of each benchmark that has any, and notes on damaged records."""
     found, notes = [], []
     for benchmark in benchmark_types().values():
-        records = _QueryRecords(run, benchmark.name)
+        records = RecordsOfRun(run, benchmark.name)
         if benchmark.examples is not None and records.is_there:
             found.append(resolve(benchmark.examples)(records))
             notes += records.notes

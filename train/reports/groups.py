@@ -19,8 +19,17 @@ from train.reports.runs import Run
 # Where a run ran, where its data lay and what it wrote make it no other run; nor does its seed or fold.
 _REPETITION = ("seed", "data.fold")
 _PLACE = ("run_dir", "name", "resume", "device")
-_WRITTEN = ("scores", "eval.per_query", "eval.predictions", "output", "per_query", "predictions", "plots")
-_KEPT = ("trainer.log_every", "trainer.keep_checkpoints", "eval.benchmarks")
+_WRITTEN = (
+    "scores",
+    "eval.cache",
+    "eval.per_query",
+    "eval.predictions",
+    "output",
+    "per_query",
+    "predictions",
+    "plots",
+)
+_KEPT = ("trainer.log_every", "trainer.memory_check", "trainer.keep_checkpoints", "eval.benchmarks")
 _NO_DIFFERENCE = {*_REPETITION, *_PLACE, *_WRITTEN, *_KEPT}
 _NO_SECTION = "tracking."
 _NAMED_DIFFERENCES = 3

@@ -202,7 +202,7 @@ def _plots(run: Run) -> list[tuple[str, str]]:
     for path in sorted((run.path / "plots").glob("*.png")) if run.path.is_dir() else []:
         if path.stem != "learning_curve":
             try:
-                plots.append((path.stem, data_uri(path.read_bytes(), "image/png")))
+                plots.append((path.stem.replace("_", " "), data_uri(path.read_bytes(), "image/png")))
             except OSError:
                 continue
     return plots

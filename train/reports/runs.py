@@ -74,17 +74,17 @@ class Run:
         monitor = self.meta.get("monitor")
         return list(map(str, monitor)) if isinstance(monitor, list) else [str(monitor)] if monitor else []
 
-    def per_query_file(self, benchmark: str, *, untrained: bool = False) -> Path:
-        """Where the results of each query are, if they were written.
+    def per_query_file(self, benchmark: str, *, untrained: bool = False, part: str = "") -> Path:
+        """Where the results of each query are, if they were written; with `part`, what stands beside them.
 
         Those of a scorecard are where `per_query=` said, or beside it, where both were moved together.
         """
         named = self.config.get("per_query")
-        if self.status == "scored" and isinstance(named, str) and not untrained:
+        if self.status == "scored" and isinstance(named, str) and not untrained and not part:
             beside, written = self.path.parent / Path(named).name, Path(named).expanduser()
             return written if written.is_file() and not beside.is_file() else beside
         folder = "per_query_baseline" if untrained else "per_query"
-        return self.path / folder / f"{benchmark}.jsonl"
+        return self.path / folder / (f"{benchmark}.{part}.jsonl" if part else f"{benchmark}.jsonl")
 
 
 def find_runs(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:

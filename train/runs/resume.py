@@ -26,15 +26,22 @@ _MAY_CHANGE = (
     "device",
     "name",
     "scores",
+    "eval.cache",
     "trainer.max_epochs",
     "trainer.max_steps",
     "trainer.max_empty_steps",
     "trainer.log_every",
+    "trainer.memory_check",
 )
 _GLOSSARY = "model.glossary"
 _GROUPS = ("model", "data", "objective", "trainer", "benchmark")
 # Options that are newer than some runs, with what these were trained with.
-_ADDED: dict[str, dict[str, Any]] = {"trainer": {"dropout_masks": "torch"}, "model": {"glossary_gate": None}}
+_ADDED: dict[str, dict[str, Any]] = {
+    "trainer": {"dropout_masks": "torch", "memory_check": "stop"},
+    "model": {"glossary_gate": None},
+    "eval": {"cache": True},
+}
+_ADDED_TO_SEARCHES = {"store": None, "shard_size": 50_000, "index": "exact"}  # to own_retrieval's
 
 
 def holds_a_run(folder: Path) -> bool:
@@ -114,6 +121,8 @@ def saved_config(
     for section, options in _ADDED.items():  # likewise
         for option, value in options.items():
             saved.setdefault(section, {}).setdefault(option, value)
+    if searched := (saved.get("benchmark") or {}).get("own_retrieval"):
+        saved["benchmark"]["own_retrieval"] = _ADDED_TO_SEARCHES | searched
     recorded = read_run(folder)["experiment"]
     differences = []
     if experiment not in ("default", recorded):

@@ -90,7 +90,7 @@ def _build_optimizer(context: TrainingContext) -> AcceleratedOptimizer:
         lr=trainer.learning_rate,
         weight_decay=trainer.weight_decay,
         # One pass over the weights instead of nine; PyTorch chooses for itself on a GPU alone.
-        fused=True if encoder.device.type == "cpu" else None,
+        fused=True if any(p.device.type == "cpu" for p in encoder.parameters()) else None,
     )
     if trainer.idiom_tokens_learning_rate is not None:
         rows = IdiomTokenRows(

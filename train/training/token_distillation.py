@@ -57,11 +57,17 @@ class Teaching:
     never_literal: Collection[str] = ()
 
 
+def as_they_are(carriers: Sequence[Carrier]) -> list[Request]:
+    """2C requests, without meanings: each carrier's sentence, then each expression in it."""
+    return [
+        *(Request(carrier.text) for carrier in carriers),
+        *(Request(carrier.text, carrier.span, pooling="span") for carrier in carriers),
+    ]
+
+
 def targets(encoder: Encoder, carriers: Sequence[Carrier], meanings: Meanings, teaching: Teaching) -> Tensor:
     """(2C, D), of unit length: what each carrier's sentence, then each expression in it, is to embed as."""
-    plain = [Request(c.text) for c in carriers]
-    plain += [Request(c.text, c.span, pooling="span") for c in carriers]
-    taught = plain
+    plain = taught = as_they_are(carriers)
     if teaching.in_place:
         replaced = [_in_place(c, meanings.meaning(c.expression)) for c in carriers]
         taught = [Request(text) for text, _ in replaced]
@@ -98,8 +104,7 @@ def distil(encoder: Encoder, carriers: Sequence[Carrier], goal: Tensor, teaching
     rows = nn.Parameter(matrix.weight.detach()[ids].clone())  # (T, d)
     optimizer = torch.optim.Adam([rows], lr=teaching.learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, teaching.steps)
-    requests = [Request(c.text) for c in carriers]
-    requests += [Request(c.text, c.span, pooling="span") for c in carriers]
+    requests = as_they_are(carriers)
     goal = goal.to(encoder.device)
     with _reading(encoder, meanings=None), _rows_in_place(matrix, ids, rows):
         for _ in range(teaching.steps):

@@ -79,6 +79,28 @@ def test_by_hand() -> None:
     assert "recall_at_r" not in second
 
 
+def test_the_map_of_an_idiom_by_hand() -> None:
+    """Three unit vectors lie in a plane: the map keeps their distances; the literal one is left below."""
+    documents = [
+        make("d0", "a", "literal"),
+        make("d1", "a", "idiomatic"),
+        make("d2", "a", "sense"),
+        make("d3", "b", "literal"),  # of no query
+    ]
+    split = Split("val", tuple(documents), (ask("q0", "a", "idiomatic"),), ())
+    rows = torch.tensor([[3.0, 0, 0, 0], [0, 1, 0, 0], [0.6, 0, 0.8, 0], [1, 1, 1, 1], [0, 1, 0, 0]])
+    (found,) = IdioLinkBenchmark([split], ["sentence"]).score(rows).maps
+    assert (found["split"], found["idiom"]) == ("val", "a")
+    assert [(p["id"], p["usage"]) for p in found["points"]] == [
+        *(("d0", "literal"), ("d1", "idiomatic"), ("d2", "sense"))
+    ]
+    places = torch.tensor([[p["x"], p["y"]] for p in found["points"]])
+    expected = torch.cdist(torch.nn.functional.normalize(rows[:3]), torch.nn.functional.normalize(rows[:3]))
+    torch.testing.assert_close(torch.cdist(places, places), expected, atol=1e-3, rtol=0)
+    assert (places[1:].mean(0) > places[0]).all()
+    assert sum(found["explained"]) == pytest.approx(1)
+
+
 def test_equal_texts_are_kept_apart_by_id() -> None:
     """Two queries with one text and different usages each have their own relevant documents."""
     documents = [make("d0", "a", "literal"), make("d1", "a", "idiomatic")]

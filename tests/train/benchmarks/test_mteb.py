@@ -7,10 +7,10 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import mteb
 import numpy as np
 import pytest
 import torch
@@ -21,8 +21,6 @@ from tests.own_data import write_collection, write_lines
 from tests.programs import ROOT
 from tests.tiny_runs import composed, train
 from train.benchmarks import Benchmark
-from train.benchmarks.mteb.scoring import MtebBenchmark
-from train.benchmarks.mteb.tasks import tasks_named
 from train.benchmarks.own.collections import read_collection
 from train.benchmarks.own.pair_files import read_scored_pairs
 from train.benchmarks.own.pair_scoring import OwnPairBenchmark
@@ -36,6 +34,9 @@ from train.factory import build_benchmarks
 from train.reports.groups import group_runs
 from train.reports.runs import read_runs
 from train.reports.tables import paper_tables
+
+if TYPE_CHECKING:  # mteb takes seconds to import, which the processes without these tests are spared
+    from train.benchmarks.mteb.scoring import MtebBenchmark
 
 WORDS = ["cat", "rate", "bag", "secret", "ship", "ice", "joke", "wedding", "rain", "tape"]
 STS = [
@@ -55,6 +56,7 @@ Local = Callable[[str, Any], None]
 @pytest.fixture
 def local(monkeypatch: pytest.MonkeyPatch) -> Local:
     """Gives a task of mteb other data, which need no network."""
+    import mteb
 
     def give(name: str, dataset: Any) -> None:
         def load_data(self: Any, *_: Any, **__: Any) -> None:
@@ -77,6 +79,8 @@ def retrieval() -> dict[str, Any]:
 
 
 def benchmark(*options: str) -> MtebBenchmark:
+    from train.benchmarks.mteb.scoring import MtebBenchmark
+
     settings = check(EvaluateSettings, composed("evaluate", "benchmark=[mteb]", *options))
     ((built,), missing) = build_benchmarks(settings)
     assert not missing
@@ -108,7 +112,7 @@ def test_scores_are_those_of_the_same_data_as_files(tmp_path: Path, tiny: Encode
     mtebs = {key: value for key, value in both.scores.items() if key not in alone.scores}
     expected = {"mteb/STS12/cosine_spearman": spearman, "mteb/SciFact/ndcg_at_10": ndcg}
     assert mtebs == pytest.approx(expected, abs=6e-6)  # mteb rounds nDCG to five digits
-    assert any("STS12" in note and mteb.__version__ in note for note in both.notes)
+    assert any("STS12" in note and version("mteb") in note for note in both.notes)
 
 
 def test_cut_embeddings_are_scored_too(tiny: Encoder, local: Local) -> None:
@@ -119,6 +123,9 @@ def test_cut_embeddings_are_scored_too(tiny: Encoder, local: Local) -> None:
 
 def test_several_languages(tiny: Encoder, local: Local) -> None:
     """The task's score is their mean; what can be monitored is what is scored."""
+    from train.benchmarks.mteb.scoring import MtebBenchmark
+    from train.benchmarks.mteb.tasks import tasks_named
+
     local("STS22.v2", {"en": sts(STS[:20]), "de": sts(STS[20:]), "de-en": sts(STS[10:30])})
     options = ("benchmark=[mteb]", "benchmark.mteb.tasks=[STS22.v2]", "benchmark.mteb.languages=[deu]")
     built = check(EvaluateSettings, composed("evaluate", *options))
@@ -207,6 +214,7 @@ def test_data_that_cannot_be_had_are_told(
     error: Exception, is_missing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before a model is loaded; only data that is not there can be left out."""
+    import mteb
 
     def fails(*_: Any, **__: Any) -> None:
         raise error

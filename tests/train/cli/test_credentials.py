@@ -61,6 +61,7 @@ def test_what_is_no_text_is_refused() -> None:
         refuse_arguments(["run_dir=\udcff"])
 
 
+@pytest.mark.slow
 def test_nothing_of_it_is_left_on_disk(tmp_path: Path) -> None:
     done = run("train", f"+hub.token={TOKEN}", cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)})
     assert done.returncode == 2

@@ -477,6 +477,7 @@ COLUMNS = st.sampled_from(
 OBJECTS = st.dictionaries(st.sampled_from(["text", "title", "span", "group", "meaning"]), CELLS)
 
 
+@pytest.mark.slow
 def test_rows_at_random(tmp_path: Path) -> None:
     """They are read, or refused in words."""
     good = {"query": "a cat", "pos": ["p"], "neg": ["n"]}

@@ -189,6 +189,7 @@ def test_encode_refuses_one_bare_text_and_uneven_spans(tiny: Encoder) -> None:
         ((TEXTS,), {"batch_size": 0}, "batch_size.*0"),
         ((TEXTS[:1], [3]), {}, "span 0.*int"),
         ((TEXTS[:1], [("broke", "ice")]), {}, "span 0.*tuple"),
+        ((TEXTS[:1], [(0, 2.5)]), {}, "span 0.*2.5"),
     ],
 )
 def test_encode_names_the_argument_that_is_wrong(

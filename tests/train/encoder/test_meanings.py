@@ -112,9 +112,17 @@ def test_near_the_limit_the_meaning_goes_first(tiny_path: Path) -> None:
     assert torch.equal(encoder.encode([words]), bare)
 
 
+# Of each kind of tokenizer one; the other families need no less than these, and take seconds.
+QUICK = ("bert", "roberta", "xlm_roberta", "llama")
+
+
 @pytest.mark.parametrize(
     ("name", "form"),
-    [*((name, "beside") for name in FAMILIES), ("bert", "in_place"), ("roberta", "in_place")],
+    [
+        *((name, "beside") for name in QUICK),
+        *(pytest.param(name, "beside", marks=pytest.mark.slow) for name in FAMILIES if name not in QUICK),
+        *(("bert", "in_place"), ("roberta", "in_place")),
+    ],
 )
 def test_any_library_reads_a_saved_model_alike(
     name: str, form: GlossaryForm, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -53,6 +53,7 @@ def short(models: list[str], *more: str) -> list[str]:
     """Two epochs on the sample, of sentences of one file, in which captions are summarised."""
     return [
         *("+experiment=admire_aima", "data=sample", "benchmark=[admire]", "device=cpu", *models),
+        "eval.cache=false",
         *("objective.astitch=[train_one_shot]", "objective.captions.words=6", "trainer.max_epochs=2"),
         *("trainer.learning_rate=1e-3", *more),
     ]

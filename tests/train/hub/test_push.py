@@ -25,10 +25,12 @@ from train.config import PushSettings, TrainSettings, check
 from train.data.sources import SAMPLE_ROOT
 from train.encoder.encoder import Encoder
 from train.errors import UserError
-from train.hub.licences import Source, base_model, common_licence, training_data
+from train.hub.licences import Source, base_model, common_licence, shown_texts, training_data
 from train.hub.push import push_checkpoint, push_or_warn
+from train.hub.space import shown_by
 from train.hub.upload import MANIFEST, collect
 from train.io.hub import is_network_error, why_unavailable, without_secrets
+from train.recipes.publish import publish
 
 TOKEN = "hf_averysecrettokenofmine"
 REPO = "me/idioms"
@@ -271,6 +273,100 @@ def test_a_public_repository_has_to_be_meant(finished: Path, hub: FakeHub) -> No
         push(finished)
     push(finished, private=False)
     assert not hub.repositories[REPO].private
+
+
+# ---- a page beside it
+
+SPACE = "me/found"
+
+
+@pytest.mark.usefixtures("nobody")
+def test_a_dry_run_writes_the_page_and_shows_what_would_be_pushed(
+    finished: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("IDIOM_CACHE", str(tmp_path / "cache"))
+    publish(asked(finished, repo_id=None, space=SPACE, dry_run=True, allow_sample=False))
+    said = capsys.readouterr().out
+    page = finished / "space" / "index.html"
+    assert f"{page.parent} would be pushed to the Space {SPACE}, main" in said
+    assert re.search(rf"^ *{page.stat().st_size:,}  index.html$", said, flags=re.MULTILINE)
+    assert "allow_sample=true" in said
+    assert "licence: apache-2.0" in said
+    assert "sdk: static" in said
+    html = page.read_text(encoding="utf-8")
+    assert "<title>found on the sample, val</title>" in html
+    for folder in (finished, tmp_path, SAMPLE_ROOT):
+        assert str(folder.parent) not in html
+
+
+def test_the_page_is_pushed_beside_the_model(
+    finished: Path,
+    hub: FakeHub,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("IDIOM_CACHE", str(tmp_path / "cache"))
+    settings = asked(finished, space=SPACE)
+    publish(settings)
+    assert [line.partition("/commit/")[0] for line in capsys.readouterr().out.splitlines()] == [
+        *(f"{hub.url}/{REPO}", f"{hub.url}/spaces/{SPACE}")
+    ]
+    assert "model.safetensors" in hub.repositories[REPO].main
+    stored = hub.repositories[f"spaces/{SPACE}"]
+    assert (stored.private, stored.sdk) == (True, "static")
+    assert stored.main.keys() - {".gitattributes"} == {"index.html", "README.md", MANIFEST}
+    card = stored.main["README.md"].decode()
+    facts = yaml.safe_load(card.split("---\n")[1])
+    assert facts == {
+        **{"title": "idioms on the sample, val", "sdk": "static", "pinned": False},
+        **{"license": "apache-2.0", "models": [REPO]},
+    }
+    stored.private = False
+    with pytest.raises(UserError, match="private=false if everybody may see this space"):
+        publish(settings)
+    stored.private = True
+    del stored.main[MANIFEST]
+    with pytest.raises(UserError, match="not pushed from here"):
+        publish(settings)
+
+
+def test_what_a_page_may_not_show_is_said_before_a_text_is_embedded(
+    finished: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("train.recipes.publish.write_space", None)
+    with pytest.raises(UserError) as raised:
+        publish(asked(finished, space=SPACE, corpus="/home/me/mails.txt", license=None, allow_sample=False))
+    said = str(raised.value)
+    assert "mails.txt (licence not known here)" in said
+    assert "texts_license=<identifier>" in said
+    assert "license=<identifier>" in said.replace("texts_license", "")
+    assert said.count("allow_sample=true") == 1  # once for both
+    assert "/home/me" not in said
+    assert not hub.requests
+    assert not shown_by(asked(finished, space=SPACE, corpus="mails.txt", texts_license="cc-by-4.0")).problems
+    record = json.loads((finished / "run.json").read_text(encoding="utf-8"))
+    record["glossary"] = {"files": ["mine.tsv"]}
+    (finished / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    assert "mine.tsv" in shown_by(asked(finished, space=SPACE)).problems[0]
+    record["status"] = "interrupted"
+    (finished / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(UserError, match="has not ended"):
+        publish(asked(finished, repo_id=None, space=SPACE))
+
+
+def test_whose_the_texts_of_a_page_are() -> None:
+    def shown(corpus: str | None, *overrides: str) -> list[Source]:
+        return shown_texts(composed("config", *overrides), corpus)
+
+    assert shown(None) == [Source("IdioLink", "cc-by-nc-sa-4.0", "Intellexus/IdioLink")]
+    assert [s.licence for s in shown(None, "data=sample")] == ["apache-2.0"]
+    assert [s.licence for s in shown("sample")] == ["apache-2.0"]
+    assert shown("/my/texts.txt") == [Source("texts.txt", None)]
+    assert [s.licence for s in shown(None, "data.root=/my/idioms")] == [None]
+    assert [str(s) for s in shown(None, "data.train=[/my/own.csv]")] == [
+        "the user's own data (own.csv) (licence not known here)"
+    ]
 
 
 # ---- what goes wrong
@@ -525,6 +621,9 @@ def test_a_password_in_the_hubs_address_is_not_shown(
     ("options", "said"),
     [
         ({"repo_id": "idioms"}, "<user or organisation>/<name>"),
+        ({"repo_id": None}, "repo_id=<user/name> is needed, or space=<user/name>"),
+        ({"space": "page"}, "<user or organisation>/<name>"),
+        ({"corpus": "sample"}, "give its name too, space=<user/name>"),
         ({"repo_id": "me/no--such"}, "Cannot have --"),
         ({"revision": "a..b"}, "name of a branch"),
         ({"revision": "0" * 40}, "is a commit"),

@@ -7,7 +7,6 @@ import json
 import sys
 from pathlib import Path
 
-import mteb
 import pytest
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
@@ -19,7 +18,6 @@ from train.data.idiolink import Split, load_split
 from train.data.semeval2022 import PairSplit, read_pairs
 from train.data.sources import DataFiles
 from train.errors import UserError
-from train.integrations.mteb import IdioLinkRetrieval, SemEval2022STS
 from train.integrations.sentence_transformers import SuiteEvaluator
 
 pytestmark = pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension`:FutureWarning")
@@ -27,6 +25,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dime
 
 def theirs(model: SentenceTransformer, split: Split, pairs: PairSplit, folder: Path) -> dict[str, float]:
     """Main scores by task and subset, read from the files that mteb writes."""
+    import mteb  # takes seconds, which the processes without these tests are spared
+
+    from train.integrations.mteb import IdioLinkRetrieval, SemEval2022STS
+
     mteb.evaluate(
         model,
         [IdioLinkRetrieval(split), SemEval2022STS(pairs), SemEval2022STS(pairs, "gold")],
@@ -81,12 +83,14 @@ def test_real_data(minilm_path: str, real_data: Path, semeval_real: DataFiles, t
 
 
 def test_a_split_without_gold_is_refused(semeval_sample: DataFiles) -> None:
+    from train.integrations.mteb import SemEval2022STS
+
     with pytest.raises(UserError, match="no public gold"):
         SemEval2022STS(read_pairs(semeval_sample, "eval"))
 
 
 def test_without_mteb_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mteb.abstasks.sts", None)
-    monkeypatch.delitem(sys.modules, "train.integrations.mteb")
+    monkeypatch.delitem(sys.modules, "train.integrations.mteb", raising=False)
     with pytest.raises(ImportError, match=r"pip install 'idiomtune\[mteb\]'"):
         importlib.import_module("train.integrations.mteb")

@@ -313,6 +313,7 @@ def test_the_real_wandb_offline(tmp_path: Path, options: list[str], monkeypatch:
     assert checkpoints(folder)[-1].name == "step_4"
 
 
+@pytest.mark.slow
 def test_the_sweep_in_the_documentation_starts_runs_that_are_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

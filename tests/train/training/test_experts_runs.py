@@ -38,6 +38,7 @@ def experts_options(tiny_path: Path) -> list[str]:
     """Two epochs of three steps on the sample's items that fold 0 of 5 leaves; the encoder is trained too."""
     return [
         *("+experiment=admire_experts", *CV, "data=sample", "benchmark=[admire]", "device=cpu"),
+        "eval.cache=false",
         *("model=pretrained", f"model.path={tiny_path}", WIDE, "trainer.batch_size=2"),
         "trainer.max_epochs=2",
         *("trainer.learning_rate=1e-3", "objective.usages_per_item=2", "trainer.freeze_encoder=false"),

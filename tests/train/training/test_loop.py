@@ -51,12 +51,18 @@ def test_a_run_leaves_the_folder_that_was_promised(
     assert (folder / "plots" / "learning_curve.png").stat().st_size > 10_000
     rows = (folder / "per_query" / "idiolink.jsonl").read_text().splitlines()
     assert len(rows) == 12
+    maps = [json.loads(row) for row in (folder / "per_query" / "idiolink.map.jsonl").read_text().splitlines()]
+    assert [(one["split"], len(one["points"])) for one in maps] == [("val", 20)] * 3
     before = [json.loads(r) for r in (folder / "per_query_baseline/idiolink.jsonl").read_text().splitlines()]
     mean = sum(record["ndcg@10"] for record in before) / len(before)
     assert card["baseline"][KEY] == pytest.approx(mean)
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "finished" in page
     assert "Worst" in page
+    assert {path.name for path in (folder / "plots").iterdir()} == {
+        *("learning_curve.png", "idiolink_recall.png", "idiolink_usage_map.png")
+    }
+    assert page.count("data:image/png") == 2
     assert "untrained" in capsys.readouterr().out
     assert not list(folder.rglob("*.bin")) + list(folder.rglob("*.pt")) + list(folder.rglob("*.pkl"))
 

@@ -94,6 +94,7 @@ DECLARED = [
         layout=_layout,
         read_record=_read_record,
         examples="train.benchmarks.idiolink.examples:examples",
+        figures="train.benchmarks.idiolink.figures:figures",
         hub_dataset="Intellexus/IdioLink",
         hub_task="information-retrieval",
     )

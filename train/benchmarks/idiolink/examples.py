@@ -7,8 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
+from train.benchmarks.idiolink.records import QueryRecord, shown
 from train.declarations.examples import Answer, Example, Examples, QueryRecords, Shares
 from train.io.files import fingerprint
 
@@ -26,18 +27,8 @@ class _Document(BaseModel):
     relevant: bool
 
 
-class _Query(BaseModel):
-    """A record of the per-query file."""
-
-    model_config = ConfigDict(strict=True)
-
-    id: str
-    split: str
-    mode: str
-    idiom: str
+class _Query(QueryRecord):
     sentence: str
-    usage: str
-    ndcg: float = Field(alias="ndcg@10")
     top: list[_Document]
 
 
@@ -49,7 +40,7 @@ def examples(run: QueryRecords) -> Examples | None:
     queries, untrained = run.read(_Query), run.read(_Query, untrained=True)
     if not queries:
         return None
-    split, mode = _chosen(run.monitor, queries)
+    split, mode = shown(queries, run.monitor)
     queries = [q for q in queries if (q.split, q.mode) == (split, mode)]
     before = {q.id: q.ndcg for q in untrained if (q.split, q.mode) == (split, mode)}
     texts, notes = _documents(run.files)
@@ -59,14 +50,6 @@ def examples(run: QueryRecords) -> Examples | None:
         if chosen
     }
     return Examples("What it retrieves", f"IdioLink {split}, {mode}", lists, notes, _shares(queries, texts))
-
-
-def _chosen(monitor: Sequence[str], queries: Sequence[_Query]) -> tuple[str, str]:
-    """The split and mode that picked the best checkpoint, else the first that was scored."""
-    scored = {("idiolink", query.split, query.mode) for query in queries}
-    monitored = (tuple(key.split("/")[:3]) for key in monitor)
-    _, split, mode = next((found for found in monitored if found in scored), ("", "", ""))
-    return (split, mode) if split else (queries[0].split, queries[0].mode)
 
 
 def _lists(queries: Sequence[_Query], before: Mapping[str, float]) -> dict[str, list[_Query]]:

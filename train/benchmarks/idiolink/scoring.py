@@ -20,6 +20,7 @@ from train.benchmarks.idiolink.keys import (
     MultivectorMode,
     idiolink_key,
 )
+from train.benchmarks.idiolink.maps import idiom_maps
 from train.benchmarks.idiolink.multivector import mean_of_best, windows, words_within
 from train.benchmarks.retrieval import ndcg, r_precision, rank_in_parts, recall_at_r
 from train.data.idiolink import (
@@ -117,6 +118,7 @@ class IdioLinkBenchmark:
         result = BenchmarkResult({})
         for split in self.splits:
             documents = embeddings[self._place[split.name, "documents"]]
+            result.maps.extend(idiom_maps(split, documents))
             for mode in self.query_modes:
                 queries = embeddings[self._place[split.name, mode]]
                 self._score_mode(split, mode, self._rank(split, _cosines(queries, documents)), result)
@@ -144,7 +146,7 @@ class IdioLinkBenchmark:
         depth = max(self._relevance[split.name].max_number, _NDCG, _TOP_SAVED)
         if self._knowledge:
             depth = num_documents
-        return rank_in_parts(similarity, len(split.queries), num_documents, depth)
+        return rank_in_parts([(num_documents, similarity)], len(split.queries), depth)
 
     def _ranked_by_words(self, split: Split, mode: str) -> Tensor:
         # Depends on no model: computed at the first checkpoint, kept for the rest.

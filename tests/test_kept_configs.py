@@ -1,0 +1,30 @@
+"""Compositions that tests keep are those that Hydra makes anew."""
+
+from __future__ import annotations
+
+import pytest
+from hydra._internal import config_loader_impl
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from omegaconf import OmegaConf
+
+from train.config.compose import compose_config
+
+CASES = [
+    *(("config", "seed=1"), ("config", "trainer.batch_size=8", "seed=2"), ("config", "+sweep=idiolink_ft")),
+    ("config", "+experiment=joint", "data=sample", "objective.proportions.idiolink=3.0"),
+    ("config", "+experiment=mixture", "+objective.parts={a: {experiment: idiolink_ft}, b: {weight: 2.0}}"),
+    ("config", "model=e5_base", "model.glossary=a.tsv", "tracking=[wandb]", "~retain.lora.dropout"),
+    *(("evaluate", "benchmark=[mteb,own_sts]", "split=test"), ("learn", "glossary=[a.tsv,b.tsv]")),
+]
+
+
+@pytest.mark.slow
+def test_kept_compositions_are_those_of_hydra(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, again = ([compose_config(*case) for case in CASES] for _ in range(2))
+    for owner, name in (
+        (OmegaConf, "load"),
+        (config_loader_impl, "create_defaults_list"),
+        (ConfigLoaderImpl, "_compose_config_from_defaults_list"),
+    ):
+        monkeypatch.setattr(owner, name, getattr(owner, name).__wrapped__)
+    assert first == again == [compose_config(*case) for case in CASES]

@@ -1,0 +1,143 @@
+"""`train.learn into=weights`: what weights learn from sentences, what stays, what an interruption costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.tiny_runs import composed
+from train.config import LearnSettings, check
+from train.encoder.encoder import Encoder
+from train.encoder.glossary_files import meanings_of, read_glossary
+from train.encoder.meanings import UsageGate
+from train.errors import Interrupted, UserError
+from train.recipes.learn import find_carriers, learn
+from train.training import weight_distillation
+from train.training.token_distillation import Teaching, as_they_are, targets
+
+WITH = [
+    "They tied the knot in May.",
+    "We tie the knot next year.",
+    "She ties the knot with two ropes.",
+    "After ten years they tied the knot.",
+]
+WITHOUT = ["The ice melts slowly.", "A cat slept on the mat.", "He reads the paper.", "It rained all day."]
+Learn = Callable[..., Path]
+
+
+@pytest.fixture
+def glossary(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.tsv"
+    path.write_text("expression\tmeaning\ntie the knot\tget married\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def taught(tmp_path: Path, glossary: Path, tiny_path: Path) -> Learn:
+    (tmp_path / "corpus.txt").write_text("\n".join([*WITH, *WITHOUT]), encoding="utf-8")
+
+    def run(output: str, **options: Any) -> Path:
+        given = {
+            "model": tiny_path,
+            "glossary": glossary,
+            "corpus": tmp_path / "corpus.txt",
+            "into": "weights",
+            "sentences": 4,
+            "epochs": 30,
+            "learning_rate": 5e-4,
+            "device": "cpu",
+        } | options
+        overrides = [f"{name}={value}" for name, value in given.items() if name != "model"]
+        overrides += ["model=pretrained", f"model.path={given['model']}", f"output={tmp_path / output}"]
+        return learn(check(LearnSettings, composed("learn", *overrides)))
+
+    return run
+
+
+def goals(encoder: Encoder, glossary: Path) -> torch.Tensor:
+    """(2C, D), what the sentences of WITH, then the expressions in them, are to embed as."""
+    listed = read_glossary([glossary])
+    carriers = find_carriers(listed, WITH, len(WITH))["tie the knot"]
+    in_place = Teaching(steps=1, learning_rate=1.0, literal=0.3, in_place=True)
+    return targets(encoder, carriers, meanings_of(listed), in_place)
+
+
+def test_sentences_come_close_to_their_meaning(taught: Learn, glossary: Path, tiny_path: Path) -> None:
+    before = Encoder.from_pretrained(tiny_path, device="cpu")
+    after = Encoder.from_pretrained(taught("mine"), device="cpu")
+    assert after.meanings is None
+    assert after.idiom_tokens is None
+    goal = goals(before, glossary)
+    requests = as_they_are(find_carriers(read_glossary([glossary]), WITH, 4)["tie the knot"])
+    with torch.no_grad():
+        was, now = (1 - torch.cosine_similarity(e.eval()(requests), goal) for e in (before, after))
+    assert now.mean() < 0.5 * was.mean()
+    embedders: list[Any] = [e.model[0] for e in (before, after)]
+    assert torch.equal(*(e.auto_model.get_input_embeddings().weight for e in embedders))
+
+
+def test_a_gate_tells_which_sentences_learn_the_meaning(glossary: Path, tiny: Encoder) -> None:
+    """With a gate that takes every use for literal, the goal turns away from the meaning."""
+    listed = read_glossary([glossary])
+    carriers = find_carriers(listed, WITH, 4)["tie the knot"]
+    beside = Teaching(steps=1, learning_rate=1.0, literal=0.0, in_place=False)
+    told = []
+    for bias in (-100.0, 100.0):
+        meanings = meanings_of(listed)
+        meanings.gate = UsageGate([0.0] * tiny.dimension, bias)
+        told.append(targets(tiny, carriers, meanings, beside))
+    meaning = torch.nn.functional.normalize(tiny.encode(["get married"]), dim=1)
+    assert (told[1] @ meaning.T > told[0] @ meaning.T).all()
+
+
+def test_interrupted_it_goes_on_to_the_same_bits(taught: Learn, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = taught("whole")
+    real = weight_distillation._collect
+    epochs: list[int] = []
+
+    def collect(*arguments: Any) -> None:
+        if len(epochs) == 3:
+            raise KeyboardInterrupt
+        epochs.append(1)
+        real(*arguments)
+
+    monkeypatch.setattr(weight_distillation, "_collect", collect)
+    with pytest.raises(Interrupted, match="repeat the command"):
+        taught("cut")
+    monkeypatch.setattr(weight_distillation, "_collect", real)
+    cut = taught("cut")
+    assert (whole / "model.safetensors").read_bytes() == (cut / "model.safetensors").read_bytes()
+    assert not [path.name for path in cut.iterdir() if path.name.startswith(".")]
+
+
+def test_a_corpus_of_expressions_alone_moves_other_texts_and_is_warned_of(
+    taught: Learn, tmp_path: Path, tiny_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before, kept = Encoder.from_pretrained(tiny_path, device="cpu"), taught("mine")
+    (tmp_path / "corpus.txt").write_text("\n".join(WITH), encoding="utf-8")
+    alone = taught("alone")
+    assert "no sentence without" in caplog.text
+    drifts = [
+        (
+            1 - torch.cosine_similarity(before.encode(WITHOUT), Encoder.from_pretrained(path).encode(WITHOUT))
+        ).mean()
+        for path in (kept, alone)
+    ]
+    assert drifts[1] > 2 * drifts[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"corpus": "null"}, "corpus="),
+        ({"remove": "[tie the knot]"}, "original model"),
+        ({"into": "tokens", "precision": "bf16"}, "fp32"),
+    ],
+)
+def test_what_weights_cannot_do_is_said(taught: Learn, options: dict[str, str], part: str) -> None:
+    with pytest.raises(UserError, match=part):
+        taught("mine", **options)

@@ -1,0 +1,25 @@
+"""The untrained model is scored once, however many runs start from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.tiny_runs import train
+
+
+def test_runs_that_start_from_one_model_have_one_baseline(
+    tmp_path: Path, options: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Bit for bit what a run computes that keeps nothing."""
+    caplog.set_level("INFO")
+    kept = []
+    for name, cache, seed in (("alone", "false", 1), ("first", "true", 2), ("second", "true", 3)):
+        caplog.clear()
+        train(tmp_path / name, [*options, f"eval.cache={cache}", f"seed={seed}", "trainer.max_steps=1"])
+        kept.append("that an earlier run kept" in caplog.text)
+    assert kept == [False, False, True]
+    for file in ("baseline.json", "per_query_baseline/idiolink.jsonl"):
+        contents = {(tmp_path / name / file).read_bytes() for name in ("alone", "first", "second")}
+        assert len(contents) == 1

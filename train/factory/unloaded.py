@@ -1,0 +1,93 @@
+"""What a checkpoint's files say without its weights: the configuration, and how long texts are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig
+
+from train.config import ModelSettings
+from train.encoder.files import fetch_file
+from train.encoder.forward import Tokenizer
+from train.encoder.loading import locate_checkpoint, silence_libraries
+from train.encoder.meanings import Meanings
+from train.encoder.named import resolve_model_path
+from train.encoder.prompts import prompts_of
+from train.encoder.reading import Reader
+from train.io.records import read_json
+from train.requests import Request
+
+
+class UnloadedModel:
+    """A model of which only the settings files and the tokenizer are read.
+
+    Args:
+        settings: of the model.
+        meanings: that it reads beside expressions.
+
+    Attributes:
+        config: of its transformer.
+
+    Raises:
+        UserError: if there is no such model, or it cannot be reached.
+    """
+
+    def __init__(self, settings: ModelSettings, meanings: Meanings | None = None) -> None:
+        self._settings = settings
+        self._meanings = meanings
+        self._found, self._offline = locate_checkpoint(resolve_model_path(settings.path), settings.revision)
+        modules = self._read("modules.json")
+        self._folder: str = modules[0]["path"] if isinstance(modules, list) and modules else ""
+        self._options: dict[str, Any] = {
+            "revision": settings.revision,
+            "local_files_only": self._offline,
+            "trust_remote_code": settings.trust_remote_code,
+            "subfolder": self._folder,
+        }
+        with silence_libraries():
+            self.config: PreTrainedConfig = AutoConfig.from_pretrained(self._found, **self._options)
+        if settings.bidirectional is not None:
+            self.config.is_causal = not settings.bidirectional
+        self._reader: Reader | None = None
+
+    def lengths(self, requests: Sequence[Request]) -> list[int]:
+        """The numbers of tokens of the distinct texts of these requests, prompts included."""
+        self._reader = self._reader or self._make_reader()
+        texts = list(dict.fromkeys(text for text, _ in self._reader.render(requests)))
+        return [len(tokens.input_ids) for tokens in self._reader.tokenizer(texts)]
+
+    def _make_reader(self) -> Reader:
+        settings = self._settings
+        with silence_libraries():
+            tokenizer = AutoTokenizer.from_pretrained(self._found, **self._options)
+        said = self._read(str(PurePosixPath(self._folder) / "sentence_bert_config.json")) or {}
+        limits = [
+            settings.max_length or said.get("max_seq_length"),
+            getattr(self.config, "max_position_embeddings", None),
+            tokenizer.model_max_length,
+        ]
+        limit = min(limit for limit in limits if limit and limit > 0)
+        prompts = (self._read("config_sentence_transformers.json") or {}).get("prompts") or {}
+        model: Any = _TokenizerAlone(tokenizer, limit, prompts)
+        written = prompts_of(
+            model, settings.query_prompt, settings.document_prompt, settings.instruction_prompt
+        )
+        return Reader(Tokenizer(model), limit, written, True, None, self._meanings)
+
+    def _read(self, name: str) -> Any:
+        path = fetch_file(self._found, name, self._settings.revision, local_files_only=self._offline)
+        return None if path is None else read_json(path)
+
+
+class _TokenizerAlone:
+    """Stands for a model where texts are read."""
+
+    def __init__(self, tokenizer: Any, max_seq_length: int, prompts: dict[str, str]) -> None:
+        self.tokenizer = tokenizer
+        self.max_seq_length = max_seq_length
+        self.prompts = prompts
+
+    def __getitem__(self, number: int) -> _TokenizerAlone:
+        return self
