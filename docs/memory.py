@@ -7,6 +7,7 @@ of parameters. No weights are needed.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from transformers import BertConfig, PreTrainedConfig, Qwen2Config, Qwen3Config, XLMRobertaConfig
@@ -42,14 +43,20 @@ def _qwen3(width: int, inner: int, num_blocks: int, num_heads: int, vocabulary: 
     )
 
 
-def _large(kind: type[PreTrainedConfig], **others: int) -> PreTrainedConfig:
+def _large(kind: Any, **others: int) -> PreTrainedConfig:
     sizes = {
         "hidden_size": 1024,
         "intermediate_size": 4096,
         "num_hidden_layers": 24,
         "num_attention_heads": 16,
     }
-    return kind(**sizes, **others)
+    config: PreTrainedConfig = kind(**sizes, **others)
+    return config
+
+
+def _bidirectional(config: PreTrainedConfig) -> PreTrainedConfig:
+    config.is_causal = False
+    return config
 
 
 MODELS: dict[str, PreTrainedConfig] = {
@@ -59,14 +66,15 @@ MODELS: dict[str, PreTrainedConfig] = {
         XLMRobertaConfig, vocab_size=250002, max_position_embeddings=514, type_vocab_size=1
     ),
     "Qwen3-Embedding-0.6B (`qwen3_0_6b`)": _qwen3(1024, 3072, 28, 16, 151669),
-    "gte-Qwen2-1.5B (`gte_qwen2_1_5b`)": Qwen2Config(
-        vocab_size=151646,
-        hidden_size=1536,
-        intermediate_size=8960,
-        num_hidden_layers=28,
-        num_attention_heads=12,
-        num_key_value_heads=2,
-        is_causal=False,
+    "gte-Qwen2-1.5B (`gte_qwen2_1_5b`)": _bidirectional(
+        Qwen2Config(
+            vocab_size=151646,
+            hidden_size=1536,
+            intermediate_size=8960,
+            num_hidden_layers=28,
+            num_attention_heads=12,
+            num_key_value_heads=2,
+        )
     ),
     "Qwen3-Embedding-4B (`qwen3_4b`)": _qwen3(2560, 9728, 36, 32, 151665),
     "Qwen3-Embedding-8B (`qwen3_8b`)": _qwen3(4096, 12288, 36, 32, 151665),

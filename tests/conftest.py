@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -161,6 +162,24 @@ def options(tiny_path: Path) -> list[str]:
         "benchmark.idiolink.query_modes=[sentence]",
         "benchmark.idiolink.bm25_modes=[]",
     ]
+
+
+@pytest.fixture(scope="session")
+def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[list[str]], Path]:
+    """The folder of a whole run with such options, which is made once, for tests that only read it."""
+    from tests.tiny_runs import train
+
+    made: dict[tuple[str, ...], Path] = {}
+
+    def folder(options: list[str]) -> Path:
+        key = tuple(options)
+        if key not in made:
+            path = tmp_path_factory.mktemp("whole") / "run"
+            train(path, options)
+            made[key] = path
+        return made[key]
+
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from typing import Any
 
 from hydra._internal import config_loader_impl
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.defaults_list import DefaultsList
+from hydra._internal.defaults_list import DefaultsList, create_defaults_list
 from omegaconf import DictConfig, OmegaConf
 
 from train.config.compose import CONF
@@ -46,7 +46,7 @@ def _keep_files() -> None:
 
 def _keep_choices() -> None:
     """Which files are merged: a function of the overrides that choose one of a group."""
-    choose = config_loader_impl.create_defaults_list
+    choose = create_defaults_list
     kept: dict[Hashable, DefaultsList] = {}
 
     @wraps(choose)
@@ -55,7 +55,8 @@ def _keep_choices() -> None:
     ) -> DefaultsList:
         if not _is_ours(repo):
             return choose(repo, config_name, overrides_list, prepend_hydra, skip_missing)
-        choices, values = [], []
+        choices: list[Any] = []
+        values: list[Any] = []
         for override in overrides_list:  # told apart as Hydra's `Overrides` does
             sets_value = isinstance(override.value(), dict) or not repo.group_exists(override.key_or_group)
             (values if sets_value and not override.is_sweep_override() else choices).append(override)
@@ -65,7 +66,7 @@ def _keep_choices() -> None:
         chosen = kept[key]
         return DefaultsList(chosen.defaults, chosen.defaults_tree, values, chosen.overrides)
 
-    config_loader_impl.create_defaults_list = choose_once
+    config_loader_impl.create_defaults_list = choose_once  # type: ignore[attr-defined]
 
 
 def _keep_compositions() -> None:

@@ -19,12 +19,13 @@ from tests.tiny_families import CORPUS
 from tests.tiny_runs import composed, resume, train
 from train.config import EvaluateSettings, TrainSettings, check
 from train.distributed.device import place, start_processes
+from train.distributed.processes import Processes
 from train.distributed.sharding import local_shard, shard
 from train.encoder.encoder import Encoder
 from train.errors import UserError
 from train.evaluation.suite import Suite
 from train.factory import build_encoder, build_objective
-from train.objectives import StepLog
+from train.objectives import Objective, StepLog
 from train.objectives.adaptive_triplet import AdaptiveTripletObjective
 from train.objectives.contrastive import ContrastiveObjective
 from train.recipes.evaluate import score_model
@@ -40,13 +41,16 @@ def gradients(
     options: list[str],
     output: str,
     *,
-    caching: bool = False,
+    cached: str | None = None,
     sharded: bool = False,
     offloaded: bool = False,
 ) -> None:
     """Gradients with dropout, of the weights as they are, in a file: of the first step and the last.
 
     Where steps are of several kinds, of the one before the last too.
+
+    Args:
+        cached: a file for the same by gradient caching.
     """
     settings = check(TrainSettings, composed("config", *options))
     os.environ |= FSDP if sharded else {}
@@ -62,8 +66,22 @@ def gradients(
         sharding = replace(processes.sharding, offload=offloaded)
         shard(encoder, encoder.transformer, sharding, processes.count)
     torch.manual_seed(processes.rank)  # what comes before a step must not matter
-    embed = TrainableEmbedder(encoder, accelerator, processes, seed=1, caching=caching)
     parameter_groups(encoder, objective.modules, settings.trainer)
+    for file, caching in ((output, False), (cached, True)):
+        if file is not None:
+            embed = TrainableEmbedder(encoder, accelerator, processes, seed=1, caching=caching)
+            found = _gradients(settings, objective, encoder, embed, processes)
+            if processes.is_main:
+                save_file(found, file)
+
+
+def _gradients(
+    settings: TrainSettings,
+    objective: Objective,
+    encoder: Encoder,
+    embed: TrainableEmbedder,
+    processes: Processes,
+) -> dict[str, torch.Tensor]:
     named = {**dict(encoder.named_parameters()), **dict(objective.modules.named_parameters())}
     kept: dict[str, torch.Tensor] = {}
     steps = objective.epoch_steps(0, 2)[: settings.trainer.max_steps]
@@ -86,8 +104,7 @@ def gradients(
             p.grad = None
         logged = {name: value for name, value in log.values().items() if value is not None}
         kept |= {f"{step}.log.{name}": torch.tensor(value) for name, value in logged.items()}
-    if processes.is_main:
-        save_file(kept, output)
+    return kept
 
 
 def gradients_of_all(jobs: list[dict[str, Any]]) -> None:

@@ -238,8 +238,8 @@ def test_ten_expressions_from_start_to_finish(tmp_path: Path, minilm_path: str) 
         f"glossary={path}",
         "output=my_model",
         "device=cpu",
-        "sentences=6",
-        "steps=8",
+        "sentences=4",
+        "steps=4",
     )
     assert "my_model" in python(tmp_path, "-m", "train.learn", *learn).splitlines()
     python(tmp_path, "-m", "train.evaluate", "model=my_model", *sample, "output=learnt.json")

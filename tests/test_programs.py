@@ -275,8 +275,8 @@ def test_the_console_command(tmp_path: Path) -> None:
     def idiomtune(*arguments: str) -> subprocess.CompletedProcess[str]:
         return run(str(tmp_path / "program.py"), *arguments, cwd=tmp_path)
 
-    for name in PROGRAMS:
-        assert f"  {name} " in idiomtune("--help").stdout
+    said = idiomtune("--help").stdout
+    assert all(f"  {name} " in said for name in PROGRAMS)
     assert idiomtune("--version").stdout.strip() == f"idiomtune {train.__version__}"
     assert_explained(idiomtune("evalute"), "'evalute'", "idiomtune evaluate")
     assert "+experiment=" in idiomtune("train").stdout

@@ -23,6 +23,7 @@ from train.runs.folder import RunFolder
 from train.runs.resume import saved_config
 from train.training.checkpoint import checkpoints, read_state
 
+WholeRun = Callable[[list[str]], Path]  # see the fixture `whole_run`
 KEY = "idiolink/val/sentence/ndcg@10"
 # Tuples drawn anew each epoch, sentence queries: what is quick, and works for a batch of any size.
 DRAWN = [

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
+import importlib
 import json
 import os
 import resource
@@ -38,6 +39,8 @@ _READ_AT_IMPORT = (
     *("HF_", "HUGGINGFACE_", "TRANSFORMERS_", "TORCH_", "OMP_", "MKL_"),
     *("XDG_", "HOME", "LANG", "LC_", "PYTHON"),
 )
+# But these the Hub's client reads again in a program for which they differ.
+_READ_AGAIN = {"HF_ENDPOINT", "HF_HOME", "HF_TOKEN", "HF_HUB_OFFLINE", "HF_HUB_DISABLE_XET"}
 _SIZE = 8  # bytes of the length that goes before a request
 _START = 120  # seconds for the server to import all
 
@@ -171,7 +174,8 @@ def is_same_world(env: Mapping[str, str]) -> bool:
 
 
 def _differing(env: Mapping[str, str]) -> list[str]:
-    names = {name for name in (*env, *os.environ) if name.startswith(_READ_AT_IMPORT)} - {"PYTHONPATH"}
+    names = {name for name in (*env, *os.environ) if name.startswith(_READ_AT_IMPORT)}
+    names -= {"PYTHONPATH"} | _READ_AGAIN
     return sorted(name for name in names if env.get(name) != os.environ.get(name))
 
 
@@ -338,8 +342,11 @@ def become(request: dict[str, Any]) -> NoReturn:
     """Run the program as if Python had just been started with it."""
     arguments: list[str] = request["arguments"]
     env: dict[str, str] = request["env"]
+    differing = {name for name in _READ_AGAIN if env.get(name) != os.environ.get(name)}
     os.environ.clear()
     os.environ.update(env)
+    if differing:
+        _read_hub_variables()
     os.chdir(request["cwd"])
     if (size := request["file_size"]) is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
@@ -363,6 +370,14 @@ def become(request: dict[str, Any]) -> NoReturn:
         sys.excepthook(*sys.exc_info())
         status = 1
     _leave(status)
+
+
+def _read_hub_variables() -> None:
+    """As the Hub's client does where it is imported."""
+    from huggingface_hub import constants, hf_api
+
+    importlib.reload(constants)
+    hf_api.api.endpoint = constants.ENDPOINT
 
 
 def _status(end: SystemExit) -> int:

@@ -161,7 +161,7 @@ def ours(task: Task, clock: Clock, folder: Path) -> None:
     sizes = {"trainer.max_epochs": task.epochs, "trainer.batch_size": task.batch_size}
     sys.argv[1:] = [
         *("+experiment=idiolink_ft", *task.overrides(), f"run_dir='{folder / 'run'}'"),
-        *(f"seed={task.seed}", f"precision={task.precision}"),
+        *(f"seed={task.seed}", f"precision={task.precision}", "eval.cache=false"),
         *(f"{option}={value}" for option, value in sizes.items() if value is not None),
     ]
     with (

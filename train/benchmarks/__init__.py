@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -46,6 +46,32 @@ class BenchmarkResult:
     plots: dict[str, Distributions] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     maps: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Documents whose embeddings are kept in files, since memory may not hold them.
+
+    A benchmark names them in a list `corpora`. Its :meth:`Benchmark.score` then gets a second argument: of
+    each corpus a :class:`train.io.vectors.VectorStore`, row i for its i-th document.
+
+    Attributes:
+        name: for people.
+        folder: where the embeddings are kept.
+        option: that names it, for messages.
+        requests: the N documents; each call begins anew.
+        size: N.
+        digest: SHA-256 of the documents, in their order.
+        shard_size: documents a file, and in memory at a time.
+    """
+
+    name: str
+    folder: Path
+    option: str
+    requests: Callable[[], Iterable[Request]]
+    size: int
+    digest: str
+    shard_size: int
 
 
 class Benchmark(Protocol):

@@ -1,9 +1,12 @@
 """Retrieval metrics on rankings. Ties are broken by corpus order."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
+
+# Of some queries, a slice of all, with N documents: (size of the slice, N).
+Similarity = Callable[[slice], Tensor]
 
 _MAX_SIMILARITIES = 16_000_000  # in memory: 64 MB in float32
 
@@ -33,20 +36,43 @@ def rank(similarity: Tensor, depth: int | None = None) -> Tensor:
     return ranking
 
 
-def rank_in_parts(
-    similarity: Callable[[slice], Tensor], num_queries: int, num_documents: int, depth: int
-) -> Tensor:
-    """As :func:`rank`, for some queries at a time, so that memory does not grow with their number.
+def rank_in_parts(parts: Iterable[tuple[int, Similarity]], num_queries: int, depth: int) -> Tensor:
+    """As :func:`rank`, for a part of the documents and some queries at a time.
+
+    Memory then grows with neither number, but for the result. What is in memory at once is one part.
 
     Args:
-        similarity: slice of queries → their similarities with all documents, (size of the slice, N).
+        parts: of the corpus, in its order: the number of their documents, and these documents' similarities.
 
     Returns:
         int (Q, min(depth, N)), on the CPU.
     """
-    chunk_size = max(_MAX_SIMILARITIES // max(num_documents, 1), 1)  # queries
-    starts = range(0, num_queries, chunk_size)
-    return torch.cat([rank(similarity(slice(start, start + chunk_size)), depth).cpu() for start in starts])
+    values, ranking = torch.empty(num_queries, 0), torch.empty(num_queries, 0, dtype=torch.long)
+    first = 0  # the part's position in the corpus
+    for num_documents, similarity in parts:
+        chunk_size = max(_MAX_SIMILARITIES // max(num_documents, 1), 1)  # queries
+        merged = [
+            _merged(values[chunk], ranking[chunk], similarity(chunk), first, depth)
+            for chunk in (slice(start, start + chunk_size) for start in range(0, num_queries, chunk_size))
+        ]
+        values, ranking = (torch.cat(rows) for rows in zip(*merged, strict=True))
+        first += num_documents
+    return ranking
+
+
+def _merged(
+    values: Tensor, ranking: Tensor, similarity: Tensor, first: int, depth: int
+) -> tuple[Tensor, Tensor]:
+    """The best of those found so far, (Q, K), and of the next documents, whose first has position `first`."""
+    order = rank(similarity, depth)
+    found = similarity.gather(1, order).cpu()
+    order = order.cpu() + first
+    if not first:
+        return found, order
+    # What was found before stands first, so that the earlier document wins where similarities are equal.
+    values, ranking = torch.cat([values, found], 1), torch.cat([ranking, order], 1)
+    best = rank(values, depth)
+    return values.gather(1, best), ranking.gather(1, best)
 
 
 def r_precision(hits: Tensor, num_relevant: Tensor) -> Tensor:

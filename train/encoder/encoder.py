@@ -416,6 +416,10 @@ class Encoder(nn.Module):
         mixes = self.meanings is not None and (self.meanings.weight > 0 or self.meanings.gate is not None)
         return self._stack.averages_tokens(self.model) and not mixes
 
+    def forget_texts(self) -> None:
+        """Drop the tokens of all texts that were read so far; they are kept for texts that come again."""
+        self._tokenizer.forget()
+
     def embed_tokens(self, texts: list[list[int]]) -> Tensor:
         """(B, T, D), what is pooled of B texts, given as token ids."""
         features, _ = self._stack.embed_tokens(self.model, self._tokenizer.pad(texts, self.device))

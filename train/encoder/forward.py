@@ -127,7 +127,7 @@ class Tokenizer:
         self._cache: dict[str, Tokens] = {}
 
     def forget(self) -> None:
-        """Clear the cache, because the tokenizer has changed."""
+        """Clear the cache, because the tokenizer has changed, or its texts do not come again."""
         self._cache.clear()
 
     def __call__(self, texts: Sequence[str]) -> list[Tokens]:

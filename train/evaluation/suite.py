@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from train.benchmarks import Benchmark, BenchmarkResult, Distributions
+from train.benchmarks import Benchmark, BenchmarkResult, Corpus, Distributions
 from train.declarations.dimensions import at_dimension
 from train.declarations.registry import benchmark_of
 from train.distributed.processes import Processes
@@ -21,8 +22,10 @@ from train.encoder.encoder import Encoder
 from train.encoder.parallel import embed_all
 from train.encoder.spans import cut_spans_note
 from train.errors import UserError
+from train.evaluation.corpora import embedded
 from train.evaluation.kept_embeddings import keep_embeddings, kept_file, read_embeddings
 from train.io.progress import progress_bar
+from train.io.vectors import VectorStore
 from train.requests import Request
 
 log = logging.getLogger(__name__)
@@ -69,6 +72,8 @@ class Suite:
             only written to files: records by query, maps, predictions and plots.
         dimensions: the same embeddings cut to so many leading dimensions are scored too, with keys that end
             in `/dim=<n>`; scores alone, and of benchmarks that hold no module of the full width.
+        keep_stores: leave the embeddings of corpora that are kept in files where they are; else they are
+            deleted once they are scored, as those of a checkpoint, which no other model has.
     """
 
     def __init__(
@@ -76,8 +81,11 @@ class Suite:
         benchmarks: Sequence[Benchmark],
         processes: Processes | None = None,
         dimensions: Sequence[int] = (),
+        *,
+        keep_stores: bool = False,
     ) -> None:
         self.benchmarks = list(benchmarks)
+        self._keep_stores = keep_stores
         self.dimensions = list(dimensions)
         self._processes = processes or Processes()
 
@@ -99,14 +107,25 @@ class Suite:
         num_texts = len({encoder.prompts.render(request)[0] for request in requests})
         was_training = encoder.training
         encoder.eval()
-        try:
-            embed = self._kept if keep else self._embed
-            embeddings = embed(encoder, requests, num_texts)
-        finally:
-            encoder.train(was_training)
-        remarks = _remarks(encoder, requests, embeddings)
-        with torch.autocast("cpu", enabled=False):  # a lower precision is the model's, not the similarities'
-            return self._scored_by_main(lambda: self._score(chosen, embeddings, start, num_texts, remarks))
+        with ExitStack() as held:
+            try:
+                embed = self._kept if keep else self._embed
+                embeddings = embed(encoder, requests, num_texts)
+                stores = [
+                    [held.enter_context(self._stored(corpus, encoder)) for corpus in _corpora(benchmark)]
+                    for benchmark in chosen
+                ]
+            finally:
+                encoder.train(was_training)
+            num_texts += sum(corpus.size for benchmark in chosen for corpus in _corpora(benchmark))
+            remarks = _remarks(encoder, requests, embeddings)
+            with torch.autocast("cpu", enabled=False):  # a lower precision is the model's alone
+                return self._scored_by_main(
+                    lambda: self._score(chosen, embeddings, stores, start, num_texts, remarks)
+                )
+
+    def _stored(self, corpus: Corpus, encoder: Encoder) -> AbstractContextManager[VectorStore]:
+        return embedded(corpus, encoder, self._processes, keep=self._keep_stores)
 
     def _embed(self, encoder: Encoder, requests: Sequence[Request], num_texts: int) -> Tensor:
         """(R, D), in float32, on the CPU."""
@@ -141,6 +160,7 @@ class Suite:
         self,
         chosen: Sequence[Benchmark],
         embeddings: Tensor,
+        stores: Sequence[Sequence[VectorStore]],
         start: float,
         num_texts: int,
         remarks: Sequence[str],
@@ -160,11 +180,12 @@ class Suite:
         given_by: dict[str, str] = {}
         lengths = [sum(map(len, {request.text for request in b.requests})) for b in chosen]
         first, times = 0, []
-        for benchmark, length in zip(chosen, lengths, strict=True):
+        for benchmark, of_benchmark, length in zip(chosen, stores, lengths, strict=True):
             began = time.perf_counter()
             rows = embeddings[first : first + len(benchmark.requests)]  # (N, D)
-            result = benchmark.score(rows)
-            result = replace(result, scores={**result.scores, **self._scores_when_cut(benchmark, rows)})
+            result = _result(benchmark, rows, of_benchmark)
+            when_cut = self._scores_when_cut(benchmark, rows, of_benchmark)
+            result = replace(result, scores={**result.scores, **when_cut})
             first += len(benchmark.requests)
             # One pass embeds the texts of all: its time is shared out by their length.
             seconds = time.perf_counter() - began + (embedded - start) * length / max(sum(lengths), 1)
@@ -185,16 +206,31 @@ class Suite:
             card.notes.append(f"{key} is {value}, which is no score: left out.")
         return replace(card, seconds=time.perf_counter() - start)
 
-    def _scores_when_cut(self, benchmark: Benchmark, rows: Tensor) -> dict[str, float]:
+    def _scores_when_cut(
+        self, benchmark: Benchmark, rows: Tensor, stores: Sequence[VectorStore]
+    ) -> dict[str, float]:
         """Its scores on the first dimensions of `rows` (N, D), at each size."""
         if getattr(benchmark, "takes_whole_embeddings", False):
             return {}
         return {
             at_dimension(key, size): value
             for size in self.dimensions
-            for key, value in benchmark.score(rows[:, :size]).scores.items()
+            for key, value in _result(
+                benchmark, rows[:, :size], [store.cut(size) for store in stores]
+            ).scores.items()
             if not (isinstance(key, str) and benchmark_of(key).is_constant(key))
         }
+
+
+def _corpora(benchmark: Benchmark) -> Sequence[Corpus]:
+    """The documents that it wants in files."""
+    corpora: Sequence[Corpus] = getattr(benchmark, "corpora", ())
+    return corpora
+
+
+def _result(benchmark: Any, rows: Tensor, stores: Sequence[VectorStore]) -> BenchmarkResult:
+    result: BenchmarkResult = benchmark.score(rows, stores) if stores else benchmark.score(rows)
+    return result
 
 
 def too_few_dimensions(size: int, width: int) -> UserError:

@@ -119,7 +119,7 @@ class Explorer:
             for model in self.models:
                 documents, queries = model.documents, model.queries[mode]
                 similarity = partial(_similarity, queries, documents)
-                ranking = rank_in_parts(similarity, num_queries, len(documents), _NDCG).tolist()
+                ranking = rank_in_parts([(len(documents), similarity)], num_queries, _NDCG).tolist()
                 hits = [[d in relevant.get(i, ()) for d in first] for i, first in enumerate(ranking)]
                 columns.append(ndcg(torch.tensor(hits), number, _NDCG).tolist())
             found[mode] = [[round(value, 4) for value in row] for row in zip(*columns, strict=True)]

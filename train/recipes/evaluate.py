@@ -68,7 +68,7 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
         modules = saved_modules(resolve_model_path(settings.model.path), placement, settings.model.revision)
     check_dimensions(settings.model, settings.cut_dimensions)
     benchmarks += module_benchmarks(settings, modules, benchmarks)
-    suite = Suite(benchmarks, processes, settings.cut_dimensions)
+    suite = Suite(benchmarks, processes, settings.cut_dimensions, keep_stores=True)
     expressions, naming = idiom_expressions(settings.model)
     with accelerator.local_main_process_first():
         encoder = build_encoder(settings.model, placement, expressions=expressions)

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 _LITERAL = 0.3  # of a model that was not trained, by meanings beside expressions, to tell literal uses apart
 _CHUNK = 8  # expressions whose tokens are learnt together
 _SENTENCES = {"tokens": 16, "weights": 64}
-_LEARNING_RATE = {"tokens": 0.01, "weights": 1e-4}
+_LEARNING_RATE = {"tokens": 0.01, "weights": 2e-4}
 # Sentences that say nothing of an expression, for where the corpus has too few; its form is the glossary's.
 NEUTRAL = (
     "{}",

@@ -82,7 +82,7 @@ def write_per_query(folder: Path, scorecard: Scorecard) -> None:
 def _draw_plots(
     context: RunContext, state: TrainerState, best: Scorecard, baseline: dict[str, float]
 ) -> None:
-    # Both import matplotlib, which no step should wait for.
+    # With matplotlib, which no step should wait for.
     from train.reports.figures import draw_figures
     from train.reports.plots import learning_curve, violins
 

@@ -41,6 +41,7 @@ _ADDED: dict[str, dict[str, Any]] = {
     "model": {"glossary_gate": None},
     "eval": {"cache": True},
 }
+_ADDED_TO_SEARCHES = {"store": None, "shard_size": 50_000, "index": "exact"}  # to own_retrieval's
 
 
 def holds_a_run(folder: Path) -> bool:
@@ -120,6 +121,8 @@ def saved_config(
     for section, options in _ADDED.items():  # likewise
         for option, value in options.items():
             saved.setdefault(section, {}).setdefault(option, value)
+    if searched := (saved.get("benchmark") or {}).get("own_retrieval"):
+        saved["benchmark"]["own_retrieval"] = _ADDED_TO_SEARCHES | searched
     recorded = read_run(folder)["experiment"]
     differences = []
     if experiment not in ("default", recorded):

@@ -140,9 +140,7 @@ class Model:
 
     def _trained(self, way: Way) -> nn.Module:
         """Its first blocks, of which that requires a gradient which is trained."""
-        model: Any = copy.deepcopy(self._whole)
-        if way.trained == "all":
-            return model
+        model = copy.deepcopy(self._whole)
         if way.trained == "adapters":
             with torch.device("meta"):
                 add_adapters(
@@ -152,10 +150,11 @@ class Model:
                     dropout=way.lora_dropout,
                     target_modules=way.lora_targets,
                 )
-            return model
-        model.requires_grad_(False)
+        elif way.trained != "all":
+            model.requires_grad_(False)
         if way.trained == "tokens":
-            model.get_input_embeddings().weight.requires_grad_(True)
+            embeddings: Any = model
+            embeddings.get_input_embeddings().weight.requires_grad_(True)
         return model
 
     def _measured(self, way: Way, shape: Shape) -> PassMemory:

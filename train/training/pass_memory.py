@@ -55,8 +55,9 @@ class PassMemory:
 
 def empty_transformer(config: PreTrainedConfig, *, trust_remote_code: bool = False) -> nn.Module:
     """The transformer that the encoder has for this configuration, in float32, its weights without data."""
+    auto: Any = AutoModel
     with torch.device("meta"):
-        model = AutoModel.from_config(
+        model = auto.from_config(
             copy.deepcopy(config), dtype=torch.float32, trust_remote_code=trust_remote_code
         )
     encoder: nn.Module = model.get_encoder() if getattr(config, "is_encoder_decoder", False) else model
@@ -147,8 +148,8 @@ def _set_kernels(transformer: Any, *, on_cpu: bool, bytes_masks: bool) -> None:
         use_byte_dropout(transformer, transformer)
 
 
-def _attend(*given: Any, dropout: float = 0.0, **named: Any) -> tuple[Tensor, None]:  # noqa: ARG001
-    return sdpa_attention_forward(*given, dropout=0.0, **named)
+def _attend(*given: Any, **named: Any) -> tuple[Tensor, None]:
+    return sdpa_attention_forward(*given, **{**named, "dropout": 0.0})
 
 
 AttentionInterface.register(_FUSED_ATTENTION, _attend)
@@ -164,7 +165,7 @@ class _Seen:
     output: int = 0
 
 
-class _Watch(TorchDispatchMode):
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the bytes of the tensors that are made within this context and still there.
 
     Attributes:
@@ -174,7 +175,7 @@ class _Watch(TorchDispatchMode):
     """
 
     def __init__(self, model: nn.Module) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         tensors: Sequence[Tensor] = [*model.parameters(), *model.buffers()]
         self._weights = {_key(tensor) for tensor in tensors}
         self._sizes: dict[int, int] = {}
@@ -206,7 +207,7 @@ class _Watch(TorchDispatchMode):
             self.casts += self._sizes[key]
         else:
             self.live += self._sizes[key]
-        weakref.finalize(storage, self._drop, key)
+        weakref.finalize(storage, self._drop, key).atexit = False
 
     def _drop(self, key: int) -> None:
         """Count memory that is free again no longer."""
@@ -227,8 +228,7 @@ class _Watch(TorchDispatchMode):
     @contextmanager
     def gradients_apart(self, parameters: Sequence[nn.Parameter]) -> Iterator[None]:
         """Within this context, gradients of parameters are not counted once they are complete."""
-
-        trained = [p for p in parameters if p.requires_grad]
+        trained: list[Any] = [p for p in parameters if p.requires_grad]
         hooks = [p.register_hook(self._set_aside) for p in trained]
         hooks += [p.register_post_accumulate_grad_hook(lambda p: self._set_aside(p.grad)) for p in trained]
         yield

@@ -14,7 +14,7 @@ import torch
 from tests.own_data import write, write_beir, write_collection, write_lines
 from train.benchmarks import Benchmark, retrieval
 from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
-from train.benchmarks.own import RETRIEVAL_METRICS
+from train.benchmarks.own import RETRIEVAL_METRICS, streamed
 from train.benchmarks.own.collections import Collection, OwnQuery, read_collection
 from train.benchmarks.own.fields import OwnText
 from train.benchmarks.own.retrieval import OwnRetrievalBenchmark
@@ -72,10 +72,11 @@ def mteb_lines(folder: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.parametrize("layout", [write_collection, trec, mteb, mteb_lines])
-def test_every_layout_gives_the_same(tmp_path: Path, layout: Any) -> None:
+def test_every_layout_gives_the_same(tmp_path: Path, layout: Any, is_streamed: bool) -> None:
     layout(tmp_path)
-    found = read_collection("mine", tmp_path)
+    found = read_collection("mine", tmp_path, streamed=is_streamed)
     assert [document.text.replace('"', "") for document in found.documents] == DOCUMENTS
     named = {
         q.lstrip("q"): {d.lstrip("d"): g for d, g in grades.items()} for q, grades in relevance(found).items()
@@ -83,6 +84,31 @@ def test_every_layout_gives_the_same(tmp_path: Path, layout: Any) -> None:
     assert named == {"1": {"1": 2, "3": 1}, "2": {"3": 1}}
     assert found.modes == ["sentence"]
     assert all(path.is_file() for path in found.files)
+
+
+def test_documents_that_are_not_held_are_checked_likewise(tmp_path: Path) -> None:
+    document = '{"_id": "%s", "text": "%s"}\n'
+    corpus = "".join(document % (id_, "A cat sat.") for id_ in ("d1", "ä", "d3", "ä", "d1", "ä"))
+    write_collection(tmp_path, corpus=corpus)
+    said = []
+    for is_streamed in (False, True):
+        with pytest.raises(UserError, match="3 problems") as refused:
+            read_collection("mine", tmp_path, streamed=is_streamed)
+        said.append(str(refused.value))
+    assert said[0] == said[1]
+    write_collection(tmp_path, corpus=document % ("d1", "A cat sat."))
+    with pytest.raises(UserError, match="no document 'd3'"):
+        read_collection("mine", tmp_path, streamed=True)
+
+
+def test_names_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streamed, "hash", len, raising=False)
+    ids = streamed.Ids()
+    for id_ in ("a", "bb", "b", "", "a"):
+        ids.append(id_)
+    assert [ids.find(id_) for id_ in ("a", "b", "", "bb", "c", "ccc")] == [0, 2, 3, 1, None, None]
+    assert ids.twice() == {"a"}
+    assert list(ids) == ["a", "bb", "b", "", "a"]
 
 
 def test_which_judgements_is_chosen(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import pytrec_eval
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from train.benchmarks import retrieval
 from train.benchmarks.retrieval import (
@@ -48,7 +50,23 @@ def test_the_first_few_are_those_of_the_whole_ranking(depth: int, monkeypatch: p
         assert torch.equal(rank(similarity, depth), expected)
         for pairs in (1, 1000, 10**6):
             monkeypatch.setattr(retrieval, "_MAX_SIMILARITIES", pairs)
-            assert torch.equal(rank_in_parts(similarity.__getitem__, 40, 150, depth), expected)
+            assert torch.equal(rank_in_parts([(150, similarity.__getitem__)], 40, depth), expected)
+
+
+@given(st.data())
+def test_a_corpus_in_parts_is_ranked_as_a_whole(data: st.DataObject) -> None:
+    """With many ties, within parts and across them."""
+    sizes = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=5))
+    num_queries, depth = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 40))
+    numbers = st.lists(
+        st.sampled_from([-torch.inf, -1.0, 0.0, 1.0]), min_size=sum(sizes), max_size=sum(sizes)
+    )
+    rows = data.draw(st.lists(numbers, min_size=num_queries, max_size=num_queries))
+    parts = [(part.shape[1], part.__getitem__) for part in torch.split(torch.tensor(rows), sizes, dim=1)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(retrieval, "_MAX_SIMILARITIES", data.draw(st.integers(1, 30)))
+        found = rank_in_parts(parts, num_queries, depth).tolist()
+    assert found == [sorted(range(len(row)), key=lambda n: (-row[n], n))[:depth] for row in rows]
 
 
 def test_ties_go_to_the_earlier_document() -> None:

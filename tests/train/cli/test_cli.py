@@ -140,6 +140,7 @@ def run_folder(tmp_path: Path) -> Path:
     config = {"seed": 42, "device": "cpu", "resume": None, "run_dir": None}
     config |= {"trainer": {"max_epochs": 3, "batch_size": 32}, "model": {"path": "a", "pooling": None}}
     config |= {"data": {"sample": True}, "objective": {"name": "idiolink"}}
+    config |= {"benchmark": {"own_retrieval": {"path": "search"}}}
     (folder / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     (folder / "run.json").write_text(json.dumps({"experiment": "x", "status": "failed"}), encoding="utf-8")
     return folder
@@ -151,6 +152,8 @@ def test_resume_takes_the_saved_config_and_the_run_length(run_folder: Path) -> N
     begun_before = {"dropout_masks": "torch", "memory_check": "stop"}  # without a name, masks are PyTorch's
     assert config["trainer"] == {"max_epochs": 9, "batch_size": 32} | begun_before
     assert config["model"] == {"path": "a", "pooling": None, "glossary_gate": None}
+    in_memory = {"store": None, "shard_size": 50_000, "index": "exact"}
+    assert config["benchmark"]["own_retrieval"] == {"path": "search"} | in_memory
     assert config["seed"] == 42
     assert config["device"] == "cpu"
     assert config["resume"] == str(run_folder)

@@ -72,7 +72,7 @@ def test_download_is_done_once_verified_and_explained_when_damaged(
             "IDIOM_IDIOLINK_REVISION": "sample",  # the sums of the default one are not the sample's
             "HF_HUB_DISABLE_XET": "1",
         }
-        first = run(*arguments, environment=environment)
+        first = run(*arguments, environment=environment, cold=True)  # as the client reads them at its import
         assert first.returncode == 0, first.stderr
         fetched = [r for r in hub.requests if r.startswith("GET") and "/resolve/" in r and "IdioLink" in r]
         assert len(fetched) == len(set(fetched)) == 7

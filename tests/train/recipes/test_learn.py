@@ -55,11 +55,11 @@ def write_glossary(path: Path, rows: dict[str, str]) -> Path:
 
 
 @pytest.fixture
-def learnt(tmp_path: Path, glossary: Path, minilm_path: str) -> Learn:
-    """`python -m train.learn`, in this process, of MiniLM; few steps, few sentences."""
+def learnt(tmp_path: Path, glossary: Path, tiny_path: Path) -> Learn:
+    """`python -m train.learn`, in this process, of a tiny model; few steps, few sentences."""
 
     def run(output: str = "learnt", **options: Any) -> Path:
-        given = {"model": minilm_path, "glossary": str(glossary), "sentences": 4, "steps": 6, "device": "cpu"}
+        given = {"model": tiny_path, "glossary": str(glossary), "sentences": 4, "steps": 6, "device": "cpu"}
         given |= options
         model = given.pop("model")
         overrides = [f"{name}={value}" for name, value in given.items()]
@@ -74,8 +74,8 @@ def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
     return torch.nn.functional.cosine_similarity(a, b, dim=0).item()
 
 
-def test_a_sentence_comes_close_to_what_it_means(learnt: Learn, minilm: Encoder) -> None:
-    folder = learnt(steps=15, sentences=8)
+def test_a_sentence_comes_close_to_what_it_means(learnt: Learn, minilm: Encoder, minilm_path: str) -> None:
+    folder = learnt(model=minilm_path, steps=15, sentences=8)
     encoder = Encoder.from_pretrained(folder, device="cpu")
     pairs = [
         ("They tied the knot in May.", "They got married in May."),
@@ -95,11 +95,11 @@ def test_a_sentence_comes_close_to_what_it_means(learnt: Learn, minilm: Encoder)
 
 
 def test_an_expression_that_says_what_it_means_gets_no_token(
-    learnt: Learn, tmp_path: Path, minilm: Encoder
+    learnt: Learn, tmp_path: Path, minilm: Encoder, minilm_path: str
 ) -> None:
     rows = {"tie the knot": "get married", "wedding anniversary": "the anniversary of a wedding"}
     path = write_glossary(tmp_path / "two.tsv", rows)
-    folder = learnt(glossary=str(path), **{"model.glossary_max_similarity": 0.6})
+    folder = learnt(model=minilm_path, glossary=str(path), **{"model.glossary_max_similarity": 0.6})
     record = json.loads((folder / "learnt.json").read_text(encoding="utf-8"))
     assert list(record["reached"]) == ["tie the knot"]
     texts = ["It was their wedding anniversary."]
@@ -127,9 +127,7 @@ def test_a_thousand_other_sentences_keep_every_bit(
     texts = [text for pair in pairs for text in (pair.sentence1, pair.sentence2) if not index.find(text)]
     texts = list(dict.fromkeys(texts))[:1000]
     assert len(texts) == 1000
-    before, after = (
-        Encoder.from_pretrained(path, device="cpu") for path in (tiny_path, learnt(model=tiny_path))
-    )
+    before, after = (Encoder.from_pretrained(path, device="cpu") for path in (tiny_path, learnt()))
     assert torch.equal(before.encode(texts), after.encode(texts))
 
 
@@ -217,38 +215,36 @@ def raise_(error: Exception) -> None:
 
 
 @pytest.mark.slow
-def test_an_expression_is_replaced_and_another_removed(
-    learnt: Learn, tmp_path: Path, minilm: Encoder
-) -> None:
+def test_an_expression_is_replaced_and_another_removed(learnt: Learn, tmp_path: Path, tiny: Encoder) -> None:
     first = learnt("first")
     before = {path.name: path.read_bytes() for path in first.iterdir() if path.is_file()}
     other = write_glossary(tmp_path / "other.tsv", {"tie the knot": "fail completely"})
     second = learnt("second", model=first, glossary=other, remove="[Miss-the-boat]")
     old, new = (Encoder.from_pretrained(folder, device="cpu") for folder in (first, second))
     tied, missed, rode = "They tied the knot.", "They missed the boat.", "He takes us for a ride."
-    assert torch.equal(new.encode([missed]), minilm.encode([missed]))
+    assert torch.equal(new.encode([missed]), tiny.encode([missed]))
     assert torch.equal(new.encode([rode]), old.encode([rode]))
     assert not torch.allclose(new.encode([tied]), old.encode([tied]), atol=1e-3)
     assert {path.name: path.read_bytes() for path in first.iterdir() if path.is_file()} == before
 
 
 @pytest.mark.slow
-def test_without_a_glossary_expressions_are_forgotten(learnt: Learn, minilm: Encoder) -> None:
+def test_without_a_glossary_expressions_are_forgotten(learnt: Learn, tiny: Encoder) -> None:
     first = learnt("first")
     second = learnt("second", model=first, glossary="[]", remove="[tie the knot]")
     old, new = (Encoder.from_pretrained(folder, device="cpu") for folder in (first, second))
     tied, missed = ["They tied the knot."], ["They missed the boat."]
-    assert torch.equal(new.encode(tied), minilm.encode(tied))
+    assert torch.equal(new.encode(tied), tiny.encode(tied))
     assert torch.equal(new.encode(missed), old.encode(missed))
 
 
-def test_every_expression_left_out_is_said(learnt: Learn, tiny_path: Path) -> None:
+def test_every_expression_left_out_is_said(learnt: Learn) -> None:
     with pytest.raises(UserError, match=r"model\.glossary_max_similarity=0"):
-        learnt(model=tiny_path, **{"model.glossary_max_similarity": 0})
+        learnt(**{"model.glossary_max_similarity": 0})
 
 
 def test_all_expressions_are_forgotten(learnt: Learn, tiny_path: Path) -> None:
-    first = learnt("first", model=tiny_path, steps=1)
+    first = learnt("first", steps=1)
     removed = f"[{','.join(ROWS)}]"
     second = learnt("second", model=first, glossary="[]", remove=removed)
     third = learnt("third", model=first, remove=removed, **{"model.glossary_max_similarity": 0})
@@ -289,10 +285,12 @@ def test_nothing_is_learnt_from_within_what_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_literal_share_keeps_a_sentence_where_it_was(learnt: Learn, minilm: Encoder) -> None:
+def test_the_literal_share_keeps_a_sentence_where_it_was(
+    learnt: Learn, minilm: Encoder, minilm_path: str
+) -> None:
     text = "She tied the knot in the rope."
     bare = minilm.encode([text])[0]
-    folders = [learnt(f"literal{share}", literal=share, steps=10) for share in (0.8, 0.0)]
+    folders = [learnt(f"literal{share}", model=minilm_path, literal=share, steps=10) for share in (0.8, 0.0)]
     near, far = (Encoder.from_pretrained(folder, device="cpu").encode([text])[0] for folder in folders)
     assert cosine(near, bare) > cosine(far, bare) + 0.05
 

@@ -74,25 +74,25 @@ def test_what_cannot_fit_is_refused_with_what_would(
     proposed = re.findall(r"  - (.*): about", str(told.value))[0].split()
     assert "trainer.gradient_caching=true" in proposed
     check_memory(check(TrainSettings, composed("config", *options, *proposed)), objective, CPU, Processes())
-    free[0] = 1000
-    with pytest.raises(UserError, match="a smaller model or a larger device"):
-        check_memory(settings, objective, CPU, Processes())
 
 
-@pytest.mark.parametrize(("value", "room"), [("stop", 1.0), ("warn", 2.0), ("off", 2.0)])
 def test_what_is_near_is_warned_of_and_all_else_if_asked(
     settings: TrainSettings,
     objective: Objective,
     free: list[int],
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
-    value: str,
-    room: float,
 ) -> None:
+    needed = Forecast(settings, objective, CPU, Processes()).step()
+    monkeypatch.setattr(Forecast, "step", lambda *_: needed)
     monkeypatch.setattr(Forecast, "what_would_fit", lambda *_: [])
-    free[0] = int(Forecast(settings, objective, CPU, Processes()).step().total / room)
-    check_memory(with_check(settings, value), objective, CPU, Processes())
-    assert [record.levelno for record in caplog.records] == ([] if value == "off" else [logging.WARNING])
+    for value, room in (("stop", 1.0), ("warn", 0.5), ("off", 0.5)):
+        caplog.clear()
+        free[0] = int(room * needed.total)
+        check_memory(with_check(settings, value), objective, CPU, Processes())
+        assert [record.levelno for record in caplog.records] == [logging.WARNING] * (value != "off")
+    with pytest.raises(UserError, match="a smaller model or a larger device"):
+        check_memory(settings, objective, CPU, Processes())
 
 
 def test_on_a_gpu_shards_are_proposed(settings: TrainSettings, objective: Objective) -> None:

@@ -35,7 +35,6 @@ ADAPTERS = replace(PLAIN, trained="adapters", lora_rank=4)
         ("roberta", replace(PLAIN, caching=True)),
         ("roberta", replace(BF16, checkpointing=True)),
         ("mpnet", BF16),
-        ("qwen3", replace(PLAIN, checkpointing=True)),
         ("qwen3", replace(ADAPTERS, checkpointing=True)),
         ("t5", PLAIN),
     ],

@@ -40,6 +40,7 @@ def test_a_run_is_scored_monitored_and_reported(
 ) -> None:
     kept = [o for o in options if not o.startswith(("benchmark", "trainer.m"))]
     chosen = [*kept, OWN, *own_data, "trainer.max_steps=2", "eval.every=1"]
+    chosen += [f"benchmark.own_retrieval.store={tmp_path / 'store'}", "benchmark.own_retrieval.shard_size=2"]
     best = train(tmp_path / "run", [*chosen, "trainer.monitor=own_sts/mine/spearman"])
     card = json.loads((tmp_path / "run" / "scores.json").read_text(encoding="utf-8"))
     assert card["scores"]["own_sts/mine/spearman"] == best
@@ -61,6 +62,7 @@ def test_a_run_is_scored_monitored_and_reported(
     assert not compared["own_retrieval/log/ndcg@10"].clusters, "queries without a group are by themselves"
     readme = (tmp_path / "run" / "best" / "README.md").read_text(encoding="utf-8")
     assert "own_retrieval/log/ndcg@10" in readme
+    assert [path.name for path in (tmp_path / "store").rglob("*")] == ["log", "sentence"], "nothing is left"
 
 
 def test_what_cannot_be_monitored_is_told_first(own_data: list[str]) -> None:

@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 
 from tests import process_jobs
 from tests.launches import EVALUATION, Launches
-from tests.own_data import mixture_options, write
+from tests.own_data import mixture_options, write, write_collection
 from tests.tiny_clip import save_tiny_clip
-from tests.tiny_runs import DRAWN, assert_same_run, metrics, train, weights
+from tests.tiny_runs import DRAWN, WholeRun, assert_same_run, metrics, weights
 from train.distributed.processes import Processes
 from train.encoder.encoder import Encoder
 from train.encoder.forward import ForwardBatch
@@ -22,7 +22,8 @@ from train.encoder.parallel import partition_by_size
 from train.errors import UserError
 from train.requests import Request
 
-SHORT = "model.tokens_per_forward=128"  # several passes for each process
+SHORT = "model.tokens_per_forward=256"  # several passes for each process
+SHORTER = "model.tokens_per_forward=128"  # also of a few short texts
 
 
 @pytest.fixture(scope="module")
@@ -54,16 +55,22 @@ def experiment_options(name: str, tiny_path: Path) -> list[str]:
         "joint": ["+experiment=joint", "trainer.batch_size=48", *common],
         "own": [
             *("+experiment=own", f"data.train={own_pairs(tiny_path)}", "trainer.batch_size=20"),
-            *("objective.query_mode=[span,sentence]", *common[1:]),
+            *("objective.query_mode=[span,sentence]", *common[1:], SHORTER),
         ],
         # seven steps of three parts, in batches of 22, 12 (the last shorter) and 48
         "mixture": [*mixture_options(tiny_path.parent), "trainer.batch_size=48", *common],
-        "pairwise": ["+experiment=admire_experts", "objective.loss.rank=pairwise", *common],
-        "listwise": ["+experiment=admire_experts", "objective.loss.rank=listwise", *common],
-        "top1": ["+experiment=admire_experts", "objective.loss.rank=top1", *common],
+        "pairwise": ["+experiment=admire_experts", "objective.loss.rank=pairwise", *common, SHORTER],
+        "listwise": ["+experiment=admire_experts", "objective.loss.rank=listwise", *common, SHORTER],
+        "top1": ["+experiment=admire_experts", "objective.loss.rank=top1", *common, SHORTER],
         # steps of both kinds: those that rank embed nothing
         "aima": [
-            *("+experiment=admire_aima", *common, f"objective.clip.path={clip}", "trainer.batch_size=7"),
+            *(
+                "+experiment=admire_aima",
+                *common,
+                SHORTER,
+                f"objective.clip.path={clip}",
+                "trainer.batch_size=7",
+            ),
             *(f"objective.sense_encoder.path={bert}", "objective.sense_encoder.stage=beside"),
             *("objective.captions.summariser=null", "objective.astitch=[train_one_shot]"),
         ],
@@ -86,17 +93,19 @@ def test_gradients_of_two_processes_are_those_of_one(
     names += ["pairwise", "listwise", "top1", "aima"]
     options = {name: experiment_options(name, tiny_path) for name in names}
     jobs = [
-        {"options": options[name], "output": str(tmp_path / f"{name}_{caching}"), "caching": caching}
+        {
+            "options": options[name],
+            "output": str(tmp_path / f"{name}_two"),
+            "cached": str(tmp_path / f"{name}_two_cached"),
+        }
         for name in names
-        for caching in (False, True)
     ]
     ended = launches(2, "tests.process_jobs:gradients_of_all", jobs=jobs)
     assert [status for status, _ in ended] == [0, 0], ended
     for name in names:
-        process_jobs.gradients(options[name], str(tmp_path / "one"))
+        process_jobs.gradients(options[name], str(tmp_path / "one"), cached=str(tmp_path / "cached"))
         one = load_file(tmp_path / "one")
-        process_jobs.gradients(options[name], str(tmp_path / "cached"), caching=True)
-        for file in ("cached", f"{name}_False", f"{name}_True"):
+        for file in ("cached", f"{name}_two", f"{name}_two_cached"):
             assert_close(load_file(tmp_path / file), one, name)
 
 
@@ -111,22 +120,22 @@ def test_more_processes_than_texts(launches: Launches, tiny_path: Path, tmp_path
 
 
 def test_a_run_of_two_processes_is_that_of_one_and_goes_on_after_a_kill(
-    launches: Launches, tmp_path: Path, options: list[str]
+    launches: Launches, tmp_path: Path, options: list[str], whole_run: WholeRun
 ) -> None:
     run_options = [*options, "eval.cache=true", SHORT]
-    train(tmp_path / "one", run_options)
+    alone = whole_run(run_options)
     run = "tests.process_jobs:whole_run"
     ended = launches(2, run, folder=str(tmp_path / "two"), options=run_options)
     assert [status for status, _ in ended] == [0, 0], ended
     assert not Path("not_the_main_one").exists()
-    one, two = weights(tmp_path / "one" / "best"), weights(tmp_path / "two" / "best")
+    one, two = weights(alone / "best"), weights(tmp_path / "two" / "best")
     assert all(torch.allclose(one[name], two[name], rtol=1e-4, atol=1e-6) for name in one)
-    ours, theirs = (json.loads((tmp_path / n / "scores.json").read_text()) for n in ("one", "two"))
+    ours, theirs = (json.loads((f / "scores.json").read_text()) for f in (alone, tmp_path / "two"))
     assert ours["scores"] == pytest.approx(theirs["scores"], abs=1e-6)
     assert ours["baseline"] == pytest.approx(theirs["baseline"], abs=1e-6)
-    for a, b in zip(metrics(tmp_path / "one"), metrics(tmp_path / "two"), strict=True):
+    for a, b in zip(metrics(alone), metrics(tmp_path / "two"), strict=True):
         assert a.get("loss", 0.0) == pytest.approx(b.get("loss", 0.0), rel=1e-5)
-    left = [sorted(p.relative_to(f) for p in f.rglob("*")) for f in (tmp_path / "one", tmp_path / "two")]
+    left = [sorted(p.relative_to(f) for p in f.rglob("*")) for f in (alone, tmp_path / "two")]
     assert left[0] == left[1]
 
     for rank, evaluation in ((1, 3), (0, 2)):  # the baseline is the first
@@ -145,10 +154,20 @@ def test_an_evaluation_is_shared_out_and_gives_the_scores_of_one(
     launches: Launches, tmp_path: Path, tiny_path: Path
 ) -> None:
     run_options = ["data=sample", "device=cpu", "model=pretrained", f"model.path={tiny_path}", "split=val"]
-    run_options += ["benchmarks=[idiolink,semeval2022]"]
-    process_jobs.evaluation([*run_options, f"output={tmp_path / 'one.json'}"])
-    ended = launches(2, EVALUATION, options=[*run_options, f"output={tmp_path / 'two.json'}"])
+    run_options += ["benchmark=[idiolink,semeval2022,own_retrieval]"]
+    run_options += [f"benchmark.own_retrieval.path={write_collection(tmp_path / 'search')}"]
+
+    def options(name: str) -> list[str]:
+        store = ["benchmark.own_retrieval.shard_size=1", f"benchmark.own_retrieval.store={tmp_path / name}"]
+        return [*run_options, *store, f"output={tmp_path / f'{name}.json'}"]
+
+    process_jobs.evaluation(options("one"))
+    ended = launches(2, EVALUATION, options=options("two"))
     assert [status for status, _ in ended] == [0, 0], ended
+    stores = [tmp_path / name / "search" / "sentence" for name in ("one", "two")]
+    shards = [{path.name: path.read_bytes() for path in store.iterdir()} for store in stores]
+    assert len(shards[0]) == 4
+    assert shards[0] == shards[1]
     one, two = (json.loads((tmp_path / f"{n}.json").read_text())["scores"] for n in ("one", "two"))
     assert len(one) > 20
     assert two == pytest.approx(one, abs=1e-6)

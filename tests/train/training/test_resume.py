@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tests.tiny_runs import assert_same_run, at_loss, metrics, resume, train, weights
+from tests.tiny_runs import WholeRun, assert_same_run, at_loss, metrics, resume, train, weights
 from train.errors import Interrupted, UserError
 from train.runs.folder import RunFolder
 from train.training.checkpoint import checkpoints
@@ -60,10 +60,10 @@ def test_patience_that_runs_out_in_the_middle_of_an_epoch_ends_the_run_there(
 
 @pytest.mark.parametrize("at", ["mid-epoch", "epoch end"])
 def test_interrupted_and_resumed_equals_uninterrupted(
-    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch, at: str
+    tmp_path: Path, options: list[str], whole_run: WholeRun, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
     """SIGTERM during a step: the step is finished and saved, and the resumed run ends bit for bit equal."""
-    train(tmp_path / "whole", options)
+    whole = whole_run(options)
     at_loss(monkeypatch, 2 if at == "mid-epoch" else 3, terminate)
     with pytest.raises(Interrupted, match=r"resume it with: python -m train resume="):
         train(tmp_path / "cut", options)
@@ -73,14 +73,14 @@ def test_interrupted_and_resumed_equals_uninterrupted(
     assert (saved / "scores.json").exists() == (at == "epoch end")
     monkeypatch.undo()
     resume(tmp_path / "cut")
-    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+    assert_same_run(whole, tmp_path / "cut")
 
 
 def test_killed_between_checkpoints_repeats_the_lost_steps(
-    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, options: list[str], whole_run: WholeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dies in the second epoch without saving: what was logged after the checkpoint is dropped."""
-    train(tmp_path / "whole", options)
+    whole = whole_run(options)
     at_loss(monkeypatch, 6, die)
     with pytest.raises(SystemExit):
         train(tmp_path / "cut", options)
@@ -89,21 +89,25 @@ def test_killed_between_checkpoints_repeats_the_lost_steps(
         file.write('{"step": 6, "los')  # cut short by the kill
     monkeypatch.undo()
     resume(tmp_path / "cut")
-    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+    assert_same_run(whole, tmp_path / "cut")
 
 
 def test_killed_before_the_first_checkpoint_starts_again(
-    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    options: list[str],
+    whole_run: WholeRun,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")
-    train(tmp_path / "whole", options)
+    whole = whole_run(options)
     at_loss(monkeypatch, 3, die)
     with pytest.raises(SystemExit):
         train(tmp_path / "cut", options)
     monkeypatch.undo()
     resume(tmp_path / "cut")
     assert "starting again from step 0" in caplog.text
-    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+    assert_same_run(whole, tmp_path / "cut")
 
 
 def test_resumed_with_no_steps_left_scores_and_ends(

@@ -15,7 +15,7 @@ from typing import NoReturn
 import pytest
 
 from tests.programs import ROOT, run
-from tests.tiny_runs import assert_same_run, composed, resume, train
+from tests.tiny_runs import WholeRun, assert_same_run, composed, resume, train
 from train.cli.folders import new_sweep_folder
 from train.config import TrainSettings, check
 from train.errors import Interrupted, UserError
@@ -174,10 +174,10 @@ def test_a_race_for_one_folder_has_one_winner(tmp_path: Path, tiny_path: Path) -
 
 
 def test_sigterm_in_the_first_scoring_is_recorded(
-    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, options: list[str], whole_run: WholeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the run goes on from its start."""
-    train(tmp_path / "whole", options)
+    whole = whole_run(options)
     real = Suite.run
 
     def terminated(self: Suite, *arguments: object, **named: object) -> object:
@@ -193,7 +193,7 @@ def test_sigterm_in_the_first_scoring_is_recorded(
     assert json.loads((tmp_path / "cut" / "run.json").read_text())["status"] == "interrupted"
     monkeypatch.undo()
     resume(tmp_path / "cut")
-    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+    assert_same_run(whole, tmp_path / "cut")
 
 
 def test_a_new_length_is_told(tmp_path: Path, options: list[str], caplog: pytest.LogCaptureFixture) -> None:

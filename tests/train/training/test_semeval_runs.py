@@ -14,7 +14,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from tests.attempts import Attempt, Attempts
-from tests.tiny_runs import KEY, assert_same_run, at_loss, composed, metrics, resume, train
+from tests.tiny_runs import KEY, WholeRun, assert_same_run, at_loss, composed, metrics, resume, train
 from train.config import EvaluateSettings, check
 from train.data import download
 from train.data.sources import SAMPLE_ROOT
@@ -35,17 +35,21 @@ def terminate() -> None:
 
 @pytest.mark.parametrize("how", [terminate, die])
 def test_the_triplet_objective_is_resumed_bit_for_bit(
-    tmp_path: Path, triplet_options: list[str], monkeypatch: pytest.MonkeyPatch, how: Any
+    tmp_path: Path,
+    triplet_options: list[str],
+    whole_run: WholeRun,
+    monkeypatch: pytest.MonkeyPatch,
+    how: Any,
 ) -> None:
     """In mid-epoch with the step saved, and in the second epoch with all since its start lost."""
-    train(tmp_path / "whole", triplet_options)
-    assert len([line for line in metrics(tmp_path / "whole") if "loss" in line]) == 6
+    whole = whole_run(triplet_options)
+    assert len([line for line in metrics(whole) if "loss" in line]) == 6
     at_loss(monkeypatch, 2 if how is terminate else 5, how, AdaptiveTripletObjective)
     with pytest.raises((Interrupted, SystemExit)):
         train(tmp_path / "cut", triplet_options)
     monkeypatch.undo()
     resume(tmp_path / "cut")
-    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+    assert_same_run(whole, tmp_path / "cut")
     texts = ["He got cold feet.", "It is only red tape, said the man who waited longest of all of them."]
     best = str(tmp_path / "cut" / "best")
     theirs = SentenceTransformer(best, device="cpu").encode(texts, convert_to_tensor=True)
@@ -85,20 +89,23 @@ def test_the_joint_objective_is_resumed_bit_for_bit(
 def test_killed_runs_go_on_bit_for_bit(
     tmp_path: Path, triplet_options: list[str], joint_options: list[str]
 ) -> None:
-    """SIGKILL while a later step trains, and while the last checkpoint is saved."""
+    """SIGKILL while a later step trains, and then while the last checkpoint is saved."""
     attempts = Attempts()
     try:
         for name, options in (("triplet", triplet_options), ("joint", joint_options)):
             whole = attempts(Attempt(str(tmp_path / name), options))
             assert whole.status == 0, whole.output
-            saving = whole.points.count("saving")
-            for what, number in (("saving", saving - 3), ("training", whole.points.count("training") - 1)):
-                folder = tmp_path / f"{name}_{what}"
-                killed = attempts(Attempt(str(folder), options, what=what, at=number))
-                assert killed.killed
-                done = attempts(Attempt(str(folder), resume=True))
-                assert done.status == 0, done.output
-                assert_same_run(tmp_path / name, folder)
+            folder = tmp_path / f"{name}_cut"
+            last = whole.points.count("training")
+            killed = attempts(Attempt(str(folder), options, what="training", at=last - 1))
+            assert killed.killed
+            left = whole.points.count("saving") - killed.points.count("saving")
+            killed = attempts(Attempt(str(folder), resume=True, what="saving", at=left - 3))
+            assert killed.killed
+            assert killed.points[-1] == "saving"
+            done = attempts(Attempt(str(folder), resume=True))
+            assert done.status == 0, done.output
+            assert_same_run(tmp_path / name, folder)
     finally:
         attempts.close()
 

@@ -24,7 +24,7 @@ from tests.doc_pages import blocks
 from tests.launches import ROOT, Launches
 from tests.process_jobs import FSDP
 from tests.tiny_families import FAMILIES, tiny_checkpoint
-from tests.tiny_runs import assert_same_run, composed, metrics, resume, train, weights
+from tests.tiny_runs import WholeRun, assert_same_run, composed, metrics, resume, train, weights
 from tests.train.training.test_processes import SHORT, assert_close, experiment_options
 from train.config import TrainSettings, check
 from train.distributed.device import place, start_processes
@@ -55,24 +55,22 @@ def succeeded(ended: list[tuple[int, str]]) -> list[tuple[int, str]]:
 def test_gradients_are_those_of_one_process(launches: Launches, tiny_path: Path, tmp_path: Path) -> None:
     """With dropout, masked negatives or mined triplets, in equal and unequal numbers of passes; the last also
     by way of what keeps a GPU's shards in main memory."""
-    ways = [
-        *(("idiolink", False, False), ("idiolink", True, False), ("idiolink", False, True)),
-        ("adaptive_triplet", False, False),
+    of_idiolink, of_triplets = (
+        [*experiment_options(name, tiny_path), "trainer.max_steps=2"]
+        for name in ("idiolink", "adaptive_triplet")
+    )
+    lean = [*of_idiolink, "trainer.activation_checkpointing=true"]
+    jobs: list[dict[str, Any]] = [
+        {"options": of_idiolink, "output": str(tmp_path / "two"), "cached": str(tmp_path / "cached")},
+        {"options": lean, "output": str(tmp_path / "lean")},
+        {"options": of_triplets, "output": str(tmp_path / "triplets"), "offloaded": True},
     ]
-    options = {name: [*experiment_options(name, tiny_path), "trainer.max_steps=2"] for name, *_ in ways}
-    jobs = [
-        {
-            "options": [*options[name], f"trainer.activation_checkpointing={lean}"],
-            **{"output": str(tmp_path / f"two_{number}"), "caching": caching, "sharded": True},
-            "offloaded": name == "adaptive_triplet",
-        }
-        for number, (name, caching, lean) in enumerate(ways)
-    ]
-    succeeded(launches(2, "tests.process_jobs:gradients_of_all", jobs=jobs))
-    for name, given in options.items():
-        process_jobs.gradients(given, str(tmp_path / name))
-    for number, (name, *way) in enumerate(ways):
-        assert_close(load_file(tmp_path / f"two_{number}"), load_file(tmp_path / name), f"{name} {way}")
+    sharded = [{**job, "sharded": True} for job in jobs]
+    succeeded(launches(2, "tests.process_jobs:gradients_of_all", jobs=sharded))
+    process_jobs.gradients(of_idiolink, str(tmp_path / "one"))
+    process_jobs.gradients(of_triplets, str(tmp_path / "one_of_triplets"))
+    for two, one in (("two", "one"), ("cached", "one"), ("lean", "one"), ("triplets", "one_of_triplets")):
+        assert_close(load_file(tmp_path / two), load_file(tmp_path / one), two)
 
 
 def test_who_has_no_texts_keeps_the_others_company(
@@ -101,11 +99,9 @@ def run_options(options: list[str]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory, run_options: list[str]) -> Path:
+def one(whole_run: WholeRun, run_options: list[str]) -> Path:
     """A run of one process."""
-    folder = tmp_path_factory.mktemp("one") / "run"
-    train(folder, run_options)
-    return folder
+    return whole_run(run_options)
 
 
 @pytest.fixture(scope="module")

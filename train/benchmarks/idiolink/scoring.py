@@ -146,7 +146,7 @@ class IdioLinkBenchmark:
         depth = max(self._relevance[split.name].max_number, _NDCG, _TOP_SAVED)
         if self._knowledge:
             depth = num_documents
-        return rank_in_parts(similarity, len(split.queries), num_documents, depth)
+        return rank_in_parts([(num_documents, similarity)], len(split.queries), depth)
 
     def _ranked_by_words(self, split: Split, mode: str) -> Tensor:
         # Depends on no model: computed at the first checkpoint, kept for the rest.

@@ -7,6 +7,7 @@ module each.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -24,6 +25,7 @@ HELD_OUT = "own_val"  # the benchmark on what is held out of the user's own trai
 
 Mode = Literal["sentence", "span"]
 MODES: tuple[Mode, ...] = ("sentence", "span")
+Index = Literal["exact", "hnsw"]
 
 NDCG_CUTOFFS = (1, 5, 10, 100)
 RECALL_CUTOFFS = (1, 5, 10, 100)
@@ -199,11 +201,26 @@ class OwnRankingOptions(OwnTableOptions):
 
 
 class OwnRetrievalOptions(OwnOptions):
+    places: ClassVar[tuple[str, ...]] = ("path", "store")
     metrics: ClassVar[Sequence[str]] = RETRIEVAL_METRICS
 
     name: Literal["own_retrieval"]
     judgements: Text | None
     exclude_self: bool
+    store: Text | None
+    shard_size: Count
+    index: Index
+
+    @model_validator(mode="after")
+    def _index_is_of_a_store(self) -> Self:
+        if self.index != "exact" and self.store is None:
+            raise ValueError(
+                f"index={self.index} is of embeddings on the disk: name a folder for them with "
+                "benchmark.own_retrieval.store="
+            )
+        if self.index != "exact" and find_spec("usearch") is None:
+            raise ValueError(f"index={self.index} needs the package usearch: pip install 'idiomtune[ann]'")
+        return self
 
 
 class OwnValOptions(BenchmarkOptions):

@@ -6,13 +6,15 @@ import contextlib
 import gzip
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
 from train.benchmarks.own import DOCUMENT_COLUMNS, JUDGEMENT_COLUMNS, QUERY_COLUMNS, Mode
 from train.benchmarks.own.fields import Columns, FieldError, OwnText, Record, Table
+from train.benchmarks.own.streamed import Check, Documents, StreamedDocuments, have_spans
 from train.data.own.cells import normalised
 from train.errors import UserError
 from train.io.paths import is_file, is_folder
@@ -55,8 +57,8 @@ class Collection:
     """
 
     name: str
-    document_ids: list[str]
-    documents: list[OwnText]
+    document_ids: Sequence[str]
+    documents: Documents
     queries: list[OwnQuery]
     num_left_out: int
     files: list[Path]
@@ -64,12 +66,17 @@ class Collection:
     @property
     def modes(self) -> list[Mode]:
         """Also by spans, if there is one."""
-        has_spans = any(q.text.span for q in self.queries) or any(d.span for d in self.documents)
+        has_spans = any(q.text.span for q in self.queries) or have_spans(self.documents)
         return ["sentence", "span"] if has_spans else ["sentence"]
 
 
 def read_collection(
-    name: str, folder: Path, judgements: str | None = None, instruction: str | None = None
+    name: str,
+    folder: Path,
+    judgements: str | None = None,
+    instruction: str | None = None,
+    *,
+    streamed: bool = False,
 ) -> Collection:
     """A corpus, its queries and their relevance judgements.
 
@@ -80,6 +87,7 @@ def read_collection(
         name: in score keys.
         judgements: which of several files of judgements, as `test`; None for the only one, or `test`.
         instruction: before queries whose row has none.
+        streamed: hold no document's text: they are read anew where they are needed.
 
     Raises:
         UserError: naming file, row and field of all problems in a file.
@@ -88,9 +96,18 @@ def read_collection(
         raise UserError(f"{folder}: there is no such folder, with corpus, queries and qrels in it")
     corpus, asked = _parts(folder, _CORPUS), _parts(folder, _QUERIES)
     judged = _chosen(folder, _parts(folder, _JUDGEMENTS, are_judgements=True), judgements)
-    positions, documents = _read_documents(corpus)
+    ids: Sequence[str]
+    documents: Documents
+    find: Callable[[str], int | None]
+    if streamed:
+        documents = StreamedDocuments(partial(_each_document, corpus))
+        ids, find = documents.ids, documents.ids.find
+    else:
+        positions, documents = _read_documents(corpus)
+        ids = list(positions)
+        find = positions.get
     queries = _read_queries(asked, instruction)
-    relevance = _read_judgements(judged, queries, positions)
+    relevance = _read_judgements(judged, queries, find)
     scored = [
         OwnQuery(id_, text, relevance[id_], group)
         for id_, (text, group) in queries.items()
@@ -98,9 +115,7 @@ def read_collection(
     ]
     if not scored:
         raise UserError(f"{judged[0]}: no query has a relevant document: nothing can be scored")
-    return Collection(
-        name, list(positions), documents, scored, len(queries) - len(scored), [*corpus, *asked, *judged]
-    )
+    return Collection(name, ids, documents, scored, len(queries) - len(scored), [*corpus, *asked, *judged])
 
 
 def _parts(folder: Path, names: Sequence[str], *, are_judgements: bool = False) -> list[Path]:
@@ -152,6 +167,26 @@ def _read_documents(files: Sequence[Path]) -> tuple[dict[str, int], list[OwnText
     """Id → position, and the texts."""
     positions: dict[str, int] = {}
     documents: list[OwnText] = []
+
+    def check(id_: str, record: Record) -> None:
+        if id_ in positions:
+            raise record.error("id", f"{id_!r} occurs twice")
+
+    for id_, document in _each_document(files, check):
+        positions[id_] = len(positions)
+        documents.append(document)
+    return positions, documents
+
+
+def _each_document(files: Sequence[Path], check: Check | None) -> Iterator[tuple[str, OwnText]]:
+    """Id and text of each document.
+
+    Args:
+        check: called with each id and its row.
+
+    Raises:
+        UserError: after the last row of a file, naming all that are wrong in it.
+    """
     for path in files:
         table = Table(path, DOCUMENT_COLUMNS, ("id", "text"))
         for record in table.records(
@@ -159,14 +194,14 @@ def _read_documents(files: Sequence[Path]) -> tuple[dict[str, int], list[OwnText
         ):
             try:
                 id_ = record.name("id")
-                if id_ in positions:
-                    raise record.error("id", f"{id_!r} occurs twice")
-                documents.append(_document(record))
-                positions[id_] = len(positions)
+                if check is not None:
+                    check(id_, record)
+                document = _document(record)
             except FieldError as error:
                 table.add(error)
+            else:
+                yield id_, document
         table.close()
-    return positions, documents
 
 
 def _document(record: Record) -> OwnText:
@@ -195,9 +230,15 @@ def _read_queries(files: Sequence[Path], instruction: str | None) -> dict[str, t
 
 
 def _read_judgements(
-    files: Sequence[Path], queries: dict[str, tuple[OwnText, str | None]], positions: dict[str, int]
+    files: Sequence[Path],
+    queries: dict[str, tuple[OwnText, str | None]],
+    find: Callable[[str], int | None],
 ) -> dict[str, dict[int, float]]:
-    """Id of a query → position of a document → its grade, of those above 0."""
+    """Id of a query → position of a document → its grade, of those above 0.
+
+    Args:
+        find: a document's id → its position, None where there is no such document.
+    """
     found: dict[str, dict[int, float]] = {}
     forms = {
         2: ("query", "document"),
@@ -212,12 +253,13 @@ def _read_judgements(
                 grade = record.number_in("relevance") if "relevance" in record.names else 1.0
                 if query not in queries:
                     raise record.error("query", f"there is no query {query!r}")
-                if document not in positions:
+                position = find(document)
+                if position is None:
                     raise record.error("document", f"there is no document {document!r} in the corpus")
                 of_query = found.setdefault(query, {})
-                if positions[document] in of_query:
+                if position in of_query:
                     raise record.error("document", f"{document!r} is judged twice for the query {query!r}")
-                of_query[positions[document]] = grade
+                of_query[position] = grade
             except FieldError as error:
                 table.add(error)
         table.close()

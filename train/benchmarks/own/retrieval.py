@@ -2,45 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from idiomloss.similarity import unit_vectors
-from train.benchmarks import BenchmarkResult
+from train.benchmarks import BenchmarkResult, Corpus
+from train.benchmarks.approximate import SAMPLE, approximate_ranking
 from train.benchmarks.own import (
     NDCG_CUTOFFS,
     RECALL_CUTOFFS,
     RETRIEVAL_METRICS,
+    Index,
     Mode,
     OwnRetrievalOptions,
     own_key,
 )
 from train.benchmarks.own.collections import Collection, read_collection
 from train.benchmarks.own.fields import span_note
+from train.benchmarks.own.streamed import StreamedDocuments, have_spans
 from train.benchmarks.retrieval import (
     average_precision,
     ndcg_of_gains,
-    rank_in_parts,
     recall,
     reciprocal_rank,
 )
+from train.benchmarks.search import Search
+from train.errors import UserError
+from train.io.paths import expanded, is_plain_name
+from train.io.vectors import VectorStore
 from train.requests import Request
 
 _DEPTH = 100  # documents that are ranked
+_STORE = "benchmark.own_retrieval.store"
 _TOP_SAVED = 10  # documents a query in the per-query results
 
 
 def build(_settings: Any, options: OwnRetrievalOptions) -> OwnRetrievalBenchmark:
     """The benchmark on all named folders."""
-    collections = [
-        read_collection(name, folder, options.judgements, options.instruction)
-        for name, folder in options.paths.items()
-    ]
-    return OwnRetrievalBenchmark(collections, exclude_self=options.exclude_self)
+    store = None if options.store is None else expanded(options.store, _STORE)
+    collections = []
+    for name, folder in options.paths.items():
+        if store is not None and not is_plain_name(name):
+            raise UserError(f"{_STORE}={store}: no folder there can be called {name!r}: give the data a name")
+        streamed = store is not None
+        collections.append(
+            read_collection(name, folder, options.judgements, options.instruction, streamed=streamed)
+        )
+    return OwnRetrievalBenchmark(
+        collections,
+        exclude_self=options.exclude_self,
+        store=store,
+        shard_size=options.shard_size,
+        index=options.index,
+    )
 
 
 class OwnRetrievalBenchmark:
@@ -56,24 +73,46 @@ class OwnRetrievalBenchmark:
         collections: from :func:`train.benchmarks.own.collections.read_collection`.
         exclude_self: a document with the query's id is not a result of the query (as in BEIR, where some
             queries are documents of the corpus).
+        store: where documents' embeddings are kept, rather than in memory.
+        shard_size: documents a file of the store.
+        index: `hnsw` = an approximate index of the store finds the documents to rank.
+
+    Attributes:
+        corpora: what is to be embedded into the store.
     """
 
     name = "own_retrieval"
     without_gold: Sequence[str] = ()
 
-    def __init__(self, collections: Sequence[Collection], *, exclude_self: bool = False) -> None:
+    def __init__(
+        self,
+        collections: Sequence[Collection],
+        *,
+        exclude_self: bool = False,
+        store: Path | None = None,
+        shard_size: int = 50_000,
+        index: Index = "exact",
+    ) -> None:
         self.collections = list(collections)
         self.files: list[Path] = [path for collection in collections for path in collection.files]
         self.requests: list[Request] = []
+        self.corpora: list[Corpus] = []
         self._exclude_self = exclude_self
-        self._place: dict[tuple[str, str, Mode], slice] = {}  # (collection, side, mode) → rows
+        self._index = index
+        # (collection, side, mode) → rows, or the number of a corpus
+        self._place: dict[tuple[str, str, Mode], slice | int] = {}
         for collection in collections:
-            has_spans = any(document.span for document in collection.documents)
+            has_spans = have_spans(collection.documents)
             for mode in collection.modes:
                 if mode == "span" and not has_spans:
                     self._place[collection.name, "documents", mode] = self._place[
                         collection.name, "documents", "sentence"
                     ]
+                elif isinstance(collection.documents, StreamedDocuments) and store is not None:
+                    self._place[collection.name, "documents", mode] = len(self.corpora)
+                    self.corpora.append(
+                        _corpus(collection.name, collection.documents, mode, store, shard_size)
+                    )
                 else:
                     documents = [document.request(mode) for document in collection.documents]
                     self._ask(collection, "documents", mode, documents)
@@ -85,18 +124,25 @@ class OwnRetrievalBenchmark:
         self.requests.extend(requests)
         self._place[collection.name, side, mode] = slice(start, len(self.requests))
 
-    def score(self, embeddings: Tensor) -> BenchmarkResult:
-        """Scores from embeddings (N, D), row i for `requests[i]`."""
+    def score(self, embeddings: Tensor, stores: Sequence[VectorStore] = ()) -> BenchmarkResult:
+        """Scores from embeddings (N, D), row i for `requests[i]`, and the stores of `corpora`."""
         result = BenchmarkResult({})
         for collection in self.collections:
-            for mode in collection.modes:
-                documents, queries = (
-                    embeddings[self._place[collection.name, side, mode]] for side in ("documents", "queries")
-                )
-                similarity = self._similarity(collection, queries, documents)
-                ranking = rank_in_parts(similarity, len(queries), len(documents), _DEPTH)
-                _score_mode(collection, mode, ranking, result)
             key = f"{self.name}/{collection.name}"
+            for mode in collection.modes:
+                queries = embeddings[self._place[collection.name, "queries", mode]]
+                place = self._place[collection.name, "documents", mode]
+                documents = [embeddings[place]] if isinstance(place, slice) else stores[place]
+                search = Search(queries, documents, self._left_out(collection))
+                if self._index == "hnsw" and isinstance(documents, VectorStore) and not documents.is_cut:
+                    ranking, found = approximate_ranking(search, documents, _DEPTH)
+                    result.notes.append(
+                        f"{key}, by {mode}: the approximate index finds {100 * found:.1f}% of the exact "
+                        f"first {ranking.shape[1]} documents (by {min(SAMPLE, len(queries))} queries)"
+                    )
+                else:
+                    ranking = search.ranking(_DEPTH)
+                _score_mode(collection, mode, ranking, result)
             if collection.num_left_out:
                 result.notes.append(
                     f"{key}: {collection.num_left_out} of "
@@ -106,26 +152,25 @@ class OwnRetrievalBenchmark:
             result.notes.extend(span_note((query.text for query in collection.queries), f"{key}/span"))
         return result
 
-    def _similarity(
-        self, collection: Collection, queries: Tensor, documents: Tensor
-    ) -> Callable[[slice], Tensor]:
-        """Cosines of a part of the queries with all documents, whose embeddings are not held twice."""
-        # 1 / length; 0 for a zero vector, which then has the cosine 0 with everything.
-        scale = documents.norm(dim=1)
-        scale = torch.where(scale > 0, 1 / scale, 0.0)
-        itself: dict[int, int] = {}
-        if self._exclude_self:
-            position = {id_: n for n, id_ in enumerate(collection.document_ids)}
-            itself = {n: position[q.id] for n, q in enumerate(collection.queries) if q.id in position}
+    def _left_out(self, collection: Collection) -> dict[int, int]:
+        """Query → the document that is the query itself, by position."""
+        if not self._exclude_self:
+            return {}
+        queries = {query.id: n for n, query in enumerate(collection.queries)}
+        ids = enumerate(collection.document_ids)
+        return {queries[id_]: position for position, id_ in ids if id_ in queries}
 
-        def similarity(chunk: slice) -> Tensor:
-            found = (unit_vectors(queries[chunk]) @ documents.T).mul_(scale)
-            for number in range(len(found)):
-                if (document := itself.get(chunk.start + number)) is not None:
-                    found[number, document] = -torch.inf
-            return found
 
-        return similarity
+def _corpus(name: str, documents: StreamedDocuments, mode: Mode, store: Path, shard_size: int) -> Corpus:
+    return Corpus(
+        f"{name}, by {mode}",
+        store / name / mode,
+        _STORE,
+        lambda: (document.request(mode) for document in documents),
+        len(documents),
+        f"{mode} {documents.digest}",
+        shard_size,
+    )
 
 
 def _score_mode(collection: Collection, mode: Mode, ranking: Tensor, result: BenchmarkResult) -> None:

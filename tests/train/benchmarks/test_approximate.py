@@ -1,0 +1,56 @@
+"""The approximate index: what it finds, and that it says how much."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from train.benchmarks import approximate
+from train.benchmarks.approximate import approximate_ranking
+from train.benchmarks.own import OwnRetrievalOptions
+from train.benchmarks.search import Search
+from train.errors import UserError
+from train.io.vectors import VectorStore
+
+pytest.importorskip("usearch")
+
+
+def stored(folder: Path, rows: torch.Tensor) -> VectorStore:
+    store = VectorStore(folder, len(rows), rows.shape[1], 400)
+    for number in store.start({}, "store"):
+        store.write(number, rows[400 * number : 400 * (number + 1)].numpy())
+    return store
+
+
+def test_it_finds_most_of_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    g = torch.Generator().manual_seed(0)
+    documents, queries = torch.randn(1000, 16, generator=g), torch.randn(70, 16, generator=g)
+    documents[3:6] = documents[2]
+    queries[1] = documents[2]
+    store = stored(tmp_path, documents)
+    search = Search(queries, store, {1: 2})
+    exact = search.ranking(10)
+    ranking, recall = approximate_ranking(search, store, 10)
+    shared = [len(set(a) & set(b)) for a, b in zip(ranking.tolist(), exact.tolist(), strict=True)]
+    assert sum(shared) / exact.numel() > 0.95
+    assert recall == pytest.approx(sum(shared) / exact.numel())
+    assert ranking[1, :3].tolist() == [3, 4, 5]  # ties in the corpus' order, without the query itself
+
+    monkeypatch.setattr(approximate, "_CANDIDATES", 1)
+    assert approximate_ranking(search, store, 10)[1] < recall  # by 8 bits a number
+
+    one = approximate_ranking(search.some(torch.tensor([1])), store, 2000)[0]
+    assert sorted(one[0].tolist()) == list(range(1000))
+
+    (tmp_path / "hnsw.usearch").write_bytes(b"")
+    with pytest.raises(UserError, match="usearch"):
+        approximate_ranking(search, store, 10)
+
+
+def test_an_index_is_of_a_store() -> None:
+    options: dict[str, object] = {"name": "own_retrieval", "path": "mine", "judgements": None}
+    options |= {"instruction": None, "exclude_self": False, "store": None, "shard_size": 10, "index": "hnsw"}
+    with pytest.raises(ValueError, match=r"own_retrieval\.store="):
+        OwnRetrievalOptions.model_validate(options)

@@ -1,0 +1,106 @@
+"""Documents that an approximate index finds: hierarchical navigable small worlds, by usearch.
+
+References:
+    Malkov and Yashunin 2018, arXiv 1603.09320.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from idiomloss.similarity import unit_vectors
+from train.benchmarks.retrieval import rank
+from train.benchmarks.search import Search
+from train.errors import UserError
+from train.io.files import sync
+from train.io.progress import progress_bar
+from train.io.vectors import VectorStore
+
+_FILE = "hnsw.usearch"
+_CANDIDATES = 2  # times as many documents as are ranked come from the index
+_EXPANSION = 400  # documents that a search of the index looks at
+_CHUNK_SIZE = 64  # queries whose candidates are in memory at a time
+SAMPLE = 100  # queries that are also searched exactly
+
+
+def approximate_ranking(search: Search, store: VectorStore, depth: int) -> tuple[Tensor, float]:
+    """As :meth:`Search.ranking`, of the documents that the index finds, and what share of the best these are.
+
+    The index is built at the first call, and kept in the store's folder. It holds documents in 8 bits a
+    number; what it finds is ranked by the cosines of the store's vectors.
+
+    Returns:
+        int (Q, min(depth, N)); recall: the share of an exact ranking's documents, by :data:`SAMPLE` queries.
+
+    Raises:
+        UserError: if the index cannot be written or read.
+    """
+    index = _index(store)
+    depth = min(depth, store.num_rows)
+    ranking = torch.empty(len(search.queries), depth, dtype=torch.long)
+    for start in range(0, len(ranking), _CHUNK_SIZE):
+        numbers = torch.arange(start, min(start + _CHUNK_SIZE, len(ranking)))
+        ranking[numbers] = _ranked(index, search.some(numbers), store, depth)
+    sample = torch.linspace(0, len(ranking) - 1, min(SAMPLE, len(ranking))).round().long()
+    exact = search.some(sample).ranking(depth)
+    recall: float = (exact[:, :, None] == ranking[sample][:, None, :]).any(2).double().mean().item()
+    return ranking, recall
+
+
+def _ranked(index: Any, search: Search, store: VectorStore, depth: int) -> Tensor:
+    count = min(_CANDIDATES * depth + 1, store.num_rows)
+    found = index.search(unit_vectors(search.queries).numpy(), count, threads=torch.get_num_threads())
+    keys, counts = np.atleast_2d(found.keys), np.atleast_1d(getattr(found, "counts", len(found)))
+    ranking = torch.empty(len(search.queries), depth, dtype=torch.long)
+    too_few = torch.from_numpy(counts < count)
+    if too_few.any():  # of a graph with parts that are not joined
+        ranking[too_few] = search.some(too_few.nonzero()[:, 0]).ranking(depth)
+    enough = (~too_few).nonzero()[:, 0]
+    # In the corpus' order, so that ties are broken as in an exact ranking.
+    positions = torch.from_numpy(keys[enough.numpy()].astype(np.int64)).sort(1).values  # (Q, C)
+    documents = unit_vectors(store.rows(positions))  # (Q, C, D)
+    cosines = (documents @ unit_vectors(search.queries[enough])[:, :, None])[:, :, 0]
+    for row, query in enumerate(enough.tolist()):
+        if (document := search.left_out.get(query)) is not None:
+            cosines[row, positions[row] == document] = -torch.inf
+    ranking[enough] = positions.gather(1, rank(cosines, depth))
+    return ranking
+
+
+def _index(store: VectorStore) -> Any:
+    """The store's index, mapped into memory; built where there is none."""
+    from usearch.index import Index
+
+    path = store.folder / _FILE
+    try:
+        if not path.is_file():
+            _build(store, path)
+        index = Index.restore(path, view=True, expansion_search=_EXPANSION)
+    except (OSError, RuntimeError, ValueError) as error:  # what usearch raises
+        raise UserError(f"{path}: the index cannot be written or read, delete it: {error}") from None
+    if index is None or len(index) != store.num_rows:
+        raise UserError(f"{path}: is not the index of the vectors beside it: delete it")
+    return index
+
+
+def _build(store: VectorStore, path: Path) -> None:
+    from usearch.index import Index
+
+    index = Index(ndim=store.dimension, metric="cos", dtype="i8")
+    first = 0
+    with progress_bar("index", store.num_rows) as advance:
+        for part in store:
+            keys = np.arange(first, first + len(part))
+            index.add(keys, unit_vectors(part).numpy(), threads=torch.get_num_threads())
+            first += len(part)
+            advance(len(part))
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    index.save(partial)
+    sync(partial)
+    partial.replace(path)

@@ -1,0 +1,119 @@
+"""Documents that are read anew each time, since memory may not hold their texts."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias, overload
+
+import numpy as np
+
+from train.benchmarks.own.fields import OwnText, Record
+
+Check = Callable[[str, Record], None]  # of a document's id and row; raises FieldError
+
+
+class Ids(Sequence[str]):
+    """Names in their order, packed: about 40 bytes each, where a list and a dict take four times as much."""
+
+    def __init__(self) -> None:
+        self._text, self._ends = bytearray(), array("Q", [0])
+        self._hashes = array("q")
+        self._order: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None  # positions by their hash
+
+    def append(self, id_: str) -> None:
+        self._text += id_.encode()
+        self._ends.append(len(self._text))
+        self._hashes.append(hash(id_))
+        self._order = None
+
+    def __len__(self) -> int:
+        return len(self._hashes)
+
+    @overload
+    def __getitem__(self, position: int) -> str: ...
+
+    @overload
+    def __getitem__(self, position: slice) -> list[str]: ...
+
+    def __getitem__(self, position: int | slice) -> str | list[str]:
+        if isinstance(position, slice):
+            return [self[n] for n in range(*position.indices(len(self)))]
+        if not 0 <= position < len(self):
+            raise IndexError(position)
+        return self._text[self._ends[position] : self._ends[position + 1]].decode()
+
+    def find(self, id_: str) -> int | None:
+        """The first position of a name; None where it is not among them."""
+        hashes, order = self._by_hash()
+        first, last = (np.searchsorted(hashes, hash(id_), side, sorter=order) for side in ("left", "right"))
+        return next((n for n in order[first:last].tolist() if self[n] == id_), None)
+
+    def twice(self) -> set[str]:
+        """The names that are there more than once."""
+        hashes, order = self._by_hash()
+        ordered = hashes[order]
+        alike = np.flatnonzero(ordered[1:] == ordered[:-1])
+        again = [self[order[n + 1]] for n in alike.tolist() if self.find(self[order[n + 1]]) != order[n + 1]]
+        return set(again)
+
+    def _by_hash(self) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], ...]:
+        hashes = np.frombuffer(self._hashes, np.int64)
+        if self._order is None:
+            self._order = hashes.argsort(kind="stable")
+        return hashes, self._order
+
+
+class StreamedDocuments:
+    """Documents in files, of which only the ids are held.
+
+    Args:
+        read: begins to read anew: each document's id and text. It takes a check of ids.
+
+    Attributes:
+        ids: in their order.
+        has_spans: whether one of them has a span.
+        digest: SHA-256 of texts and spans, in their order.
+
+    Raises:
+        UserError: as `read` does; if an id is there twice.
+    """
+
+    def __init__(self, read: Callable[[Check | None], Iterator[tuple[str, OwnText]]]) -> None:
+        self._read = read
+        self.ids = Ids()
+        self.has_spans = False
+        digest = hashlib.sha256()
+        for id_, document in read(None):
+            self.ids.append(id_)
+            self.has_spans |= document.span is not None
+            digest.update(f"{len(document.text)} {document.text} {document.span}".encode())
+        self.digest = digest.hexdigest()
+        if twice := self.ids.twice():
+            seen: set[str] = set()
+
+            def check(id_: str, record: Record) -> None:
+                if id_ in seen:
+                    raise record.error("id", f"{id_!r} occurs twice")
+                if id_ in twice:
+                    seen.add(id_)
+
+            for _ in read(check):  # to name the rows
+                pass
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[OwnText]:
+        return (document for _, document in self._read(None))
+
+
+Documents: TypeAlias = Sequence[OwnText] | StreamedDocuments
+
+
+def have_spans(documents: Documents) -> bool:
+    """Whether one of them has a span."""
+    if isinstance(documents, StreamedDocuments):
+        return documents.has_spans
+    return any(document.span for document in documents)
