@@ -13,8 +13,8 @@ from train.distributed.device import Placement
 from train.distributed.processes import Processes
 from train.encoder.forward import Tokens, cut
 from train.encoder.glossary_files import meanings_of
-from train.encoder.unloaded import UnloadedModel
 from train.factory import named_glossary
+from train.factory.unloaded import UnloadedModel
 from train.objectives import Batch, Objective
 from train.training.memory import Model, Shape, StepMemory, Way, predict
 from train.training.regularization import compared_requests
