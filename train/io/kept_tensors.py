@@ -66,7 +66,7 @@ def _sum_of(tensors: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name in sorted(tensors):
         digest.update(name.encode())
-        digest.update(tensors[name].numpy())  # no copy: it may be gigabytes
+        digest.update(tensors[name].numpy().data)  # no copy: it may be gigabytes
     return digest.hexdigest()
 
 
