@@ -69,7 +69,7 @@ def main(folder: str) -> None:
     model = OnnxModel(folder)
     sentences = model.encode(TEXTS)
     spans = model.encode_spans(TEXTS[:2], ["broke the ice", "broke the ice"])
-    print("sentences:", np.round(sentences @ sentences.T, 3).tolist())
+    print("sentences:", (sentences @ sentences.T).round(3), sep="\n")
     print("two usages of one idiom, as spans:", round(float(spans[0] @ spans[1]), 3))
 
 

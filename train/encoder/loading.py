@@ -223,7 +223,7 @@ def limit_length(path: str, model: SentenceTransformer, max_length: int | None) 
         UserError: if the model has fewer positions, or the limit leaves no room for a text.
     """
     if max_length is not None:
-        first = model[0]
+        first: Any = model[0]
         limit = num_positions(first) if isinstance(first, Transformer) else first.max_seq_length
         if limit is not None and max_length > limit:
             raise UserError(f"model.max_length={max_length}: the model {path} has {limit} positions")

@@ -76,7 +76,8 @@ def principal_components(vectors: Tensor, dimensions: int) -> Tensor:
     """(V, `dimensions`), the vectors (V, D) less their mean, along the directions in which they vary most."""
     centred = vectors - vectors.mean(0)
     _, directions = torch.linalg.eigh((centred.T @ centred).double())  # ascending
-    return centred @ directions.flip(1)[:, :dimensions].to(centred)
+    found: Tensor = centred @ directions.flip(1)[:, :dimensions].to(centred)
+    return found
 
 
 def weighted(vectors: Tensor) -> Tensor:

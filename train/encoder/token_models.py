@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -27,7 +27,7 @@ ONNX_FILE = "onnx/model.onnx"  # where sentence-transformers looks for it, too
 _OURS = "sentence_transformers."
 
 
-class TokenModel(Module):  # type: ignore[misc]
+class TokenModel(Module):
     """Token ids → `token_embeddings` (B, T, D), without a transformer.
 
     Attributes:
@@ -36,7 +36,7 @@ class TokenModel(Module):  # type: ignore[misc]
         do_lower_case: texts are lower-cased before they are read.
     """
 
-    tokenizer: PreTrainedTokenizerFast
+    tokenizer: Any
     max_seq_length: int | None = None
     do_lower_case: bool = False
 
@@ -60,10 +60,10 @@ class OnnxTokens(TokenModel):
         UserError: if onnxruntime is not installed, or cannot read the file.
     """
 
-    config_keys = ("digest",)
+    config_keys: ClassVar[list[str]] = ["digest"]  # type: ignore[misc]
 
     def __init__(self, folder: Path) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         try:
             import onnxruntime
         except ImportError:
@@ -111,16 +111,16 @@ class StaticTokens(TokenModel):
     """
 
     def __init__(self, static: StaticEmbedding) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         weight = static.embedding.weight.detach()
-        self.table = nn.Embedding.from_pretrained(weight, freeze=True)
+        self.table: nn.Embedding = nn.Embedding.from_pretrained(weight, freeze=True)  # type: ignore[no-untyped-call]
         self.tokenizer = bare_tokenizer(static.tokenizer)
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
         return dict(features, token_embeddings=self.table(features["input_ids"]))
 
     def get_embedding_dimension(self) -> int:
-        return self.table.embedding_dim
+        return int(self.table.embedding_dim)
 
 
 def bare_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
@@ -137,7 +137,7 @@ def bare_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     if not special:
         raise UserError("the model's tokenizer has no special token, which batches of texts need for padding")
     padding = next((token for token in special if "pad" in token.lower()), special[0])
-    return PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=bare, pad_token=padding, model_input_names=["input_ids", "attention_mask"]
     )
 
@@ -162,7 +162,8 @@ def load_onnx_export(path: str) -> SentenceTransformer:
             raise UserError(
                 f"{folder / 'modules.json'}: {entry['type']} is no module of sentence-transformers"
             )
-        modules.append(import_from_string(entry["type"]).load(str(folder), subfolder=entry["path"]))
+        module: Any = import_from_string(entry["type"])
+        modules.append(module.load(str(folder), subfolder=entry["path"]))
     settings = read_json(folder / "config_sentence_transformers.json")
     return SentenceTransformer(
         modules=modules,
@@ -176,11 +177,16 @@ def load_onnx_export(path: str) -> SentenceTransformer:
 def with_token_table(model: SentenceTransformer) -> SentenceTransformer:
     """A model of static embeddings, whose tokens can also be pooled by themselves."""
     static, *others = model
+    assert isinstance(static, StaticEmbedding)
     tokens = StaticTokens(static)
-    modules = [tokens, Pooling(tokens.get_embedding_dimension(), pooling_mode="mean"), *others]
+    modules: list[nn.Module] = [
+        tokens,
+        Pooling(tokens.get_embedding_dimension(), pooling_mode="mean"),
+        *others,
+    ]
     return SentenceTransformer(
         modules=modules,
-        prompts=model.prompts,
+        prompts={name: prompt for name, prompt in model.prompts.items() if prompt is not None},
         similarity_fn_name=model.similarity_fn_name,
         device=str(model.device),
     )

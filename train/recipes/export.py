@@ -191,7 +191,7 @@ def _cut(encoder: Encoder, dimensions: int) -> Encoder:
     at = len(modules) - isinstance(modules[-1], Normalize)
     model = SentenceTransformer(
         modules=[*modules[:at], cut, *modules[at:]],
-        prompts=encoder.model.prompts,
+        prompts={name: prompt for name, prompt in encoder.model.prompts.items() if prompt is not None},
         similarity_fn_name=encoder.model.similarity_fn_name,
         device="cpu",
     )

@@ -20,10 +20,12 @@ import train.export
 from tests.programs import ROOT
 from tests.tiny_runs import composed
 from train.config import ExportSettings, check
+from train.distributed.sharding import compute_device
 from train.encoder.encoder import Encoder
 from train.encoder.fingerprint import model_digest
 from train.encoder.meanings import Meanings, UsageGate
 from train.encoder.onnx_export import quantize
+from train.encoder.token_models import OnnxTokens
 from train.errors import UserError
 from train.recipes import export as recipe
 from train.recipes.export import RECORD, export
@@ -111,6 +113,7 @@ def test_the_encoder_reads_an_export(onnx: Path, idiomatic: Path) -> None:
         wanted = normalize(encoder.encode(TEXTS, spans)[:, :CUT], dim=1)
         torch.testing.assert_close(found.encode(TEXTS, spans), wanted, atol=1e-5, rtol=0)
     assert model_digest(found) != model_digest(encoder)
+    assert compute_device(OnnxTokens(onnx)).type == "cpu"  # though none of its weights is torch's
 
 
 def test_8_bit_weights_are_small_and_close(onnx: Path, tmp_path: Path) -> None:
