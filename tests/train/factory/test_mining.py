@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -159,14 +160,16 @@ def test_a_run_records_what_was_mined(mining: list[str], tmp_path: Path) -> None
 
 @pytest.mark.parametrize("kind", ["own", "mixture"])
 def test_a_check_reads_the_corpus_and_loads_no_model(
-    mining: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+    mining: list[str], tmp_path: Path, tiny_path: Path, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
-    options = [*mining, "model.path=/nowhere/at-all", "benchmark=[own_val]", "trainer.monitor=own_val/score"]
+    without_weights = shutil.ignore_patterns("*.safetensors")
+    model = f"model.path={shutil.copytree(tiny_path, tmp_path / 'model', ignore=without_weights)}"
+    options = [*mining, model, "benchmark=[own_val]", "trainer.monitor=own_val/score"]
     if kind == "mixture":
         part = "data: {{train: {0}/pairs.jsonl, val: {0}/val.jsonl, negatives: {{corpus: {0}/corpus.jsonl}}}}"
         options = [
             *("+experiment=mixture", f"+objective.parts.p={{{part.format(tmp_path)}}}"),
-            *("model=pretrained", "model.path=/nowhere/at-all", "trainer.batch_size=4"),
+            *("model=pretrained", model, "trainer.batch_size=4"),
         ]
     check_data(settings_of(*options))
     assert "mined when training starts" in capsys.readouterr().out

@@ -94,6 +94,7 @@ def test_a_gate_tells_which_sentences_learn_the_meaning(glossary: Path, tiny: En
     assert (told[1] @ meaning.T > told[0] @ meaning.T).all()
 
 
+@pytest.mark.slow
 def test_interrupted_it_goes_on_to_the_same_bits(taught: Learn, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = taught("whole")
     real = weight_distillation._collect
@@ -114,6 +115,7 @@ def test_interrupted_it_goes_on_to_the_same_bits(taught: Learn, monkeypatch: pyt
     assert not [path.name for path in cut.iterdir() if path.name.startswith(".")]
 
 
+@pytest.mark.slow
 def test_a_corpus_of_expressions_alone_moves_other_texts_and_is_warned_of(
     taught: Learn, tmp_path: Path, tiny_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -31,12 +31,17 @@ ADAPTERS = replace(PLAIN, trained="adapters", lora_rank=4)
     ("family", "way"),
     [
         ("bert", PLAIN),
-        ("bert", replace(BF16, trained="adapters", lora_rank=4)),
-        ("roberta", replace(PLAIN, caching=True)),
-        ("roberta", replace(BF16, checkpointing=True)),
-        ("mpnet", BF16),
-        ("qwen3", replace(ADAPTERS, checkpointing=True)),
-        ("t5", PLAIN),
+        *(
+            pytest.param(family, way, marks=pytest.mark.slow)
+            for family, way in (
+                ("bert", replace(BF16, trained="adapters", lora_rank=4)),
+                ("roberta", replace(PLAIN, caching=True)),
+                ("roberta", replace(BF16, checkpointing=True)),
+                ("mpnet", BF16),
+                ("qwen3", replace(ADAPTERS, checkpointing=True)),
+                ("t5", PLAIN),
+            )
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
