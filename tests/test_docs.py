@@ -28,7 +28,7 @@ from docs import conf, memory, results, terms
 from tests.doc_pages import PAGES, blocks, inline, messages, page_files, shell_lines
 from tests.programs import ROOT
 from train.cli.arguments import rewrite_arguments
-from train.config import EvaluateSettings, LearnSettings, PushSettings, TrainSettings, check
+from train.config import EvaluateSettings, ExportSettings, LearnSettings, PushSettings, TrainSettings, check
 from train.config.compose import CONF, chosen_by_default, config_names, plain, register_resolvers
 from train.config.search import SearchSettings
 from train.data.idiolink import Document
@@ -42,6 +42,7 @@ PROGRAMS: dict[str, tuple[str, type[Section]]] = {
     "train": ("config", TrainSettings),
     "train.check": ("config", TrainSettings),
     "train.evaluate": ("evaluate", EvaluateSettings),
+    "train.export": ("export", ExportSettings),
     "train.learn": ("learn", LearnSettings),
     "train.push": ("push", PushSettings),
 }
@@ -186,6 +187,7 @@ def test_commands_are_understood(name: str) -> None:
         "python -m train -m +sweep=idiolink_ft +experiment=idiolink_ft hydra.sweeper.pruner=best",
         "python -m train.evaluate benchmarks=[idiolinks]",
         "python -m train.push checkpoint=<run> repo_id=idioms",
+        "python -m train.export model=<run> format=int4 output=x",
         "python -m train.report <run> groups=none",
         "python -m train.report <sweep> modes=caption_span",
         "python -m train.explore <run> corpsu=mine.txt",

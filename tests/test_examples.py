@@ -73,16 +73,6 @@ def test_mteb_example(
     assert json.loads(written.read_text())["scores"]["val"][0]["main_score"] > 0
 
 
-def test_onnx_example_keeps_the_model(
-    monkeypatch: pytest.MonkeyPatch, tiny_path: Path, tmp_path: Path
-) -> None:
-    """All but the backend itself, which does not install beside transformers 5."""
-    export = example("onnx_export", monkeypatch).export
-    assert export(tiny_path, tmp_path / "model", backend="torch") < 1e-6
-    written = json.loads((tmp_path / "model" / "modules.json").read_text(encoding="utf-8"))
-    assert len(written) == 3
-
-
 TEXTS = [
     "He broke the ice with a joke.",
     "She spilled the beans.",

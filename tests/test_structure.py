@@ -37,7 +37,7 @@ def touches(path: Path, *packages: str) -> set[str]:
 
 # The plan of the house: each package and module right in train/ may import what stands on a lower line.
 FLOORS = """
-__init__ __main__ check evaluate learn explore report gate push    entry points
+__init__ __main__ check evaluate learn export explore report gate push    entry points
 cli                                              command line → checked configuration; error → message
 recipes integrations                             whole programs; other people's frameworks
 factory hub explorer                             settings → objects; publishing; what models find
@@ -167,7 +167,7 @@ def test_mteb_is_asked_for_on_demand_alone() -> None:
 
 ENTRY_POINTS = (
     *("train", "train.__main__", "train.check", "train.evaluate", "train.learn", "train.report"),
-    *("train.gate", "train.push", "train.explore"),
+    *("train.gate", "train.push", "train.explore", "train.export"),
 )
 HEAVY = {
     "torch",
@@ -178,6 +178,8 @@ HEAVY = {
     "scipy",
     "matplotlib",
     "optuna",
+    "onnx",
+    "onnxruntime",
 }
 
 

@@ -62,7 +62,8 @@ def _seconds(run: Run) -> float:
 
 def record(ratios: Ratios, machine: Mapping[str, Any], path: Path = RECORDED) -> None:
     """Keep the ratios, to be compared with."""
-    kept = {name: {"median": median(v), "min": min(v), "max": max(v)} for name, v in ratios.items()}
+    figures: dict[str, Callable[[list[float]], float]] = {"median": median, "min": min, "max": max}
+    kept = {name: {f: round(of(v), 3) for f, of in figures.items()} for name, v in ratios.items()}
     path.write_text(json.dumps({"machine": machine, "ratios": kept}, indent=1) + "\n", encoding="utf-8")
 
 
@@ -71,18 +72,18 @@ def compare(ratios: Ratios, recorded: Mapping[str, Mapping[str, float]]) -> tupl
 
     Slower is a ratio below all that were recorded; an error one that is also `ALLOWED` below their median.
     """
-    lines = [f"{'times as fast, processor time':<60}{'now':>8}{'recorded':>24}"]
+    lines = [f"{'times as fast, processor time':<66}{'now':>8}{'recorded':>24}"]
     failed = False
     for name, values in ratios.items():
         now, before = median(values), recorded.get(name)
         if before is None:
-            lines.append(f"{name:<60}{now:>8.2f}{'not recorded':>24}")
+            lines.append(f"{name:<66}{now:>8.2f}{'not recorded':>24}")
             continue
         verdict = "slower" if now < before["min"] else "faster" if now > before["max"] else ""
         if now < before["min"] and now < (1 - ALLOWED) * before["median"]:
             failed, verdict = True, f"SLOWER by {1 - now / before['median']:.0%}"
         spread = f"{before['median']:.2f} ({before['min']:.2f}–{before['max']:.2f})"
-        lines.append(f"{name:<60}{now:>8.2f}{spread:>24}  {verdict}".rstrip())
+        lines.append(f"{name:<66}{now:>8.2f}{spread:>24}  {verdict}".rstrip())
     return "\n".join(lines), failed
 
 

@@ -43,7 +43,7 @@ def rewrite_arguments(
 
     Args:
         models: names of models' configurations.
-        program: name of its configuration: `config` trains, `evaluate` scores.
+        program: name of its configuration: `config` trains, `evaluate` scores, `export` exports.
         benchmarks: those that are chosen by default.
 
     Raises:
@@ -65,7 +65,7 @@ def rewrite_arguments(
             _check_new_folder(value)
         if key == "model":
             rewritten += _rewritten_model(value, models, is_sweep)
-        elif key == "benchmarks" and program == "config":
+        elif key == "benchmarks" and program in ("config", "export"):
             rewritten.append(f"benchmark={value}")
         elif key == "benchmarks" and program == "evaluate":
             rewritten += [*_choice_of(value, arguments, benchmarks), argument]

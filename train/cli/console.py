@@ -20,6 +20,7 @@ PROGRAMS = {
     "learn": "teach a model what the expressions of a glossary mean",
     "report": "compare runs: page, tables, plots",
     "explore": "search a corpus with models side by side, on a page",
+    "export": "turn a model into ONNX, 8-bit weights or a table of token vectors, scored beside it",
     "gate": "hold a run against a baseline; the exit status tells",
     "push": "publish a checkpoint on the Hugging Face Hub",
 }

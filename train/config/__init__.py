@@ -5,6 +5,7 @@ Defaults and the meaning of options are in `conf/` and nowhere else; here is wha
 
 from train.config.common import Common
 from train.config.evaluation import EvaluateSettings
+from train.config.export import ExportSettings
 from train.config.learning import LearnSettings
 from train.config.messages import check
 from train.config.model import ModelSettings
@@ -16,6 +17,7 @@ __all__ = [
     "Common",
     "EvalSettings",
     "EvaluateSettings",
+    "ExportSettings",
     "HubSettings",
     "LearnSettings",
     "ModelSettings",

@@ -182,7 +182,9 @@ def reshard(module: nn.Module) -> None:
 
 def compute_device(module: nn.Module) -> torch.device:
     """Where the module's passes run; shards of its weights may be in main memory."""
-    weight = next(module.parameters())
+    weight = next(module.parameters(), None)
+    if weight is None:  # an ONNX graph, whose weights are none of torch's
+        return torch.device("cpu")
     if isinstance(weight, DTensor) and weight.device_mesh.device_type != weight.device.type:
         kind = weight.device_mesh.device_type
         return torch.device(kind, torch.get_device_module(kind).current_device())

@@ -411,6 +411,11 @@ class Encoder(nn.Module):
         return self._stack.raw_spans
 
     @property
+    def pools_prompts(self) -> bool:
+        """Whether a prompt's tokens are pooled."""
+        return self._stack.pools_prompts
+
+    @property
     def averages_tokens(self) -> bool:
         """Whether a text's embedding is the mean of its tokens' embeddings, up to its length."""
         mixes = self.meanings is not None and (self.meanings.weight > 0 or self.meanings.gate is not None)

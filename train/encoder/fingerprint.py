@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from train.encoder.encoder import Encoder
+from train.encoder.token_models import TokenModel
 
 _OF_MEANINGS = ("senses", "form", "num_senses", "weight", "left_out", "gate")
 
@@ -24,13 +25,14 @@ def weights_digest(encoder: Encoder) -> str:
 def model_digest(encoder: Encoder) -> str:
     """SHA-256 of what decides embeddings: weights, modules, tokenizer, prompts, expressions, spans."""
     tokenizer = json.loads(encoder.model.tokenizer.backend_tokenizer.to_str())
-    transformer: Any = encoder.transformer
     modules: list[Any] = list(encoder.model)
+    exported = isinstance(modules[0], TokenModel)
+    config = {} if exported else modules[0].auto_model.config.to_dict()
     idioms, meanings = encoder.idiom_tokens, encoder.meanings
     facts: list[Any] = [
         weights_digest(encoder),
         [(type(module).__name__, module.get_config_dict()) for module in modules],
-        {name: value for name, value in transformer.config.to_dict().items() if name != "_name_or_path"},
+        {name: value for name, value in config.items() if name != "_name_or_path"},
         {part: value for part, value in tokenizer.items() if part not in ("truncation", "padding")},
         *(asdict(encoder.prompts), encoder.model.max_seq_length, encoder.raw_spans),
         idioms and (idioms.expressions, idioms.replace),

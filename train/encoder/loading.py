@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
+from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding, WeightedLayerPooling
 from tokenizers import processors
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
@@ -31,6 +31,7 @@ from train.encoder.checks import (
 )
 from train.encoder.files import damaged_data, damaged_setting, has_sentencepiece_alone, is_load_error
 from train.encoder.pooling_modules import is_sum, pooling_modules
+from train.encoder.token_models import is_onnx_export, load_onnx_export, with_token_table
 from train.errors import UserError
 from train.io.hub import first_line, is_cached, is_network_error, why_unavailable
 
@@ -141,6 +142,9 @@ def _load(
     Raises:
         UserError: if it is damaged, incomplete, or could not be downloaded.
     """
+    if is_onnx_export(path):
+        with silence_libraries():
+            return load_onnx_export(path), {}
     options: dict[str, Any] = {"use_safetensors": True, "dtype": torch.float32}
     if local_files_only:  # adapters are looked up separately, with many retries if the Hub does not answer
         options["adapter_kwargs"] = {"local_files_only": True}
@@ -167,6 +171,10 @@ def _load(
         check_weights(path, transformer)
     for module in list(model)[1:]:
         check_weights(path, module)
+    if isinstance(model[0], StaticEmbedding):
+        check_weights(path, model[0])
+        with silence_libraries():
+            model = with_token_table(model)
     return model, tokenizer_config
 
 
@@ -215,8 +223,8 @@ def limit_length(path: str, model: SentenceTransformer, max_length: int | None) 
         UserError: if the model has fewer positions, or the limit leaves no room for a text.
     """
     if max_length is not None:
-        transformer: Any = model[0]
-        limit = num_positions(transformer)
+        first = model[0]
+        limit = num_positions(first) if isinstance(first, Transformer) else first.max_seq_length
         if limit is not None and max_length > limit:
             raise UserError(f"model.max_length={max_length}: the model {path} has {limit} positions")
     check_length(path, model, max_length)
@@ -279,14 +287,16 @@ def keep_attention(model: SentenceTransformer, folder: Path) -> None:
 
 def _is_bidirectional(model: SentenceTransformer) -> bool:
     """Whether it is a decoder whose tokens attend to later ones."""
-    config = getattr(getattr(model[0], "auto_model", None), "config", None)
-    return getattr(config, "is_causal", None) is False
+    return getattr(_transformer_config(model), "is_causal", None) is False
 
 
 def _has_code(model: SentenceTransformer) -> bool:
     """Whether the checkpoint names Python code for its transformer."""
-    config = getattr(getattr(model[0], "auto_model", None), "config", None)
-    return "AutoModel" in (getattr(config, "auto_map", None) or {})
+    return "AutoModel" in (getattr(_transformer_config(model), "auto_map", None) or {})
+
+
+def _transformer_config(model: SentenceTransformer) -> Any:
+    return model[0].auto_model.config if isinstance(model[0], Transformer) else None
 
 
 def _advice(error: Exception) -> str:

@@ -13,6 +13,7 @@ from torch import Tensor
 from train.encoder.forward import ForwardBatch
 from train.encoder.pooling import add_meanings, pool_sentences
 from train.encoder.spans import pool_spans
+from train.encoder.token_models import TokenModel
 from train.errors import UserError
 
 
@@ -35,7 +36,7 @@ class Stack:
     def __init__(self, model: SentenceTransformer, *, raw_spans: bool) -> None:
         modules = list(model)
         poolings = [i for i, module in enumerate(modules) if isinstance(module, Pooling)]
-        if not isinstance(modules[0], Transformer) or len(poolings) != 1:
+        if not isinstance(modules[0], Transformer | TokenModel) or len(poolings) != 1:
             names = " → ".join(type(module).__name__ for module in modules)
             raise UserError(
                 f"this model is {names}; span embeddings need a transformer followed by one pooling"

@@ -83,7 +83,7 @@ def write_rules(
     before = {name: (folder / name).read_text(encoding="utf-8") for name in (_FILE, _CONFIG)}
     path.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
     (folder / _CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False), encoding="utf-8")
-    if not _reads_alike(folder, tokenizer, IdiomTokens(expressions), meanings):
+    if not reads_alike(folder, tokenizer, IdiomTokens(expressions), meanings):
         for name, text in before.items():
             (folder / name).write_text(text, encoding="utf-8")
         log.info(
@@ -182,9 +182,12 @@ def _token_rules(
     ]
 
 
-def _reads_alike(folder: Path, tokenizer: Any, idioms: IdiomTokens, meanings: Meanings | None) -> bool:
+def reads_alike(folder: Path, tokenizer: Any, idioms: IdiomTokens, meanings: Meanings | None) -> bool:
     """Whether the saved tokenizer, as libraries load it, reads expressions as the one in memory reads the
     changed text, wherever they stand. Of some families they take no normaliser but their own.
+
+    Args:
+        tokenizer: without rules.
     """
     try:
         saved: Any = AutoTokenizer.from_pretrained(folder)

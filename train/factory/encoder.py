@@ -342,6 +342,7 @@ def build_retention(
     encoder = untrained or build_encoder(
         settings.model, placement, saved, expressions=expressions, seed=settings.seed
     )
+    _ = encoder.transformer  # an export has none, and says that it cannot be trained
     if not retain.is_on:
         return Retention(encoder)
     base = weights_digest(encoder)

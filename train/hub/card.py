@@ -59,7 +59,7 @@ def model_card(
     name = model.rpartition("/")[2] if model != FOLDER else record["experiment"]
     licence = licence or common_licence(sources_of(config, record.get("glossary")))
     metadata = _metadata(config, name, scores, licence, examples)
-    return _template().render(
+    return template("model_card.md.j2").render(
         metadata=metadata.to_yaml(),
         sample=config["data"]["sample"],
         base=base,
@@ -86,14 +86,15 @@ def model_card(
 
 
 @cache  # compiling it takes longer than filling it in
-def _template() -> Template:
+def template(name: str) -> Template:
+    """A card's text."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         undefined=StrictUndefined,
         trim_blocks=True,
         keep_trailing_newline=True,
     )
-    return environment.get_template("model_card.md.j2")
+    return environment.get_template(name)
 
 
 def _metadata(
