@@ -105,6 +105,7 @@ def _learn(settings: LearnSettings, output: Path) -> None:
 
     placement = place(settings.device, settings.precision)
     encoder = build_encoder(settings.model, placement)
+    _ = encoder.transformer  # an export has none, and says that it cannot be changed
     if settings.into == "tokens":
         encoder.requires_grad_(False)
     read = encoder.meanings  # what the model was trained to read
