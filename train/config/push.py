@@ -89,6 +89,14 @@ class PushSettings(_Target):
     def _where_to(self) -> Self:
         if self.repo_id is None and self.space is None:
             raise ValueError("repo_id=<user/name> is needed, or space=<user/name> for the page alone")
+        of_model = {"license": self.license, "revision": self.revision, "examples": self.examples}
+        if self.repo_id is None and (
+            given := [name for name, value in of_model.items() if value is not None]
+        ):
+            raise ValueError(
+                f"{', '.join(given)}: of the model, which is not pushed without repo_id=<user/name>. The "
+                "licence of a Space's texts is texts_license="
+            )
         if self.space is None and (self.corpus, self.texts_license) != (None, None):
             raise ValueError("corpus and texts_license are of a Space: give its name too, space=<user/name>")
         return self

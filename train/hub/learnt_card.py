@@ -8,7 +8,7 @@ from typing import Any
 from huggingface_hub import ModelCardData
 
 from train.encoder.glossary_files import Glossary
-from train.hub.licences import base_model, common_licence, glossary_sources
+from train.hub.licences import Source, base_model, common_licence, glossary_sources
 from train.reports.tables import cell
 
 _TEXT = """
@@ -34,8 +34,8 @@ _HOW = {
 Each expression is one token, taught so that a sentence with it embeds as with its meaning. Every sentence
 without one of them embeds exactly as before.""",
     "weights": """
-Its weights were taught by sentences: those with an expression embed as they did with its meaning read in,
-others about as before.""",
+Its weights were trained on sentences until those with an expression embed about as they did with its meaning
+read in; other texts embed about as before, not exactly.""",
 }
 
 
@@ -48,6 +48,8 @@ def learnt_card(model: Mapping[str, Any], glossary: Glossary, into: str = "token
     """
     base, facts = base_model({"model": model}), glossary.describe()
     sources = [base, *glossary_sources(facts if glossary.senses else None)]
+    if into == "weights":  # trained on them, as by `+experiment=own`
+        sources.append(Source("the user's own sentences", None))
     metadata = ModelCardData(
         library_name="sentence-transformers",
         pipeline_tag="sentence-similarity",

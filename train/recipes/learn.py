@@ -82,6 +82,8 @@ def learn(settings: LearnSettings) -> Path:
 
 def _learn(settings: LearnSettings, output: Path) -> None:
     source = resolve_model_path(settings.model.path)
+    num_sentences = settings.sentences or _SENTENCES[settings.into]
+    learning_rate = settings.learning_rate or _LEARNING_RATE[settings.into]
     glossary = read_glossary([glossary_path(named, "glossary") for named in settings.glossary])
     corpus = _corpus(settings)
     facts = {
@@ -92,17 +94,10 @@ def _learn(settings: LearnSettings, output: Path) -> None:
         "corpus": None if settings.corpus is None else fingerprint(expanded(settings.corpus, "corpus")),
         **{
             name: getattr(settings, name)
-            for name in (
-                "into",
-                "sentences",
-                "steps",
-                "epochs",
-                "learning_rate",
-                "precision",
-                "literal",
-                "remove",
-            )
+            for name in ("into", "steps", "epochs", "precision", "literal", "remove")
         },
+        "sentences": num_sentences,
+        "learning_rate": learning_rate,
     }
     state = open_state(output, source, facts)
     for note in glossary.notes:
@@ -110,11 +105,13 @@ def _learn(settings: LearnSettings, output: Path) -> None:
 
     placement = place(settings.device, settings.precision)
     encoder = build_encoder(settings.model, placement)
-    encoder.requires_grad_(False)
+    _ = encoder.transformer  # an export has none, and says that it cannot be changed
+    if settings.into == "tokens":
+        encoder.requires_grad_(False)
     read = encoder.meanings  # what the model was trained to read
     num_senses = read.num_senses if read else settings.model.glossary_senses
     meanings = meanings_of(glossary, num_senses=num_senses, brief=settings.model.glossary_brief)
-    teaching = _teaching(settings, read, glossary)
+    teaching = _teaching(settings, learning_rate, read, glossary)
     encoder.meanings = None
     encoder.drop_idiom_tokens([*settings.remove, *glossary.senses])
     leave_transparent(encoder, meanings, settings.model.glossary_max_similarity)
@@ -124,13 +121,12 @@ def _learn(settings: LearnSettings, output: Path) -> None:
             f"model.glossary_max_similarity={settings.model.glossary_max_similarity}: leaves out every "
             "expression of the glossary, so there is nothing to learn: raise it"
         )
-    num_sentences = settings.sentences or _SENTENCES[settings.into]
     carriers = find_carriers(glossary, corpus, num_sentences, meanings.left_out)
     if settings.into == "weights":
         meanings.gate = read.gate if read else None
         dtype = placement.autocast_dtype
         autocast = torch.autocast(placement.device, dtype) if dtype else contextlib.nullcontext()
-        how = WeightTeaching(settings.epochs, teaching.learning_rate, autocast)
+        how = WeightTeaching(settings.epochs, learning_rate, autocast)
         others = _others(corpus, carriers, meanings)
         _into_weights(encoder, carriers, others, meanings, teaching, how, state)
     else:
@@ -140,14 +136,15 @@ def _learn(settings: LearnSettings, output: Path) -> None:
     state.remove()
 
 
-def _teaching(settings: LearnSettings, read: Meanings | None, glossary: Glossary) -> Teaching:
+def _teaching(
+    settings: LearnSettings, learning_rate: float, read: Meanings | None, glossary: Glossary
+) -> Teaching:
     """How the model is taught, by what it was trained to read."""
     in_place = read is None or read.form == "in_place"
     literal = settings.literal if settings.literal is not None else _LITERAL * in_place
     never = glossary.never_literal
     if literal and never:
         log.info("never used literally by the glossary, so literal=0: %s", first_of(sorted(never)))
-    learning_rate = settings.learning_rate or _LEARNING_RATE[settings.into]
     return Teaching(settings.steps, learning_rate, literal, in_place, never)
 
 

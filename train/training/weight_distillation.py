@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 
 from train.encoder.encoder import Encoder
+from train.errors import UserError
 from train.requests import Request
 
 _BATCH_SIZE = 64
@@ -46,7 +47,9 @@ def distil_into_weights(
     keep: Callable[[], None],
     advance: Callable[[int], object],
 ) -> None:
-    """Train the encoder, without dropout, by 1 - cosine. The token embeddings stay as they are.
+    """Train the encoder, without dropout, by 1 - cosine.
+
+    Token embeddings stay as they are, and so does what is frozen already, such as the mean of some layers.
 
     Args:
         requests: N of them.
@@ -55,9 +58,11 @@ def distil_into_weights(
             kept. Goes on to the same bits.
         keep: writes `tensors`.
         advance: told how many requests are done.
+
+    Raises:
+        UserError: if a gradient is not finite.
     """
     encoder.eval()
-    encoder.requires_grad_(True)
     embedder: Any = encoder.model[0]
     embedder.auto_model.get_input_embeddings().requires_grad_(False)
     weights = {name: weight for name, weight in encoder.named_parameters() if weight.requires_grad}
@@ -80,7 +85,13 @@ def distil_into_weights(
             loss = 1 - cosine_similarity(embeddings.float(), goal[rows.to(goal.device)]).mean()
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
-            nn.utils.clip_grad_norm_(weights.values(), _MAX_NORM, error_if_nonfinite=True)
+            norm = nn.utils.clip_grad_norm_(weights.values(), _MAX_NORM)
+            if not norm.isfinite():
+                raise UserError(
+                    f"the gradient norm is {norm.item()} in epoch {epoch + 1}. Usual causes: too high a "
+                    f"learning_rate (it is {teaching.learning_rate:g}), or a model with weights that are not "
+                    "finite. Start again with another output="
+                )
             optimizer.step()
             advance(len(rows))
         _collect(weights, optimizer, tensors, epoch + 1)

@@ -285,7 +285,7 @@ def test_a_dry_run_writes_the_page_and_shows_what_would_be_pushed(
     finished: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("IDIOM_CACHE", str(tmp_path / "cache"))
-    publish(asked(finished, repo_id=None, space=SPACE, dry_run=True, allow_sample=False))
+    publish(asked(finished, repo_id=None, space=SPACE, license=None, dry_run=True, allow_sample=False))
     said = capsys.readouterr().out
     page = finished / "space" / "index.html"
     assert f"{page.parent} would be pushed to the Space {SPACE}, main" in said
@@ -352,7 +352,7 @@ def test_what_a_page_may_not_show_is_said_before_a_text_is_embedded(
     record["status"] = "interrupted"
     (finished / "run.json").write_text(json.dumps(record), encoding="utf-8")
     with pytest.raises(UserError, match="has not ended"):
-        publish(asked(finished, repo_id=None, space=SPACE))
+        publish(asked(finished, repo_id=None, space=SPACE, license=None))
 
 
 def test_whose_the_texts_of_a_page_are() -> None:
@@ -623,6 +623,7 @@ def test_a_password_in_the_hubs_address_is_not_shown(
         ({"repo_id": "idioms"}, "<user or organisation>/<name>"),
         ({"repo_id": None}, "repo_id=<user/name> is needed, or space=<user/name>"),
         ({"space": "page"}, "<user or organisation>/<name>"),
+        ({"repo_id": None, "space": SPACE, "revision": "v2"}, "license, revision: of the model"),
         ({"corpus": "sample"}, "give its name too, space=<user/name>"),
         ({"repo_id": "me/no--such"}, "Cannot have --"),
         ({"revision": "a..b"}, "name of a branch"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from huggingface_hub import ModelCard
 
 from tests.tiny_runs import composed
 from train.config import LearnSettings, check
@@ -80,6 +82,19 @@ def test_sentences_come_close_to_their_meaning(taught: Learn, glossary: Path, ti
     assert torch.equal(*(e.auto_model.get_input_embeddings().weight for e in embedders))
 
 
+def test_what_is_no_weight_of_the_model_is_not_trained(taught: Learn, tiny_path: Path) -> None:
+    """The mean of the last two layers stays their mean; and what else is on record of it."""
+    folder = taught("mine", **{"model.pooling": "last2", "epochs": 2, "learning_rate": "null"})
+    before = Encoder.from_pretrained(tiny_path, device="cpu", pooling="last2")
+    layers: list[Any] = [e.model[1] for e in (before, Encoder.from_pretrained(folder, device="cpu"))]
+    assert torch.equal(*(module.layer_weights for module in layers))
+    record = json.loads((folder / "learnt.json").read_text(encoding="utf-8"))
+    assert (record["sentences"], record["learning_rate"], record["epochs"]) == (4, 2e-4, 2)
+    card = ModelCard.load(folder / "README.md")
+    assert card.data.to_dict().get("license") is None  # the sentences' is not known
+    assert "exactly as before" not in card.text
+
+
 def test_a_gate_tells_which_sentences_learn_the_meaning(glossary: Path, tiny: Encoder) -> None:
     """With a gate that takes every use for literal, the goal turns away from the meaning."""
     listed = read_glossary([glossary])
@@ -124,10 +139,8 @@ def test_a_corpus_of_expressions_alone_moves_other_texts_and_is_warned_of(
     alone = taught("alone")
     assert "no sentence without" in caplog.text
     drifts = [
-        (
-            1 - torch.cosine_similarity(before.encode(WITHOUT), Encoder.from_pretrained(path).encode(WITHOUT))
-        ).mean()
-        for path in (kept, alone)
+        (1 - torch.cosine_similarity(before.encode(WITHOUT), after.encode(WITHOUT))).mean()
+        for after in (Encoder.from_pretrained(path, device="cpu") for path in (kept, alone))
     ]
     assert drifts[1] > 2 * drifts[0]
 
@@ -143,3 +156,12 @@ def test_a_corpus_of_expressions_alone_moves_other_texts_and_is_warned_of(
 def test_what_weights_cannot_do_is_said(taught: Learn, options: dict[str, str], part: str) -> None:
     with pytest.raises(UserError, match=part):
         taught("mine", **options)
+
+
+def test_a_gradient_that_is_not_finite_is_said(taught: Learn, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(embeddings: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+        return embeddings.sum(1) * torch.nan
+
+    monkeypatch.setattr(weight_distillation, "cosine_similarity", nowhere)
+    with pytest.raises(UserError, match=r"gradient norm is nan in epoch 1.*learning_rate \(it is 0\.0005\)"):
+        taught("mine")
