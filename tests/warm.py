@@ -299,16 +299,16 @@ def _warm_up(folder: Path) -> None:
 
     from tests.kept_configs import keep_configs
     from train.config.compose import compose_config
-    from train.hub import card
-    from train.reports import page
+    from train.hub.card import template
+    from train.reports.page import _template
     from train.reports.plots import learning_curve
 
     get_checkpoint_conversion_mapping("bert")  # type: ignore[no-untyped-call]
     keep_configs()
     compose_config("config", "+experiment=idiolink_ft")
     learning_curve([], {}, [], 1, "", folder / "curve.png")
-    for module in (card, page):
-        module._template()
+    template("model_card.md.j2")
+    _template()
 
 
 def _watch(request: dict[str, Any], descriptors: Sequence[int]) -> None:
