@@ -80,7 +80,11 @@ def _keep_compositions() -> None:
             return merge(self, defaults, repo)
         key = tuple((default.config_path, default.package, default.primary) for default in defaults)
         if key not in kept:
-            kept[key] = pickle.dumps(merge(self, defaults, repo))
+            merged = merge(self, defaults, repo)
+            try:
+                kept[key] = pickle.dumps(merged)
+            except pickle.PicklingError:  # a class of Hydra's that it has imported once more
+                return merged
         config: DictConfig = pickle.loads(kept[key])
         return config
 

@@ -494,7 +494,7 @@ def test_a_tokenizer_that_cannot_have_rules_stays_as_it_is(
 ) -> None:
     caplog.set_level("INFO")
     encoder.save(tmp_path / "with")
-    monkeypatch.setattr("train.encoder.tokenizer_rules._reads_alike", lambda *_: False)
+    monkeypatch.setattr("train.encoder.tokenizer_rules.reads_alike", lambda *_: False)
     encoder.save(tmp_path / "without")
     assert "does not put idiom tokens into texts by itself" in caplog.text
     state = json.loads((tmp_path / "without" / "tokenizer.json").read_text(encoding="utf-8"))["normalizer"]

@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import sys
+import time
 from collections.abc import Mapping
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -307,7 +308,10 @@ def test_the_real_wandb_offline(tmp_path: Path, options: list[str], monkeypatch:
     run_id = json.loads((folder / "wandb.json").read_text())["id"]
     parts = sorted((folder / "wandb").glob(f"offline-run-*-{run_id}/*.wandb"))
     assert len(parts) == 2
-    assert all(part.stat().st_size > 1000 for part in parts)
+    end = time.monotonic() + 20  # a process of wandb's own writes them
+    while not (written := all(part.stat().st_size > 1000 for part in parts)) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert written
     assert KEY.encode() in parts[0].read_bytes()
     assert [line["step"] for line in metrics(folder)] == [1, 2, 3, 3, 4, 4]
     assert checkpoints(folder)[-1].name == "step_4"
