@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoConfig, BertConfig, PreTrainedConfig, Qwen3Config
+from transformers import AutoConfig, BertConfig, PreTrainedConfig
 
+from docs.memory import MODELS
 from tests.allocations import allocated
 from tests.tiny_families import CORPUS, FAMILIES, tiny_checkpoint
 from train.distributed.device import place, start_processes
@@ -82,15 +83,7 @@ def test_a_step_takes_what_was_predicted(tmp_path: Path, family: str, way: Way) 
     assert predicted.gradients == pytest.approx(sum(p.nbytes for p in trained), rel=0.01)
 
 
-QWEN3_8B = Qwen3Config(
-    vocab_size=151665,
-    hidden_size=4096,
-    intermediate_size=12288,
-    num_hidden_layers=36,
-    num_attention_heads=32,
-    num_key_value_heads=8,
-    head_dim=128,
-)
+QWEN3_8B = MODELS["Qwen3-Embedding-8B (`qwen3_8b`)"]
 STEP = [[Shape(64, 128)] * 4]
 
 
