@@ -18,7 +18,7 @@ class DataSettings(OwnData):
 
     sample: bool
     glossary: Text
-    extra: Literal["pie"] | None
+    extra: Literal["pie", "astitch"] | None
     fold: CountFromZero | None
     folds: Annotated[int, Field(ge=2, le=2**31 - 1)]
 

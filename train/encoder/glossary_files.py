@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator
 
+from train.encoder.glossary_tables import published_rows
 from train.encoder.meanings import GlossaryForm, Meanings
 from train.expressions import contained, plain_expression
 from train.io.files import fingerprints
@@ -160,7 +161,8 @@ def read_glossary(paths: Sequence[Path]) -> Glossary:
     Args:
         paths: CSV, TSV, JSON lines or Parquet, with the columns `expression` and `meaning`; several rows of
             one expression are its senses. Optional: `literal`, `language`, `example`, `source` and
-            `licence`. Other columns are passed over.
+            `licence`. Other columns are passed over. Or a :func:`published table
+            <train.encoder.glossary_tables.published_rows>`.
 
     Raises:
         UserError: if a file cannot be read, lacks a column, or has a row without expression or meaning; it
@@ -209,8 +211,9 @@ def _notes(senses: dict[str, list[str]], places: dict[str, str]) -> list[str]:
 
 def _rows(path: Path) -> Iterator[tuple[int, Entry]]:
     """The rows with their numbers, as people count them in that kind of file; empty cells are left out."""
+    published = published_rows(path)
     rows = (
         (number, {column: value for column, value in values.items() if value not in ("", None)})
-        for number, values in read_rows(path, columns=("expression", "meaning"))
+        for number, values in published or read_rows(path, columns=("expression", "meaning"))
     )
     return validated(rows, Entry, path, named_by="expression")

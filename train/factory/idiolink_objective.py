@@ -8,11 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from train.config import TrainSettings
+from train.data import astitch
+from train.data.astitch_idioms import read_astitch_idioms
+from train.data.external import ExternalIdioms
 from train.data.idiolink import Split, available_splits, check_disjoint, load_split
 from train.data.names import CV_SPLIT
-from train.data.pie import PieCorpus, pie_file, read_pie
+from train.data.pie import pie_file, read_pie
 from train.data.tuples import TrainingTuple, draw_tuples, read_released, released_file
-from train.factory.data import idiolink_folder, idiolink_split
+from train.factory.data import data_files, idiolink_folder, idiolink_split
 from train.factory.losses import info_nce
 from train.objectives import Objective
 from train.objectives.contrastive import ContrastiveOptions
@@ -41,10 +44,10 @@ def idiolink_objective(settings: TrainSettings, options: IdioLinkObjectiveSettin
         record for record in (*split.documents, *split.queries) if record.usage in ("literal", "idiomatic")
     ]
     extra_files, note = [released] if options.tuples == "released" else [], ""
-    if settings.data.extra == "pie":
-        corpus, path = _pie(settings, root, split)
-        split = replace(split, documents=(*split.documents, *corpus.documents))
-        extra_files, note = [*extra_files, path], corpus.describe()
+    if settings.data.extra is not None:
+        external = _external(settings, root, split)
+        split = replace(split, documents=(*split.documents, *external.documents))
+        extra_files, note = [*extra_files, *external.files], external.describe()
     weights = options.positive_weights.model_dump()
     return IdioLinkObjective(
         IdioLinkData(
@@ -70,20 +73,23 @@ def idiolink_objective(settings: TrainSettings, options: IdioLinkObjectiveSettin
     )
 
 
-def _pie(settings: TrainSettings, root: Path, split: Split) -> tuple[PieCorpus, Path]:
-    """The corpus without the idioms of any other split."""
-    path = pie_file(settings.data.place("pie"))
+def _external(settings: TrainSettings, root: Path, split: Split) -> ExternalIdioms:
+    """The corpus `data.extra` without the idioms of any other split."""
+    corpus = settings.data.extra
     trained = {d.idiom for d in split.documents}
     names = available_splits(root)
     if "test" not in names:
         log.warning(
-            "data.extra=pie: there is no test split in %s, so its idioms could not be left out of the "
+            "data.extra=%s: there is no test split in %s, so its idioms could not be left out of the "
             "external data; a model trained here must not be scored on test",
+            corpus,
             root,
         )
     idioms = {document.idiom for name in names for document in load_split(root, name).documents}
-    unseen = idioms - trained
-    return read_pie(path, unseen=sorted(unseen), trained=sorted(trained)), path
+    unseen, shared = sorted(idioms - trained), sorted(trained)
+    if corpus == "pie":
+        return read_pie(pie_file(settings.data.place("pie")), unseen=unseen, trained=shared)
+    return read_astitch_idioms(data_files(settings, astitch.FILES), unseen=unseen, trained=shared)
 
 
 def _tuples(

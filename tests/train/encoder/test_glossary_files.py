@@ -150,3 +150,24 @@ def test_brief_meanings_are_counted_once(tmp_path: Path) -> None:
     meanings = meanings_of(read_glossary([path]), num_senses=2, brief=True)
     assert meanings.added("they tie the knot")[0] == "they tie the knot (get married)"
     assert meanings.about["brief"]
+
+
+def test_published_tables_serve_as_they_are(tmp_path: Path) -> None:
+    senses = tmp_path / "senses.csv"
+    senses.write_text(
+        "Multiword Expression,Literal Meaning,Non-Literal Meaning 1,Non-Literal Meaning 2,"
+        "Non-Literal Meaning 3,Data Split\n"
+        "elbow room,joint room,space,freedom,None,test\nmailing list,address list,None,None,None,test\n",
+        encoding="utf-8",
+    )
+    pie = tmp_path / "data_cleaned.csv"
+    row = '"old hat","outdated,","That is old hat .","That is dated .",O O B I O,O O B O\n'
+    header = "Idiom,Sense,Idiomatic_Sent,Literal_Sent,Idiomatic_Label,Literal_Label\n"
+    pie.write_text(header + row + row, encoding="utf-8")
+    glossary = read_glossary([senses, pie])
+    assert glossary.senses == {"elbow room": ["space", "freedom"], "old hat": ["outdated"]}
+    about = glossary.describe()
+    assert about["sources"] == ["AStitchInLanguageModels", "PIE"]
+    assert about["licences"] == ["gpl-3.0"]
+    assert about["without_licence"] == 1
+    assert not any("left out" in note for note in glossary.notes), "PIE has a row for each sentence"
