@@ -1,4 +1,4 @@
-"""AStitchInLanguageModels as external idiom data: compounds in literal and idiomatic use, and their meanings."""
+"""AStitchInLanguageModels as external idiom data: compounds in literal and idiomatic use, and meanings."""
 
 from __future__ import annotations
 
