@@ -92,26 +92,26 @@ def _ratio(ratios: Sequence[float | None]) -> str:
 
 
 def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
-    """A panel a metric and clock; a line a way and seed."""
+    """A panel a metric and query mode; a line a way and seed, by processor time."""
     figure, axes = plt.subplots(
-        len(CLOCKS), len(METRICS), figsize=(10, 3.6 * len(CLOCKS)), constrained_layout=True
+        len(METRICS), len(MODES), figsize=(10, 3.6 * len(METRICS)), constrained_layout=True
     )
-    for row, (clock, unit) in zip(axes, CLOCKS.items(), strict=True):
-        for axis, (metric, name) in zip(row, METRICS.items(), strict=True):
+    for row, (metric, name) in zip(axes, METRICS.items(), strict=True):
+        for axis, mode in zip(row, MODES, strict=True):
             for run in runs:
                 number = WAYS.index(run["way"])
                 is_first = run["seed"] == runs[0]["seed"]
                 axis.plot(
-                    [seconds(point, clock) for point in run["points"]],
-                    [100 * point["scores"][key_of(metric)] for point in run["points"]],
+                    [seconds(point, "cpu") for point in run["points"]],
+                    [100 * point["scores"][key_of(metric, mode)] for point in run["points"]],
                     color=f"C{number}",
                     marker="os^"[number],
                     markersize=4,
                     label=run["way"].replace("_", "-") if is_first else None,
                 )
             axis.set_xlim(left=0)
-            axis.set_xlabel(f"{unit} since the command's start")
-            axis.set_title(f"{name}, sentence queries, {SPLIT}, percent", loc="left", fontsize="medium")
+            axis.set_xlabel("processor seconds since the command's start")
+            axis.set_title(f"{name}, {mode} queries, {SPLIT}, percent", loc="left", fontsize="medium")
             axis.grid(alpha=0.3)
             axis.legend(fontsize="small", loc="lower right")
     figure.savefig(path, dpi=110)
