@@ -152,6 +152,10 @@ def _unknown(kind: str, place: str, name: str, known: Sequence[str]) -> str:
         given, sign, there = f"{place}={name}", "=", place
     near = difflib.get_close_matches(name, known, n=1)
     guess = f" Did you mean {place}{sign if place else ''}{near[0]}?" if near else ""
+    # What has a slash, or is a folder, was taken as such before.
+    beside = (
+        "; beside these it takes a folder, or <owner>/<name> on the Hub" if given.startswith("model=") else ""
+    )
     return f"{given}: there is no such {kind}.{guess}" + (
-        f"\n{there} has {', '.join(known)}" if known else ""
+        f"\n{there} has {', '.join(known)}{beside}" if known else ""
     )
