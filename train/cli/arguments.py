@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from train.cli.dashes import refuse_dashes
 from train.cli.start import started
 from train.config.credentials import refuse_arguments
 from train.declarations.registry import is_place
@@ -49,9 +50,10 @@ def rewrite_arguments(
     Raises:
         UserError: for `run_dir=` or `resume=` in a sweep, whose runs would share the folder; for
             several models of which one is a path; for a folder to resume that holds no run; for a token;
-            for `+sweep=` without `-m`.
+            for an option with dashes; for `+sweep=` without `-m`.
     """
     refuse_arguments(arguments)
+    refuse_dashes(arguments)
     is_sweep = _is_sweep(arguments)
     if is_sweep:
         _check_sweep(arguments)

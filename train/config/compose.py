@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import textwrap
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -19,6 +20,9 @@ from train.config.parts import with_parts_filled
 from train.errors import UserError
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
+# What Hydra says of two slips, in words of its configuration files and with backslashes that no shell takes.
+_SEVERAL = re.compile(r"Ambiguous value for argument '(([^=']+)=(.*))'$", re.MULTILINE)
+_TWICE = re.compile(r"Multiple values for (\S+)\. To override a value use 'override [^:]+: (.*)'")
 
 
 def compose_config(config_name: str, *overrides: str) -> dict[str, Any]:
@@ -114,6 +118,20 @@ def explained(error: Exception) -> str:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
         if names := config_names(group):
             return _unknown("choice", group, name, names)
+    if isinstance(error, OverrideParseException) and "=" not in error.override:
+        return f"{error.override}: an option is written name=value, without blanks around ="
+    if several := _SEVERAL.match(str(error)):
+        given, name, values = several.groups()
+        return (
+            f"{given}: with -m, each of these values is a run of its own. One list stands in brackets, "
+            f"{name}=[{values}]; text that holds a comma in quotation marks, \"{name}='{values}'\""
+        )
+    if twice := _TWICE.match(str(error)):
+        group, name = twice.groups()
+        return (
+            f"{group}={name}: one is chosen already, which this replaces without a + before it: "
+            f"{group}={name} (in a file of yours: `override /{group}: {name}`)"
+        )
     reason = f"\n{cause}" if isinstance(cause, OmegaConfBaseException) else ""
     text = f"{error}{reason}".partition("Config search path:")[0]
     # Its advice about `+` is wrong for options, and only right for experiments and debug.
@@ -134,6 +152,10 @@ def _unknown(kind: str, place: str, name: str, known: Sequence[str]) -> str:
         given, sign, there = f"{place}={name}", "=", place
     near = difflib.get_close_matches(name, known, n=1)
     guess = f" Did you mean {place}{sign if place else ''}{near[0]}?" if near else ""
+    # What has a slash, or is a folder, was taken as such before.
+    beside = (
+        "; beside these it takes a folder, or <owner>/<name> on the Hub" if given.startswith("model=") else ""
+    )
     return f"{given}: there is no such {kind}.{guess}" + (
-        f"\n{there} has {', '.join(known)}" if known else ""
+        f"\n{there} has {', '.join(known)}{beside}" if known else ""
     )

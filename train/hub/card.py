@@ -144,7 +144,16 @@ def command(run: Path) -> str:
     if not isinstance(recorded, list):  # a run that was started from Python
         recorded = [] if experiment == "default" else [f"+experiment={experiment}"]
     kept = [str(o) for o in recorded if not re.match(r"[+~]*(run_dir|resume|hub\.|hydra[./])", str(o))]
-    return " ".join(["python -m train", *(shlex.quote(shortened_override(o)) for o in kept)])
+    return " ".join(["python -m train", *(shlex.quote(shortened_override(o)) for o in _as_typed(kept))])
+
+
+def _as_typed(overrides: Sequence[str]) -> list[str]:
+    """Without what was added for Hydra: needless quotation marks, `model=pretrained` beside a path."""
+    plain = [re.sub(r"^([^=]+=)'([\w./:@+-]+)'$", r"\1\2", override) for override in overrides]
+    paths = [override for override in plain if override.startswith("model.path=") and "/" in override]
+    if "model=pretrained" not in plain or len(paths) != 1:
+        return plain
+    return [o.replace("model.path=", "model=") if o in paths else o for o in plain if o != "model=pretrained"]
 
 
 def eval_results(scores: Mapping[str, float]) -> list[EvalResult]:

@@ -23,6 +23,7 @@ R = TypeVar("R", bound=BaseModel)
 
 KINDS = ".csv, .tsv, .jsonl and .parquet"
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons"}  # those that spreadsheets write
 _JSON_LINES = (".jsonl", ".ndjson")
 _GZIP = ".gz"
 _BATCH_ROWS = 1024  # of a Parquet file, held at a time
@@ -149,6 +150,7 @@ def _delimited(path: Path, delimiter: str, columns: Sequence[str], problems: Pro
         _, header = next(numbered, (0, []))
         if any("\0" in name for name in header):
             raise UserError(f"{path}: not UTF-8 text (NUL in the header): save it as UTF-8")
+        _check_separator(path, header, delimiter)
         _check_columns(path, header, columns)
         for number, cells in numbered:
             values = dict(zip(header, cells, strict=False))
@@ -175,6 +177,18 @@ def _csv_rows(path: Path, file: Iterable[str], delimiter: str) -> Iterator[tuple
         raise UserError(
             f"{path}: row {number + 1}, from line {first_line}: cannot be read as a table: {error}{hint}"
         ) from None
+
+
+def _check_separator(path: Path, header: Sequence[str], delimiter: str) -> None:
+    """Refuse a header of one column that would be several if another character separated them."""
+    for other, name in _SEPARATORS.items():
+        if len(header) == 1 and other in header[0] and all(map(str.strip, header[0].split(other))):
+            raise UserError(
+                printable(
+                    f"{path}: the header is one column, {header[0]!r}: are its columns separated by {name}? "
+                    f"A {_suffix(path)} is read with {_SEPARATORS[delimiter]} between them: save it so"
+                )
+            )
 
 
 def _check_columns(path: Path, found: Sequence[str], required: Sequence[str]) -> None:
@@ -254,5 +268,5 @@ def _first_wrong_byte(path: Path) -> str | None:
             try:
                 line.decode()
             except UnicodeDecodeError as error:
-                return f"line {number}, byte {error.start + 1}: {error.reason}"
+                return f"line {number}, byte {error.start + 1}: {error.reason}; save it as UTF-8"
     return None

@@ -223,8 +223,12 @@ def test_find_run(run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
             "model=minilmm",
             "model=minilmm: there is no such choice. Did you mean model=minilm?\nmodel has bert_base",
         ),
+        ("model=mine", "xlmr_large; beside these it takes a folder, or <owner>/<name> on the Hub"),
         ("+experiment=zzz", "experiment=zzz: there is no such choice.\nexperiment has adaptive_triplet,"),
         ("+objective.parts={p: {data: {train: my (1).csv}}}", "needs quotation marks of its own"),
+        ("seed", "seed: an option is written name=value, without blanks around ="),
+        ("seed=1,2", "One list stands in brackets, seed=[1,2]"),
+        ("+data=sample", "without a + before it: data=sample (in a file of yours: `override /data: sample`)"),
     ],
 )
 def test_what_was_misspelt_is_guessed(override: str, expected: str) -> None:
