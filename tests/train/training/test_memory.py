@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoConfig, BertConfig, PreTrainedConfig
+from transformers import AutoConfig, BertConfig, PreTrainedConfig, Qwen3MoeConfig
 
 from docs.memory import MODELS
 from tests.allocations import allocated
@@ -179,3 +179,16 @@ def test_on_a_gpu_adamw_takes_as_much_again_as_the_weights() -> None:
     model, step = tiny(), [[Shape(1, 2)]]
     cpu, gpu = (predict(model, step, Way(on_cpu=on_cpu)) for on_cpu in (True, False))
     assert gpu.total - cpu.total == 4 * model.num_parameters
+
+
+def test_a_token_is_computed_by_its_own_experts_alone() -> None:
+    """Their weights are there whole; a CPU computes the products of all in float32."""
+    sizes = {**SIZES, **QWEN3_MOE.config, "num_hidden_layers": 2, "vocab_size": 50, "num_experts": 8}
+    one, all_ = (
+        predict(Model(Qwen3MoeConfig(**{**sizes, "num_experts_per_tok": n})), [[Shape(2, 8)]], PLAIN)
+        for n in (1, 8)
+    )
+    assert one.weights == all_.weights
+    assert one.passes < all_.passes
+    expert = 3 * SIZES["hidden_size"] * 192
+    assert all_.operations - one.operations == 3 * 2 * 16 * 2 * 7 * expert
