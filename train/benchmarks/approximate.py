@@ -6,9 +6,9 @@ References:
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import torch
@@ -100,7 +100,7 @@ def _build(store: VectorStore, path: Path) -> None:
             index.add(keys, unit_vectors(part).numpy(), threads=torch.get_num_threads())
             first += len(part)
             advance(len(part))
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
         index.save(partial)
         sync(partial)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
 _CGROUP = Path("/sys/fs/cgroup")
+_OWN_CGROUP = Path("/proc/self/cgroup")
 _MEMINFO = Path("/proc/meminfo")
 _BEYOND_MPS = 0.7  # of what Metal recommends: so much more torch takes (PYTORCH_MPS_HIGH_WATERMARK_RATIO=1.7)
 # In a container's `memory.stat`: what is freed where memory is short.
@@ -52,18 +54,32 @@ def device_memory(device: str) -> Memory | None:
 
 
 def _main_memory() -> Memory | None:
-    """Of the machine, or of the container that this process runs in."""
+    """Of the machine, or of the container or job that this process runs in."""
     try:
         found = dict(re.findall(r"^(\w+): +(\d+) kB", _MEMINFO.read_text(encoding="ascii"), re.MULTILINE))
         sizes = found["MemTotal"], found["MemAvailable"], found.get("SwapFree", 0)
         memory = Memory(*(int(size) * 1024 for size in sizes))
     except (OSError, KeyError):
         return None
+    for limit, free in _limits():
+        memory = Memory(min(memory.total, limit), max(min(memory.free, free), 0))
+    return memory
+
+
+def _limits() -> Iterator[tuple[int, int]]:
+    """Of each control group (version 2) around this process, what it may take and what of it is free."""
     try:
-        limit = int((_CGROUP / "memory.max").read_text())
-        used = int((_CGROUP / "memory.current").read_text())
-        said = dict(re.findall(r"^(\w+) (\d+)", (_CGROUP / "memory.stat").read_text(), re.MULTILINE))
-    except (OSError, ValueError):  # no container, or one without a limit ("max")
-        return memory
-    in_use = used - sum(int(said.get(name, 0)) for name in _RECLAIMED)
-    return Memory(min(memory.total, limit), max(min(memory.free, limit - in_use), 0))
+        found = re.search(r"^0::/(.*)$", _OWN_CGROUP.read_text(encoding="utf-8"), re.MULTILINE)
+    except (OSError, ValueError):
+        found = None
+    inner = _CGROUP / found.group(1) if found else _CGROUP
+    for group in (inner, *inner.parents):
+        if not group.is_relative_to(_CGROUP):
+            return
+        try:
+            limit = int((group / "memory.max").read_text())
+            used = int((group / "memory.current").read_text())
+            said = dict(re.findall(r"^(\w+) (\d+)", (group / "memory.stat").read_text(), re.MULTILINE))
+        except (OSError, ValueError):  # no such group here, or one without a limit ("max")
+            continue
+        yield limit, limit - used + sum(int(said.get(name, 0)) for name in _RECLAIMED)

@@ -10,7 +10,7 @@ from typing import Any
 from train.encoder.encoder import Encoder
 from train.encoder.token_models import TokenModel
 
-_OF_MEANINGS = ("senses", "form", "num_senses", "weight", "left_out", "gate")
+_OF_MEANINGS = ("form", "num_senses", "weight", "left_out", "gate")
 
 
 def weights_digest(encoder: Encoder) -> str:
@@ -36,6 +36,12 @@ def model_digest(encoder: Encoder) -> str:
         {part: value for part, value in tokenizer.items() if part not in ("truncation", "padding")},
         *(asdict(encoder.prompts), encoder.model.max_seq_length, encoder.raw_spans),
         idioms and (idioms.expressions, idioms.replace),
-        meanings and [getattr(meanings, name) for name in _OF_MEANINGS],
+        # In their order: of two expressions that fit a text alike, the first is read.
+        meanings and [list(meanings.senses.items()), *(getattr(meanings, name) for name in _OF_MEANINGS)],
     ]
+    # Only where they are not as usual, so that the sums of other models stay as they were.
+    if encoder.model.tokenizer.truncation_side != "right":
+        facts.append(["cut on the left"])
+    if exported and modules[0].do_lower_case:
+        facts.append(["in lower case"])
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()

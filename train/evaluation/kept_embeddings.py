@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import platform
+import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -27,6 +29,7 @@ from train.runs.folder import package_versions
 log = logging.getLogger(__name__)
 
 _MAX_BYTES = 4 * 2**30
+_CPUINFO = Path("/proc/cpuinfo")
 _CODE = ("encoder", "expressions", "requests.py")  # of ours, what decides embeddings
 _KNOWN = (
     "torch",
@@ -86,17 +89,25 @@ def _facts(encoder: Encoder, requests: Sequence[Request], num_processes: int) ->
     yield _code_digest()
     yield str(package_versions())
     yield str(device)
-    yield (
-        torch.cuda.get_device_name(device)
-        if device.type == "cuda"
-        else torch.backends.cpu.get_cpu_capability()
-    )
+    yield torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
     yield f"{torch.get_num_threads()} threads, {torch.get_float32_matmul_precision()}"
     is_lowered = torch.is_autocast_enabled(device.type)
     yield str(torch.get_autocast_dtype(device.type) if is_lowered else torch.float32)
     yield f"{encoder.tokens_per_forward} tokens, {num_processes} processes"
     for request in requests:
         yield repr(request)
+
+
+@cache
+def _processor() -> str:
+    """The CPU's name: of two with the same instructions for torch, its libraries may still use others."""
+    try:
+        described = _CPUINFO.read_text(encoding="utf-8", errors="replace")
+    except OSError:  # no Linux
+        described = ""
+    found = re.search(r"^model name\s*: (.*)$", described, re.MULTILINE)
+    name = found.group(1) if found else f"{platform.machine()} {platform.processor()}"
+    return f"{name}, {torch.backends.cpu.get_cpu_capability()}"
 
 
 @cache

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import torch
@@ -105,7 +105,7 @@ class VectorStore:
         """
         assert rows.shape == self._shape(number)
         path = self._path(number)
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        partial = path.with_name(f".{path.name}.{uuid4().hex}")
         try:
             with partial.open("wb") as file:
                 np.save(file, rows)

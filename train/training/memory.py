@@ -103,12 +103,13 @@ class StepMemory:
 
 
 class _Sizes(NamedTuple):
-    """Numbers of parameters of a whole transformer, and those that are trained."""
+    """Numbers of parameters of a whole transformer; of them those that are trained, or that a token meets."""
 
     all: int
     trained: int
     num_blocks: int
     block: int
+    active_block: int
     outside: int
     trained_block: int
     trained_outside: int
@@ -130,6 +131,7 @@ class Model:
 
     def __init__(self, config: PreTrainedConfig, *, trust_remote_code: bool = False) -> None:
         self._whole = empty_transformer(config, trust_remote_code=trust_remote_code)
+        self._config = config
         self.num_parameters = num_parameters(self._whole)
         self.num_blocks = len(blocks_of(self._whole))
         self.width: int = getattr(config, "hidden_size", None) or config.d_model
@@ -174,6 +176,7 @@ class Model:
             trained_outside + n * trained_block,
             n,
             block,
+            block - _num_passed_by(blocks[-1], self._config),
             outside,
             trained_block,
             trained_outside,
@@ -182,6 +185,17 @@ class Model:
 
 def _num_trained(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters() if p.requires_grad)
+
+
+def _num_passed_by(block: nn.Module, config: PreTrainedConfig) -> int:
+    """Parameters of a mixture's experts that a token is not sent to."""
+    names = ("num_experts", "num_local_experts", "n_routed_experts")
+    count = next((found for name in names if (found := getattr(config, name, None))), None)
+    chosen = getattr(config, "num_experts_per_tok", None)
+    if not count or not chosen:
+        return 0
+    experts = sum(p.numel() for p in block.parameters() if p.dim() == 3 and len(p) == count)
+    return experts * (count - chosen) // count
 
 
 def _asks(way: Way) -> Way:
@@ -293,7 +307,7 @@ def _operations(model: Model, micro_steps: Sequence[Sequence[Shape]], way: Way, 
     times = 1.0
     if way.trained != "nothing":
         times += (2 if way.trained == "all" else 1) + way.caching + way.checkpointing
-    blocks = sizes.num_blocks * sizes.block
+    blocks = sizes.num_blocks * sizes.active_block
     shapes = [shape for micro in micro_steps for shape in micro]
     attention = sum(shape.size * shape.num_tokens for shape in shapes) * 4 * model.width * sizes.num_blocks
     return times * (2.0 * blocks * sum(shape.size for shape in shapes) + attention)

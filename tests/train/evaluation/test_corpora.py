@@ -80,15 +80,16 @@ def test_embedding_goes_on_where_it_was_cut_short(
 
 
 def test_other_embeddings_are_refused(folder: Path, tiny: Encoder, tmp_path: Path) -> None:
-    """Of another model, of other documents, and in a lower precision."""
+    """Of another model, of other documents or spans, and in a lower precision."""
     store = tmp_path / "store"
     scored(folder, tiny, store, keep_stores=True)
     with torch.autocast("cpu", torch.bfloat16), pytest.raises(UserError, match="differ in precision"):
         scored(folder, tiny, store, keep_stores=True)
     corpus = (folder / "corpus.jsonl").read_text()
-    (folder / "corpus.jsonl").write_text(corpus.replace("rose", "fell"))
-    with pytest.raises(UserError, match="differ in documents"):
-        scored(folder, tiny, store, keep_stores=True)
+    for old, new in (("rose", "fell"), ('"span": "cat"', '"span": "sat"')):
+        (folder / "corpus.jsonl").write_text(corpus.replace(old, new))
+        with pytest.raises(UserError, match="differ in documents"):
+            scored(folder, tiny, store, keep_stores=True)
     (folder / "corpus.jsonl").write_text(corpus)
     with torch.no_grad():
         next(tiny.parameters())[5, 3] += 1

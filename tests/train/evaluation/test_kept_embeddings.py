@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,22 @@ from torch import nn
 
 from tests.train.evaluation.test_suite import Probe
 from train.encoder.encoder import Encoder
+from train.encoder.meanings import Meanings, UsageGate
 from train.evaluation import kept_embeddings
 from train.evaluation.kept_embeddings import kept_file
 from train.evaluation.suite import Scorecard, Suite
 from train.requests import Request
 
+SENSES = {"take someone in": ["cheat"], "take somebody in": ["shelter"]}
+MEANINGS = [
+    Meanings(SENSES),
+    Meanings(dict(reversed(SENSES.items()))),  # of two that fit, the first is read
+    Meanings(SENSES, gate=UsageGate([0.5], 0.0)),
+    Meanings(SENSES, gate=UsageGate([0.5], 1.0)),
+    Meanings(SENSES, form="in_place"),
+    Meanings(SENSES, weight=0.5),
+    Meanings(SENSES | {"take somebody in": ["adopt"]}),
+]
 LONG = "one two three four five six seven eight nine ten eleven twelve"
 
 
@@ -76,6 +88,22 @@ def test_where_nothing_can_be_kept_they_are_computed(
     assert len([line for line in caplog.messages if str(tmp_path / "file") in line]) == 1
 
 
+def test_two_processors_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their names, where several machines share a cache; elsewhere than on Linux by what Python knows."""
+    names = []
+    for content in ("model name\t: One\nmodel name\t: One\n", "model name\t: Two\n", None):
+        described = tmp_path / str(content)[-4:].strip()
+        if content is not None:
+            described.write_text(content)
+        monkeypatch.setattr(kept_embeddings, "_CPUINFO", described)
+        kept_embeddings._processor.cache_clear()
+        names.append(kept_embeddings._processor())
+    kept_embeddings._processor.cache_clear()
+    assert names[0].startswith("One, ")
+    assert names[1].startswith("Two, ")
+    assert platform.machine() in names[2]
+
+
 def test_whatever_decides_them_decides_their_file(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     requests = [Request("one"), Request("two", role="query")]
     names = [kept_file(tiny, requests, 1)]
@@ -89,6 +117,19 @@ def test_whatever_decides_them_decides_their_file(tiny: Encoder, monkeypatch: py
     with monkeypatch.context() as patched:
         patched.setattr(kept_embeddings, "_code_digest", lambda: "other code")
         names.append(kept_file(tiny, requests, 1))
+    with monkeypatch.context() as patched:
+        patched.setattr(kept_embeddings, "package_versions", dict)
+        names.append(kept_file(tiny, requests, 1))
+    with monkeypatch.context() as patched:
+        patched.setattr(kept_embeddings, "_processor", lambda: "another")
+        names.append(kept_file(tiny, requests, 1))
+    with monkeypatch.context() as patched:
+        patched.setattr(tiny.model.tokenizer, "truncation_side", "left")
+        names.append(kept_file(tiny, requests, 1))
+    for meanings in MEANINGS:
+        with monkeypatch.context() as patched:
+            patched.setattr(tiny, "meanings", meanings)
+            names.append(kept_file(tiny, requests, 1))
     tiny.tokens_per_forward = 64
     names.append(kept_file(tiny, requests, 1))
     tiny.model.max_seq_length = 7
@@ -99,7 +140,7 @@ def test_whatever_decides_them_decides_their_file(tiny: Encoder, monkeypatch: py
         next(tiny.parameters()).add_(1)
     names.append(kept_file(tiny, requests, 1))
     assert None not in names
-    assert len(set(names)) == 10
+    assert len(set(names)) == len(names)
 
     class OfTheCheckpoint(nn.Module):
         """Code that no sum knows."""

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from train.errors import UserError
+from train.io import vectors
 from train.io.vectors import VectorStore
 
 FACTS = {"model": "a", "documents": "b"}
@@ -42,6 +43,21 @@ def test_shards_that_are_not_whole_are_missing(tmp_path: Path) -> None:
     assert store.start(FACTS, "store") == [0, 1, 2]
     (tmp_path / "00000.npy").touch()
     assert store.start(FACTS, "store") == [0, 1, 2]
+
+
+def test_a_shard_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also under its name only once it is on the disk: after a power cut its size would tell nothing."""
+    store = VectorStore(tmp_path, 7, 3, 3)
+    store.start(FACTS, "store")
+
+    def full(path: Path) -> None:
+        assert path.name != "00000.npy"
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(vectors, "sync", full)
+    with pytest.raises(UserError, match=r"00000\.npy: cannot be written: No space left on device"):
+        store.write(0, torch.zeros(3, 3).numpy())
+    assert [path.name for path in tmp_path.iterdir()] == ["store.json"]
 
 
 def test_others_vectors_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,6 +161,7 @@ def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "meminfo").write_text(meminfo)
     monkeypatch.setattr(limits, "_MEMINFO", tmp_path / "meminfo")
     monkeypatch.setattr(limits, "_CGROUP", tmp_path)
+    monkeypatch.setattr(limits, "_OWN_CGROUP", tmp_path / "none")
     assert device_memory("cpu") == Memory(16000 * 1024, 8000 * 1024, 400 * 1024)
     (tmp_path / "memory.max").write_text("5000000\n")
     (tmp_path / "memory.current").write_text("4000000\n")
@@ -170,6 +171,21 @@ def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert device_memory("cpu") == Memory(2500000, 1000000)
     (tmp_path / "memory.max").write_text("max\n")
     assert device_memory("cpu") == Memory(8000 * 1024, 4000 * 1024, 200 * 1024)
+
+
+def test_the_limit_of_a_clusters_job_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is that of a control group around the process', whose own has none."""
+    (tmp_path / "meminfo").write_text("MemTotal: 16000 kB\nMemAvailable: 8000 kB\n")
+    (tmp_path / "own").write_text("4:memory:/old\n0::/slurm/job_1/step_0\n")
+    job, step = tmp_path / "slurm" / "job_1", tmp_path / "slurm" / "job_1" / "step_0"
+    step.mkdir(parents=True)
+    for group, most, used in ((job, "3000000", "1000000"), (step, "max", "900000")):
+        (group / "memory.max").write_text(most)
+        (group / "memory.current").write_text(used)
+        (group / "memory.stat").write_text("anon 5\n")
+    for name, there in (("_MEMINFO", "meminfo"), ("_CGROUP", ""), ("_OWN_CGROUP", "own")):
+        monkeypatch.setattr(limits, name, tmp_path / there)
+    assert device_memory("cpu") == Memory(3000000, 2000000)
 
 
 def test_what_torch_keeps_of_freed_tensors_is_free(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoConfig, BertConfig, PreTrainedConfig
+from transformers import AutoConfig, BertConfig, PreTrainedConfig, Qwen3MoeConfig
 
 from docs.memory import MODELS
 from tests.allocations import allocated
@@ -26,6 +26,17 @@ T5_SIZES = {"d_model": 128, "num_layers": 3, "d_ff": 384, "num_heads": 4}
 PLAIN = Way(on_cpu=True)
 BF16 = replace(PLAIN, dtype=torch.bfloat16)
 ADAPTERS = replace(PLAIN, trained="adapters", lora_rank=4)
+QWEN3_MOE = replace(
+    FAMILIES["qwen3"],
+    model="Qwen3MoeModel",
+    config={
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 192,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+    },
+)
 
 
 @pytest.mark.parametrize(
@@ -41,6 +52,8 @@ ADAPTERS = replace(PLAIN, trained="adapters", lora_rank=4)
                 ("mpnet", BF16),
                 ("qwen3", replace(ADAPTERS, checkpointing=True)),
                 ("t5", PLAIN),
+                ("qwen3_moe", PLAIN),
+                ("qwen3_moe", BF16),
             )
         ),
     ],
@@ -48,7 +61,7 @@ ADAPTERS = replace(PLAIN, trained="adapters", lora_rank=4)
 )
 def test_a_step_takes_what_was_predicted(tmp_path: Path, family: str, way: Way) -> None:
     """Weights, gradients and all that passes allocate, in the second of two steps, which has moments."""
-    made = FAMILIES[family]
+    made = QWEN3_MOE if family == "qwen3_moe" else FAMILIES[family]
     sizes = T5_SIZES if family == "t5" else SIZES
     grouped = {"num_key_value_heads": 2} if "num_key_value_heads" in made.config else {}
     folder = tiny_checkpoint(replace(made, config={**made.config, **sizes, **grouped}), tmp_path)
@@ -151,3 +164,31 @@ def test_attention_by_two_products_keeps_a_row_for_each_token() -> None:
     assert predict(model, long, PLAIN).passes > 1.3 * predict(model, short, PLAIN).passes
     gpu = replace(PLAIN, on_cpu=False)
     assert predict(model, long, gpu).passes < 1.3 * predict(model, short, gpu).passes
+
+
+def test_the_gradients_of_an_earlier_micro_step_are_there_too() -> None:
+    """So a step in two micro-steps needs more than its first alone, by the gradients."""
+    model, way = tiny(), replace(PLAIN, caching=True)
+    micro = [Shape(8, 64)]
+    alone, two = predict(model, [micro], way), predict(model, [micro, micro], way)
+    assert two.total - alone.total == alone.gradients
+
+
+def test_on_a_gpu_adamw_takes_as_much_again_as_the_weights() -> None:
+    """Where the passes need little, that decides."""
+    model, step = tiny(), [[Shape(1, 2)]]
+    cpu, gpu = (predict(model, step, Way(on_cpu=on_cpu)) for on_cpu in (True, False))
+    assert gpu.total - cpu.total == 4 * model.num_parameters
+
+
+def test_a_token_is_computed_by_its_own_experts_alone() -> None:
+    """Their weights are there whole; a CPU computes the products of all in float32."""
+    sizes = {**SIZES, **QWEN3_MOE.config, "num_hidden_layers": 2, "vocab_size": 50, "num_experts": 8}
+    one, all_ = (
+        predict(Model(Qwen3MoeConfig(**{**sizes, "num_experts_per_tok": n})), [[Shape(2, 8)]], PLAIN)
+        for n in (1, 8)
+    )
+    assert one.weights == all_.weights
+    assert one.passes < all_.passes
+    expert = 3 * SIZES["hidden_size"] * 192
+    assert all_.operations - one.operations == 3 * 2 * 16 * 2 * 7 * expert

@@ -1,0 +1,59 @@
+"""Tensors in a cache folder: bounded, and never in a program's way."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+import torch
+
+from train.io import kept_tensors
+from train.io.kept_tensors import keep, read_kept
+
+ONE = {"a": torch.arange(256, dtype=torch.float32)}
+SIZE = 1024  # of it, without the file's head
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_what_was_not_used_for_longest_is_deleted(tmp_path: Path) -> None:
+    for number, name in enumerate("xyz"):
+        keep(tmp_path / name, ONE, 10 * SIZE)
+        os.utime(tmp_path / name, (number, number))
+    assert read_kept(tmp_path / "x") is not None  # used again
+    keep(tmp_path / "new", ONE, 3 * SIZE + SIZE // 2)
+    assert names(tmp_path) == ["new", "x", "z"]
+    keep(tmp_path / "large", ONE, 1)  # the newest stays, whatever its size
+    assert names(tmp_path) == ["large"]
+
+
+def test_a_file_that_is_no_such_file_is_computed_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert read_kept(tmp_path / "none") is None
+    assert not caplog.messages
+    (tmp_path / "empty").touch()
+    (tmp_path / "folder").mkdir()
+    for name in ("empty", "folder"):
+        caplog.clear()
+        assert read_kept(tmp_path / name) is None
+        (message,) = caplog.messages
+        assert "computed again" in message
+
+
+def test_a_full_disk_leaves_no_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor does it harm what an earlier program kept there."""
+    keep(tmp_path / "x", ONE, SIZE)
+    monkeypatch.setattr(kept_tensors, "sync", Mock(side_effect=OSError(28, "No space left on device")))
+    keep(tmp_path / "x", {"a": torch.zeros(3)}, SIZE)
+    assert "No space left" in caplog.text
+    assert names(tmp_path) == ["x"]
+    found = read_kept(tmp_path / "x")
+    assert found is not None
+    assert torch.equal(found["a"], ONE["a"])
