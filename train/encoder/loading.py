@@ -108,6 +108,11 @@ def load_model(
         replaced = pooling_modules(transformer, pooling)
         prompts = {name: prompt for name, prompt in model.prompts.items() if prompt is not None}
         model = SentenceTransformer(modules=[transformer, *replaced], prompts=prompts, device=device)
+    if bidirectional is not None and not isinstance(transformer, Transformer):
+        raise UserError(
+            f"model.bidirectional={str(bidirectional).lower()}: the model {path} has no transformer whose "
+            "attention could be changed: leave it out"
+        )
     check_widths(path, list(model))
     for module in model:
         if isinstance(module, Pooling) and pool_prompts is not None:
@@ -142,13 +147,13 @@ def _load(
     Raises:
         UserError: if it is damaged, incomplete, or could not be downloaded.
     """
-    if is_onnx_export(path):
-        with silence_libraries():
-            return load_onnx_export(path), {}
     options: dict[str, Any] = {"use_safetensors": True, "dtype": torch.float32}
     if local_files_only:  # adapters are looked up separately, with many retries if the Hub does not answer
         options["adapter_kwargs"] = {"local_files_only": True}
     try:
+        if is_onnx_export(path):
+            with silence_libraries():
+                return load_onnx_export(path), {}
         with silence_libraries(), loading_reports() as reports:
             model = SentenceTransformer(
                 path,
@@ -161,6 +166,8 @@ def _load(
             tokenizer_config = get_tokenizer_config(
                 path, revision=revision, local_files_only=local_files_only
             )
+    except UserError:
+        raise
     except Exception as error:
         reason = why_not_loaded(path, revision, error)
         if reason is None:

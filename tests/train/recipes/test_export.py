@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib
 import json
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
+from torch import nn
 from torch.nn.functional import cosine_similarity, normalize
 
 import train.export
@@ -24,11 +26,12 @@ from train.distributed.sharding import compute_device
 from train.encoder.encoder import Encoder
 from train.encoder.fingerprint import model_digest
 from train.encoder.meanings import Meanings, UsageGate
-from train.encoder.onnx_export import quantize
-from train.encoder.token_models import OnnxTokens
+from train.encoder.onnx_export import check_onnx, quantize, write_onnx
+from train.encoder.token_models import OnnxTokens, TokenModel
 from train.errors import UserError
 from train.recipes import export as recipe
-from train.recipes.export import RECORD, export
+from train.recipes.export import export
+from train.recipes.export_record import RECORD, source_of
 from train.reports.export_screen import Comparison, Measured
 from train.requests import Request
 
@@ -189,7 +192,8 @@ def test_what_is_in_the_way_is_told_before_anything_is_computed(
     refused("format: is needed: format=onnx")
     refused("format: must be one of 'onnx', 'int8' or 'static', got 'int4'", "format=int4")
     refused("truncate_dim", "format=static", "truncate_dim=0")
-    refused("cannot be cut to 32", "format=static", "truncate_dim=32")
+    refused("^truncate_dim=32: .*cannot be cut to 32: name 31 or fewer", "format=onnx", "truncate_dim=32")
+    refused("name 32 or fewer", "format=static", "truncate_dim=33")
     refused("device: must be", "format=static", "device=cuda")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").touch()
@@ -197,6 +201,8 @@ def test_what_is_in_the_way_is_told_before_anything_is_computed(
         refused("holds something else", "format=static", *also, output=tmp_path / "full")
     refused("overwrite=true replaces it", "format=static", output=onnx)
     refused("own folder", "format=static", output=tiny_path)
+    refused("own folder", "format=static", output=tiny_path / "export")
+    assert not (tiny_path / "export").exists()
     refused("an export already", "format=static", model=onnx)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").touch()
@@ -231,6 +237,129 @@ def test_a_full_disk_and_an_unknown_model_leave_nothing(
         with pytest.raises(UserError, match=match):
             export(settings_of(tiny_path, tmp_path / "new", "format=onnx"))
     assert not list(tmp_path.iterdir())
+    kept = tmp_path / "kept"
+    kept.mkdir()  # empty, and the user's own: a folder that something is mounted on cannot be made anew
+    with pytest.raises(UserError):
+        export(settings_of(tiny_path, kept, "format=onnx"))
+    assert list(tmp_path.iterdir()) == [kept]
+
+
+def unscored(monkeypatch: pytest.MonkeyPatch, notes: dict[bool, list[str]] | None = None) -> None:
+    """Have the recipe embed nothing to score it; its notes by whether they are on the export."""
+
+    class Unscored:
+        def __init__(self, *_: Any) -> None:
+            pass
+
+    def measured(_suite: Any, encoder: Encoder, _folder: Path) -> Measured:
+        return Measured({}, 1, 1.0, (notes or {}).get(isinstance(encoder.model[0], TokenModel), []))
+
+    monkeypatch.setattr(recipe, "Suite", Unscored)
+    monkeypatch.setattr(recipe, "_measured", measured)
+    monkeypatch.setattr("train.encoder.static.token_vectors", lambda _: torch.randn(4000, 32))
+
+
+def test_what_is_replaced_stays_until_the_new_one_is_there(
+    static: Path, tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unscored(monkeypatch)
+    (tmp_path / "disk").mkdir()
+    real = shutil.copytree(static, tmp_path / "disk" / "export")
+    link = tmp_path / "link"
+    link.symlink_to(real)
+    before = (real / "model.safetensors").read_bytes()
+    settings = settings_of(tiny_path, link, "format=static", "truncate_dim=8", "overwrite=true")
+    rename = Path.rename
+
+    def interrupted(path: Path, target: Path) -> Path:
+        if path.name == "export" and path.parent != real.parent:
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            export(settings)
+    assert (real / "model.safetensors").read_bytes() == before
+    assert export(settings) == link
+    assert link.is_symlink()
+    assert Encoder.from_pretrained(real, device="cpu").dimension == 8
+    assert list(real.parent.iterdir()) == [real]
+
+
+def test_a_table_has_no_prompts_but_the_models_instructions(
+    tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As many components as the model has dimensions; notes on the scores are on the card."""
+    unscored(monkeypatch, {False: ["both", "cut"], True: ["both", "ALL EQUAL"]})
+    named = ["model.query_prompt='query: '", "model.instruction_prompt='{instruction}: {query}'"]
+    with caplog.at_level("INFO"):
+        folder = export(settings_of(tiny_path, tmp_path / "new", "format=static", "truncate_dim=32", *named))
+    assert "without 'query: '" in caplog.text
+    encoder = Encoder.from_pretrained(folder, device="cpu")
+    assert encoder.dimension == 32
+    texts = ["broke the ice", "Find: broke the ice"]
+    documents = encoder.encode(texts)
+    torch.testing.assert_close(encoder.encode(texts[:1], role="query"), documents[:1])
+    torch.testing.assert_close(encoder.encode(texts[:1], instruction="Find"), documents[1:])
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    for line in ("both", "The model: cut", "This export: ALL EQUAL"):
+        assert f"\n{line}\n" in card
+    assert '"{instruction}: {query}"' in card
+    command = card.split("```sh\n")[1].split("\n")[0]
+    options = [word for word in shlex.split(command) if word.startswith("model.")]
+    assert composed("export", *options)["model"]["query_prompt"] == "query: "
+    assert str(tmp_path) not in card
+    record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    assert record["meta"]["files"]
+
+
+def test_an_export_of_a_run_has_its_licence_and_base_model(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "step_4").mkdir(parents=True)
+    about = {"licence": "MIT", "papers": []}
+    config = composed("config", "model=pretrained", "model.path=org/base", "data=sample")
+    config["model"]["about"] = about
+    (run / "config.yaml").write_text(json.dumps(config), encoding="utf-8")
+    (run / "run.json").write_text(json.dumps({"experiment": "default"}), encoding="utf-8")
+    source = source_of(settings_of(run / "step_4", tmp_path / "new", "format=static"))
+    assert (source.name, source.licence, source.repo_id) == ("run/step_4", "mit", "org/base")
+    card = "---\nlicense: cc-by-sa-4.0\n---\n"  # that a person chose
+    (run / "step_4" / "README.md").write_text(card, encoding="utf-8")
+    assert source_of(settings_of(run / "step_4", tmp_path / "new", "format=static")).licence == "cc-by-sa-4.0"
+
+
+def test_a_damaged_export_and_what_is_none_are_told(onnx: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(onnx, tmp_path / "export")
+
+    def refused(match: str, **options: Any) -> None:
+        with pytest.raises(UserError, match=match):
+            Encoder.from_pretrained(folder, device="cpu", **options)
+
+    refused("model.bidirectional=true: .*no transformer", bidirectional=True)
+    digest = OnnxTokens(folder).digest
+    (folder / "onnx" / "model.onnx.data").write_bytes(b"weights")  # beyond 2 GiB they are there
+    assert OnnxTokens(folder).digest != digest
+    (folder / "modules.json").unlink()
+    refused("could not load model .*modules.json")
+    (folder / "pytorch_model.bin").touch()  # a graph beside a model's own weights
+    refused("no safetensors")
+
+
+def test_a_graph_that_errs_in_long_texts_alone_is_none(tiny: Encoder, tmp_path: Path) -> None:
+    """As one does that was traced with a short text, where the model looks at no more than its neighbours."""
+
+    class Short(nn.Module):
+        def forward(self, features: dict[str, Any]) -> dict[str, Any]:
+            tokens = features["token_embeddings"]
+            far = (torch.arange(tokens.shape[1]) >= 32).to(tokens)[:, None]
+            return dict(features, token_embeddings=tokens * (1 + far))
+
+    write_onnx(tiny, tmp_path)
+    check_onnx(tiny, tmp_path)
+    tiny.model.insert(1, Short())
+    with pytest.raises(UserError, match="embeds otherwise than the model"):
+        check_onnx(tiny, tmp_path)
 
 
 def test_a_gate_needs_the_whole_embedding(tmp_path: Path, tiny: Encoder) -> None:
