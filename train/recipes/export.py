@@ -57,23 +57,23 @@ def export(settings: ExportSettings) -> Path:
     model = settings.model.model_copy(update={"path": path})
     with _explained(), stopped_by_sigterm():
         _check_output(output, Path(resolve_model_path(path)), overwrite=settings.overwrite)
-        place = output.resolve()  # what a link leads to is replaced, not the link
+        target = output.resolve()  # what a link leads to is replaced, not the link
         # Beside the new folder, which a rename then makes complete or not at all.
-        with tempfile.TemporaryDirectory(prefix=_WORK, dir=place.parent) as work:
+        with tempfile.TemporaryDirectory(prefix=_WORK, dir=target.parent) as work:
             _export(settings.model_copy(update={"model": model}), Path(work))
-            _put(Path(work) / _EXPORT, place, aside=Path(work) / _REPLACED)
+            _put(Path(work) / _EXPORT, target, aside=Path(work) / _REPLACED)
     return output
 
 
-def _put(new: Path, place: Path, *, aside: Path) -> None:
+def _put(new: Path, target: Path, *, aside: Path) -> None:
     """Rename a folder; what was in its place is moved aside, and back if that fails or is interrupted."""
     try:
-        if place.exists():
-            place.rename(aside)
-        new.rename(place)
+        if target.exists():
+            target.rename(aside)
+        new.rename(target)
     finally:
-        if aside.exists() and not place.exists():
-            aside.rename(place)
+        if aside.exists() and not target.exists():
+            aside.rename(target)
 
 
 def _export(settings: ExportSettings, work: Path) -> None:

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from sentence_transformers import SentenceTransformer
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, normalize
 
 import train.export
@@ -53,8 +54,10 @@ QUICK = [
 
 @pytest.fixture(scope="module")
 def idiomatic(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model with a token for an idiom."""
-    encoder = Encoder.from_pretrained(tiny_path, device="cpu")
+    """The tiny model with a token for an idiom, and prompts."""
+    encoder = Encoder.from_pretrained(
+        tiny_path, device="cpu", query_prompt="query: ", instruction_prompt="{instruction}: {query}"
+    )
     encoder.add_idiom_tokens(["spill the beans"], start="random")
     folder = tmp_path_factory.mktemp("idiomatic") / "model"
     encoder.save(folder)
@@ -115,6 +118,9 @@ def test_the_encoder_reads_an_export(onnx: Path, idiomatic: Path) -> None:
     for spans in (None, SPANS):
         wanted = normalize(encoder.encode(TEXTS, spans)[:, :CUT], dim=1)
         torch.testing.assert_close(found.encode(TEXTS, spans), wanted, atol=1e-5, rtol=0)
+    assert found.prompts == encoder.prompts
+    assert isinstance(found.model[0], OnnxTokens)
+    assert not list(onnx.glob("*.safetensors"))
     assert model_digest(found) != model_digest(encoder)
     assert compute_device(OnnxTokens(onnx)).type == "cpu"  # though none of its weights is torch's
 
@@ -140,6 +146,22 @@ def test_a_token_table_is_plain_sentence_transformers(static: Path) -> None:
     torch.testing.assert_close(spans, torch.as_tensor(plain.encode(SPANS)), atol=1e-5, rtol=0)
     assert "IDspillthebeansID".lower() in [token.lower() for token in plain.tokenizer.encode(SPANS[2]).tokens]
     assert not list(static.glob("*.bin"))
+
+
+def test_a_row_of_the_table_is_a_token_as_a_text(static: Path, idiomatic: Path) -> None:
+    """Its principal components, and the rare count for more."""
+    from train.encoder.static import principal_components, weighted
+
+    encoder = Encoder.from_pretrained(idiomatic, device="cpu")
+    tokenizer: Any = encoder.model.tokenizer
+    ids = [[tokenizer.cls_token_id, i, tokenizer.sep_token_id] for i in range(len(tokenizer))]
+    with torch.no_grad():
+        vectors = encoder.embed_tokens(ids).mean(1)
+    vectors = normalize(vectors, dim=1)  # as the model's last module does
+    table = Encoder.from_pretrained(static, device="cpu").embed_tokens([list(range(len(tokenizer)))])[0]
+    wanted = weighted(principal_components(vectors, CUT))
+    torch.testing.assert_close(table.norm(dim=1), wanted.norm(dim=1), rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(table @ table[7], wanted @ wanted[7], rtol=1e-2, atol=1e-8)
 
 
 def test_its_components_are_the_largest_and_the_rare_weigh_more() -> None:
@@ -244,19 +266,35 @@ def test_a_full_disk_and_an_unknown_model_leave_nothing(
     assert list(tmp_path.iterdir()) == [kept]
 
 
-def unscored(monkeypatch: pytest.MonkeyPatch, notes: dict[bool, list[str]] | None = None) -> None:
-    """Have the recipe embed nothing to score it; its notes by whether they are on the export."""
+def _random_vectors(encoder: Encoder) -> Tensor:
+    tokenizer: Any = encoder.model.tokenizer
+    return torch.randn(max(tokenizer.get_vocab().values()) + 1, encoder.dimension)
+
+
+def unscored(
+    monkeypatch: pytest.MonkeyPatch,
+    notes: dict[bool, list[str]] | None = None,
+    seen: list[Encoder] | None = None,
+) -> None:
+    """Have the recipe embed nothing to score it.
+
+    Args:
+        notes: on the scores, by whether they are on the export.
+        seen: gets the encoders that would be scored.
+    """
 
     class Unscored:
         def __init__(self, *_: Any) -> None:
             pass
 
     def measured(_suite: Any, encoder: Encoder, _folder: Path) -> Measured:
+        if seen is not None:
+            seen.append(encoder)
         return Measured({}, 1, 1.0, (notes or {}).get(isinstance(encoder.model[0], TokenModel), []))
 
     monkeypatch.setattr(recipe, "Suite", Unscored)
     monkeypatch.setattr(recipe, "_measured", measured)
-    monkeypatch.setattr("train.encoder.static.token_vectors", lambda _: torch.randn(4000, 32))
+    monkeypatch.setattr("train.encoder.static.token_vectors", _random_vectors)
 
 
 def test_what_is_replaced_stays_until_the_new_one_is_there(
@@ -312,6 +350,39 @@ def test_a_table_has_no_prompts_but_the_models_instructions(
     assert str(tmp_path) not in card
     record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     assert record["meta"]["files"]
+
+
+def test_a_graph_that_errs_is_not_exported(
+    tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unscored(monkeypatch)
+    monkeypatch.setattr("train.encoder.onnx_export._TOLERANCE", -1.0)  # which no graph is within
+    with pytest.raises(UserError, match="embeds otherwise than the model"):
+        export(settings_of(tiny_path, tmp_path / "new", "format=onnx"))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("licence", "on_card"), [("cc-by-sa-4.0", "cc-by-sa-4.0"), ("", None)])
+def test_both_are_scored_alike_and_a_glossary_counts_for_the_licence(
+    licence: str, on_card: str | None, tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Encoder] = []
+    unscored(monkeypatch, seen=seen)
+    model = shutil.copytree(tiny_path, tmp_path / "model")
+    (model / "README.md").write_text("---\nlicense: mit\n---\n", encoding="utf-8")
+    glossary = tmp_path / "my.tsv"
+    rows = ["expression\tmeaning\tlicence", f"spill the beans\ttell a secret\t{licence}"]
+    glossary.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    options = ["format=static", f"model.glossary=[{glossary}]", "model.span=raw"]
+    folder = export(settings_of(model, tmp_path / "new", *options))
+    assert [encoder.raw_spans for encoder in seen] == [True, True]
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert ModelCard(card).data.license == on_card
+    assert "my.tsv" in card
+    assert str(tmp_path) not in card  # where things lie on this machine
+    record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    assert record["meta"]["glossary"]["form"] == "beside"
+    assert str(glossary) in record["meta"]["files"]
 
 
 def test_an_export_of_a_run_has_its_licence_and_base_model(tmp_path: Path) -> None:
