@@ -31,7 +31,7 @@ from train.encoder.checks import (
 )
 from train.encoder.files import damaged_data, damaged_setting, has_sentencepiece_alone, is_load_error
 from train.encoder.pooling_modules import is_sum, pooling_modules
-from train.encoder.token_models import is_onnx_export, load_onnx_export, with_token_table
+from train.encoder.token_models import TokenModel, is_onnx_export, load_onnx_export, with_token_table
 from train.errors import UserError
 from train.io.hub import first_line, is_cached, is_network_error, why_unavailable
 
@@ -97,8 +97,9 @@ def load_model(
         raise UserError(f"could not load model {path}: {problem}: get the file again, or correct it")
     model, tokenizer_config = _load(path, revision, device, trust_remote_code, local_files_only)
     transformer = model[0]
-    if isinstance(transformer, Transformer):
+    if isinstance(transformer, Transformer | TokenModel):
         check_vocabulary(path, transformer.tokenizer)
+    if isinstance(transformer, Transformer):
         check_vocabulary_size(path, transformer.tokenizer, transformer.auto_model)
     if pooling is not None:
         if not isinstance(transformer, Transformer):

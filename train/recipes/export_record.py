@@ -15,6 +15,7 @@ from train.declarations.models import model_names, model_values
 from train.encoder.encoder import Encoder
 from train.encoder.idiom_tokens import IdiomTokens
 from train.encoder.tokenizer_rules import reads_alike
+from train.errors import UserError
 from train.hub.export_card import Reading, export_card
 from train.hub.licences import Source, base_model, common_licence, glossary_sources, sources_of
 from train.io.files import write_json, write_text
@@ -33,16 +34,17 @@ _NOT_IN_COMMAND = ("path", "about", "convert_weights", "tokens_per_forward", "gl
 def source_of(settings: ExportSettings) -> Source:
     """The model: its name, its licence, and on the Hub that of the model it was trained from.
 
-    Of a run's checkpoint they are on record in its card or its run.
-
-    Raises:
-        UserError: if the run's record is damaged.
+    Of a run's checkpoint they are on record in its card or its run; of a run whose record is damaged, no more
+    is known than of a folder.
     """
     named = base_model({"model": settings.model.model_dump()})
     path = Path(settings.model.path)
     if not is_file(path.parent / "run.json"):
         return named
-    made_of = sources_of(read_config(path.parent), read_run(path.parent).get("glossary"))
+    try:
+        made_of = sources_of(read_config(path.parent), read_run(path.parent).get("glossary"))
+    except UserError:
+        return Source(f"{path.parent.name}/{path.name}", named.licence)
     licence = named.licence or common_licence(made_of)
     return Source(f"{path.parent.name}/{path.name}", licence, made_of[0].repo_id)
 

@@ -27,7 +27,7 @@ from train.distributed.sharding import compute_device
 from train.encoder.encoder import Encoder
 from train.encoder.fingerprint import model_digest
 from train.encoder.meanings import Meanings, UsageGate
-from train.encoder.onnx_export import check_onnx, quantize, write_onnx
+from train.encoder.onnx_export import check_onnx, quantize
 from train.encoder.token_models import OnnxTokens, TokenModel
 from train.errors import UserError
 from train.recipes import export as recipe
@@ -355,9 +355,13 @@ def test_a_table_has_no_prompts_but_the_models_instructions(
 def test_a_graph_that_errs_is_not_exported(
     tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def errs(*_: Any) -> None:
+        raise UserError("embeds otherwise")
+
     unscored(monkeypatch)
-    monkeypatch.setattr("train.encoder.onnx_export._TOLERANCE", -1.0)  # which no graph is within
-    with pytest.raises(UserError, match="embeds otherwise than the model"):
+    monkeypatch.setattr(recipe, "write_onnx", lambda *_: None)
+    monkeypatch.setattr(recipe, "check_onnx", errs)
+    with pytest.raises(UserError, match="embeds otherwise"):
         export(settings_of(tiny_path, tmp_path / "new", "format=onnx"))
     assert not list(tmp_path.iterdir())
 
@@ -392,12 +396,18 @@ def test_an_export_of_a_run_has_its_licence_and_base_model(tmp_path: Path) -> No
     config = composed("config", "model=pretrained", "model.path=org/base", "data=sample")
     config["model"]["about"] = about
     (run / "config.yaml").write_text(json.dumps(config), encoding="utf-8")
-    (run / "run.json").write_text(json.dumps({"experiment": "default"}), encoding="utf-8")
+    (run / "run.json").write_text(
+        json.dumps({"experiment": "default", "status": "finished"}), encoding="utf-8"
+    )
     source = source_of(settings_of(run / "step_4", tmp_path / "new", "format=static"))
     assert (source.name, source.licence, source.repo_id) == ("run/step_4", "mit", "org/base")
     card = "---\nlicense: cc-by-sa-4.0\n---\n"  # that a person chose
     (run / "step_4" / "README.md").write_text(card, encoding="utf-8")
     assert source_of(settings_of(run / "step_4", tmp_path / "new", "format=static")).licence == "cc-by-sa-4.0"
+    (run / "run.json").write_text(
+        "{", encoding="utf-8"
+    )  # damaged: its checkpoints can be exported all the same
+    assert source_of(settings_of(run / "step_4", tmp_path / "new", "format=static")).name == "run/step_4"
 
 
 def test_a_damaged_export_and_what_is_none_are_told(onnx: Path, tmp_path: Path) -> None:
@@ -411,26 +421,29 @@ def test_a_damaged_export_and_what_is_none_are_told(onnx: Path, tmp_path: Path) 
     digest = OnnxTokens(folder).digest
     (folder / "onnx" / "model.onnx.data").write_bytes(b"weights")  # beyond 2 GiB they are there
     assert OnnxTokens(folder).digest != digest
+    (folder / "tokenizer.json").rename(tmp_path / "tokenizer.json")
+    refused("could not load model|vocabulary")
+    (tmp_path / "tokenizer.json").rename(folder / "tokenizer.json")
     (folder / "modules.json").unlink()
-    refused("could not load model .*modules.json")
+    refused("modules.json")
     (folder / "pytorch_model.bin").touch()  # a graph beside a model's own weights
     refused("no safetensors")
 
 
-def test_a_graph_that_errs_in_long_texts_alone_is_none(tiny: Encoder, tmp_path: Path) -> None:
-    """As one does that was traced with a short text, where the model looks at no more than its neighbours."""
+def test_a_graph_that_errs_in_long_texts_alone_is_none(onnx: Path, idiomatic: Path) -> None:
+    """As one may that was traced with a short text."""
 
-    class Short(nn.Module):
+    class Far(nn.Module):
         def forward(self, features: dict[str, Any]) -> dict[str, Any]:
             tokens = features["token_embeddings"]
-            far = (torch.arange(tokens.shape[1]) >= 32).to(tokens)[:, None]
-            return dict(features, token_embeddings=tokens * (1 + far))
+            is_far = (torch.arange(tokens.shape[1]) >= 32).to(tokens)[:, None]
+            return dict(features, token_embeddings=tokens * (1 + is_far))
 
-    write_onnx(tiny, tmp_path)
-    check_onnx(tiny, tmp_path)
-    tiny.model.insert(1, Short())
+    cut = recipe._cut(Encoder.from_pretrained(idiomatic, device="cpu"), CUT)
+    check_onnx(cut, onnx)
+    cut.model.insert(1, Far())
     with pytest.raises(UserError, match="embeds otherwise than the model"):
-        check_onnx(tiny, tmp_path)
+        check_onnx(cut, onnx)
 
 
 def test_a_gate_needs_the_whole_embedding(tmp_path: Path, tiny: Encoder) -> None:
