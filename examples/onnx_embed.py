@@ -19,6 +19,7 @@ import onnxruntime
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+NO_LIMIT = 10**9  # tokens; a tokenizer without a maximum length gives 10^30
 TEXTS = [
     "He broke the ice with a joke.",
     "The ship broke the ice on its way to the harbour.",
@@ -36,7 +37,10 @@ class OnnxModel:
         settings = json.loads((Path(folder) / "tokenizer_config.json").read_text(encoding="utf-8"))
         padding = settings["pad_token"]
         self.tokenizer.enable_padding(pad_id=self.tokenizer.token_to_id(padding), pad_token=padding)
-        self.tokenizer.enable_truncation(settings["model_max_length"])
+        if settings["model_max_length"] < NO_LIMIT:
+            self.tokenizer.enable_truncation(settings["model_max_length"])
+        else:
+            self.tokenizer.no_truncation()
 
     def run(self, texts: Sequence[str]) -> tuple[list[Any], NDArray[np.float32], NDArray[np.float32]]:
         """The texts as they were read, the embeddings of their tokens (B, T, D), and their own (B, D)."""

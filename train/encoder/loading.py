@@ -31,7 +31,7 @@ from train.encoder.checks import (
 )
 from train.encoder.files import damaged_data, damaged_setting, has_sentencepiece_alone, is_load_error
 from train.encoder.pooling_modules import is_sum, pooling_modules
-from train.encoder.token_models import is_onnx_export, load_onnx_export, with_token_table
+from train.encoder.token_models import TokenModel, is_onnx_export, load_onnx_export, with_token_table
 from train.errors import UserError
 from train.io.hub import first_line, is_cached, is_network_error, why_unavailable
 
@@ -97,8 +97,9 @@ def load_model(
         raise UserError(f"could not load model {path}: {problem}: get the file again, or correct it")
     model, tokenizer_config = _load(path, revision, device, trust_remote_code, local_files_only)
     transformer = model[0]
-    if isinstance(transformer, Transformer):
+    if isinstance(transformer, Transformer | TokenModel):
         check_vocabulary(path, transformer.tokenizer)
+    if isinstance(transformer, Transformer):
         check_vocabulary_size(path, transformer.tokenizer, transformer.auto_model)
     if pooling is not None:
         if not isinstance(transformer, Transformer):
@@ -108,6 +109,11 @@ def load_model(
         replaced = pooling_modules(transformer, pooling)
         prompts = {name: prompt for name, prompt in model.prompts.items() if prompt is not None}
         model = SentenceTransformer(modules=[transformer, *replaced], prompts=prompts, device=device)
+    if bidirectional is not None and not isinstance(transformer, Transformer):
+        raise UserError(
+            f"model.bidirectional={str(bidirectional).lower()}: the model {path} has no transformer whose "
+            "attention could be changed: leave it out"
+        )
     check_widths(path, list(model))
     for module in model:
         if isinstance(module, Pooling) and pool_prompts is not None:
@@ -142,13 +148,13 @@ def _load(
     Raises:
         UserError: if it is damaged, incomplete, or could not be downloaded.
     """
-    if is_onnx_export(path):
-        with silence_libraries():
-            return load_onnx_export(path), {}
     options: dict[str, Any] = {"use_safetensors": True, "dtype": torch.float32}
     if local_files_only:  # adapters are looked up separately, with many retries if the Hub does not answer
         options["adapter_kwargs"] = {"local_files_only": True}
     try:
+        if is_onnx_export(path):
+            with silence_libraries():
+                return load_onnx_export(path), {}
         with silence_libraries(), loading_reports() as reports:
             model = SentenceTransformer(
                 path,
@@ -161,6 +167,8 @@ def _load(
             tokenizer_config = get_tokenizer_config(
                 path, revision=revision, local_files_only=local_files_only
             )
+    except UserError:
+        raise
     except Exception as error:
         reason = why_not_loaded(path, revision, error)
         if reason is None:

@@ -27,6 +27,7 @@ _PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _TOLERANCE = 1e-3  # of an embedding's length
 _PROBES = ("Yes.", "He broke the ice with a joke.", "The ship broke the ice in the harbour of the town.")
+_LONG = 512  # tokens of one more: longer than the windows of most local attention
 _OUTPUTS = ("token_embeddings", "sentence_embedding")
 
 
@@ -98,7 +99,9 @@ def check_onnx(encoder: Encoder, folder: Path) -> None:
 
     session = onnxruntime.InferenceSession(folder / ONNX_FILE, providers=["CPUExecutionProvider"])
     read = encoder.model.tokenizer(list(_PROBES), truncation=True)["input_ids"]
-    for batch in (read, read[:1]):
+    limit = min(encoder.reader.limit or _LONG, _LONG)
+    long = encoder.model.tokenizer(" ".join(_PROBES * _LONG), truncation=True, max_length=limit)["input_ids"]
+    for batch in (read, read[:1], [long]):
         features = Tokenizer(encoder.model).pad(batch, torch.device("cpu"))
         given = {entry.name: features[entry.name].numpy() for entry in session.get_inputs()}
         with torch.no_grad():

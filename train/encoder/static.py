@@ -9,6 +9,7 @@ vector is what the model itself gives for a text of that token, by its own pooli
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from train.encoder.loading import silence_libraries
 from train.encoder.token_models import bare_tokenizer
 from train.io.progress import progress_bar
 
+log = logging.getLogger(__name__)
+
 DIMENSIONS = 256  # as published
 _SIF = 1e-4  # as published
 _BATCH = 256  # tokens
@@ -33,7 +36,8 @@ _BATCH = 256  # tokens
 def write_static(encoder: Encoder, folder: Path, dimensions: int | None = None) -> None:
     """Write a model of static embeddings, which plain sentence-transformers reads.
 
-    Its tokenizer has the model's rules for expressions, and their tokens have vectors.
+    Its tokenizer has the model's rules for expressions, and their tokens have vectors. Prompts that stand
+    before every query or document are left out: without context they would only be words that all share.
 
     Args:
         dimensions: of an embedding; None = 256, or as many as the model has.
@@ -45,7 +49,14 @@ def write_static(encoder: Encoder, folder: Path, dimensions: int | None = None) 
     vectors = token_vectors(encoder)
     table = weighted(principal_components(vectors, dimensions or min(DIMENSIONS, vectors.shape[1])))
     static = StaticEmbedding(tokenizer, embedding_weights=table)
-    model = SentenceTransformer(modules=[static, Normalize()], device="cpu")
+    left_out = [prompt for prompt in (encoder.prompts.query, encoder.prompts.document) if prompt]
+    if left_out:
+        log.info(
+            "static: without %s, which without context would only be words that all texts share",
+            " and ".join(map(repr, dict.fromkeys(left_out))),
+        )
+    prompts = {"query": "", "document": "", "instruction": encoder.prompts.instruction}
+    model = SentenceTransformer(modules=[static, Normalize()], prompts=prompts, device="cpu")
     with silence_libraries():
         model.save_pretrained(str(folder), create_model_card=False, safe_serialization=True)
     tokenizer.save_pretrained(folder)

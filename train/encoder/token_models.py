@@ -79,7 +79,13 @@ class OnnxTokens(TokenModel):
             )
         except Exception as error:  # its exceptions have no class in common
             raise UserError(f"{self._file}: onnxruntime cannot read it: {error}") from None
-        self._width = int(self._session.get_outputs()[0].shape[-1])
+        widths = {given.name: given.shape[-1] for given in self._session.get_outputs()}
+        if "token_embeddings" not in widths:
+            raise UserError(
+                f"{self._file}: gives {', '.join(widths)} and no token_embeddings, so it is no graph of "
+                "train.export: export the model anew, or load it from its safetensors"
+            )
+        self._width = int(widths["token_embeddings"])
         self._inputs = [given.name for given in self._session.get_inputs()]
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         self.max_seq_length = self.tokenizer.model_max_length
@@ -96,8 +102,11 @@ class OnnxTokens(TokenModel):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the graph, as the weights are in no tensor of ours."""
-        return fingerprint(self._file)
+        """SHA-256 of the graph, and of its weights where these have a file of their own (beyond 2 GiB).
+
+        None of them is in a tensor of ours.
+        """
+        return " ".join(fingerprint(file) for file in sorted(self._file.parent.iterdir()))
 
 
 class StaticTokens(TokenModel):
@@ -145,7 +154,8 @@ def bare_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
 def is_onnx_export(path: str) -> bool:
     """Whether a folder holds an ONNX graph, and no weights for torch beside it."""
     folder = Path(path)
-    return (folder / ONNX_FILE).is_file() and not list(folder.glob("*.safetensors"))
+    weights = [*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")]
+    return (folder / ONNX_FILE).is_file() and not weights
 
 
 def load_onnx_export(path: str) -> SentenceTransformer:

@@ -20,6 +20,7 @@ class Reading:
         max_tokens: of a text, special tokens included; None = all.
         pad_id: of the token that fills up batches.
         query_prompt, document_prompt: put before texts; "" for none.
+        instruction_prompt: how a query is written that has an instruction.
         pools_prompts: whether their tokens are pooled.
         idiom_tokens: expressions are tokens of their own.
         glossary: meanings are written into texts: `beside` expressions, or `in_place` of them.
@@ -31,6 +32,7 @@ class Reading:
     pad_id: int
     query_prompt: str
     document_prompt: str
+    instruction_prompt: str
     pools_prompts: bool
     idiom_tokens: bool
     glossary: Literal["", "beside", "in_place"]

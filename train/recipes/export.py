@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,29 +20,25 @@ from torch import nn
 from train.config import ExportSettings
 from train.distributed.device import place
 from train.encoder.encoder import Encoder
-from train.encoder.idiom_tokens import IdiomTokens
 from train.encoder.onnx_export import check_onnx, check_packages, quantize, write_onnx
 from train.encoder.static import write_static
 from train.encoder.token_models import TokenModel
-from train.encoder.tokenizer_rules import reads_alike
 from train.errors import UserError
 from train.evaluation.suite import Suite
-from train.factory import build_benchmarks, build_encoder, check_dimensions, resolve_model_path
-from train.hub.export_card import Reading, export_card
-from train.hub.licences import base_model, common_licence, glossary_sources
-from train.io.files import seal, write_json, write_text
+from train.factory import build_benchmarks, build_encoder, embedding_width, own_revisions, resolve_model_path
+from train.io.files import fingerprints, seal, write_json
 from train.io.paths import check_writable, expanded, is_file, is_folder
 from train.io.records import read_json
+from train.recipes.export_record import RECORD, source_of, write_card
+from train.recipes.knowledge import glossary_files
 from train.reports.export_screen import Comparison, Measured, show_export
 from train.reports.runs import SAMPLE_NOTE
-from train.runs.folder import code_version, package_versions
 from train.training.run_end import what_failed
 from train.training.signals import stopped_by_sigterm
 
 log = logging.getLogger(__name__)
 
-RECORD = "export.json"
-_WORK, _MODEL, _EXPORT = ".export-", "model", "export"
+_WORK, _MODEL, _EXPORT, _REPLACED = ".export-", "model", "export", "replaced"
 
 
 def export(settings: ExportSettings) -> Path:
@@ -59,23 +54,34 @@ def export(settings: ExportSettings) -> Path:
         check_packages(f"format={settings.format}")
     output = expanded(settings.output, "output")
     path = _model_path(settings.model.path)
-    _check_output(output, Path(resolve_model_path(path)), overwrite=settings.overwrite)
     model = settings.model.model_copy(update={"path": path})
-    # Beside the new folder, which a rename then makes complete or not at all.
-    beside = tempfile.TemporaryDirectory(prefix=_WORK, dir=output.parent)
-    with _explained(), stopped_by_sigterm(), beside as work:
-        _export(settings.model_copy(update={"model": model}), Path(work))
-        if output.exists():
-            shutil.rmtree(output)
-        (Path(work) / _EXPORT).rename(output)
+    with _explained(), stopped_by_sigterm():
+        _check_output(output, Path(resolve_model_path(path)), overwrite=settings.overwrite)
+        target = output.resolve()  # what a link leads to is replaced, not the link
+        # Beside the new folder, which a rename then makes complete or not at all.
+        with tempfile.TemporaryDirectory(prefix=_WORK, dir=target.parent) as work:
+            _export(settings.model_copy(update={"model": model}), Path(work))
+            _put(Path(work) / _EXPORT, target, aside=Path(work) / _REPLACED)
     return output
+
+
+def _put(new: Path, target: Path, *, aside: Path) -> None:
+    """Rename a folder; what was in its place is moved aside, and back if that fails or is interrupted."""
+    try:
+        if target.exists():
+            target.rename(aside)
+        new.rename(target)
+    finally:
+        if aside.exists() and not target.exists():
+            aside.rename(target)
 
 
 def _export(settings: ExportSettings, work: Path) -> None:
     """Score the model, write its export, and score that."""
+    naming = glossary_files(settings.model)  # a slip there is told before anything is downloaded
     benchmarks, not_scored = build_benchmarks(settings)
-    if settings.truncate_dim is not None:
-        check_dimensions(settings.model, [settings.truncate_dim])
+    _check_dimension(settings)
+    source = source_of(settings)
     suite = Suite(benchmarks)
     encoder = build_encoder(settings.model, place(settings.device, settings.precision))
     _check_can_be_exported(settings, encoder)
@@ -92,7 +98,7 @@ def _export(settings: ExportSettings, work: Path) -> None:
         folder, device="cpu", span=settings.model.span, tokens_per_forward=encoder.tokens_per_forward
     )
     compared = Comparison(
-        model=_name(settings),
+        model=source.name,
         format=settings.format,
         dimension=exported.dimension,
         original=original,
@@ -100,7 +106,10 @@ def _export(settings: ExportSettings, work: Path) -> None:
         num_threads=torch.get_num_threads(),
     )
     notes = [SAMPLE_NOTE] * settings.data.sample + [f"Not scored: {name}." for name in not_scored]
-    _write_card(settings, exported, compared, notes, folder)
+    notes += compared.notes
+    files = fingerprints([*naming, *(path for benchmark in benchmarks for path in benchmark.files)])
+    files |= own_revisions(settings)
+    write_card(settings, exported, compared, notes, source, files, folder)
     seal(folder)
     show_export(compared, notes, all_scores=settings.scores == "all")
 
@@ -125,15 +134,36 @@ def _check_output(output: Path, model: Path, *, overwrite: bool) -> None:
     Raises:
         UserError: otherwise; if it cannot be written.
     """
+    if is_folder(model) and output.resolve().is_relative_to(model.resolve()):
+        raise UserError(
+            f"output={output}: is the model's own folder, or in it, which stays as it is: name another"
+        )
+    was_there = output.exists()
     check_writable("output", output / "any")
-    if is_folder(model) and output.resolve() == model.resolve():
-        raise UserError(f"output={output}: is the model's own folder, which stays as it is: name another")
     if not any(output.iterdir()):
-        output.rmdir()  # was made just now, or is empty
+        if not was_there:
+            output.rmdir()
     elif not is_file(output / RECORD):
         raise UserError(f"output={output}: that folder holds something else: name another, or empty it")
     elif not overwrite:
         raise UserError(f"output={output}: holds an export: overwrite=true replaces it, or name another")
+
+
+def _check_dimension(settings: ExportSettings) -> None:
+    """Check that the model has so many dimensions; of `static`, all its principal components may be kept.
+
+    Raises:
+        UserError: otherwise.
+    """
+    if settings.truncate_dim is None:
+        return
+    width = embedding_width(settings.model)
+    most = width if settings.format == "static" else width - 1
+    if settings.truncate_dim > most:
+        raise UserError(
+            f"truncate_dim={settings.truncate_dim}: embeddings of {width} dimensions cannot be cut to "
+            f"{settings.truncate_dim}: name {most} or fewer, or leave it out"
+        )
 
 
 def _check_can_be_exported(settings: ExportSettings, encoder: Encoder) -> None:
@@ -163,7 +193,7 @@ def _check_can_be_exported(settings: ExportSettings, encoder: Encoder) -> None:
 def _measured(suite: Suite, encoder: Encoder, folder: Path) -> Measured:
     card = suite.run(encoder)
     num_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    return Measured(card.scores, num_bytes, card.num_texts / card.encoder_seconds)
+    return Measured(card.scores, num_bytes, card.num_texts / card.encoder_seconds, card.notes)
 
 
 def _write_graph(encoder: Encoder, folder: Path, settings: ExportSettings) -> None:
@@ -202,86 +232,6 @@ def _cut(encoder: Encoder, dimensions: int) -> Encoder:
         idiom_tokens=encoder.idiom_tokens,
         meanings=encoder.meanings,
     )
-
-
-def _write_card(
-    settings: ExportSettings,
-    exported: Encoder,
-    compared: Comparison,
-    notes: Sequence[str],
-    folder: Path,
-) -> None:
-    """`README.md`, and all of it as `export.json`, in the form of what `train.evaluate` writes."""
-    meanings, idioms = exported.meanings, exported.idiom_tokens
-    reads = exported.model.tokenizer
-    reading = Reading(
-        max_tokens=exported.reader.limit,
-        pad_id=reads.pad_token_id,
-        query_prompt=exported.prompts.query,
-        document_prompt=exported.prompts.document,
-        pools_prompts=exported.pools_prompts,
-        idiom_tokens=idioms is not None and idioms.replace,
-        glossary=meanings.form if meanings is not None else "",
-        tokenizer_does=reads_alike(folder, reads, idioms or IdiomTokens({}), meanings),
-        only_encoder=_only_encoder(exported),
-    )
-    base = base_model({"model": settings.model.model_dump()})
-    sources = [base, *glossary_sources(None if meanings is None else meanings.about)]
-    card = export_card(
-        compared,
-        reading,
-        notes,
-        base=base.repo_id,
-        licence=common_licence(sources),
-        command=_command(settings),
-    )
-    meta = {
-        "model": settings.model.path,
-        "config": settings.model_dump(mode="json"),
-        "format": settings.format,
-        "dimension": compared.dimension,
-        "num_threads": compared.num_threads,
-        "num_bytes": {"model": compared.original.num_bytes, "export": compared.export.num_bytes},
-        "texts_per_second": {
-            "model": compared.original.texts_per_second,
-            "export": compared.export.texts_per_second,
-        },
-        "notes": list(notes),
-        "code": code_version(),
-        "packages": package_versions(),
-    }
-    write_text(folder / "README.md", card)
-    scores, baseline = compared.export.scores, compared.original.scores
-    write_json(folder / RECORD, {"scores": scores, "baseline": baseline, "meta": meta})
-
-
-def _only_encoder(exported: Encoder) -> str:
-    """What only `Encoder` does of how the model embeds, in words."""
-    does = []
-    if exported.meanings is not None and exported.meanings.gate is not None:
-        does.append("weighs meanings by usage, literal or idiomatic")
-    if exported.meanings is not None and exported.meanings.weight:
-        does.append("adds a meaning's own embedding to its sentence's")
-    modules = list(exported.model)
-    pooling = next(i for i, module in enumerate(modules) if isinstance(module, Pooling))
-    if any(not isinstance(module, Normalize) for module in modules[pooling + 1 :]):
-        does.append("passes spans through the layers behind the pooling")
-    return ", and ".join(does)
-
-
-def _command(settings: ExportSettings) -> str:
-    """The command line, without where things lie on this machine."""
-    options = {"format": settings.format, "truncate_dim": settings.truncate_dim, "output": "<folder>"}
-    given = [f"{name}={value}" for name, value in options.items() if value is not None]
-    return f"python -m train.export model={shlex.quote(_name(settings))} {' '.join(given)}"
-
-
-def _name(settings: ExportSettings) -> str:
-    """The model's name on the Hub, or that of its folder; of a checkpoint with its run's."""
-    path = Path(settings.model.path)
-    if is_file(path.parent / "run.json"):
-        return f"{path.parent.name}/{path.name}"
-    return base_model({"model": settings.model.model_dump()}).name
 
 
 @contextmanager

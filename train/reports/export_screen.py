@@ -24,11 +24,13 @@ class Measured:
         scores: flat key → score.
         num_bytes: of its folder.
         texts_per_second: embedded while it was scored.
+        notes: how to read the scores, a sentence each.
     """
 
     scores: Mapping[str, float]
     num_bytes: int
     texts_per_second: float
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,17 @@ class Comparison:
             *((row.key, *row.cells) for row in self.rows),
             ("size in MB", sizes[0], sizes[1], f"× {after.num_bytes / before.num_bytes:.2f}"),
             (f"texts per second ({threads})", speeds[0], speeds[1], f"× {faster:.2f}"),
+        ]
+
+    @property
+    def notes(self) -> list[str]:
+        """How to read the scores; of notes on one of the two it says on which."""
+        before, after = self.original.notes, self.export.notes
+        both = [note for note in before if note in after]
+        return [
+            *both,
+            *(f"The model: {note}" for note in before if note not in both),
+            *(f"This export: {note}" for note in after if note not in both),
         ]
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib
 import json
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -13,7 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, normalize
 
 import train.export
@@ -24,11 +27,12 @@ from train.distributed.sharding import compute_device
 from train.encoder.encoder import Encoder
 from train.encoder.fingerprint import model_digest
 from train.encoder.meanings import Meanings, UsageGate
-from train.encoder.onnx_export import quantize
-from train.encoder.token_models import OnnxTokens
+from train.encoder.onnx_export import check_onnx, quantize
+from train.encoder.token_models import OnnxTokens, TokenModel
 from train.errors import UserError
 from train.recipes import export as recipe
-from train.recipes.export import RECORD, export
+from train.recipes.export import export
+from train.recipes.export_record import RECORD, source_of
 from train.reports.export_screen import Comparison, Measured
 from train.requests import Request
 
@@ -50,8 +54,10 @@ QUICK = [
 
 @pytest.fixture(scope="module")
 def idiomatic(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model with a token for an idiom."""
-    encoder = Encoder.from_pretrained(tiny_path, device="cpu")
+    """The tiny model with a token for an idiom, and prompts."""
+    encoder = Encoder.from_pretrained(
+        tiny_path, device="cpu", query_prompt="query: ", instruction_prompt="{instruction}: {query}"
+    )
     encoder.add_idiom_tokens(["spill the beans"], start="random")
     folder = tmp_path_factory.mktemp("idiomatic") / "model"
     encoder.save(folder)
@@ -112,6 +118,9 @@ def test_the_encoder_reads_an_export(onnx: Path, idiomatic: Path) -> None:
     for spans in (None, SPANS):
         wanted = normalize(encoder.encode(TEXTS, spans)[:, :CUT], dim=1)
         torch.testing.assert_close(found.encode(TEXTS, spans), wanted, atol=1e-5, rtol=0)
+    assert found.prompts == encoder.prompts
+    assert isinstance(found.model[0], OnnxTokens)
+    assert not list(onnx.glob("*.safetensors"))
     assert model_digest(found) != model_digest(encoder)
     assert compute_device(OnnxTokens(onnx)).type == "cpu"  # though none of its weights is torch's
 
@@ -137,6 +146,22 @@ def test_a_token_table_is_plain_sentence_transformers(static: Path) -> None:
     torch.testing.assert_close(spans, torch.as_tensor(plain.encode(SPANS)), atol=1e-5, rtol=0)
     assert "IDspillthebeansID".lower() in [token.lower() for token in plain.tokenizer.encode(SPANS[2]).tokens]
     assert not list(static.glob("*.bin"))
+
+
+def test_a_row_of_the_table_is_a_token_as_a_text(static: Path, idiomatic: Path) -> None:
+    """Its principal components, and the rare count for more."""
+    from train.encoder.static import principal_components, weighted
+
+    encoder = Encoder.from_pretrained(idiomatic, device="cpu")
+    tokenizer: Any = encoder.model.tokenizer
+    ids = [[tokenizer.cls_token_id, i, tokenizer.sep_token_id] for i in range(len(tokenizer))]
+    with torch.no_grad():
+        vectors = encoder.embed_tokens(ids).mean(1)
+    vectors = normalize(vectors, dim=1)  # as the model's last module does
+    table = Encoder.from_pretrained(static, device="cpu").embed_tokens([list(range(len(tokenizer)))])[0]
+    wanted = weighted(principal_components(vectors, CUT))
+    torch.testing.assert_close(table.norm(dim=1), wanted.norm(dim=1), rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(table @ table[7], wanted @ wanted[7], rtol=1e-2, atol=1e-8)
 
 
 def test_its_components_are_the_largest_and_the_rare_weigh_more() -> None:
@@ -189,7 +214,8 @@ def test_what_is_in_the_way_is_told_before_anything_is_computed(
     refused("format: is needed: format=onnx")
     refused("format: must be one of 'onnx', 'int8' or 'static', got 'int4'", "format=int4")
     refused("truncate_dim", "format=static", "truncate_dim=0")
-    refused("cannot be cut to 32", "format=static", "truncate_dim=32")
+    refused("^truncate_dim=32: .*cannot be cut to 32: name 31 or fewer", "format=onnx", "truncate_dim=32")
+    refused("name 32 or fewer", "format=static", "truncate_dim=33")
     refused("device: must be", "format=static", "device=cuda")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").touch()
@@ -197,6 +223,8 @@ def test_what_is_in_the_way_is_told_before_anything_is_computed(
         refused("holds something else", "format=static", *also, output=tmp_path / "full")
     refused("overwrite=true replaces it", "format=static", output=onnx)
     refused("own folder", "format=static", output=tiny_path)
+    refused("own folder", "format=static", output=tiny_path / "export")
+    assert not (tiny_path / "export").exists()
     refused("an export already", "format=static", model=onnx)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").touch()
@@ -231,6 +259,191 @@ def test_a_full_disk_and_an_unknown_model_leave_nothing(
         with pytest.raises(UserError, match=match):
             export(settings_of(tiny_path, tmp_path / "new", "format=onnx"))
     assert not list(tmp_path.iterdir())
+    kept = tmp_path / "kept"
+    kept.mkdir()  # empty, and the user's own: a folder that something is mounted on cannot be made anew
+    with pytest.raises(UserError):
+        export(settings_of(tiny_path, kept, "format=onnx"))
+    assert list(tmp_path.iterdir()) == [kept]
+
+
+def _random_vectors(encoder: Encoder) -> Tensor:
+    tokenizer: Any = encoder.model.tokenizer
+    return torch.randn(max(tokenizer.get_vocab().values()) + 1, encoder.dimension)
+
+
+def unscored(
+    monkeypatch: pytest.MonkeyPatch,
+    notes: dict[bool, list[str]] | None = None,
+    seen: list[Encoder] | None = None,
+) -> None:
+    """Have the recipe embed nothing to score it.
+
+    Args:
+        notes: on the scores, by whether they are on the export.
+        seen: gets the encoders that would be scored.
+    """
+
+    class Unscored:
+        def __init__(self, *_: Any) -> None:
+            pass
+
+    def measured(_suite: Any, encoder: Encoder, _folder: Path) -> Measured:
+        if seen is not None:
+            seen.append(encoder)
+        return Measured({}, 1, 1.0, (notes or {}).get(isinstance(encoder.model[0], TokenModel), []))
+
+    monkeypatch.setattr(recipe, "Suite", Unscored)
+    monkeypatch.setattr(recipe, "_measured", measured)
+    monkeypatch.setattr("train.encoder.static.token_vectors", _random_vectors)
+
+
+def test_what_is_replaced_stays_until_the_new_one_is_there(
+    static: Path, tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unscored(monkeypatch)
+    (tmp_path / "disk").mkdir()
+    real = shutil.copytree(static, tmp_path / "disk" / "export")
+    link = tmp_path / "link"
+    link.symlink_to(real)
+    before = (real / "model.safetensors").read_bytes()
+    settings = settings_of(tiny_path, link, "format=static", "truncate_dim=8", "overwrite=true")
+    rename = Path.rename
+
+    def interrupted(path: Path, target: Path) -> Path:
+        if path.name == "export" and path.parent != real.parent:
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            export(settings)
+    assert (real / "model.safetensors").read_bytes() == before
+    assert export(settings) == link
+    assert link.is_symlink()
+    assert Encoder.from_pretrained(real, device="cpu").dimension == 8
+    assert list(real.parent.iterdir()) == [real]
+
+
+def test_a_table_has_no_prompts_but_the_models_instructions(
+    tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As many components as the model has dimensions; notes on the scores are on the card."""
+    unscored(monkeypatch, {False: ["both", "cut"], True: ["both", "ALL EQUAL"]})
+    named = ["model.query_prompt='query: '", "model.instruction_prompt='{instruction}: {query}'"]
+    with caplog.at_level("INFO"):
+        folder = export(settings_of(tiny_path, tmp_path / "new", "format=static", "truncate_dim=32", *named))
+    assert "without 'query: '" in caplog.text
+    encoder = Encoder.from_pretrained(folder, device="cpu")
+    assert encoder.dimension == 32
+    texts = ["broke the ice", "Find: broke the ice"]
+    documents = encoder.encode(texts)
+    torch.testing.assert_close(encoder.encode(texts[:1], role="query"), documents[:1])
+    torch.testing.assert_close(encoder.encode(texts[:1], instruction="Find"), documents[1:])
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    for line in ("both", "The model: cut", "This export: ALL EQUAL"):
+        assert f"\n{line}\n" in card
+    assert '"{instruction}: {query}"' in card
+    command = card.split("```sh\n")[1].split("\n")[0]
+    options = [word for word in shlex.split(command) if word.startswith("model.")]
+    assert composed("export", *options)["model"]["query_prompt"] == "query: "
+    assert str(tmp_path) not in card
+    record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    assert record["meta"]["files"]
+
+
+def test_a_graph_that_errs_is_not_exported(
+    tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def errs(*_: Any) -> None:
+        raise UserError("embeds otherwise")
+
+    unscored(monkeypatch)
+    monkeypatch.setattr(recipe, "write_onnx", lambda *_: None)
+    monkeypatch.setattr(recipe, "check_onnx", errs)
+    with pytest.raises(UserError, match="embeds otherwise"):
+        export(settings_of(tiny_path, tmp_path / "new", "format=onnx"))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("licence", "on_card"), [("cc-by-sa-4.0", "cc-by-sa-4.0"), ("", None)])
+def test_both_are_scored_alike_and_a_glossary_counts_for_the_licence(
+    licence: str, on_card: str | None, tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Encoder] = []
+    unscored(monkeypatch, seen=seen)
+    model = shutil.copytree(tiny_path, tmp_path / "model")
+    (model / "README.md").write_text("---\nlicense: mit\n---\n", encoding="utf-8")
+    glossary = tmp_path / "my.tsv"
+    rows = ["expression\tmeaning\tlicence", f"spill the beans\ttell a secret\t{licence}"]
+    glossary.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    options = ["format=static", f"model.glossary=[{glossary}]", "model.span=raw"]
+    folder = export(settings_of(model, tmp_path / "new", *options))
+    assert [encoder.raw_spans for encoder in seen] == [True, True]
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert ModelCard(card).data.license == on_card
+    assert "my.tsv" in card
+    assert str(tmp_path) not in card  # where things lie on this machine
+    record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    assert record["meta"]["glossary"]["form"] == "beside"
+    assert str(glossary) in record["meta"]["files"]
+
+
+def test_an_export_of_a_run_has_its_licence_and_base_model(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "step_4").mkdir(parents=True)
+    about = {"licence": "MIT", "papers": []}
+    config = composed("config", "model=pretrained", "model.path=org/base", "data=sample")
+    config["model"]["about"] = about
+    (run / "config.yaml").write_text(json.dumps(config), encoding="utf-8")
+    (run / "run.json").write_text(
+        json.dumps({"experiment": "default", "status": "finished"}), encoding="utf-8"
+    )
+    source = source_of(settings_of(run / "step_4", tmp_path / "new", "format=static"))
+    assert (source.name, source.licence, source.repo_id) == ("run/step_4", "mit", "org/base")
+    card = "---\nlicense: cc-by-sa-4.0\n---\n"  # that a person chose
+    (run / "step_4" / "README.md").write_text(card, encoding="utf-8")
+    assert source_of(settings_of(run / "step_4", tmp_path / "new", "format=static")).licence == "cc-by-sa-4.0"
+    (run / "run.json").write_text(
+        "{", encoding="utf-8"
+    )  # damaged: its checkpoints can be exported all the same
+    assert source_of(settings_of(run / "step_4", tmp_path / "new", "format=static")).name == "run/step_4"
+
+
+def test_a_damaged_export_and_what_is_none_are_told(onnx: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(onnx, tmp_path / "export")
+
+    def refused(match: str, **options: Any) -> None:
+        with pytest.raises(UserError, match=match):
+            Encoder.from_pretrained(folder, device="cpu", **options)
+
+    refused("model.bidirectional=true: .*no transformer", bidirectional=True)
+    digest = OnnxTokens(folder).digest
+    (folder / "onnx" / "model.onnx.data").write_bytes(b"weights")  # beyond 2 GiB they are there
+    assert OnnxTokens(folder).digest != digest
+    (folder / "tokenizer.json").rename(tmp_path / "tokenizer.json")
+    refused("could not load model|vocabulary")
+    (tmp_path / "tokenizer.json").rename(folder / "tokenizer.json")
+    (folder / "modules.json").unlink()
+    refused("modules.json")
+    (folder / "pytorch_model.bin").touch()  # a graph beside a model's own weights
+    refused("no safetensors")
+
+
+def test_a_graph_that_errs_in_long_texts_alone_is_none(onnx: Path, idiomatic: Path) -> None:
+    """As one may that was traced with a short text."""
+
+    class Far(nn.Module):
+        def forward(self, features: dict[str, Any]) -> dict[str, Any]:
+            tokens = features["token_embeddings"]
+            is_far = (torch.arange(tokens.shape[1]) >= 32).to(tokens)[:, None]
+            return dict(features, token_embeddings=tokens * (1 + is_far))
+
+    cut = recipe._cut(Encoder.from_pretrained(idiomatic, device="cpu"), CUT)
+    check_onnx(cut, onnx)
+    cut.model.insert(1, Far())
+    with pytest.raises(UserError, match="embeds otherwise than the model"):
+        check_onnx(cut, onnx)
 
 
 def test_a_gate_needs_the_whole_embedding(tmp_path: Path, tiny: Encoder) -> None:
