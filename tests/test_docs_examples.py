@@ -237,7 +237,7 @@ def test_ten_expressions_from_start_to_finish(tmp_path: Path, minilm_path: str) 
     assert "with a glossary (my_idioms.tsv)" in said
     assert "take someone for a ride" in said.partition("in none of these texts: ")[2]
     python(tmp_path, "-m", "train.evaluate", *model, *results("without"))
-    python(tmp_path, "-m", "train.report", "beside.json", "without.json", "output=compared")
+    python(tmp_path, "-m", "train.report", "without.json", "beside.json", "output=compared")
     compared = (tmp_path / "compared" / "table.md").read_text(encoding="utf-8")
     assert "with a glossary (my_idioms.tsv)" in compared
     assert re.search(r"\| pull the plug \| [+-]0\.", compared)
