@@ -118,7 +118,8 @@ def test_the_teachers_gate_is_asked(taught: Learn, glossary: Path, tiny_path: Pa
         teacher.save(tmp_path / f"teacher{bias}")
         folder = taught(f"taught{bias}", model=tmp_path / f"teacher{bias}", epochs=2)
         learnt.append(Encoder.from_pretrained(folder, device="cpu").encode(WITH))
-    assert not torch.allclose(*learnt, atol=1e-3)
+    literal, idiomatic = learnt
+    assert not torch.allclose(literal, idiomatic, atol=1e-3)
 
 
 def test_the_learning_rate_falls_over_all_epochs(taught: Learn, monkeypatch: pytest.MonkeyPatch) -> None:
