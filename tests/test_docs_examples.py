@@ -219,6 +219,10 @@ def test_own_data_from_the_file_to_the_scores(tmp_path: Path, tiny_path: Path) -
         assert key in trained["baseline"]
 
 
+def results(name: str) -> tuple[str, str]:
+    return f"output={name}.json", f"per_query={name}.jsonl"
+
+
 @pytest.mark.slow
 def test_ten_expressions_from_start_to_finish(tmp_path: Path, minilm_path: str) -> None:
     """The page on knowledge: its table is scored with, learnt, and scored again with nothing inserted."""
@@ -228,11 +232,15 @@ def test_ten_expressions_from_start_to_finish(tmp_path: Path, minilm_path: str) 
         *("benchmark.idiolink.query_modes=[span]", "benchmark.idiolink.bm25_modes=[]"),
     )
     model = (f"model={minilm_path}", *sample)
-    said = python(tmp_path, "-m", "train.evaluate", *model, f"model.glossary={path}", "output=beside.json")
+    said = python(tmp_path, "-m", "train.evaluate", *model, f"model.glossary={path}", *results("beside"))
     said = " ".join(said.split())  # tables break lines
     assert "with a glossary (my_idioms.tsv)" in said
     assert "take someone for a ride" in said.partition("in none of these texts: ")[2]
-    python(tmp_path, "-m", "train.evaluate", *model, "output=without.json")
+    python(tmp_path, "-m", "train.evaluate", *model, *results("without"))
+    python(tmp_path, "-m", "train.report", "without.json", "beside.json", "output=compared")
+    compared = (tmp_path / "compared" / "table.md").read_text(encoding="utf-8")
+    assert "with a glossary (my_idioms.tsv)" in compared
+    assert re.search(r"\| pull the plug \| [+-]0\.", compared)
     learn = (
         f"model={minilm_path}",
         f"glossary={path}",
@@ -242,12 +250,14 @@ def test_ten_expressions_from_start_to_finish(tmp_path: Path, minilm_path: str) 
         "steps=4",
     )
     assert "my_model" in python(tmp_path, "-m", "train.learn", *learn).splitlines()
-    python(tmp_path, "-m", "train.evaluate", "model=my_model", *sample, "output=learnt.json")
+    said = python(tmp_path, "-m", "train.evaluate", "model=my_model", *sample, "output=learnt.json")
+    assert "with a glossary, learnt (my_idioms.tsv)" in " ".join(said.split())
     without, beside, learnt = (
         json.loads((tmp_path / f"{name}.json").read_text(encoding="utf-8"))
         for name in ("without", "beside", "learnt")
     )
     assert without["meta"]["glossary"] is None
     assert beside["meta"]["glossary"]["licences"] == ["CC0-1.0"]
+    assert learnt["meta"]["glossary_learnt"][0]["licences"] == ["CC0-1.0"]
     key = "idiolink/val+train/span/recall_at_r/sense"
     assert min(beside["scores"][key], learnt["scores"][key]) > without["scores"][key]

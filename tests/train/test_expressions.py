@@ -59,6 +59,15 @@ from train.expressions import (
         ("sacred cow", "the sacred cow's milk", "sacred cow"),
         ("pão-duro", unicodedata.normalize("NFD", "Que pão-duro!"), unicodedata.normalize("NFD", "pão-duro")),
         ("what's up?", "So what's up?", "what's up"),
+        ('"rizz"', "All rizz!", "rizz"),
+        ("...and so on", "this, that and so on", "and so on"),
+        ("C++", "We learn C++.", "C++"),
+        ("C#", "(c#)", "c#"),
+        ("100%", "I am 100% sure", "100%"),
+        (".NET", "the .NET runtime", ".NET"),
+        (".NET", ".NET is a runtime", ".NET"),
+        ("#MeToo", "Since #metoo, much changed", "#metoo"),
+        ("हिन्दी भाषा", "यह हिन्दी भाषा है", "हिन्दी भाषा"),
     ],
 )
 def test_found_as_people_write_it(expression: str, text: str, stands_as: str) -> None:
@@ -86,6 +95,10 @@ def test_found_as_people_write_it(expression: str, text: str, stands_as: str) ->
         ("not a chance", "not as chance had it"),
         ("ponto forte", "uma ponta forte"),
         ("home run", "homerun"),
+        ("C++", "vitamin C"),
+        ("100%", "100 people"),
+        (".NET", "into the net"),
+        (".NET", "www.asp.net"),
         ("cafe society", unicodedata.normalize("NFD", "café society")),
         ("old cafe", unicodedata.normalize("NFD", "old café")),
     ],
@@ -112,6 +125,13 @@ def test_of_several_expressions_the_first_and_there_the_longest_counts() -> None
         ("home-runs", "home run"),
         ("Big Fish", "big fish"),
     ]
+
+
+def test_names_that_differ_in_signs_are_told_apart() -> None:
+    index = ExpressionIndex(["C", "C++", "net", ".NET"])
+    text = "C, C++, the net, .net; C.NET"
+    found = [(text[start:end], expression) for start, end, expression in index.find(text)]
+    assert found == [("C", "C"), ("C++", "C++"), ("net", "net"), (".net", ".NET"), ("C", "C"), ("NET", "net")]
 
 
 def test_an_expression_without_letters_is_refused() -> None:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator
 
 from train.encoder.glossary_tables import published_rows
 from train.encoder.meanings import GlossaryForm, Meanings
-from train.expressions import contained, plain_expression
+from train.expressions import contained, find_expression, plain_expression
 from train.io.files import fingerprints
 from train.io.tables import read_rows, validated
 from train.io.text import printable
@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 GLOSSARIES = Path(__file__).parent / "glossaries"  # those that come with the project
 _MAX_NAMED = 5
+_LONG = 50  # words of a meaning; WordNet's have 33 at most
 _YES_OR_NO = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 
 
@@ -60,6 +61,16 @@ class Entry(BaseModel):
             raise ValueError("is empty")
         if not any(c.isalnum() for c in value):
             raise ValueError(f"{value!r} holds no letter or digit")
+        return value
+
+    @field_validator("expression")
+    @classmethod
+    def _is_found(cls, value: str) -> str:
+        if find_expression(value, value) is None:
+            raise ValueError(
+                f"{value!r} would not be found even where it stands as it is written: give it without dashes "
+                "between spaces, two hyphens in a row or unusual characters"
+            )
         return value
 
     @field_validator("literal", mode="before")
@@ -181,6 +192,11 @@ def read_glossary(paths: Sequence[Path]) -> Glossary:
                 notes.append(f"{place}: {same}: left out")
                 continue
             entries[key], places[key] = entry, place
+            if (num_words := len(entry.meaning.split())) > _LONG:
+                notes.append(
+                    f"{place}: the meaning of {entry.expression!r} has {num_words} words, which may "
+                    "make texts longer than the model reads: give a shorter one"
+                )
             spellings.setdefault(key[0], entry.expression)
     senses: dict[str, list[str]] = {}
     first_place: dict[str, str] = {}
@@ -198,7 +214,14 @@ def _notes(senses: dict[str, list[str]], places: dict[str, str]) -> list[str]:
     if several:
         shown = ", ".join(f"{name!r} ({places[name]}): {len(senses[name])}" for name in several[:_MAX_NAMED])
         more = f", … ({len(several)} expressions)" if len(several) > _MAX_NAMED else ""
-        notes.append(f"several meanings: {shown}{more}; the first counts for most, as in a dictionary")
+        notes.append(
+            f"several meanings: {shown}{more}; the first is read, or as many as model.glossary_senses="
+        )
+    for name in (name for name in senses if re.search(r"[()\[\]]", name)):
+        notes.append(
+            f"{places[name]}: the brackets of {name!r} are looked for as they stand: write expressions as "
+            "people use them, each form in a row of its own"
+        )
     for name, others in contained(senses).items():
         notes += [
             f"{places[inner]}: {inner!r} stands inside {name!r} ({places[name]}): "

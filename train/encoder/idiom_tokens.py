@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,6 +23,7 @@ from train.io.text import first_of, text_lines
 FILE = "idiom_tokens.json"
 _FORMAT = 1
 _MAX_CACHED_TEXTS = 200_000
+_SIGNS = "+#%@$"
 _INITIALIZER_RANGE = 0.02  # where a checkpoint's configuration has none
 
 Span = tuple[int, int]
@@ -261,14 +263,21 @@ def add_idiom_tokens(
 def token_name(expression: str) -> str:
     """`IDhomerunID` for "home run": its letters and digits in lower case.
 
+    Signs that tell names apart, as in "C", "C++" and "C#", are written by their code points.
+
     Raises:
-        UserError: if it has none.
+        UserError: if it has no letter or digit.
     """
     letters = unicodedata.normalize("NFC", expression).lower()
-    kept = "".join(c for c in letters if unicodedata.category(c)[0] in "LNM")
-    if not kept:
+    if not any(map(_is_kept, letters)):
         raise UserError(f"model.idiom_tokens: {expression!r} holds no letter or digit: it is no expression")
-    return f"ID{kept}ID"
+    name = "".join(f"x{ord(c):02x}" if c in _SIGNS else c for c in letters if c in _SIGNS or _is_kept(c))
+    # The only point that tells a name apart is one before it: ".NET".
+    return f"IDx2e{name}ID" if re.match(r"\W*(?<!\.)\.\w", letters) else f"ID{name}ID"
+
+
+def _is_kept(character: str) -> bool:
+    return unicodedata.category(character)[0] in "LNM"
 
 
 def read_expressions(path: Path) -> list[str]:

@@ -77,6 +77,9 @@ _LETTERS = (
 _SPACES = r"[ \t\n\r\u00a0]{1,40}"
 _FILLER = rf"[$#@]?{_LETTERS}(?:[{_HYPHENS}{_APOSTROPHES}&]{_LETTERS}){{0,4}}[{_APOSTROPHES}]?"
 _GENITIVE = rf"{_LETTERS}(?:[{_HYPHENS}]{_LETTERS}){{0,4}}(?:[{_APOSTROPHES}]s|(?<=s)[{_APOSTROPHES}])"
+# Signs that belong to a name, at its beginning (.NET, #metoo, $TSLA) and its end (C++, C#, 100%). What else
+# stands around an expression is the punctuation of a dictionary or a sentence.
+_SIGN_BEFORE, _SIGNS_AFTER = re.compile(r"(?<!\.)[.#@$]$"), re.compile(r"[+#%]+")
 KEEP = r"\K"  # in Oniguruma: what is matched before it is kept
 
 
@@ -248,7 +251,7 @@ class Word(NamedTuple):
 
 def expression_words(expression: str) -> list[Word]:
     """The words of an expression with their forms."""
-    bare = re.sub(r"^\W+|\W+$", "", unicodedata.normalize("NFC", expression))
+    bare = _without_punctuation(unicodedata.normalize("NFC", expression))
     written = [word for word in re.split(rf"[\s{_HYPHENS}]+", bare) if word]
     if not written:
         raise ValueError(f"{expression!r} holds no letter or digit: it is no expression")
@@ -264,6 +267,16 @@ def expression_words(expression: str) -> list[Word]:
             kind = "reflexive"
         words.append(Word(inflections(word, as_verb=previous not in BEFORE_NOUNS), kind))
     return _with_pronouns_at_ends(words)
+
+
+def _without_punctuation(expression: str) -> str:
+    """An expression from its first letter or digit to its last, with the signs that belong to it."""
+    places = [place for place, letter in enumerate(expression) if unicodedata.category(letter)[0] in "LNM"]
+    if not places:
+        return ""
+    first, last = places[0], places[-1] + 1
+    before, after = _SIGN_BEFORE.search(expression[:first]), _SIGNS_AFTER.match(expression, last)
+    return expression[before.start() if before else first : after.end() if after else last]
 
 
 def _with_pronouns_at_ends(words: list[Word]) -> list[Word]:

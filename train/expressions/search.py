@@ -39,11 +39,12 @@ class ExpressionIndex:
     """
 
     def __init__(self, expressions: Iterable[str]) -> None:
-        self._starting: dict[str, list[tuple[re.Pattern[str], str]]] = {}
+        # First word → pattern, expression and number of signs that stand before that word (one in ".NET").
+        self._starting: dict[str, list[tuple[re.Pattern[str], str, int]]] = {}
         for expression in dict.fromkeys(expressions):
             pattern = expression_pattern(expression)
-            for start in dict.fromkeys(_first_run(form) for form in expression_words(expression)[0].forms):
-                self._starting.setdefault(start, []).append((pattern, expression))
+            for start, lead in dict.fromkeys(map(_first_run, expression_words(expression)[0].forms)):
+                self._starting.setdefault(start, []).append((pattern, expression, lead))
 
     def find(self, text: str) -> list[tuple[int, int, str]]:
         """(start, end, expression) of all occurrences, from left to right, without overlaps."""
@@ -88,10 +89,14 @@ class ExpressionIndex:
             candidates = self._starting.get(plain(word.group()))
             if candidates is None or word.start() < after:
                 continue
-            matches = ((pattern.match(text, word.start(), end), name) for pattern, name in candidates)
+            matches = (
+                (pattern.match(text, word.start() - lead, end), name)
+                for pattern, name, lead in candidates
+                if word.start() - lead >= after
+            )
             ends = [(match, name) for match, name in matches if match and name != apart]
             if ends:
-                longest = max(ends, key=lambda found: found[0].end())
+                longest = max(ends, key=lambda found: (found[0].end(), -found[0].start()))
                 after = longest[0].end()
                 yield longest
 
@@ -102,8 +107,8 @@ def contained(expressions: Iterable[str]) -> dict[str, list[str]]:
     return {name: others for name in names if (others := index.inside(name))}
 
 
-def _first_run(form: str) -> str:
-    """The letters that a form begins with: `devil` for `devil's`."""
-    found = _RUN.match(form)
-    assert found is not None  # an expression begins with a letter or digit
-    return lower_case(found.group())
+def _first_run(form: str) -> tuple[str, int]:
+    """The letters that a form begins with, and their place in it: `devil` for `devil's`, `net` for `.net`."""
+    found = _RUN.search(form)
+    assert found is not None  # an expression holds a letter or digit
+    return lower_case(found.group()), found.start()

@@ -27,6 +27,13 @@ _SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons"}  # those that spr
 _JSON_LINES = (".jsonl", ".ndjson")
 _GZIP = ".gz"
 _BATCH_ROWS = 1024  # of a Parquet file, held at a time
+_NOT_CLOSED = " (is a quotation mark not closed?)"
+_CSV_HINTS = {  # part of what Python's csv says → what is likely the matter
+    "unexpected end": _NOT_CLOSED,
+    "field larger": _NOT_CLOSED,
+    "expected after": " (a field that begins with a quotation mark has to end with one, and those within are "
+    'doubled: """spill"" it")',
+}
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -173,10 +180,9 @@ def _csv_rows(path: Path, file: Iterable[str], delimiter: str) -> Iterator[tuple
             if cells:
                 yield number, cells
     except csv.Error as error:  # strict: an open quotation mark would swallow the rows after it
-        hint = " (is a quotation mark not closed?)" if str(error)[:5] in ("field", "unexp") else ""
-        raise UserError(
-            f"{path}: row {number + 1}, from line {first_line}: cannot be read as a table: {error}{hint}"
-        ) from None
+        hint = next((hint for part, hint in _CSV_HINTS.items() if part in str(error)), "")
+        where = f"row {number + 1}, from line {first_line}"
+        raise UserError(printable(f"{path}: {where}: cannot be read as a table: {error}{hint}")) from None
 
 
 def _check_separator(path: Path, header: Sequence[str], delimiter: str) -> None:

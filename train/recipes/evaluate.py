@@ -34,6 +34,7 @@ from train.recipes.knowledge import (
     describe_glossary,
     glossary_files,
     glossary_note,
+    learnt_glossaries,
 )
 from train.reports.last_screen import show_scores
 from train.reports.runs import SAMPLE_NOTE
@@ -93,7 +94,8 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
 
 
 def _show(settings: EvaluateSettings, card: Scorecard, glossary: dict[str, Any] | None) -> None:
-    notes = [SAMPLE_NOTE] * settings.data.sample + glossary_note(glossary)
+    notes = [SAMPLE_NOTE] * settings.data.sample
+    notes += glossary_note(glossary, learnt_glossaries(settings.model))
     if card.scores:
         name = base_model({"model": settings.model.model_dump()}).name
         show_scores(card.scores, name, notes, all_scores=settings.scores == "all")
@@ -113,12 +115,13 @@ def _write(
 ) -> None:
     try:
         if settings.output is not None:
+            learnt = learnt_glossaries(settings.model)
+            scored = SAMPLE_NOTE if settings.data.sample else ", ".join(names)
             meta = {
                 "model": settings.model.path,
-                "data": "; ".join(
-                    [SAMPLE_NOTE if settings.data.sample else ", ".join(names), *glossary_note(glossary)]
-                ),
+                "data": "; ".join([scored, *glossary_note(glossary, learnt)]),
                 "glossary": glossary,
+                **({"glossary_learnt": learnt} if learnt else {}),
                 "not_scored": not_scored,
                 "notes": card.notes,
                 "files": fingerprints(files) | own_revisions(settings),

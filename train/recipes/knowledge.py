@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,12 @@ from train.benchmarks import Benchmark
 from train.config import ModelSettings
 from train.encoder.encoder import Encoder
 from train.errors import UserError
-from train.factory import named_glossary
+from train.factory import named_glossary, resolve_model_path
+from train.io.paths import is_file
+from train.io.records import read_json
 from train.io.text import first_of
 from train.objectives import HasUsages, Objective
+from train.recipes.learning_state import RECORD
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +101,22 @@ def benchmark_texts(benchmarks: Sequence[Benchmark]) -> dict[str, Iterable[str]]
     return {b.name: [request.text for request in b.requests] for b in benchmarks}
 
 
-def glossary_note(facts: dict[str, Any] | None) -> list[str]:
-    """What every table of a model's scores says where it reads a glossary."""
-    return [] if facts is None else [f"with a glossary ({', '.join(facts.get('files', ['its own']))})"]
+def learnt_glossaries(model: ModelSettings) -> list[dict[str, Any]]:
+    """What is on record of the glossaries that `train.learn` taught a model in a folder, in their order."""
+    record = Path(resolve_model_path(model.path)) / RECORD
+    if not is_file(record):
+        return []
+    taught = read_json(record)
+    return [*taught.get("taught_before", []), *([taught["glossary"]] if taught["glossary"]["files"] else [])]
+
+
+def glossary_note(facts: dict[str, Any] | None, learnt: Sequence[Mapping[str, Any]] = ()) -> list[str]:
+    """What every table of a model's scores says where it reads a glossary, or has learnt one.
+
+    Args:
+        facts: of the glossary that it reads.
+        learnt: from :func:`learnt_glossaries`.
+    """
+    read = [] if facts is None else [f"with a glossary ({', '.join(facts.get('files', ['its own']))})"]
+    names = dict.fromkeys(name for glossary in learnt for name in glossary["files"])
+    return read + [f"with a glossary, learnt ({', '.join(names)})"] * bool(names)

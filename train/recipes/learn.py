@@ -21,7 +21,7 @@ from train.encoder.encoder import Encoder
 from train.encoder.glossary_files import Glossary, meanings_of, read_glossary
 from train.encoder.meanings import Meanings
 from train.errors import UserError
-from train.expressions import ExpressionIndex, find_expression
+from train.expressions import ExpressionIndex, find_expression, plain_expression
 from train.factory import build_encoder, glossary_path, leave_transparent, resolve_model_path
 from train.hub.learnt_card import learnt_card
 from train.io.files import fingerprint, fingerprints, seal, write_json, write_text
@@ -29,6 +29,7 @@ from train.io.paths import expanded
 from train.io.progress import progress_bar
 from train.io.records import read_text
 from train.io.text import first_of, text_lines
+from train.recipes.knowledge import learnt_glossaries
 from train.recipes.learning_state import RECORD, LearningState, open_state, resumable
 from train.requests import Request
 from train.runs.folder import code_version
@@ -113,6 +114,7 @@ def _learn(settings: LearnSettings, output: Path) -> None:
     meanings = meanings_of(glossary, num_senses=num_senses, brief=settings.model.glossary_brief)
     teaching = _teaching(settings, learning_rate, read, glossary)
     encoder.meanings = None
+    _check_removed(encoder, settings.remove)
     encoder.drop_idiom_tokens([*settings.remove, *glossary.senses])
     leave_transparent(encoder, meanings, settings.model.glossary_max_similarity)
     glossary = replace(glossary, senses={name: glossary.senses[name] for name in meanings.senses})
@@ -132,8 +134,24 @@ def _learn(settings: LearnSettings, output: Path) -> None:
     else:
         _into_tokens(encoder, carriers, meanings, teaching, state)
     record = facts | {"reached": state.reached, "sentences_found": _found(carriers)}
+    if before := learnt_glossaries(settings.model):
+        record["taught_before"] = before
     _save(encoder, output, record, glossary, settings)
     state.remove()
+
+
+def _check_removed(encoder: Encoder, expressions: Sequence[str]) -> None:
+    """Refuse to forget what was never learnt.
+
+    Raises:
+        UserError: if there is such an expression; it names those that the model knows.
+    """
+    tokens = encoder.idiom_tokens
+    learnt = [name for names in tokens.expressions.values() for name in names] if tokens else []
+    known = set(map(plain_expression, learnt))
+    if unknown := [name for name in expressions if plain_expression(name) not in known]:
+        has = f"it has tokens for {first_of(learnt)}" if learnt else "it has no tokens of expressions"
+        raise UserError(f"remove: the model has no token for {first_of(unknown)}; {has}")
 
 
 def _teaching(

@@ -61,7 +61,7 @@ def open_state(output: Path, source: str, facts: dict[str, Any]) -> LearningStat
         source: the folder of the model that is taught, or its name.
 
     Raises:
-        UserError: if the folder is the model's own, or holds something else.
+        UserError: if the folder is the model's own, or holds something else; of other facts it says which.
     """
     if Path(source).is_dir() and output.resolve() == Path(source).resolve():
         raise UserError(f"output={output}: is the model's own folder, which stays as it is: name another")
@@ -76,13 +76,19 @@ def open_state(output: Path, source: str, facts: dict[str, Any]) -> LearningStat
         if {path.name for path in output.iterdir()} <= _KEPT_MEANWHILE:  # cut off before the first was kept
             return LearningState(output, facts)
         state, tensors = None, {}
-    if not isinstance(state, dict) or state.get("facts") != json.loads(json.dumps(facts)):
-        if (output / RECORD).is_file():
-            raise UserError(
-                f"output={output}: holds a finished model. To teach it more, give model={output} and another "
-                "output="
-            )
+    if (output / RECORD).is_file() and state is None:
+        raise UserError(
+            f"output={output}: holds a finished model. To teach it more, give model={output} and another "
+            "output="
+        )
+    if not isinstance(state, dict) or not isinstance(begun := state.get("facts"), dict):
         raise UserError(f"output={output}: that folder holds something else: name another, or empty it")
+    ours = json.loads(json.dumps(facts))
+    if changed := [name for name in ours if begun.get(name) != ours[name]]:
+        raise UserError(
+            f"output={output}: holds an interrupted start of another command ({', '.join(changed)} differ): "
+            "repeat that one to resume it, name another folder, or delete this one"
+        )
     return LearningState(output, facts, state["reached"], tensors)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from train.declarations.registry import is_curve
 from train.evaluation.suite import Scorecard
 from train.io.files import write_json, write_jsonl, write_text
-from train.recipes.knowledge import glossary_note
+from train.recipes.knowledge import glossary_note, learnt_glossaries
 from train.recipes.run_context import RunContext
 from train.reports.runs import EXTERNAL_NOTE, SAMPLE_NOTE, read_run
 from train.training.checkpoint import TrainerState
@@ -40,7 +40,8 @@ def report_run(
     settings, run = context.settings, context.run
     notes = [SAMPLE_NOTE] if settings.data.sample else []
     notes += [EXTERNAL_NOTE.format(extra=settings.data.extra)] if settings.data.extra else []
-    notes += glossary_note(glossary)
+    learnt = learnt_glossaries(settings.model)
+    notes += glossary_note(glossary, learnt)
     recorded = run.recorded() or {}
     meta = {
         "checkpoint": f"step_{state.best_step}",
@@ -51,6 +52,7 @@ def report_run(
         "not_scored": recorded.get("not_scored", {}),
         "trained_on": trained_on,
         "glossary": glossary,
+        **({"glossary_learnt": learnt} if learnt else {}),
         "notes": best.notes,
         "files": recorded.get("data", {}),
         "num_texts": best.num_texts,

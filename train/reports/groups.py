@@ -105,12 +105,14 @@ class Group:
         return ", ".join(parts) or "a scorecard"
 
     def notes(self) -> list[str]:
-        """Seeds that lack folds, and runs that are there twice."""
+        """Glossaries that its models read or learnt; seeds that lack folds, and runs that are there twice."""
         folds = {run.fold for run in self.runs}
         by_seed: dict[int | None, set[int | None]] = defaultdict(set)
         for run in self.runs:
             by_seed[run.seed].add(run.fold)
-        notes = [
+        files = dict.fromkeys(name for run in self.runs for name in _glossary_files(run))
+        notes = [f"{self.name}: with a glossary ({', '.join(files)})"] * bool(files)
+        notes += [
             f"{self.name}: seed {seed} lacks fold {', '.join(map(str, sorted(map(str, folds - has))))}, and "
             "is left out of the mean"
             for seed, has in by_seed.items()
@@ -123,6 +125,12 @@ class Group:
             for (seed, fold), times in twice.items()
             if times > 1
         ]
+
+
+def _glossary_files(run: Run) -> list[str]:
+    """Of the glossaries that a run's model reads or has learnt."""
+    facts = [run.meta.get("glossary"), *(run.meta.get("glossary_learnt") or [])]
+    return [name for one in facts if one for name in one.get("files", ["its own"])]
 
 
 def group_runs(runs: Iterable[Run], *, by_seed: bool = True) -> list[Group]:

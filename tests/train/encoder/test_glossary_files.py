@@ -78,6 +78,16 @@ def test_rows_that_want_a_look_are_named(tmp_path: Path) -> None:
     assert "'Home-Run' (a.csv, row 4): 2" in said
 
 
+def test_rows_that_few_texts_will_match_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    rows = ["take (someone) for a ride,cheat", f"go ghost,{'vanish ' * 60}", "tie the knot,get married"]
+    path.write_text("\n".join(["expression,meaning", *rows]), encoding="utf-8")
+    brackets, long = sorted(read_glossary([path]).notes)
+    assert "a.csv, row 2" in brackets
+    assert "brackets" in brackets
+    assert "a.csv, row 3: the meaning of 'go ghost' has 60 words" in long
+
+
 def test_what_is_never_literal_is_said_by_no_row_to_be(tmp_path: Path) -> None:
     path = tmp_path / "g.csv"
     rows = ["a b,x,no", "A-B,y,", "c d,x,no", "c d,y,a knot", "e f,x,yes", "g h,x,"]
@@ -98,6 +108,7 @@ def test_what_occurs_and_what_does_not_is_counted(tmp_path: Path) -> None:
         ("g.csv", "expression,meaning\nhome run,\n", ["g.csv", "row 2", "home run", "meaning"]),
         ("g.csv", "expression,meaning\n,success\n", ["row 2", "expression"]),
         ("g.csv", "expression,meaning\n--,success\n", ["row 2", "expression", "no letter"]),
+        ("g.csv", "expression,meaning\nnow - or never,at once\n", ["row 2", "expression", "dashes"]),
         ("g.csv", "expression,gloss\na,b\n", ["meaning", "missing", "gloss"]),
         ("g.csv", "expression,meaning\n", ["there is no row"]),
         ("g.csv", "expression,meaning\na,b,c\n", ["row 2", "another number of fields"]),

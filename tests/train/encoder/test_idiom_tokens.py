@@ -53,6 +53,12 @@ def row(encoder: Encoder, token: str) -> torch.Tensor:
         ("alto falante", "IDaltofalanteID"),
         ("má-fé", "IDmáféID"),
         ("devil’s advocate", "IDdevilsadvocateID"),
+        ("what's up?", "IDwhatsupID"),
+        ("C", "IDcID"),
+        ("C++", "IDcx2bx2bID"),
+        ("C#", "IDcx23ID"),
+        (".NET", "IDx2enetID"),
+        ("...and so on", "IDandsoonID"),
     ],
 )
 def test_names(expression: str, token: str) -> None:

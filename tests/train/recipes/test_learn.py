@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
 
 from tests.tiny_runs import composed
-from train.config import LearnSettings, check
+from train.config import EvaluateSettings, LearnSettings, ModelSettings, check
 from train.data.semeval2022 import read_pairs
 from train.data.sources import DataFiles
 from train.encoder.encoder import Encoder
@@ -30,7 +30,9 @@ from train.expressions import ExpressionIndex
 from train.hub.learnt_card import learnt_card
 from train.recipes import learn as recipe
 from train.recipes import learning_state
+from train.recipes.knowledge import glossary_note, learnt_glossaries
 from train.recipes.learn import learn
+from train.recipes.learning_state import LearningState
 from train.training.token_distillation import distil
 
 pytestmark = pytest.mark.slow
@@ -68,6 +70,12 @@ def learnt(tmp_path: Path, glossary: Path, tiny_path: Path) -> Learn:
         return learn(check(LearnSettings, config))
 
     return run
+
+
+def composed_model(folder: Path) -> ModelSettings:
+    config = composed("evaluate", "model=pretrained", f"model.path={folder}")
+    model: ModelSettings = check(EvaluateSettings, config).model
+    return model
 
 
 def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
@@ -129,6 +137,19 @@ def test_a_thousand_other_sentences_keep_every_bit(
     assert len(texts) == 1000
     before, after = (Encoder.from_pretrained(path, device="cpu") for path in (tiny_path, learnt()))
     assert torch.equal(before.encode(texts), after.encode(texts))
+
+
+def test_names_that_differ_in_signs_alone_are_learnt_apart(learnt: Learn, tmp_path: Path) -> None:
+    rows = {"C++": "a language with classes", "C": "a language of 1972", ".NET": "a platform of Microsoft"}
+    folder = learnt(glossary=write_glossary(tmp_path / "names.tsv", rows), steps=2, sentences=2)
+    texts = ["They write C++ here.", "They write C here.", "It runs on .NET now.", "It fell into the net."]
+    encoder = Encoder.from_pretrained(folder, device="cpu")
+    assert encoder.idiom_tokens is not None
+    read = [encoder.idiom_tokens.in_text(text) for text in texts]
+    assert len(set.union(*read)) == 3
+    assert list(map(len, read)) == [1, 1, 1, 0]
+    plain = torch.tensor(SentenceTransformer(str(folder), device="cpu").encode(texts))
+    assert torch.allclose(encoder.encode(texts), plain, atol=1e-6)
 
 
 def test_any_library_reads_the_learnt_model_alike(learnt: Learn) -> None:
@@ -210,6 +231,22 @@ def test_what_ends_it_early_says_how_to_resume_it(
     assert not [path.name for path in folder.iterdir() if path.name.startswith(".")]
 
 
+def test_another_command_does_not_resume_it(learnt: Learn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was learnt by then was learnt otherwise."""
+
+    def interrupted(*_: Any) -> torch.Tensor:
+        raise KeyboardInterrupt
+
+    real = LearningState.keep
+    monkeypatch.setattr(LearningState, "keep", lambda state: (real(state), interrupted()))
+    with pytest.raises(Interrupted):
+        learnt("cut")
+    monkeypatch.undo()
+    with pytest.raises(UserError) as told:
+        learnt("cut", steps=7, literal=0.5)
+    assert "(steps, literal differ)" in str(told.value)
+
+
 def raise_(error: Exception) -> None:
     raise error
 
@@ -220,6 +257,9 @@ def test_an_expression_is_replaced_and_another_removed(learnt: Learn, tmp_path: 
     before = {path.name: path.read_bytes() for path in first.iterdir() if path.is_file()}
     other = write_glossary(tmp_path / "other.tsv", {"tie the knot": "fail completely"})
     second = learnt("second", model=first, glossary=other, remove="[Miss-the-boat]")
+    taught = learnt_glossaries(composed_model(second))
+    assert [glossary["files"] for glossary in taught] == [["mine.tsv"], ["other.tsv"]]
+    assert glossary_note(None, taught) == ["with a glossary, learnt (mine.tsv, other.tsv)"]
     old, new = (Encoder.from_pretrained(folder, device="cpu") for folder in (first, second))
     tied, missed, rode = "They tied the knot.", "They missed the boat.", "He takes us for a ride."
     assert torch.equal(new.encode([missed]), tiny.encode([missed]))
@@ -236,6 +276,17 @@ def test_without_a_glossary_expressions_are_forgotten(learnt: Learn, tiny: Encod
     tied, missed = ["They tied the knot."], ["They missed the boat."]
     assert torch.equal(new.encode(tied), tiny.encode(tied))
     assert torch.equal(new.encode(missed), old.encode(missed))
+
+
+def test_what_was_never_learnt_cannot_be_forgotten(learnt: Learn) -> None:
+    """A slip in its name would give a model that still knows it."""
+    first = learnt("first", steps=1)
+    with pytest.raises(UserError) as told:
+        learnt("second", model=first, glossary="[]", remove="[tie the knots, Miss-the-Boat]")
+    assert "no token for tie the knots;" in str(told.value)
+    assert all(name in str(told.value) for name in ROWS)
+    with pytest.raises(UserError, match=r"miss the boat; it has no tokens"):
+        learnt("third", remove="[miss the boat]")
 
 
 def test_every_expression_left_out_is_said(learnt: Learn) -> None:

@@ -109,6 +109,32 @@ def test_a_gate_tells_which_sentences_learn_the_meaning(glossary: Path, tiny: En
     assert (told[1] @ meaning.T > told[0] @ meaning.T).all()
 
 
+def test_the_teachers_gate_is_asked(taught: Learn, glossary: Path, tiny_path: Path, tmp_path: Path) -> None:
+    learnt = []
+    for bias in (-100.0, 100.0):
+        teacher = Encoder.from_pretrained(tiny_path, device="cpu")
+        teacher.meanings = meanings_of(read_glossary([glossary]))
+        teacher.meanings.gate = UsageGate([0.0] * teacher.dimension, bias)
+        teacher.save(tmp_path / f"teacher{bias}")
+        folder = taught(f"taught{bias}", model=tmp_path / f"teacher{bias}", epochs=2)
+        learnt.append(Encoder.from_pretrained(folder, device="cpu").encode(WITH))
+    literal, idiomatic = learnt
+    assert not torch.allclose(literal, idiomatic, atol=1e-3)
+
+
+def test_the_learning_rate_falls_over_all_epochs(taught: Learn, monkeypatch: pytest.MonkeyPatch) -> None:
+    rates: list[float] = []
+
+    class Recorded(torch.optim.AdamW):
+        def step(self, closure: Any = None) -> Any:
+            rates.append(self.param_groups[0]["lr"])
+            return super().step(closure)
+
+    monkeypatch.setattr(torch.optim, "AdamW", Recorded)
+    taught("mine", epochs=10, learning_rate=9e-4)  # one step each
+    assert rates == pytest.approx([9e-4, 9e-4, *(1e-4 * left for left in range(8, 0, -1))])
+
+
 @pytest.mark.slow
 def test_interrupted_it_goes_on_to_the_same_bits(taught: Learn, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = taught("whole")

@@ -83,6 +83,15 @@ def test_the_published_triplets_fall_in_sts_fails(tmp_path: Path, capsys: pytest
     assert told.splitlines()[-1] == "triplet: fails"
 
 
+def test_a_failure_counts_for_more_than_a_doubt(tmp_path: Path) -> None:
+    """A slice that certainly fell, beside one that cannot be told."""
+    before = plant_queries(tmp_path / "a", values(1, noise=0.1))
+    after = plant_queries(tmp_path / "b", values(2, noise=0.1, shift=-0.005), **OTHER)
+    doubt = [str(after), f"against={before}", f"margin={NDCG}:0.005"]
+    assert main(doubt) == 3
+    assert main([*doubt, f"floor={NDCG}:0.99"]) == 1
+
+
 def test_two_seeds_of_one_recipe_pass(tmp_path: Path) -> None:
     runs = [plant_queries(tmp_path / f"idiolink{s}", values(s), seed=s) for s in (42, 43)]
     ours, theirs = (str(run) for run in runs)

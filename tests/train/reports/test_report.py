@@ -223,6 +223,19 @@ def test_differences_are_told_idiom_by_idiom(tmp_path: Path) -> None:
     assert "idiom by idiom" in page([group], group.runs, [paired], [])
 
 
+@pytest.mark.parametrize(
+    "known", [{"glossary": {"files": ["a.tsv"]}}, {"glossary_learnt": [{"files": ["a.tsv"]}]}]
+)
+def test_scores_with_a_glossary_are_marked(tmp_path: Path, known: dict[str, Any]) -> None:
+    plant_queries(tmp_path / "without", {"a1": 0.6})
+    path = plant_queries(tmp_path / "with", {"a1": 0.6}, model={"glossary": ["a.tsv"]}) / "scores.json"
+    card = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(card | {"meta": card["meta"] | known}), encoding="utf-8")
+    notes = [note for group in groups_of(tmp_path) for note in group.notes()]
+    assert len(notes) == 1
+    assert notes[0].endswith(": with a glossary (a.tsv)")
+
+
 def test_a_cross_validation_is_told_fold_by_fold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for fold, gain in enumerate((0.1, 0.3)):
         options: dict[str, Any] = {"data": {"fold": fold}}

@@ -19,6 +19,7 @@ from sentence_transformers import SentenceTransformer
 from tests.fake_hub import serve
 from tests.programs import run
 from tests.tiny_runs import WIDE, assert_same_run, at_loss, composed, metrics, resume, train, weights
+from train import data
 from train.benchmarks.admire.keys import experts_keys
 from train.config import EvaluateSettings, TrainSettings, check
 from train.encoder.encoder import Encoder
@@ -118,6 +119,25 @@ def test_a_frozen_encoder_stays_as_it_is(tmp_path: Path, experts_options: list[s
     assert all(torch.equal(before[name], after[name]) for name in before)
     drawn = metrics(tmp_path / "run")
     assert drawn[0]["loss"] != drawn[1]["loss"]
+
+
+def test_experts_learn_and_score_with_a_glossary(tmp_path: Path, experts_options: list[str]) -> None:
+    sample = Path(data.__file__).parent / "sample" / "admire" / "subtask_a_train.tsv"
+    compounds = [line.split("\t")[0] for line in sample.read_text(encoding="utf-8").splitlines()[1:]]
+    rows = [f"{name}\tsomething quite other\n" for name in dict.fromkeys(compounds)]
+    (tmp_path / "mine.tsv").write_text("".join(["expression\tmeaning\n", *rows]), encoding="utf-8")
+    short = [*experts_options, "trainer.freeze_encoder=true", "trainer.max_steps=1"]
+    train(tmp_path / "without", short)
+    train(tmp_path / "with", [*short, f"model.glossary={tmp_path / 'mine.tsv'}"])
+    losses = [metrics(tmp_path / name)[0]["loss"] for name in ("with", "without")]
+    assert losses[0] != pytest.approx(losses[1], rel=1e-3)
+    record = json.loads((tmp_path / "with" / "run.json").read_text(encoding="utf-8"))
+    assert record["glossary"]["occurs"]["admire"]["texts"] > 0
+    reported = scores_of(tmp_path / "with")
+    scored = evaluated(tmp_path / "with", *FOLD)
+    experts = [key for key in scored if "experts_text" in key]
+    assert experts
+    assert {key: scored[key] for key in experts} == pytest.approx({key: reported[key] for key in experts})
 
 
 def test_the_losses_of_the_parts_fall(tmp_path: Path, experts_options: list[str]) -> None:
