@@ -62,4 +62,4 @@ def _rows(path: Path, table: _Table) -> Iterator[Row]:
             meaning = str(values[column] or "").strip(" ,")  # PIE's senses end in commas
             if meaning not in _NO_MEANING and (expression, meaning) not in seen:
                 seen.add((expression, meaning))
-                yield number, {"expression": expression, "meaning": meaning, **table.facts}
+                yield Row(number, {"expression": expression, "meaning": meaning, **table.facts})

@@ -151,5 +151,6 @@ def _value(option: str, value: Any) -> str:
     if isinstance(value, str):
         if option == "model.glossary":
             value = Path(value).name
-        return value if value.replace("_", "").isalnum() else "'" + value.replace("'", "\\'") + "'"
+        is_plain = value.replace("_", "").isalnum()
+        return str(value) if is_plain else "'" + value.replace("'", "\\'") + "'"
     return "null" if value is None else str(value).lower()

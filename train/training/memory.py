@@ -190,8 +190,8 @@ def _num_trained(module: nn.Module) -> int:
 def _num_passed_by(block: nn.Module, config: PreTrainedConfig) -> int:
     """Parameters of a mixture's experts that a token is not sent to."""
     names = ("num_experts", "num_local_experts", "n_routed_experts")
-    count = next((found for name in names if (found := getattr(config, name, None))), None)
-    chosen = getattr(config, "num_experts_per_tok", None)
+    count: int | None = next((found for name in names if (found := getattr(config, name, None))), None)
+    chosen: int | None = getattr(config, "num_experts_per_tok", None)
     if not count or not chosen:
         return 0
     experts = sum(p.numel() for p in block.parameters() if p.dim() == 3 and len(p) == count)

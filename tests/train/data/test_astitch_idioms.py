@@ -28,7 +28,7 @@ SENSES = [
 @pytest.fixture
 def files(tmp_path: Path) -> DataFiles:
     (tmp_path / "EN").mkdir()
-    tables = {
+    tables: dict[str, list[tuple[str, ...]]] = {
         "EN/train_zero_shot.csv": [("label", "sentence1", "sentence2"), *SENTENCES],
         SENSES_FILE: [
             (
