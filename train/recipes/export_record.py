@@ -149,8 +149,6 @@ def _value(option: str, value: Any) -> str:
     if isinstance(value, list):
         return f"[{','.join(_value(option, entry) for entry in value)}]"
     if isinstance(value, str):
-        if option == "model.glossary":
-            value = Path(value).name
-        is_plain = value.replace("_", "").isalnum()
-        return str(value) if is_plain else "'" + value.replace("'", "\\'") + "'"
+        text = Path(value).name if option == "model.glossary" else value
+        return text if text.replace("_", "").isalnum() else "'" + text.replace("'", "\\'") + "'"
     return "null" if value is None else str(value).lower()
