@@ -195,7 +195,8 @@ def _num_passed_by(block: nn.Module, config: PreTrainedConfig) -> int:
     if not count or not chosen:
         return 0
     experts = sum(p.numel() for p in block.parameters() if p.dim() == 3 and len(p) == count)
-    return experts * (count - chosen) // count
+    passed_by: int = experts * (count - chosen) // count
+    return passed_by
 
 
 def _asks(way: Way) -> Way:
