@@ -134,6 +134,7 @@ def test_cases(workload: Workload) -> None:
         ("bf16", 128, True, False, True),
         ("fp32", 32, False, True, False),
     ]
+    assert ["predecessor" in case.ways for case in found] == [True, False, False, False, True]
     cases = growth(workload)
     assert [case.copies for case in cases] == [1, 4, 16, 1, 1]
     assert [case.workload.batch_size for case in cases[3:]] == [12, 24]  # the sample has no 32 tuples
@@ -180,7 +181,7 @@ def test_it_compares_and_writes(workload: Workload, tmp_path: Path, monkeypatch:
     assert [case["name"] for case in results["cases"]] == [*names, "a CSV of pairs", "a CSV of scored pairs"]
     assert results["cases"][0]["work"]["tuples"] == 8  # one timed step
     assert results["cases"][0]["figures"]["predecessor"]["train_times_ours_cpu"] == [2.0, 2.0]
-    assert calls.count("predecessor") == 2 * 3
+    assert calls.count("predecessor") == 2 * 2  # not in the second precision
     assert calls.count("sentence_transformers") == 2 * 3 + 2  # own files once
     assert results["start"] == [{"imports": 2.0, "train --help": 1.0}] * 2
     assert results["machine"]["threads"] == torch.get_num_threads()
