@@ -37,7 +37,7 @@ check: install ## lint, formatting, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: install ## speed against other ways, in some 16 minutes (options: BENCH="--pairs 5 …")
+bench: install ## speed against other ways, in under 20 minutes (options: BENCH="--pairs 5 …")
 	$(BIN)/python -m tests.bench $(BENCH)
 
 bench-quick: install ## the main ratios beside those recorded last, in 3 minutes: what has become slower?

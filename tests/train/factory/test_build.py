@@ -118,17 +118,31 @@ def test_a_fold_is_trained_on_the_others_idioms() -> None:
     assert not held_out & trained
 
 
+@pytest.mark.parametrize(
+    ("extra", "sentences", "left_out", "file", "num_anchors"),
+    [
+        ("pie", "(PIE): 10", "9 idioms (in the can", "data_cleaned.csv", 13000),
+        ("astitch", "(AStitchInLanguageModels): 3421", "left out: no idiom", "train_zero_shot.csv", 6000),
+    ],
+)
 def test_external_data_joins_the_training_split(
-    real_data: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    real_data: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    extra: str,
+    sentences: str,
+    left_out: str,
+    file: str,
+    num_anchors: int,
 ) -> None:
     monkeypatch.setenv("IDIOM_DATA", str(real_data))
-    options = ("data=public", "data.extra=pie", "objective.documents_as_queries=true")
+    options = ("data=public", f"data.extra={extra}", "objective.documents_as_queries=true")
     built = build_objective(check(TrainSettings, composed("config", *options)))
-    assert "with external idiom data (PIE): 10" in built.describe()
-    assert "9 idioms (in the can" in built.describe()
+    assert f"with external idiom data {sentences}" in built.describe()
+    assert left_out in built.describe()
     assert "no test split" in caplog.text
-    assert any(path.name == "data_cleaned.csv" for path in built.files)
-    assert len([a for step in built.epoch_steps(0, 1) for a in step[0]]) > 13000
+    assert any(path.name == file for path in built.files)
+    assert len([a for step in built.epoch_steps(0, 1) for a in step[0]]) > num_anchors
 
 
 def test_released_tuples_are_the_files() -> None:
