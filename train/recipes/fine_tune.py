@@ -15,11 +15,8 @@ from train.distributed.device import place, start_processes
 from train.encoder.checks import check_special_token
 from train.evaluation.suite import Scorecard, Suite
 from train.factory import (
-    build_benchmarks,
     build_encoder,
-    build_objective,
     build_retention,
-    check_dimensions,
     idiom_expressions,
     module_benchmarks,
     named_glossary,
@@ -30,8 +27,9 @@ from train.hub.card import model_card
 from train.hub.push import check_can_push, push_or_warn
 from train.io.files import fingerprints, write_text
 from train.objectives import Objective, UsesSpecialTokens
-from train.recipes.knowledge import benchmark_texts, describe_glossary, gate_usages, glossary_files
+from train.recipes.knowledge import benchmark_texts, describe_glossary, glossary_files
 from train.recipes.memory import check_memory
+from train.recipes.prepare import prepare
 from train.recipes.run_context import RunContext
 from train.recipes.run_report import report_run
 from train.recipes.untrained import score_untrained
@@ -41,9 +39,8 @@ from train.runs.resume import check_same_data, check_same_weights
 from train.runs.tracking import tracked
 from train.training.checkpoint import TrainerState, read_state
 from train.training.context import OnScores, TrainingContext
-from train.training.early_stopping import check_monitor
 from train.training.loop import train_loop
-from train.training.regularization import Retention, check_remedies
+from train.training.regularization import Retention
 from train.training.run_end import recorded_end, system_errors_explained
 from train.training.run_start import start_or_resume
 from train.training.signals import stopped_by_sigterm
@@ -117,14 +114,9 @@ def _run(
         checkpoint: to resume from.
     """
     settings, run, processes = context.settings, context.run, context.processes
-    glossary_files(settings.model)  # a slip there is told before anything is downloaded
     with context.accelerator.local_main_process_first():  # so that each file is downloaded once
-        objective = build_objective(settings)
-        check_remedies(settings.retain, objective)
-        usages = gate_usages(settings.model, objective)
-        benchmarks, not_scored = build_benchmarks(settings)
-    check_monitor(settings.trainer, not_scored)
-    check_dimensions(settings.model, [*(settings.trainer.matryoshka or []), *settings.cut_dimensions])
+        prepared = prepare(settings)
+    objective, benchmarks = prepared.objective, prepared.benchmarks
     suite = Suite(
         [*benchmarks, *module_benchmarks(settings, objective.modules, benchmarks)],
         processes,
@@ -136,7 +128,12 @@ def _run(
     data |= own_revisions(settings)
     if checkpoint is not None:
         check_same_data(record.get("data", {}), data)
-    run.update(data=data, sample=settings.data.sample, not_scored=not_scored, trained_on=objective.describe())
+    run.update(
+        data=data,
+        sample=settings.data.sample,
+        not_scored=prepared.not_scored,
+        trained_on=objective.describe(),
+    )
     log.info("objective %s: %s", settings.objective.name, objective.describe())
     if processes.count > 1:
         log.info("%d processes share each step's texts; the batch is the same as in one", processes.count)
@@ -151,7 +148,7 @@ def _run(
     objective.modules.to(context.placement.device)
     _check_base(run, record, retention, resumed=checkpoint is not None)
     _check_tokens(objective, retention)
-    if retention.encoder.meanings is not None and not usages:
+    if retention.encoder.meanings is not None and not prepared.usages:
         retention.encoder.meanings.gate = None  # of other weights than are trained here
     glossary = describe_glossary(
         settings.model,
@@ -172,7 +169,7 @@ def _run(
         seed=settings.seed,
         card=processes.from_main(lambda: _card(context, has_tokens)),
         benchmarks=settings.checkpoint_benchmarks,
-        usages=usages,
+        usages=prepared.usages,
         on_saved=_push_each(settings) if settings.hub.push == "every" else None,
         on_scores=on_scores,
     )

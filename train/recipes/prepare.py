@@ -1,0 +1,45 @@
+"""What `train` and `check` both do first: read all data, and check it together with the options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from train.benchmarks import Benchmark
+from train.config import TrainSettings
+from train.factory import build_benchmarks, build_objective, check_dimensions
+from train.objectives import Objective
+from train.recipes.knowledge import gate_usages, glossary_files
+from train.training.early_stopping import check_monitor
+from train.training.regularization import check_remedies
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The data of a run, read and checked.
+
+    Attributes:
+        usages: that a glossary's gate is fitted to.
+        not_scored: benchmark → why it is left out.
+    """
+
+    objective: Objective
+    usages: Sequence[tuple[str, bool]]
+    benchmarks: list[Benchmark]
+    not_scored: Mapping[str, str]
+
+
+def prepare(settings: TrainSettings) -> Prepared:
+    """Read all data of a run, and do every check that needs no weights.
+
+    Raises:
+        UserError: for everything that the user can fix.
+    """
+    glossary_files(settings.model)  # a slip there is told before anything is downloaded
+    objective = build_objective(settings)
+    check_remedies(settings.retain, objective)
+    usages = gate_usages(settings.model, objective)
+    benchmarks, not_scored = build_benchmarks(settings)
+    check_monitor(settings.trainer, not_scored)
+    check_dimensions(settings.model, [*(settings.trainer.matryoshka or []), *settings.cut_dimensions])
+    return Prepared(objective, usages, benchmarks, not_scored)
