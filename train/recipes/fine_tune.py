@@ -40,6 +40,7 @@ from train.runs.tracking import tracked
 from train.training.checkpoint import TrainerState, read_state
 from train.training.context import OnScores, TrainingContext
 from train.training.loop import train_loop
+from train.training.memory import what_takes_less
 from train.training.regularization import Retention
 from train.training.run_end import recorded_end, system_errors_explained
 from train.training.run_start import start_or_resume
@@ -80,7 +81,12 @@ def fine_tune(
     accelerator, processes = start_processes(placement)
     run.writes = processes.is_main
     context = RunContext(settings, run, placement, accelerator, processes)
-    with system_errors_explained(run, processes), stopped_by_sigterm(), contextlib.ExitStack() as held:
+    takes_less = what_takes_less(settings, placement)
+    with (
+        system_errors_explained(run, processes, takes_less),
+        stopped_by_sigterm(),
+        contextlib.ExitStack() as held,
+    ):
 
         def start() -> tuple[Path, Path | None, dict[str, Any]]:
             resume = settings.resume is not None
@@ -138,7 +144,7 @@ def _run(
     if processes.count > 1:
         log.info("%d processes share each step's texts; the batch is the same as in one", processes.count)
 
-    processes.from_main(lambda: check_memory(settings, objective, context.placement, processes))
+    processes.from_main(lambda: check_memory(settings, objective, context.placement))
     baseline, untrained = score_untrained(context, Suite(benchmarks, processes, settings.cut_dimensions))
     if checkpoint is not None or expressions:
         untrained = None  # not what is trained, so not kept in memory beside it

@@ -14,6 +14,7 @@ from train.objectives import Objective
 from train.training.checkpoint import TrainerState, prune, restore_best
 from train.training.context import TrainingContext
 from train.training.early_stopping import no_best, out_of_patience
+from train.training.memory import is_tried, try_longest_batch
 from train.training.scoring import CheckpointScorer
 from train.training.setup import Training, setup_training
 from train.training.signals import stop_requests
@@ -35,6 +36,7 @@ def train_loop(context: TrainingContext, checkpoint: Path | None = None) -> Trai
     Raises:
         UserError: if the loss or its gradient is not finite, a checkpoint cannot be saved, or the monitored
             score was not finite at any evaluation.
+        RuntimeError: if memory does not suffice.
         Interrupted: at SIGINT or SIGTERM, once the current step is finished and saved.
         Pruned: if `context.on_scores` does.
     """
@@ -53,6 +55,8 @@ def train_loop(context: TrainingContext, checkpoint: Path | None = None) -> Trai
         _finish_save(context, state)
     scorer = CheckpointScorer(context, training)
     has_ended = state.step >= length.total or out_of_patience(state, trainer)
+    if is_tried(context) and not has_ended:
+        try_longest_batch(context, training)
     if checkpoint is not None and has_ended and state.best_step is None:  # by now a score may be finite
         scorer.score_and_save(last=state.step >= length.total)
 

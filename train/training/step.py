@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from train.objectives import Batch, StepLog
+from train.objectives import Batch, ObjectiveLoss, StepLog
 from train.objectives.matryoshka import matryoshka_loss
 from train.objectives.mixture import MixtureObjective
 from train.training.context import TrainingContext
@@ -64,18 +64,13 @@ def take_step(
     for micro, anchors in enumerate(micro_batches):
         batch = objective.batch(state.epoch, anchors)
         batches.append(batch)
-        embedded = training.embed(batch.requests, state.step, micro)
-        result = matryoshka_loss(
-            objective, embedded.rows, batch, trainer.matryoshka or (), trainer.matryoshka_weights
-        )
-        result = context.retention.add_distillation(result, embedded.rows, batch)
+        batch_weight = len(anchors) / num_anchors
+        result, num_embedded = compute_gradients(context, training, batch, micro, batch_weight)
         value = result.loss.item()
         if not math.isfinite(value):
             raise not_finite("loss", value, [batch], state, context.run)
-        batch_weight = len(anchors) / num_anchors
-        embedded.backward(result.loss * batch_weight)
         loss += value * batch_weight
-        num_texts += embedded.num_texts
+        num_texts += num_embedded
         is_empty, part = is_empty and result.is_empty, result.part or ""
         step_log.add(result)
 
@@ -96,6 +91,28 @@ def take_step(
     state.num_losses += 1
     seconds = time.perf_counter() - started
     return StepResult(loss, learning_rate, grad_norm, num_texts, seconds, part, step_log.values())
+
+
+def compute_gradients(
+    context: TrainingContext, training: Training, batch: Batch, micro: int = 0, weight: float = 1.0
+) -> tuple[ObjectiveLoss, int]:
+    """The forward and the backward pass of one micro-step, whose gradients are added to those that are there.
+
+    Args:
+        micro: number of the micro-step in its step.
+        weight: of its loss in the step's.
+
+    Returns:
+        The loss, and how many texts went through the encoder, in all processes.
+    """
+    objective, trainer = context.objective, context.trainer
+    embedded = training.embed(batch.requests, training.state.step, micro)
+    result = matryoshka_loss(
+        objective, embedded.rows, batch, trainer.matryoshka or (), trainer.matryoshka_weights
+    )
+    result = context.retention.add_distillation(result, embedded.rows, batch)
+    embedded.backward(result.loss * weight)
+    return result, embedded.num_texts
 
 
 def _set_learning_rate(context: TrainingContext, training: Training) -> float:
