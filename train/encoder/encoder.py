@@ -369,7 +369,7 @@ class Encoder(nn.Module):
     def forward_batches(
         self, requests: Sequence[Request], *, min_batches: int = 1, batch_size: int | None = None
     ) -> list[ForwardBatch]:
-        """The forward batches that embed all requests: longest texts first, each distinct text once.
+        """The forward batches that embed all requests: longest texts first, each view of a text once.
 
         Args:
             min_batches: make at least so many, as long as each has about 512 tokens or more.
@@ -386,6 +386,10 @@ class Encoder(nn.Module):
         if found and not self.cut_spans:  # only the first call that finds some tells of it
             log.warning("%s", cut_spans_note(len(found), num_spans, reader.limit))
         self.cut_spans |= found
+        if any(request.view for request in requests):  # a view is a row of its own, told apart by the name
+            views = [(text + "\0" * r.view, span) for (text, span), r in zip(rendered, requests, strict=True)]
+            tokens = {view: tokens[text] for (view, _), (text, _) in zip(views, rendered, strict=True)}
+            rendered = views
         return plan_batches(
             requests,
             rendered,

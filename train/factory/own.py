@@ -152,5 +152,6 @@ def _contrastive(settings: TrainSettings, options: OwnSettings, splits: OwnSplit
             positive_weights=weights or None,
             drop_last=options.drop_last,
         ),
+        loss_section="objective.infonce",
         groups_name="groups" if splits.train.store.has_groups else "",
     )

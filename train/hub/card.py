@@ -76,6 +76,7 @@ def model_card(
         adapter=config.get("retain", {}).get("lora", {}).get("rank") is not None,
         scores=None if scores is None else _headline(run, scores),
         not_scored=record.get("not_scored", {}),
+        warnings=meta.get("warnings", []),
         trained_on=record.get("trained_on") or meta.get("trained_on"),
         extra=config["data"].get("extra"),
         record=record,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +15,6 @@ from train.errors import UserError
 from train.objectives import Batch, ObjectiveLoss
 from train.objectives.steps import in_order_steps
 from train.requests import Request
-
-
-@dataclass(frozen=True)
-class _Targets:
-    labels: GroupLabels
-    has_correct: bool  # in some group
-    num_possible: int  # triplets within groups
 
 
 class AdaptiveTripletObjective:
@@ -152,33 +144,45 @@ class AdaptiveTripletObjective:
         return Batch(
             [_request(self._texts[n]) for n in anchors],
             [group.id for group in groups],
-            _Targets(labels, *_pairs_and_triplets(labels)),
+            labels,
             plain_rows=[i for i, is_sentence in enumerate(labels.is_sentence.tolist()) if not is_sentence],
+            empty_because=why_no_triplet(self._loss, labels, "objective.loss"),
         )
 
     def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
         """The loss of the batch's mined triplets."""
-        targets: _Targets = batch.targets
-        result = self._loss(embeddings, targets.labels.to(embeddings.device))
+        labels: GroupLabels = batch.targets
+        result = self._loss(embeddings, labels.to(embeddings.device))
         counts = {
-            "triplets_possible": float(targets.num_possible),
+            "triplets_possible": float(_num_triplets(labels)),
             "triplets_within": float(result.num_within),
             "triplets_across": float(result.num_across),
         }
-        has_triplets = self._loss.triplet_weight and result.num_within + result.num_across
-        has_property = self._loss.property_weight and targets.num_possible
-        has_correct = self._loss.correct_weight and targets.has_correct
-        return ObjectiveLoss(
-            result.loss, counts, is_empty=not has_triplets and not has_property and not has_correct
-        )
+        return ObjectiveLoss(result.loss, counts, is_empty=result.is_empty)
 
 
-def _pairs_and_triplets(labels: GroupLabels) -> tuple[bool, int]:
-    """Whether any texts of the batch share a label, and the number of triplets within its groups."""
+def _num_triplets(labels: GroupLabels) -> int:
+    """The number of triplets within the groups."""
     sizes = Counter(labels.groups.tolist())
     alike = Counter(zip(labels.groups.tolist(), labels.labels.tolist(), strict=True))
-    num_triplets = sum(k * (k - 1) * (sizes[group] - k) for (group, _), k in alike.items())
-    return max(alike.values()) > 1, num_triplets
+    return sum(k * (k - 1) * (sizes[group] - k) for (group, _), k in alike.items())
+
+
+def why_no_triplet(loss: AdaptiveTripletLoss, labels: GroupLabels, section: str) -> str:
+    """Why a batch of these texts has nothing to learn from, with what to do; "" where it has.
+
+    Args:
+        section: where the options of the loss stand.
+    """
+    if loss.can_learn(labels):
+        return ""
+    if loss.mines_in_vain:
+        return f"{section}.triplets={loss.triplets} mines triplets that keep the loss's margin: choose all"
+    scope = f", or {section}.scope=all" if loss.scope == "within" else ""
+    return (
+        "triplets need two sentences of one label and one of another, in the data and in a batch: raise "
+        f"trainer.batch_size, or choose objective.order=shuffled{scope}"
+    )
 
 
 def _request(text: str) -> Request:

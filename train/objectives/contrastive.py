@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -159,7 +159,7 @@ class ContrastiveObjective:
         options: batches, candidates and modes.
         extra_files: files beside the data's that were read.
         note: what the log says of the data beside the counts.
-        section: where `drop_last` stands, for messages.
+        loss_section: where the options of the loss stand, for messages.
         groups_name: what its groups are called; "" where there are none.
 
     Raises:
@@ -174,12 +174,13 @@ class ContrastiveObjective:
         *,
         extra_files: Sequence[Path] = (),
         note: str = "",
-        section: str = "objective",
+        loss_section: str = "objective.loss",
         groups_name: str = "groups",
     ) -> None:
         self.data = data
         self.groups_name = groups_name
         self._loss = loss
+        self._loss_section = loss_section
         self.options = options
         self.query_weights = options.query_weights or [1.0] * len(options.query_modes)
         self.note = note
@@ -192,8 +193,8 @@ class ContrastiveObjective:
         if options.drop_last and len(self._usable) < options.batch_size:
             raise UserError(
                 f"{data.name} has {len(self._usable)} anchors, fewer than "
-                f"trainer.batch_size={options.batch_size}, and {section}.drop_last leaves out every "
-                f"batch that is not full: lower the batch size or set {section}.drop_last=false"
+                f"trainer.batch_size={options.batch_size}, and objective.drop_last leaves out every "
+                "batch that is not full: lower the batch size or set objective.drop_last=false"
             )
 
     def _anchors_with_positives(self) -> NDArray[np.int64]:
@@ -276,6 +277,11 @@ class ContrastiveObjective:
             *self._requests(anchor_records, options.query_modes, "query"),
             *self._requests(candidate_records, options.document_modes, "document"),
         ]
+        # A positive that is its anchor's own text is read once more, with dropout of its own, as SimCSE does.
+        is_itself = data.ids[anchor_records][:, None] == data.ids[candidate_records]
+        again = (masks.positive & is_itself).any(0).repeat(len(options.document_modes))  # as many as requests
+        for i in (again.nonzero() + len(anchor_records) * len(options.query_modes)).flatten().tolist():
+            requests[i] = replace(requests[i], view=1)
         targets = _Targets(
             len(anchor_records),
             masks,
@@ -284,7 +290,37 @@ class ContrastiveObjective:
         )
         plain_rows = [row for row, request in enumerate(requests) if data.is_plain(request)]
         names = [data.record_name(record) for record in anchor_records]
-        return Batch(requests, names, targets, plain_rows=plain_rows)
+        return Batch(requests, names, targets, plain_rows, self._why_empty(targets))
+
+    def _why_empty(self, targets: _Targets) -> str:
+        """Why no anchor of a batch has anything to learn from, with what to do; "" where one has."""
+        masks, loss, section = targets.masks, self._loss, self._loss_section
+        weights = torch.ones(()) if targets.anchor_weights is None else targets.anchor_weights
+        positive = masks.positive
+        if targets.positive_weights is not None:
+            positive = positive & (targets.positive_weights > 0)
+        negative = masks.negative & (torch.where(masks.hard, loss.hard_weight, loss.soft_weight) > 0)
+        is_compared = negative.any(1)
+        if loss.denominator == "all_positives":  # they compete with each other
+            is_compared |= masks.positive.sum(1) > 1
+        if (positive.any(1) & is_compared & (weights > 0)).any():
+            return ""
+        causes = {
+            "its rows have the weight 0: raise it, or leave the column weight out": not weights.any(),
+            "raise one of objective.positive_weights above 0": masks.positive.any() > positive.any(),
+            f"raise {section}.hard_weight or soft_weight above 0": masks.negative.any() > negative.any(),
+            "one anchor has no negatives: raise trainer.batch_size, or lower trainer.accumulation": (
+                targets.num_anchors == 1
+            ),
+            "its sentences are of one group and meaning, or each of another: raise trainer.batch_size": (
+                self.options.candidates_from_batch
+            ),
+            f"choose {section}.in_batch=positives or all, or add negatives": self.options.in_batch == "none",
+        }
+        return next((cause for cause, holds in causes.items() if holds), "") or (
+            "its positives are equal, or of one group and meaning, so none is a negative of another anchor: "
+            f"the data need different ones, or {section}.false_negatives=keep"
+        )
 
     def _candidates(
         self, epoch: int, anchors: Sequence[int], anchor_records: Sequence[int]

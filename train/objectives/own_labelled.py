@@ -13,6 +13,7 @@ from idiomloss import AdaptiveTripletLoss, GroupLabels, group_steps
 from train.data.own.store import Examples
 from train.errors import UserError
 from train.objectives import Batch, ObjectiveLoss
+from train.objectives.adaptive_triplet import why_no_triplet
 from train.objectives.steps import balanced_steps, in_order_steps
 from train.requests import Request
 
@@ -33,8 +34,8 @@ class LabelledObjective:
         files: the data files that were read.
 
     Raises:
-        UserError: if no label has two sentences, there is one label alone, a group is larger than a batch, or
-            a batch does not hold `per_label` sentences of two labels.
+        UserError: if a group is larger than a batch, or a batch does not hold `per_label` sentences of two
+            labels.
     """
 
     plain_requests: Sequence[Request] = ()
@@ -59,12 +60,6 @@ class LabelledObjective:
         self.modules = nn.Module()  # trains nothing beside the encoder
         store = examples.store
         self._labels = np.unique(store.label_ids[examples.rows], return_inverse=True)[1]
-        counts = np.bincount(self._labels)
-        if len(counts) < 2 or counts.max() < 2:
-            raise UserError(
-                f"the training data has {len(counts)} labels and at most {counts.max()} sentences of one: "
-                "triplets need two labels, and two sentences of one of them"
-            )
         self._per_label = None if store.has_groups else per_label
         if not store.has_groups and (batch_size % per_label or batch_size == per_label):
             raise UserError(
@@ -148,11 +143,12 @@ class LabelledObjective:
             torch.from_numpy(groups),
             torch.from_numpy(is_first),
         )
-        return Batch(requests, self._examples.names(anchors), labels)
+        why = why_no_triplet(self._loss, labels, "objective.triplet")
+        return Batch(requests, self._examples.names(anchors), labels, empty_because=why)
 
     def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
         """The loss of the batch's mined triplets."""
         labels: GroupLabels = batch.targets
         result = self._loss(embeddings, labels.to(embeddings.device))
         counts = {"triplets_within": float(result.num_within), "triplets_across": float(result.num_across)}
-        return ObjectiveLoss(result.loss, counts, is_empty=not result.num_within + result.num_across)
+        return ObjectiveLoss(result.loss, counts, is_empty=result.is_empty)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from idiomloss import CoSENTLoss
 from train.data.own.store import Examples
 from train.objectives import Batch, ObjectiveLoss
 from train.objectives.steps import shuffled_steps
@@ -67,7 +68,13 @@ class ScoredPairsObjective:
             for side in (0, 1)
             for text in firsts
         ]
-        return Batch(requests, self._examples.names(anchors), torch.from_numpy(self._scores(anchors)))
+        scores = self._scores(anchors)
+        why = ""
+        if isinstance(self._loss, CoSENTLoss) and scores.min() == scores.max():
+            why = (
+                "objective.loss=cosent needs pairs of different scores: raise trainer.batch_size, or add some"
+            )
+        return Batch(requests, self._examples.names(anchors), torch.from_numpy(scores), empty_because=why)
 
     def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
         """The loss of the pairs' cosines and scores."""

@@ -17,7 +17,7 @@ def check_data(settings: TrainSettings) -> None:
         UserError: as the run would.
     """
     plain = without_mining(settings)
-    prepared = prepare(plain)
+    prepared = prepare(plain, has_negatives=plain == settings)
     objective, benchmarks = prepared.objective, prepared.benchmarks
     steps = objective.epoch_steps(0, 1)
     files = [

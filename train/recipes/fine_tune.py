@@ -28,6 +28,7 @@ from train.hub.push import check_can_push, push_or_warn
 from train.io.files import fingerprints, write_text
 from train.objectives import Objective, UsesSpecialTokens
 from train.recipes.knowledge import benchmark_texts, describe_glossary, glossary_files
+from train.recipes.learning import not_learnt, sample_weights
 from train.recipes.memory import check_memory
 from train.recipes.prepare import prepare
 from train.recipes.run_context import RunContext
@@ -173,8 +174,11 @@ def _run(
         on_saved=_push_each(settings) if settings.hub.push == "every" else None,
         on_scores=on_scores,
     )
+    new_modules = sample_weights(objective.modules)
     state = train_loop(training, checkpoint)
-    best = _score_best(context, benchmarks)
+    best, trained = _score_best(context, benchmarks)
+    untrained_weights = (run.recorded() or {}).get("untrained_weights")
+    weights = [(untrained_weights, trained), (new_modules, sample_weights(objective.modules))]
 
     def report() -> None:
         report_run(
@@ -182,9 +186,8 @@ def _run(
             state,
             best=best,
             baseline=baseline,
-            trained_on=objective.describe(),
-            glossary=glossary,
             suite_names=[benchmark.name for benchmark in benchmarks],
+            warnings=not_learnt(settings, state, weights, baseline, best.scores),
         )
         write_text(run.path / "best" / "README.md", _card(context, has_tokens, with_scores=True))
         for tracker in run.trackers:
@@ -218,13 +221,18 @@ def _check_tokens(objective: Objective, retention: Retention) -> None:
             check_special_token(encoder.model.tokenizer, text, option)
 
 
-def _score_best(context: RunContext, benchmarks: list[Benchmark]) -> Scorecard:
-    """Score the saved model, loaded as a user loads it: what is reported is what was saved."""
+def _score_best(context: RunContext, benchmarks: list[Benchmark]) -> tuple[Scorecard, list[float]]:
+    """Score the saved model, loaded as a user loads it: what is reported is what was saved.
+
+    Returns:
+        The scores, and a sample of the weights.
+    """
     settings, saved = context.settings, context.run.path / "best"
     modules = saved_modules(str(saved), context.placement)
     scored = [*benchmarks, *module_benchmarks(settings, modules, benchmarks)]
     suite = Suite(scored, context.processes, settings.cut_dimensions)
-    return suite.run(build_encoder(settings.model, context.placement, saved))
+    encoder = build_encoder(settings.model, context.placement, saved)
+    return suite.run(encoder), sample_weights(encoder)
 
 
 def _card(context: RunContext, has_tokens: bool, *, with_scores: bool = False) -> str:

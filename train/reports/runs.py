@@ -204,6 +204,8 @@ def read_run(path: Path, name: str) -> Run:
     elif status == "damaged":
         notes.append("there is no run.json that can be read: it failed at its start, or was damaged")
     meta = card.get("meta")
+    if isinstance(meta, dict) and isinstance(meta.get("warnings"), list):
+        notes += map(str, meta["warnings"])
     return Run(
         path, name, status, config, record, scores, baseline, meta if isinstance(meta, dict) else {}, notes
     )

@@ -311,14 +311,9 @@ def _note_duplicates(train: Examples, notes: list[str]) -> None:
 
 
 def _note_lonely(train: Examples, notes: list[str]) -> None:
-    """Labels, or meanings of groups, with one sentence, which has no positive; scores that are all equal."""
+    """Labels, or meanings of groups, with one sentence, which has no positive."""
     store = train.store
-    if train.form == "scored":
-        scores = store.scores[train.rows]
-        if (scores == scores[0]).all():
-            notes.append(f"all scores of the training data are {scores[0]:g}: they put no two pairs in order")
-        return
-    if train.form == "pairs":
+    if train.form != "sentences":
         return
     what = "label" if store.has_labels else "group and meaning" if store.has_meanings else "group"
     labels = store.label_ids[train.rows][:, None] if store.has_labels else store.labels[train.anchors]
