@@ -12,10 +12,9 @@ from uuid import uuid4
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from idiomloss.similarity import unit_vectors
-from train.benchmarks.retrieval import rank
+from train.benchmarks.retrieval import Ranking, rank
 from train.benchmarks.search import Search
 from train.errors import UserError
 from train.io.files import sync
@@ -29,48 +28,50 @@ _CHUNK_SIZE = 64  # queries whose candidates are in memory at a time
 SAMPLE = 100  # queries that are also searched exactly
 
 
-def approximate_ranking(search: Search, store: VectorStore, depth: int) -> tuple[Tensor, float]:
+def approximate_ranking(search: Search, store: VectorStore, depth: int) -> tuple[Ranking, float]:
     """As :meth:`Search.ranking`, of the documents that the index finds, and what share of the best these are.
 
     The index is built at the first call, and kept in the store's folder. It holds documents in 8 bits a
     number; what it finds is ranked by the cosines of the store's vectors.
 
     Returns:
-        int (Q, min(depth, N)); recall: the share of an exact ranking's documents, by :data:`SAMPLE` queries.
+        The first min(depth, N); recall: the share of an exact ranking's documents, by :data:`SAMPLE` queries.
 
     Raises:
         UserError: if the index cannot be written or read.
     """
     index = _index(store)
     depth = min(depth, store.num_rows)
-    ranking = torch.empty(len(search.queries), depth, dtype=torch.long)
-    for start in range(0, len(ranking), _CHUNK_SIZE):
-        numbers = torch.arange(start, min(start + _CHUNK_SIZE, len(ranking)))
-        ranking[numbers] = _ranked(index, search.some(numbers), store, depth)
-    sample = torch.linspace(0, len(ranking) - 1, min(SAMPLE, len(ranking))).round().long()
-    exact = search.some(sample).ranking(depth)
-    recall: float = (exact[:, :, None] == ranking[sample][:, None, :]).any(2).double().mean().item()
-    return ranking, recall
+    num_queries = len(search.queries)
+    chunks = torch.arange(num_queries).split(_CHUNK_SIZE)
+    ranked = [_ranked(index, search.some(numbers), store, depth) for numbers in chunks]
+    positions, values = (torch.cat(rows) for rows in zip(*ranked, strict=True))
+    sample = torch.linspace(0, num_queries - 1, min(SAMPLE, num_queries)).round().long()
+    exact, _ = search.some(sample).ranking(depth)
+    recall: float = (exact[:, :, None] == positions[sample][:, None, :]).any(2).double().mean().item()
+    return (positions, values), recall
 
 
-def _ranked(index: Any, search: Search, store: VectorStore, depth: int) -> Tensor:
+def _ranked(index: Any, search: Search, store: VectorStore, depth: int) -> Ranking:
     count = min(_CANDIDATES * depth + 1, store.num_rows)
     found = index.search(unit_vectors(search.queries).numpy(), count, threads=torch.get_num_threads())
     keys, counts = np.atleast_2d(found.keys), np.atleast_1d(getattr(found, "counts", len(found)))
     ranking = torch.empty(len(search.queries), depth, dtype=torch.long)
+    values = torch.empty(ranking.shape)
     too_few = torch.from_numpy(counts < count)
     if too_few.any():  # of a graph with parts that are not joined
-        ranking[too_few] = search.some(too_few.nonzero()[:, 0]).ranking(depth)
+        ranking[too_few], values[too_few] = search.some(too_few.nonzero()[:, 0]).ranking(depth)
     enough = (~too_few).nonzero()[:, 0]
-    # In the corpus' order, so that ties are broken as in an exact ranking.
-    positions = torch.from_numpy(keys[enough.numpy()].astype(np.int64)).sort(1).values  # (Q, C)
+    positions = torch.from_numpy(keys[enough.numpy()].astype(np.int64))  # (Q, C)
+    positions = positions.gather(1, search.ties[positions].argsort(1))  # ties broken as in an exact ranking
     documents = unit_vectors(store.rows(positions))  # (Q, C, D)
     cosines = (documents @ unit_vectors(search.queries[enough])[:, :, None])[:, :, 0]
     for row, query in enumerate(enough.tolist()):
-        if (document := search.left_out.get(query)) is not None:
+        for document in search.left_out.get(query, ()):
             cosines[row, positions[row] == document] = -torch.inf
-    ranking[enough] = positions.gather(1, rank(cosines, depth))
-    return ranking
+    order = rank(cosines, depth)
+    ranking[enough], values[enough] = positions.gather(1, order), cosines.gather(1, order)
+    return ranking, values
 
 
 def _index(store: VectorStore) -> Any:

@@ -11,6 +11,7 @@ import torch
 from train.benchmarks import approximate
 from train.benchmarks.approximate import approximate_ranking
 from train.benchmarks.own import OwnRetrievalOptions
+from train.benchmarks.retrieval import tie_break
 from train.benchmarks.search import Search
 from train.errors import UserError
 from train.io.vectors import VectorStore
@@ -31,24 +32,27 @@ def test_it_finds_most_of_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     documents[3:6] = documents[2]
     queries[1] = documents[2]
     store = stored(tmp_path, documents)
-    search = Search(queries, store, {1: 2})
+    search = Search(queries, store, tie_break(map(str, range(1000))), {1: [2]})
     with monkeypatch.context() as full_disk:
         full_disk.setattr(approximate, "sync", Mock(side_effect=OSError("no space left")))
         with pytest.raises(UserError, match="cannot be written"):
             approximate_ranking(search, store, 10)
     assert not any("usearch" in path.name for path in tmp_path.iterdir())
-    exact = search.ranking(10)
-    ranking, recall = approximate_ranking(search, store, 10)
+    exact, _ = search.ranking(10)
+    (ranking, values), recall = approximate_ranking(search, store, 10)
     shared = [len(set(a) & set(b)) for a, b in zip(ranking.tolist(), exact.tolist(), strict=True)]
     assert sum(shared) / exact.numel() > 0.95
     assert recall == pytest.approx(sum(shared) / exact.numel())
-    assert ranking[1, :3].tolist() == [3, 4, 5]  # ties in the corpus' order, without the query itself
+    # Ties are broken as in the exact ranking, without the query itself.
+    assert ranking[1, :3].tolist() == exact[1, :3].tolist() == sorted([3, 4, 5], key=search.ties.__getitem__)
+    cosines = torch.nn.functional.cosine_similarity(queries[:, None], documents[ranking], dim=2)
+    torch.testing.assert_close(values, cosines)
 
     monkeypatch.setattr(approximate, "_CANDIDATES", 1)
     assert approximate_ranking(search, store, 10)[1] < recall  # by 8 bits a number
 
     one = approximate_ranking(search.some(torch.tensor([1])), store, 2000)[0]
-    assert sorted(one[0].tolist()) == list(range(1000))
+    assert sorted(one[0][0].tolist()) == list(range(1000))
 
     (tmp_path / "hnsw.usearch").write_bytes(b"")
     with pytest.raises(UserError, match="usearch"):
