@@ -55,9 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def search_random(folder: Path, size: int, dimension: int) -> None:
-    store = VectorStore(folder, size, dimension, SHARD_SIZE)
+    store = VectorStore(folder, size, dimension, SHARD_SIZE, {"what": "random"})
     start = Time.now()
-    for number in store.start({"what": "random"}, "--folder"):
+    for number in store.start("--folder"):
         rows = min(SHARD_SIZE, size - number * SHARD_SIZE)
         shard = torch.randn(rows, dimension, generator=torch.Generator().manual_seed(number))
         store.write(number, shard.numpy())

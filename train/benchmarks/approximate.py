@@ -6,9 +6,7 @@ References:
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import torch
@@ -17,7 +15,6 @@ from idiomloss.similarity import unit_vectors
 from train.benchmarks.retrieval import Ranking, rank
 from train.benchmarks.search import Search
 from train.errors import UserError
-from train.io.files import sync
 from train.io.progress import progress_bar
 from train.io.vectors import VectorStore
 
@@ -80,8 +77,9 @@ def _index(store: VectorStore) -> Any:
 
     path = store.folder / _FILE
     try:
-        if not path.is_file():
-            _build(store, path)
+        with store.locked():
+            if not store.is_whole(_FILE):
+                _build(store)
         index = Index.restore(path, view=True, expansion_search=_EXPANSION)
     except (OSError, RuntimeError, ValueError) as error:  # what usearch raises
         raise UserError(f"{path}: the index cannot be written or read, delete it: {error}") from None
@@ -90,7 +88,7 @@ def _index(store: VectorStore) -> Any:
     return index
 
 
-def _build(store: VectorStore, path: Path) -> None:
+def _build(store: VectorStore) -> None:
     from usearch.index import Index
 
     index = Index(ndim=store.dimension, metric="cos", dtype="i8")
@@ -101,10 +99,4 @@ def _build(store: VectorStore, path: Path) -> None:
             index.add(keys, unit_vectors(part).numpy(), threads=torch.get_num_threads())
             first += len(part)
             advance(len(part))
-    partial = path.with_name(f".{path.name}.{uuid4().hex}")
-    try:
-        index.save(partial)
-        sync(partial)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    store.save(_FILE, index.save)

@@ -19,7 +19,7 @@ from train.benchmarks.retrieval import ndcg, rank, rank_in_parts, tie_break
 from train.encoder.attribution import word_rows
 from train.encoder.encoder import Encoder
 from train.explorer.corpus import Corpus, Text
-from train.explorer.embeddings import kept_embeddings, sum_of_model
+from train.explorer.embeddings import kept_embeddings
 from train.io.progress import progress_bar
 from train.requests import Request
 
@@ -53,12 +53,11 @@ class Model:
     @classmethod
     def embedding(cls, name: str, about: str, encoder: Encoder, corpus: Corpus) -> Model:
         """Embed a corpus, where that was not done before."""
-        sum_ = sum_of_model(encoder)
         documents = [Request(document.text) for document in corpus.documents]
-        units = kept_embeddings(encoder, sum_, documents, f"documents, {name}").to(encoder.device)
+        units = kept_embeddings(encoder, documents, f"documents, {name}").to(encoder.device)
         modes = MODES if corpus.has_spans else MODES[:1]
         asked = [query_request(query, mode) for mode in modes for query in corpus.queries]
-        queries = kept_embeddings(encoder, sum_, asked, f"queries, {name}").to(encoder.device)
+        queries = kept_embeddings(encoder, asked, f"queries, {name}").to(encoder.device)
         return cls(
             name,
             about,
