@@ -12,7 +12,7 @@ import torch
 
 from train.benchmarks import Benchmark
 from train.config import EvaluateSettings
-from train.distributed.device import Placement, place, start_processes
+from train.distributed.device import Placement, log_placement, place, start_processes
 from train.errors import UserError
 from train.evaluation.suite import Scorecard, Suite
 from train.factory import (
@@ -59,7 +59,7 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
             check_writable(option, path / "any" if option in ("predictions", "plots") else path)
     glossary_files(settings.model)  # a slip there is told before anything is downloaded
     placement = place(settings.device, settings.precision)
-    log.info(placement.reason)
+    log_placement(placement)
     accelerator, processes = start_processes(placement)
     with accelerator.local_main_process_first():  # so that each file is downloaded once
         benchmarks, not_scored = build_benchmarks(settings, settings.benchmarks)

@@ -11,7 +11,7 @@ from typing import Any
 
 from train.benchmarks import Benchmark
 from train.config import TrainSettings
-from train.distributed.device import place, start_processes
+from train.distributed.device import log_placement, place, start_processes
 from train.encoder.checks import check_special_token
 from train.evaluation.suite import Scorecard, Suite
 from train.factory import (
@@ -85,7 +85,7 @@ def fine_tune(
         def start() -> tuple[Path, Path | None, dict[str, Any]]:
             resume = settings.resume is not None
             held.enter_context(run.claimed(resume=resume, record_start=record_start))
-            log.info(placement.reason)
+            log_placement(placement)
             glossary = named_glossary(settings.model) if settings.hub.push is not None else None
             check_can_push(settings.hub, config, None if glossary is None else glossary.describe())
             checkpoint = start_or_resume(settings, config, experiment, run, placement)

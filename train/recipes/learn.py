@@ -16,7 +16,7 @@ import torch
 from torch.nn.functional import cosine_similarity, normalize
 
 from train.config import LearnSettings
-from train.distributed.device import place
+from train.distributed.device import log_placement, place
 from train.encoder.encoder import Encoder
 from train.encoder.glossary_files import Glossary, meanings_of, read_glossary
 from train.encoder.meanings import Meanings
@@ -105,6 +105,7 @@ def _learn(settings: LearnSettings, output: Path) -> None:
         log.info("glossary: %s", note)
 
     placement = place(settings.device, settings.precision)
+    log_placement(placement)
     encoder = build_encoder(settings.model, placement)
     _ = encoder.transformer  # an export has none, and says that it cannot be changed
     if settings.into == "tokens":
