@@ -87,8 +87,10 @@ MISTAKES = [
     ),
     Mistake(
         "idiolink without negatives",
-        ("+experiment=idiolink_ft", "data=sample", "device=cpu", "objective.loss.hard_weight=0")
-        + ("objective.loss.soft_weight=0",),
+        (
+            *("+experiment=idiolink_ft", "data=sample", "device=cpu"),
+            *("objective.loss.hard_weight=0", "objective.loss.soft_weight=0"),
+        ),
         ["objective.loss.hard_weight"],
     ),
     Mistake("train refuses it too", (*OWN, "trainer.batch_size=1"), ["batch_size"], PAIRS_FILE, "train"),
@@ -124,7 +126,7 @@ UNMOVED = [
 
 @pytest.mark.parametrize(("options", "named"), UNMOVED, ids=[options[0] for options, _ in UNMOVED])
 def test_unmoved_weights_are_reported(
-    tmp_path: Path, tiny_path: Path, options: list[str], named: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, tiny_path: Path, options: list[str], named: str
 ) -> None:
     """In the scores, the last screen, the page and the card."""
     run = own_run(tmp_path, tiny_path, PAIRS, *options)

@@ -308,7 +308,7 @@ class ContrastiveObjective:
         if masks.negative.any() and not negative.any():
             return f"the negatives have the weight 0: raise {section}.hard_weight or {section}.soft_weight"
         if targets.num_anchors == 1:
-            return "a batch of one anchor has no negatives: raise trainer.batch_size"
+            return "one anchor has no negatives: raise trainer.batch_size or lower trainer.accumulation"
         if self.options.in_batch == "none":
             return f"no anchor has negatives: set {section}.in_batch to positives or all, or add some"
         return "no anchor has both a positive and a negative: the data need more different texts or groups"
