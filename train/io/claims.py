@@ -82,7 +82,7 @@ def claimed(
             name of `<name>-2`, `<name>-3`, …
     """
     target = Path(os.path.realpath(path))  # what a link leads to is replaced, not the link
-    work = target.with_name(f".{target.name}.partial")
+    work = target.parent / f".{target.name}.partial"
     made, name = work / "new", f"{option}={path}"
     new, replaced, place = made / target.name, made / f"{target.name}.replaced", target
     moved: MovedError | None = None

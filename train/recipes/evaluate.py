@@ -43,7 +43,7 @@ from train.runs.folder import code_version, package_versions
 
 log = logging.getLogger(__name__)
 
-# Option → record, as :func:`~train.io.claims.claimed` has it: two files, and two folders that are not replaced.
+# Option → record, see `claimed`: two files, and two folders that are never replaced.
 _OUTPUTS = {"output": None, "per_query": None, "predictions": "", "plots": ""}
 
 

@@ -78,7 +78,7 @@ def learn(settings: LearnSettings) -> Path:
         KeyboardInterrupt: at SIGINT or SIGTERM.
     """
     output = _output(settings)
-    with claimed("output", output, record="") as folder, explained("repeat the command to resume it"):
+    with claimed("output", output, record=RECORD) as folder, explained("repeat the command to resume it"):
         _learn(settings, folder)
     return output
 
