@@ -31,11 +31,12 @@ device=auto         auto | cpu | cuda | mps
 port={PORT}           of the page, http://127.0.0.1:{PORT}; any other if that one is in use
 output=<page.html>  write one file that needs neither server nor network: it holds the answers to the queries
 space=<folder>      write that file and a README.md as a static Space for the Hugging Face Hub
+overwrite=true      replace the files of output= or space=
 
 Embeddings are kept in the folder of the environment variable IDIOM_CACHE (by default ~/.cache/idiomtune),
 under explore/, which may be deleted at any time. Ctrl-C ends the page."""
 
-_DEVICES = ("auto", "cpu", "cuda", "mps")
+_CHOICES = {"device": ("auto", "cpu", "cuda", "mps"), "overwrite": ("false", "true")}
 _NUMBERS = {"queries": 100_000, "neighbours": 100, "port": 65_535}  # option → its greatest value
 
 
@@ -45,7 +46,7 @@ def parse(arguments: Sequence[str]) -> Options:
     Raises:
         UserError: for an unknown option or a value that it cannot have, or where no model is named.
     """
-    names = ("corpus", "split", "glossary", "device", "output", "space", *_NUMBERS)
+    names = ("corpus", "split", "glossary", "device", "output", "space", "overwrite", *_NUMBERS)
     models: list[str] = []
     given: dict[str, Any] = {}
     for argument in arguments:
@@ -63,8 +64,10 @@ def parse(arguments: Sequence[str]) -> Options:
             given[key] = value
     if not models:
         raise UserError("name a run folder or a model (--help says more)")
-    if given.get("device", "auto") not in _DEVICES:
-        raise UserError(f"device={given['device']}: is to be one of {', '.join(_DEVICES)}")
+    for key, allowed in _CHOICES.items():
+        if given.get(key, allowed[0]) not in allowed:
+            raise UserError(f"{key}={given[key]}: must be one of {', '.join(allowed)}")
+    given["overwrite"] = given.get("overwrite") == "true"
     if "output" in given and "space" in given:
         raise UserError("output= and space= write the same page: give one of them")
     for key, greatest in _NUMBERS.items():

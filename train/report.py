@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,7 +102,6 @@ def report(arguments: Arguments) -> Path:
     """
     # Scipy and pydantic take a second: not for --help and slips.
     from train.declarations.registry import load_extensions
-    from train.io.files import write_text
     from train.io.text import printable
     from train.reports.compare import compare_groups, compare_to_untrained, paired_notes
     from train.reports.groups import data_notes, group_runs
@@ -152,17 +152,33 @@ def report(arguments: Arguments) -> Path:
         print(printable(sentence))
 
     folder = arguments.output or _default_output(paths)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / "table.md", as_markdown(groups, tables, compared, [*notes, *left_out]))
-        write_text(folder / "table.csv", as_csv(groups, compared))
-        write_text(folder / "table.tex", latex_document(tables, [*notes, *left_out]))
-        write_text(folder / PAGE, page(groups, runs, compared, notes))
-    except OSError as error:
-        raise UserError(
-            f"{folder}: the report cannot be written there ({error.strerror}); name another with output="
-        ) from None
+    contents = {
+        "table.md": as_markdown(groups, tables, compared, [*notes, *left_out]),
+        "table.csv": as_csv(groups, compared),
+        "table.tex": latex_document(tables, [*notes, *left_out]),
+        PAGE: page(groups, runs, compared, notes),
+    }
+    _write(folder, contents, known_by=PAGE)
     return folder
+
+
+def _write(folder: Path, contents: Mapping[str, str], known_by: str) -> None:
+    """Write files, all of which are claimed first; only those of an earlier report are replaced.
+
+    Args:
+        known_by: the file by which that is known.
+
+    Raises:
+        UserError: if another file is in the way, or they cannot be written.
+    """
+    from train.io.claims import claimed
+    from train.io.files import write_text
+
+    overwrite = (folder / known_by).is_file() or None
+    with ExitStack() as held:
+        files = [held.enter_context(claimed("output", folder / n, overwrite=overwrite)) for n in contents]
+        for file, text in zip(files, contents.values(), strict=True):
+            write_text(file, text)
 
 
 def show_published(benchmark: str, folders: Sequence[Path], output: Path | None) -> None:
@@ -171,7 +187,6 @@ def show_published(benchmark: str, folders: Sequence[Path], output: Path | None)
     Raises:
         UserError: if there are no published figures, a folder holds no run, or the file cannot be written.
     """
-    from train.io.files import write_text
     from train.reports.published import beside_published
     from train.reports.runs import find_runs, read_runs
     from train.reports.tables import markdown
@@ -184,10 +199,7 @@ def show_published(benchmark: str, folders: Sequence[Path], output: Path | None)
     print_notes([*missing, *notes])
     if output is not None:
         parts = [f"{table.title}\n\n{markdown(table)}" for table in tables]
-        try:
-            write_text(output / "published.md", "\n\n".join([*parts, *notes]) + "\n")
-        except OSError as error:
-            raise UserError(f"output={output}: cannot be written there ({error.strerror})") from None
+        _write(output, {"published.md": "\n\n".join([*parts, *notes]) + "\n"}, "published.md")
 
 
 def _default_output(paths: Sequence[Path]) -> Path:

@@ -16,9 +16,9 @@ from train.cli.start import started
 from train.distributed.processes import rank_of_launch
 from train.errors import UserError
 from train.io.files import write_text
-from train.io.paths import expanded
+from train.io.paths import expanded, numbered
 from train.runs.folder import START, RunFolder, remove_if_empty
-from train.runs.names import numbered, run_name
+from train.runs.names import run_name
 
 _chosen_run_folder: str | None = None
 

@@ -215,6 +215,7 @@ class Encoder(nn.Module):
             "document": self.prompts.document,
             "instruction": self.prompts.instruction,
         }
+        Tokenizer(self.model)([""])  # its file keeps how it last truncated a text: at the model's length
         with silence_libraries():
             self.model.save_pretrained(str(folder), create_model_card=False, safe_serialization=True)
         keep_attention(self.model, Path(folder))

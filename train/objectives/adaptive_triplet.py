@@ -13,7 +13,7 @@ from idiomloss import AdaptiveTripletLoss, GroupLabels, group_steps, label_group
 from train.data.semeval2022 import Group
 from train.errors import UserError
 from train.objectives import Batch, ObjectiveLoss
-from train.objectives.steps import in_order_steps
+from train.objectives.steps import in_order_steps, in_shards
 from train.requests import Request
 
 
@@ -97,25 +97,16 @@ class AdaptiveTripletObjective:
     def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
         """The epoch's steps, equally many in every epoch; whole groups, unless they may be cut."""
         if not self._whole_groups:
-            ends = range(self.batch_size, len(self._texts), self.batch_size)
-            return [
-                [part.tolist() for part in np.array_split(step, shards) if len(part)]
-                for step in np.split(np.arange(len(self._texts)), ends)
-            ]
+            num, size = len(self._texts), self.batch_size
+            return in_shards([range(i, min(i + size, num)) for i in range(0, num, size)], shards)
         if self._per_expression is not None:
             steps = self._steps_by_expression(self._per_expression, epoch)
         elif self.shuffled:
             steps = group_steps(self._sizes, self.batch_size, np.random.default_rng([self.seed, epoch, 0]))
         else:
             steps = in_order_steps(self._sizes, self.batch_size)
-        return [
-            [
-                [anchor for group in part for anchor in range(self._first[group], self._first[group + 1])]
-                for part in np.array_split(step, shards)
-                if len(part)
-            ]
-            for step in steps
-        ]
+        members = [range(first, first + size) for first, size in zip(self._first, self._sizes, strict=False)]
+        return in_shards(steps, shards, members)
 
     def _steps_by_expression(self, limit: int, epoch: int) -> list[list[int]]:
         """Steps of at most `limit` groups of each expression, other ones each epoch; always as many steps."""
@@ -178,10 +169,12 @@ def why_no_triplet(loss: AdaptiveTripletLoss, labels: GroupLabels, section: str)
         return ""
     if loss.mines_in_vain:
         return f"{section}.triplets={loss.triplets} mines triplets that keep the loss's margin: choose all"
+    if not loss.triplet_weight:
+        return f"there is no term with a weight and something to learn from: raise {section}.triplet_weight"
     scope = f", or {section}.scope=all" if loss.scope == "within" else ""
     return (
-        "triplets need two sentences of one label and one of another, in the data and in a batch: raise "
-        f"trainer.batch_size, or choose objective.order=shuffled{scope}"
+        "a batch needs two sentences of one label and one of another: raise trainer.batch_size, or choose "
+        f"objective.order=shuffled{scope}"
     )
 
 

@@ -16,7 +16,7 @@ from idiomloss.candidates import FalseNegatives, InBatch
 from train.data.names import TrainDocumentMode, TrainQueryMode
 from train.errors import UserError
 from train.objectives import Batch, ObjectiveLoss
-from train.objectives.steps import balanced_steps, shuffled_steps
+from train.objectives.steps import balanced_steps, in_shards, shuffled_steps
 from train.requests import Request, Role
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ class ContrastiveObjective:
             steps = balanced_steps(anchors, options.batch_size, options.groups_per_batch, classes, rng)
         if options.drop_last:
             steps = [step for step in steps if len(step) == options.batch_size]
-        return [[part.tolist() for part in np.array_split(step, shards) if len(part)] for step in steps]
+        return in_shards(steps, shards)
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:
         """Requests and masks of these anchors."""
@@ -295,32 +295,23 @@ class ContrastiveObjective:
     def _why_empty(self, targets: _Targets) -> str:
         """Why no anchor of a batch has anything to learn from, with what to do; "" where one has."""
         masks, loss, section = targets.masks, self._loss, self._loss_section
-        weights = torch.ones(()) if targets.anchor_weights is None else targets.anchor_weights
-        positive = masks.positive
+        positive, weights = masks.positive, targets.anchor_weights
         if targets.positive_weights is not None:
             positive = positive & (targets.positive_weights > 0)
+        has_weight = positive.any(1) if weights is None else positive.any(1) & (weights > 0)
         negative = masks.negative & (torch.where(masks.hard, loss.hard_weight, loss.soft_weight) > 0)
-        is_compared = negative.any(1)
-        if loss.denominator == "all_positives":  # they compete with each other
-            is_compared |= masks.positive.sum(1) > 1
-        if (positive.any(1) & is_compared & (weights > 0)).any():
+        compete = (masks.positive.sum(1) > 1) & (loss.denominator == "all_positives")
+        if (has_weight & (negative.any(1) | compete)).any():
             return ""
-        causes = {
-            "its rows have the weight 0: raise it, or leave the column weight out": not weights.any(),
-            "raise one of objective.positive_weights above 0": masks.positive.any() > positive.any(),
-            f"raise {section}.hard_weight or soft_weight above 0": masks.negative.any() > negative.any(),
-            "one anchor has no negatives: raise trainer.batch_size, or lower trainer.accumulation": (
-                targets.num_anchors == 1
-            ),
-            "its sentences are of one group and meaning, or each of another: raise trainer.batch_size": (
-                self.options.candidates_from_batch
-            ),
-            f"choose {section}.in_batch=positives or all, or add negatives": self.options.in_batch == "none",
-        }
-        return next((cause for cause, holds in causes.items() if holds), "") or (
-            "its positives are equal, or of one group and meaning, so none is a negative of another anchor: "
-            f"the data need different ones, or {section}.false_negatives=keep"
-        )
+        if masks.positive.any() and not has_weight.any():
+            return "the weights are 0: raise some in the column weight, or in objective.positive_weights"
+        if masks.negative.any() and not negative.any():
+            return f"the negatives have the weight 0: raise {section}.hard_weight or {section}.soft_weight"
+        if targets.num_anchors == 1:
+            return "one anchor has no negatives: raise trainer.batch_size or lower trainer.accumulation"
+        if self.options.in_batch == "none":
+            return f"no anchor has negatives: set {section}.in_batch to positives or all, or add some"
+        return "no anchor has both a positive and a negative: the data need more different texts or groups"
 
     def _candidates(
         self, epoch: int, anchors: Sequence[int], anchor_records: Sequence[int]
@@ -368,6 +359,6 @@ class ContrastiveObjective:
             for documents in documents_by_mode
         ]
         total_weight = sum(self.query_weights) * num_document_modes
-        return ObjectiveLoss(
-            torch.stack(terms).sum() / total_weight, {"false_negatives": float(masks.num_false_negatives)}
-        )
+        counts = {"false_negatives": float(masks.num_false_negatives)}
+        loss = torch.stack(terms).sum() / total_weight
+        return ObjectiveLoss(loss, counts, is_empty=bool(batch.empty_because))

@@ -14,7 +14,8 @@ from train.data.own.store import Examples
 from train.errors import UserError
 from train.objectives import Batch, ObjectiveLoss
 from train.objectives.adaptive_triplet import why_no_triplet
-from train.objectives.steps import balanced_steps, in_order_steps
+from train.objectives.own_scored import own_request
+from train.objectives.steps import balanced_steps, in_order_steps, in_shards
 from train.requests import Request
 
 
@@ -93,13 +94,7 @@ class LabelledObjective:
     @property
     def idiom_sentences(self) -> Sequence[tuple[str, str]]:
         """(What its span says, sentence) of each sentence with a span."""
-        store = self._examples.store
-        texts = (
-            [(store.read_text(int(t)), store.span(int(t))) for t in self._examples.anchors]
-            if store.has_spans
-            else []
-        )
-        return [(text[slice(*span)], text) for text, span in texts if span is not None]
+        return self._examples.marked()
 
     def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
         """The epoch's steps, each cut between groups or labels."""
@@ -110,32 +105,19 @@ class LabelledObjective:
             steps = balanced_steps(
                 range(len(self._examples)), self.batch_size, labels_per_batch, classes, rng
             )
-            return [[part.tolist() for part in np.array_split(step, shards) if len(part)] for step in steps]
+            return in_shards(steps, shards)
         sizes = [len(members) for members in self._members]
         steps = (
             group_steps(sizes, self.batch_size, rng)
             if self.shuffled
             else in_order_steps(sizes, self.batch_size)
         )
-        return [
-            [
-                [sentence for group in part for sentence in self._members[group]]
-                for part in np.array_split(step, shards)
-                if len(part)
-            ]
-            for step in steps
-        ]
+        return in_shards(steps, shards, self._members)
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:  # noqa: ARG002
         """Requests and labels of these sentences."""
         store = self._examples.store
-        texts = self._examples.anchors[list(anchors)].tolist()
-        requests = []
-        for text in texts:
-            span = store.span(text)
-            requests.append(
-                Request(store.read_text(text), span, pooling="sentence" if span is None else "span")
-            )
+        requests = [own_request(store, text) for text in self._examples.anchors[list(anchors)].tolist()]
         groups = self._group[list(anchors)]
         is_first = np.concatenate([[True], groups[1:] != groups[:-1]])
         labels = GroupLabels(

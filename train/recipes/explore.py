@@ -27,9 +27,10 @@ from train.explorer.search import Explorer, Model
 from train.explorer.server import bound_socket, check_can_serve, serve
 from train.factory import build_encoder, glossary_path
 from train.hub.licences import base_model
+from train.io.claims import claimed
 from train.io.files import write_text
 from train.io.logs import log_to_stderr
-from train.io.paths import check_writable, expanded, is_file, is_folder
+from train.io.paths import expanded, is_file, is_folder
 from train.io.records import read_json
 from train.recipes.learning_state import RECORD
 from train.runs.resume import read_config
@@ -65,9 +66,9 @@ def explore(options: Options) -> None:
         write_space(options, options.space)
         print(options.space / FILE)
     elif options.output is not None:
-        check_writable("output", options.output)
-        explorer, title = _explorer(options)
-        _write(options.output, page(explorer, title, live=False))
+        with claimed("output", options.output, overwrite=options.overwrite) as file:
+            explorer, title = _explorer(options)
+            write_text(file, page(explorer, title, live=False))
         print(options.output)
     else:
         check_can_serve()
@@ -84,17 +85,13 @@ def write_space(
     Raises:
         UserError: for everything that the user can mend.
     """
-    check_writable("space", folder / FILE)
-    explorer, title = _explorer(options)
-    _write(folder / FILE, page(explorer, title, live=False))
-    _write(folder / "README.md", space_card(title, explorer.corpus.name, metadata or {}, note))
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        write_text(file, text)
-    except OSError as error:
-        raise UserError(f"{file}: cannot be written: {error.strerror or error}") from None
+    with (
+        claimed("space", folder / FILE, overwrite=options.overwrite) as file,
+        claimed("space", folder / "README.md", overwrite=options.overwrite) as card,
+    ):
+        explorer, title = _explorer(options)
+        write_text(file, page(explorer, title, live=False))
+        write_text(card, space_card(title, explorer.corpus.name, metadata or {}, note))
 
 
 def _explorer(options: Options) -> tuple[Explorer, str]:

@@ -9,9 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from train.benchmarks import Benchmark
 from train.config import TrainSettings
-from train.distributed.device import place, start_processes
+from train.distributed.device import log_placement, place, start_processes
 from train.encoder.checks import check_special_token
 from train.evaluation.suite import Scorecard, Suite
 from train.factory import (
@@ -86,7 +88,7 @@ def fine_tune(
         def start() -> tuple[Path, Path | None, dict[str, Any]]:
             resume = settings.resume is not None
             held.enter_context(run.claimed(resume=resume, record_start=record_start))
-            log.info(placement.reason)
+            log_placement(placement)
             glossary = named_glossary(settings.model) if settings.hub.push is not None else None
             check_can_push(settings.hub, config, None if glossary is None else glossary.describe())
             checkpoint = start_or_resume(settings, config, experiment, run, placement)
@@ -151,12 +153,8 @@ def _run(
     _check_tokens(objective, retention)
     if retention.encoder.meanings is not None and not prepared.usages:
         retention.encoder.meanings.gate = None  # of other weights than are trained here
-    glossary = describe_glossary(
-        settings.model,
-        retention.encoder,
-        {"training": [text for _, text in objective.idiom_sentences], **benchmark_texts(suite.benchmarks)},
-    )
-    run.update(glossary=glossary)
+    texts = {"training": [text for _, text in objective.idiom_sentences], **benchmark_texts(suite.benchmarks)}
+    run.update(glossary=describe_glossary(settings.model, retention.encoder, texts))
     has_tokens = retention.encoder.idiom_tokens is not None
     training = TrainingContext(
         retention=retention,
@@ -177,17 +175,18 @@ def _run(
     new_modules = sample_weights(objective.modules)
     state = train_loop(training, checkpoint)
     best, trained = _score_best(context, benchmarks)
-    untrained_weights = (run.recorded() or {}).get("untrained_weights")
-    weights = [(untrained_weights, trained), (new_modules, sample_weights(objective.modules))]
+    trained += sample_weights(objective.modules)
 
     def report() -> None:
+        known = [*(run.recorded() or {}).get("untrained_weights", ()), *new_modules]  # none of an old run
+        is_same = len(known) == len(trained) and np.allclose(known, trained, rtol=1e-6, atol=0)
         report_run(
             context,
             state,
             best=best,
             baseline=baseline,
             suite_names=[benchmark.name for benchmark in benchmarks],
-            warnings=not_learnt(settings, state, weights, baseline, best.scores),
+            warnings=not_learnt(settings, state, is_same=is_same, untrained=baseline, trained=best.scores),
         )
         write_text(run.path / "best" / "README.md", _card(context, has_tokens, with_scores=True))
         for tracker in run.trackers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import nn
@@ -10,89 +10,74 @@ from torch import nn
 from train.config import TrainerSettings, TrainSettings
 from train.errors import UserError
 from train.objectives import Objective
-from train.objectives.mixture import MixtureObjective
-from train.objectives.mixture_options import of_part
+from train.objectives.mixture import MixtureObjective, in_section
 from train.training.checkpoint import TrainerState
 from train.training.schedule import num_warmup_steps
 
-_STRIDE, _SAMPLE, _PROJECTIONS = 97, 256, 8
-_TOLERANCE = 1e-6
+Scores = Mapping[str, float]
 
 
-def check_can_learn(objective: Objective, trainer: TrainerSettings) -> None:
+def check_can_learn(objective: Objective, trainer: TrainerSettings, section: str = "objective") -> None:
     """Check that some batch of the first epoch has anything to learn from, in a mixture of each part.
 
     Looks no further than the first such step, or than the steps after which a run would end with an error
     (`trainer.max_empty_steps`). An objective that says nothing of its batches can learn.
+
+    Args:
+        section: where the objective's options are.
 
     Raises:
         UserError: with the reason, and the option that cures it.
     """
     if isinstance(objective, MixtureObjective):
         for name, part in objective.parts.items():
-            try:
-                check_can_learn(part, trainer)
-            except UserError as error:
-                raise UserError(of_part(str(error), name)) from error
+            check_can_learn(part, trainer, objective.sections[name])
         return
-    why = ""
+    whys: list[str] = []
     for step in objective.epoch_steps(0, trainer.accumulation)[: trainer.max_empty_steps]:
-        whys = [objective.batch(0, anchors).empty_because for anchors in step]
+        whys += [objective.batch(0, anchors).empty_because for anchors in step]
         if not all(whys):
             return
-        why = why or whys[0]
-    if why:
-        raise UserError(f"no batch of the first epoch has anything to learn from: {why}")
+    if whys:
+        raise UserError(f"{section}: no batch has anything to learn from: {in_section(whys[0], section)}")
 
 
 def sample_weights(model: nn.Module) -> list[float]:
-    """The norm of a sample of a model's weights, and its projections, by which it is known again.
+    """Projections of a sample of a model's weights, by which they are known again.
 
     Rows that are added at the end of a matrix (idiom tokens) do not change it.
     """
-    end = _STRIDE * _SAMPLE
-    sampled = [p.detach().flatten()[:end:_STRIDE].double().cpu() for p in model.parameters()]
+    sampled = [p.detach().flatten()[: 256 * 97 : 97].double().cpu() for p in model.parameters()]
     sample = torch.cat([torch.zeros(1, dtype=torch.double), *sampled])
-    directions = torch.empty(_PROJECTIONS, len(sample), dtype=torch.double)
-    directions.normal_(generator=torch.Generator().manual_seed(0))
-    return [sample.norm().item(), *(directions @ sample).tolist()]
+    directions = torch.empty(8, len(sample), dtype=torch.double)
+    return (directions.normal_(generator=torch.Generator().manual_seed(0)) @ sample).tolist()
 
 
 def not_learnt(
-    settings: TrainSettings,
-    state: TrainerState,
-    weights: Sequence[tuple[Sequence[float], Sequence[float]]],
-    baseline: Mapping[str, float],
-    scores: Mapping[str, float],
+    settings: TrainSettings, state: TrainerState, *, is_same: bool, untrained: Scores, trained: Scores
 ) -> list[str]:
     """A warning where training has changed nothing, with the option that is likely why.
 
     Args:
         state: at the run's end.
-        weights: samples of the untrained and of the trained weights, of encoder and modules.
-        baseline, scores: of the untrained and of the trained model.
+        is_same: whether the weights are the untrained ones.
+        untrained, trained: scores of the models.
     """
     trainer = settings.trainer
-    is_same = all(
-        abs(x - y) <= _TOLERANCE * before[0]
-        for before, after in weights
-        for x, y in zip(before, after, strict=True)
-    )
-    compared = baseline.keys() & scores.keys()
+    compared = untrained.keys() & trained.keys()
     if is_same and not trainer.only_idiom_tokens:
         what = "the weights of the best checkpoint are the untrained ones"
-    elif compared and not trainer.freeze_encoder and all(baseline[key] == scores[key] for key in compared):
+    elif compared and not trainer.freeze_encoder and all(untrained[k] == trained[k] for k in compared):
         what = "every score is the untrained model's, in all digits"
     else:
         return []
     causes = {
         "retain.interpolation=0 saves the base model's weights": not settings.retain.interpolation,
-        "most steps had nothing to learn from": 2 * sum(state.empty_steps.values()) > state.step,
-        "the learning rate was still rising: lower trainer.warmup_steps or trainer.warmup_ratio": (
+        "that was still in the warm-up: lower trainer.warmup_steps or trainer.warmup_ratio": (
             num_warmup_steps(trainer, state.step) >= (state.best_step or 0)
         ),
         f"trainer.clip_norm={trainer.clip_norm} is very small": (trainer.clip_norm or 1.0) < 1e-3,
         f"trainer.learning_rate={trainer.learning_rate:g} is very small": trainer.learning_rate < 1e-7,
     }
-    cause = next((cause for cause, holds in causes.items() if holds), "")
-    return [f"{what}: {cause or 'raise trainer.learning_rate, or train for more steps'}"]
+    causes["raise trainer.learning_rate, train for more steps, or score what is harder"] = True
+    return [f"{what}: {next(cause for cause, holds in causes.items() if holds)}"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from train.objectives import Batch, StepLog
 from train.objectives.matryoshka import matryoshka_loss
-from train.objectives.mixture import MixtureObjective
+from train.objectives.mixture import MixtureObjective, in_section
 from train.training.context import TrainingContext
 from train.training.failures import not_finite, nothing_learnt
 from train.training.schedule import schedule
@@ -76,19 +76,18 @@ def take_step(
         embedded.backward(result.loss * batch_weight)
         loss += value * batch_weight
         num_texts += embedded.num_texts
-        is_empty = is_empty and (result.is_empty or bool(batch.empty_because))
+        is_empty = is_empty and result.is_empty
         part, why = result.part or "", batch.empty_because or why
         step_log.add(result)
 
     is_empty = is_empty and context.retention.teacher is None
     state.num_empty[part] = state.num_empty.get(part, 0) + 1 if is_empty else 0
+    section = objective.sections[part] if isinstance(objective, MixtureObjective) else "objective"
     if state.num_empty[part] >= trainer.max_empty_steps:
-        section = objective.sections[part] if isinstance(objective, MixtureObjective) else "objective"
-        raise nothing_learnt(state, part, section, why, context.run)
+        raise nothing_learnt(state, part, section, in_section(why, section), context.run)
     grad_norm = gradients.reduce_and_clip()
     if is_empty or grad_norm == 0:
-        why = why or ("no triplet was mined" if is_empty else "the gradient is zero")
-        why = f"{part}: {why}" if part else why
+        why = in_section(why, section) or f"{section}: {'nothing was mined' if is_empty else 'no gradient'}"
         state.empty_steps[why] = state.empty_steps.get(why, 0) + 1
     if gradients.overflowed:
         raise not_finite("gradient norm", grad_norm, batches, state, context.run)

@@ -290,7 +290,6 @@ NOTES: list[tuple[list[dict[str, Any]], tuple[str, ...]]] = [
         [{"text": f"{i}", "group": min(i // 2, 1), "meaning": min(i, 2)} for i in range(5)],
         ("1 of 2 groups", "one meaning", "mine.jsonl row 3"),
     ),
-    ([{"sentence1": f"{i}", "sentence2": "b", "score": 1} for i in range(3)], ("all scores", "1")),
     ([{"anchor": "a", "positive": "p", "anchr_span": "a"}], ("left out: anchr_span",)),
 ]
 

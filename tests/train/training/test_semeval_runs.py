@@ -136,7 +136,7 @@ def test_steps_without_a_mined_triplet_end_the_run_with_a_message(
     with pytest.raises(Interrupted):
         train(tmp_path / "run", run_options)
     monkeypatch.undo()
-    with pytest.raises(UserError, match=r"no triplet was mined in 5 steps in a row, up to step 5"):
+    with pytest.raises(UserError, match=r"nothing was learnt in 5 steps in a row, up to step 5"):
         resume(tmp_path / "run")
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"
     resume(tmp_path / "run", "trainer.max_empty_steps=7")

@@ -117,8 +117,8 @@ def files_of(folder: Path) -> list[Path]:
     return sorted(path.relative_to(folder) for path in folder.rglob("*"))
 
 
-# Shards are summed in another order, so that two documents of nearly equal similarity may swap ranks: less than
-# this in a mean over the queries.
+# Shards are summed in another order, so that two documents of nearly equal similarity may swap ranks, which
+# changes a mean over the queries by less than this.
 SCORE_TOLERANCE = 5e-3
 
 
