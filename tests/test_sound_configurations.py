@@ -27,7 +27,7 @@ FILES = {
     "pairs": rows("question,answer", lambda i: f"Where is number {i}?,It is at home {i}."),
     "simcse": rows("anchor,positive", lambda i: f"Sentence number {i}.,Sentence number {i}."),
     "symmetric": rows("anchor,positive", lambda i: f"{SIDES[i % 2]} {i // 2}.,{SIDES[i % 2 - 1]} {i // 2}."),
-    "itself_too": rows("anchor,positive", lambda i: f"Where is {i // 2}?,{['Where is', 'Home'][i % 2]} {i // 2}?"),
+    "itself_too": rows("anchor,positive", lambda i: f"Is {i // 2} up?,{['Is', 'So is'][i % 2]} {i // 2} up?"),
     "triples": rows("anchor,positive,negative", lambda i: f"Where is {i}?,It is home {i}.,It is far {i}."),
     "weighted": rows("question,answer,weight", lambda i: f"Where is {i}?,Home {i}.,{i % 3}"),
     "few_answers": rows("question,answer", lambda i: f"Is {i} even?,{['Yes', 'No'][i % 2]}"),
@@ -121,11 +121,14 @@ SOUND: dict[str, tuple[str | None, tuple[str, ...]]] = {
             "adaptive_triplet_paper": (),
             "joint": (),
             "admire_experts": (),
-            "admire_aima": ("objective.clip.path={clip}", "objective.clip.trained_layers=1"),
+            "admire_aima": (
+                *("objective.clip.path={clip}", "objective.sense_encoder.path={tiny}"),
+                "objective.captions.summariser=null",
+            ),
         }.items()
     },
 }  # fmt: skip
-TRAINED = (
+TRAINED: tuple[str, ...] = (
     "pairs",
     "simcse",
     "symmetric pairs",
