@@ -24,12 +24,14 @@ class Batch:
         targets: what the objective compares the embeddings with: labels, masks, which rows are what.
         plain_rows: rows of `requests` that are whole sentences without an idiom, whose embeddings
             distillation keeps near the base model's.
+        pairs: rows of `requests` with an anchor and one of its positives, as far as these are known.
     """
 
     requests: Sequence[Request]
     anchors: Sequence[str]
     targets: Any
     plain_rows: Sequence[int] = ()
+    pairs: Sequence[tuple[int, int]] = ()
 
 
 @dataclass(frozen=True)

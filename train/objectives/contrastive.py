@@ -284,7 +284,9 @@ class ContrastiveObjective:
         )
         plain_rows = [row for row, request in enumerate(requests) if data.is_plain(request)]
         names = [data.record_name(record) for record in anchor_records]
-        return Batch(requests, names, targets, plain_rows=plain_rows)
+        first = len(anchor_records) * len(options.query_modes)  # row of the first candidate
+        pairs = [(anchor, first + candidate) for anchor, candidate in masks.positive.nonzero().tolist()]
+        return Batch(requests, names, targets, plain_rows, pairs)
 
     def _candidates(
         self, epoch: int, anchors: Sequence[int], anchor_records: Sequence[int]
