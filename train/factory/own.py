@@ -97,6 +97,8 @@ def own_objective(settings: TrainSettings, options: OwnSettings) -> Objective:
         )
     if loss in ("cosent", "cosine"):
         graded = options.graded
+        if loss == "cosine":
+            _check_targets(examples, graded.low, graded.high)
         return ScoredPairsObjective(
             examples,
             CoSENTLoss(graded.temperature) if loss == "cosent" else CosineMSELoss(graded.low, graded.high),
@@ -117,6 +119,17 @@ def own_objective(settings: TrainSettings, options: OwnSettings) -> Objective:
     return _contrastive(settings, options, splits)
 
 
+def _check_targets(examples: Examples, low: float, high: float) -> None:
+    """Raises UserError for a score that stands for no cosine."""
+    scores = examples.store.scores[examples.rows]
+    worst = int(np.abs((scores - low) / (high - low)).argmax())
+    if abs(scores[worst] - low) > high - low:
+        raise UserError(
+            f"objective.loss=cosine: {examples.names([worst])[0]} has the score {scores[worst]:g}, but "
+            f"objective.graded.low={low:g} and high={high:g} stand for the cosines 0 and 1: set them to fit"
+        )
+
+
 def _loss_for(examples: Examples) -> OwnLoss:
     if examples.form == "sentences":
         return "triplet" if examples.store.has_labels else "infonce"
@@ -125,7 +138,13 @@ def _loss_for(examples: Examples) -> OwnLoss:
 
 def _contrastive(settings: TrainSettings, options: OwnSettings, splits: OwnSplits) -> Objective:
     from_batch = splits.train.form == "sentences"
-    has_spans = splits.train.store.has_spans  # without one, all modes embed the whole text
+    has_spans = splits.train.store.has_spans
+    for option in ("query_mode", "document_mode"):
+        modes = getattr(options, option) or ["sentence"]
+        if modes != ["sentence"] and not has_spans and settings.resume is None:
+            raise UserError(
+                f"objective.{option}={','.join(modes)}: no row of the data has a span: leave it out"
+            )
     weights = {str(number_for(usage)): weight for usage, weight in options.positive_weights.items()}
     data = OwnContrastiveData(
         splits.train,
@@ -141,9 +160,9 @@ def _contrastive(settings: TrainSettings, options: OwnSettings, splits: OwnSplit
         ContrastiveOptions(
             batch_size=settings.trainer.batch_size,
             seed=settings.seed,
-            query_modes=options.query_mode if has_spans else ["sentence"],
+            query_modes=options.query_mode or ["span"] if has_spans else ["sentence"],
             query_weights=options.query_weights if has_spans else None,
-            document_modes=options.document_mode if has_spans else ["sentence"],
+            document_modes=options.document_mode or ["span"] if has_spans else ["sentence"],
             mask=options.mask,
             in_batch="all" if from_batch else options.infonce.in_batch,
             false_negatives="positive" if from_batch else options.infonce.false_negatives,

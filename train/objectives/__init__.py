@@ -26,6 +26,7 @@ class Batch:
             distillation keeps near the base model's.
         empty_because: why the objective cannot learn from it, whatever the embeddings are, with the option
             that cures it; "" where it can, or where that is unknown.
+        pairs: rows of `requests` with an anchor and one of its positives, as far as these are known.
     """
 
     requests: Sequence[Request]
@@ -33,6 +34,7 @@ class Batch:
     targets: Any
     plain_rows: Sequence[int] = ()
     empty_because: str = ""
+    pairs: Sequence[tuple[int, int]] = ()
 
 
 @dataclass(frozen=True)

@@ -290,7 +290,9 @@ class ContrastiveObjective:
         )
         plain_rows = [row for row, request in enumerate(requests) if data.is_plain(request)]
         names = [data.record_name(record) for record in anchor_records]
-        return Batch(requests, names, targets, plain_rows, self._why_empty(targets))
+        first = len(anchor_records) * len(options.query_modes)  # row of the first candidate
+        pairs = [(anchor, first + candidate) for anchor, candidate in masks.positive.nonzero().tolist()]
+        return Batch(requests, names, targets, plain_rows, self._why_empty(targets), pairs)
 
     def _why_empty(self, targets: _Targets) -> str:
         """Why no anchor of a batch has anything to learn from, with what to do; "" where one has."""

@@ -37,6 +37,7 @@ from train.recipes.knowledge import (
     glossary_note,
     learnt_glossaries,
 )
+from train.recipes.texts import check_pooling
 from train.reports.last_screen import show_scores
 from train.reports.runs import SAMPLE_NOTE
 from train.runs.folder import code_version, package_versions
@@ -69,6 +70,7 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
         with accelerator.local_main_process_first():
             path = resolve_model_path(settings.model.path)
             modules = saved_modules(path, placement, settings.model.revision)
+        check_pooling(settings.model)
         check_dimensions(settings.model, settings.cut_dimensions)
         benchmarks += module_benchmarks(settings, modules, benchmarks)
         suite = Suite(benchmarks, processes, settings.cut_dimensions, keep_stores=True)

@@ -6,8 +6,6 @@ import importlib.util
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from train.config import TrainSettings
 from train.distributed.device import Placement
 from train.distributed.processes import Processes
@@ -16,10 +14,10 @@ from train.encoder.glossary_files import meanings_of
 from train.factory import named_glossary
 from train.factory.unloaded import UnloadedModel
 from train.objectives import Batch, Objective
+from train.recipes.texts import some_steps
 from train.training.memory import Model, Shape, StepMemory, Way, predict
 from train.training.regularization import compared_requests
 
-_NUM_STEPS = 6  # of an epoch, evenly spread, of which that with the longest texts counts
 _RANK = 16  # of the adapters that are proposed
 _NUM_PROCESSES = (2, 4, 8, 16)  # that are proposed
 _BYTES_A_VALUE = 100  # of activations, for the rough guess: kept of a token by a block, by the model's width
@@ -53,9 +51,7 @@ class Forecast:
         self.way = _way(settings, placement, processes)
         self._tokens_per_forward = settings.model.tokens_per_forward or placement.tokens_per_forward
         self._num_module_parameters = sum(p.numel() for p in objective.modules.parameters())
-        steps = objective.epoch_steps(0, settings.trainer.accumulation)
-        chosen = np.unique(np.linspace(0, len(steps) - 1, min(_NUM_STEPS, len(steps))).round().astype(int))
-        drawn = [[objective.batch(0, anchors) for anchors in steps[number]] for number in chosen.tolist()]
+        drawn = some_steps(objective, settings.trainer.accumulation)
         self.largest_step = max(drawn, key=lambda step: sum(map(_num_letters, step)))
         self._lengths: list[list[int]] | None = None  # of the texts of each micro-step, in tokens
 

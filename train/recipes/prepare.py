@@ -11,6 +11,7 @@ from train.factory import build_benchmarks, build_objective, check_dimensions
 from train.objectives import Objective
 from train.recipes.knowledge import gate_usages, glossary_files
 from train.recipes.learning import check_can_learn
+from train.recipes.texts import check_pooling, check_texts
 from train.training.early_stopping import check_monitor
 from train.training.regularization import check_remedies
 
@@ -47,5 +48,7 @@ def prepare(settings: TrainSettings, *, has_negatives: bool = True) -> Prepared:
     usages = gate_usages(settings.model, objective)
     benchmarks, not_scored = build_benchmarks(settings)
     check_monitor(settings.trainer, not_scored)
+    check_texts(settings, objective)
+    check_pooling(settings.model)
     check_dimensions(settings.model, [*(settings.trainer.matryoshka or []), *settings.cut_dimensions])
     return Prepared(objective, usages, benchmarks, not_scored)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,8 @@ from train.errors import UserError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+log = logging.getLogger(__name__)
 
 
 class OwnValBenchmark:
@@ -63,8 +66,9 @@ class OwnValBenchmark:
             result.scores.update({f"{prefix}{key}": value for key, value in scores.items()})
             metric = "spearman" if isinstance(part, OwnPairBenchmark) else "ndcg@10"
             result.scores[f"{prefix}score"] = scores[f"span/{metric}" if self._has_spans[name] else metric]
+            main = "span" if self._has_spans[name] else "sentence"
             for record in scored.per_query:
-                result.per_query.append({**record, "name": name})
+                result.per_query.append({**record, "name": name, "is_main": record["mode"] == main})
             own = f"{OwnRetrievalBenchmark.name}/val"
             result.notes.extend(note.replace(own, prefix.rstrip("/"), 1) for note in scored.notes)
         if "" not in self._parts:
@@ -82,6 +86,12 @@ def _benchmark(
     if not made.queries:
         raise UserError(
             f"of what is held out, no row has anything alike to be found: name other data with {section}.val="
+        )
+    is_certain = all(len(q.relevance) + len(q.left_out) == len(made.document_ids) for q in made.queries)
+    if is_certain or len(made.queries) == 1:
+        why = "all that its queries can find is relevant" if is_certain else "it is one query"
+        log.warning(
+            "what is held out cannot choose a checkpoint: %s; hold out more with %s.val=", why, section
         )
     return OwnRetrievalBenchmark([made])
 

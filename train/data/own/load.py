@@ -23,12 +23,14 @@ from train.declarations.own_data import NO_DATA, Form, OwnData
 from train.errors import UserError
 from train.io.records import Problems
 from train.io.tables import has_header
+from train.io.text import first_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _MAX_IN_MEMORY = 2**28  # bytes of texts; more of them are memory-mapped
 _MAX_NAMED = 3
+_LOOKED_AT = 1000  # rows, of which it is seen whether they are numbered
 _NOTHING: Mined = MappingProxyType({})
 
 
@@ -86,6 +88,7 @@ def load_own(data: OwnData, *, negatives: Mined | None = None) -> OwnSplits:
     check_mapping(data.columns)
     notes: list[str] = []
     store = _read(train_sources, data.columns, data.form, notes, negatives or _NOTHING)
+    _check_text_columns(store, train_sources[0].name)
     everything = Examples(store, np.arange(len(store.numbers), dtype=np.int64))
     if val_sources:
         held_out = _read(val_sources, data.columns, data.form, notes)
@@ -143,6 +146,19 @@ def _read(
         row = int(np.flatnonzero(store.label_ids == 0)[0])
         raise UserError(f"{store.name(row)}: has a group and no label, where other rows have labels")
     return store
+
+
+def _check_text_columns(store: Store, source: str) -> None:
+    """Raises UserError where a column of texts has one value in all rows, or numbers the rows."""
+    for place, role in enumerate(_TEXT_ROLES[store.form]):
+        texts = [store.read_text(text) for text in (store.first[:-1] + place)[:_LOOKED_AT].tolist()]
+        numbers = [int(text) for text in texts if text.isdecimal() and len(text) < 10]
+        are_equal = len(texts) > 1 and np.ptp(store.text_ids[store.first[:-1] + place]) == 0
+        if are_equal or (len(numbers) == len(texts) > 2 and (np.diff(numbers) == 1).all()):
+            raise UserError(
+                f"{source}: the {role} is {'one text in all rows' if are_equal else 'the number of the row'} "
+                f"({texts[0]!r}, {texts[1]!r}, …): name another, 'data.columns={{{role}: <column>}}'"
+            )
 
 
 class OwnTable:
@@ -215,6 +231,8 @@ class OwnTable:
             for role, found in roles.items()
         )
         left_out = f"; left out: {', '.join(ignored)}" if ignored else ""
+        if echoes := [f"row {row}" for reader in self._readers.values() for row in reader.echoes]:
+            left_out += f"; negatives that equal their anchor: {first_of(echoes)}"
         return f"{self._source.name}: {_FORM_NAMES[self.form]} ({said}{left_out})"
 
 
@@ -227,6 +245,7 @@ def _text(file: tempfile.SpooledTemporaryFile[bytes]) -> Any:
     return file.read()
 
 
+_TEXT_ROLES = {"pairs": ("anchor", "positive"), "scored": ("sentence1", "sentence2"), "sentences": ("text",)}
 _FORM_NAMES = {"pairs": "pairs", "scored": "scored pairs", "sentences": "sentences"}
 
 
@@ -284,7 +303,13 @@ def _without_held_out(train: Examples, val: Examples, notes: list[str]) -> Examp
             notes.append(
                 f"{shared} groups are both trained on and held out: the scores are of groups seen in training"
             )
-    return train.without(is_in_both)
+    train = train.without(is_in_both)
+    if train.form == "pairs":
+        trained = train.store.text_ids[[text for row in range(len(train)) for text in train.texts(row)]]
+        answers = [np.isin(val.store.text_ids[val.texts(row)[1]], trained) for row in range(len(val))]
+        if any(answers):
+            notes.append(f"held-out answers that are trained on too: {_rows(val, np.array(answers))}")
+    return train
 
 
 def _keys(examples: Examples) -> Any:

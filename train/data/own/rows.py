@@ -51,10 +51,11 @@ class Example:
 
 
 class RowReader:
-    """Turns rows with these columns into examples."""
+    """Turns rows with these columns into examples. A negative that is the row's own anchor is left out."""
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
+        self.echoes: list[int] = []  # rows that name their anchor as a negative
         self._required = {"scored": ["score"], "pairs": [], "sentences": ["label"]}[columns.form]
         if columns.form == "sentences" and "label" not in columns.by_role:
             self._required = ["group"]
@@ -74,7 +75,9 @@ class RowReader:
         if self.columns.form == "pairs":
             (anchor,) = self._sentences(row, "anchor", group, meaning)
             positives = self._sentences(row, "positive", group, meaning)
-            negatives = self._sentences(row, "negative", group, None)
+            named = self._sentences(row, "negative", group, None)
+            negatives = [s for s in named if (s.text, s.span) != (anchor.text, anchor.span)]
+            self.echoes += [number] * (len(named) - len(negatives))
             texts = {sentence.text for sentence in positives}
             if same := [s.text for s in negatives if s.text in texts]:
                 raise _FieldError(self.columns.one("negative"), f"{same[0]!r} is a positive of the row too")
