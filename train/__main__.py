@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from train.cli.folders import begun_job, record_start, run_folder
+from train.cli.folders import record_start, run_folder
 from train.cli.launch import experiment_name, launch, overrides, search
 from train.cli.quick_imports import quick_imports
 from train.config import TrainSettings, check
@@ -15,12 +15,6 @@ from train.runs.resume import saved_config
 
 def run(config: dict[str, Any]) -> float:
     """One run, from its configuration to the monitored score of its best checkpoint."""
-    if (begun := begun_job(overrides())) is not None:
-        path, status = begun
-        if status == "finished":
-            print(f"{path}: finished by an earlier start of this sweep")
-            return math.nan
-        config["resume"] = str(path)
     folder = run_folder(config)
     if config["resume"] is not None:
         config = saved_config(folder.path, config, experiment_name(), overrides())

@@ -16,7 +16,6 @@ from train.declarations.registry import is_place
 from train.distributed.processes import rank_of_launch
 from train.errors import UserError
 from train.io.paths import expanded, is_folder
-from train.runs.folder import remove_if_empty
 from train.runs.resume import find_run, holds_a_run
 
 _PATHS = (
@@ -171,8 +170,6 @@ def _check_new_folder(value: str) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"run_dir={value}: the folder cannot be made: {error.strerror}") from None
-    if started.made_folder:  # Hydra may still refuse the command line
-        atexit.register(remove_if_empty, path.resolve(), with_parents=False)
 
 
 def sweep_folder(arguments: Sequence[str]) -> Path | None:
@@ -183,10 +180,9 @@ def sweep_folder(arguments: Sequence[str]) -> Path | None:
 
 
 def is_unnamed_sweep(arguments: Sequence[str]) -> bool:
-    """Whether a sweep needs a new folder; a search of `conf/sweep/` has its study's."""
     asks = ("--cfg", "-c", "--info", "-i", "--help", "-h", "--hydra-help", "--version")
     return (
         _is_sweep(arguments)
-        and not any(a.startswith(("hydra.sweep.dir=", "+sweep=")) for a in arguments)
+        and not any(a.startswith("hydra.sweep.dir=") for a in arguments)
         and not any(a.partition("=")[0] in asks for a in arguments)
     )

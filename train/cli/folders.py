@@ -19,7 +19,6 @@ from train.io.files import write_text
 from train.io.paths import expanded, numbered
 from train.runs.folder import START, RunFolder, remove_if_empty
 from train.runs.names import run_name
-from train.runs.resume import is_resumable, read_run
 
 _chosen_run_folder: str | None = None
 
@@ -52,24 +51,6 @@ def run_folder(config: dict[str, Any]) -> RunFolder:
     return started.run
 
 
-def begun_job(overrides: Sequence[str]) -> tuple[Path, str] | None:
-    """Folder and status of the run of a plain sweep's job, if an earlier start of the sweep has begun it.
-
-    Args:
-        overrides: of the job; a run with others is not the same job.
-    """
-    hydra_config = HydraConfig.get()
-    if hydra_config.mode != RunMode.MULTIRUN or hydra_config.sweeper.get("trial") is not None:
-        return None
-    folder = Path(hydra_config.runtime.output_dir)
-    recorded = folder / START / "overrides.yaml"
-    if not is_resumable(folder) or not recorded.is_file():
-        return None
-    if OmegaConf.load(recorded) != OmegaConf.create(list(overrides)):
-        return None
-    return folder, str(read_run(folder).get("status"))
-
-
 def record_start(folder: Path) -> None:
     """Write the overrides and the composed configuration, as Hydra does by itself."""
     overrides = OmegaConf.create(list(HydraConfig.get().overrides.task))
@@ -98,20 +79,14 @@ def new_sweep_folder(overrides: Sequence[str]) -> Path:
                 break
     except OSError as error:
         raise UserError(f"the sweep's folder cannot be made in {above}: {error.strerror}") from None
-    remove_if_unused(folder, with_parents=True)
+    atexit.register(_remove_if_unused, folder.resolve())
     return folder
 
 
-def remove_if_unused(folder: Path, *, with_parents: bool) -> None:
-    """Remove a sweep's folder when the program ends, if no job has left anything in it by then."""
-    folder = folder.resolve()
-
-    def remove() -> None:
-        if {path.name for path in folder.glob("*")} <= {"multirun.yaml"}:
-            (folder / "multirun.yaml").unlink(missing_ok=True)
-            remove_if_empty(folder, with_parents=with_parents)
-
-    atexit.register(remove)
+def _remove_if_unused(folder: Path) -> None:
+    if {path.name for path in folder.glob("*")} <= {"multirun.yaml"}:
+        (folder / "multirun.yaml").unlink(missing_ok=True)
+        remove_if_empty(folder, with_parents=True)
 
 
 def remove_unused_folder() -> None:

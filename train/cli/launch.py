@@ -29,7 +29,7 @@ from train.cli.arguments import (
     rewrite_arguments,
     sweep_folder,
 )
-from train.cli.folders import new_sweep_folder, remove_if_unused, remove_unused_folder, run_folder_path
+from train.cli.folders import new_sweep_folder, remove_unused_folder, run_folder_path
 from train.cli.start import remember, started
 from train.config.compose import (
     CONF,
@@ -105,8 +105,6 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
         elif config_name == "config" and is_unnamed_sweep(sys.argv[1:]):
             folder = new_sweep_folder(sys.argv[1:])
             sys.argv.append(f"hydra.sweep.dir={quoted(str(folder))}")
-        elif (folder := sweep_folder(sys.argv[1:])) is not None and not folder.exists():
-            remove_if_unused(folder, with_parents=False)
         try:
             hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(run)()
         finally:

@@ -74,7 +74,7 @@ def find_run(arguments: Sequence[str]) -> str | None:
         return None
     named = str(expanded(named, "resume"))
     if named != "auto":
-        if not is_resumable(Path(named)):
+        if not _is_resumable(Path(named)):
             above = Path(named).resolve().parent
             hint = f"; the run is {above}" if is_file(above / "run.json") else ""
             raise UserError(
@@ -83,9 +83,9 @@ def find_run(arguments: Sequence[str]) -> str | None:
         return named
     if "run_dir" in given:
         folder = expanded(given["run_dir"], "run_dir")
-        return str(folder) if is_resumable(folder) else None
+        return str(folder) if _is_resumable(folder) else None
     folder = Path("checkpoints") / given.get("experiment", "default")
-    unfinished = [run for run in folder.glob("*") if is_resumable(run) and _is_unfinished(run)]
+    unfinished = [run for run in folder.glob("*") if _is_resumable(run) and _is_unfinished(run)]
     newest = max(unfinished, key=_last_written, default=None)
     return None if newest is None else str(newest)
 
@@ -242,7 +242,7 @@ def check_same_weights(recorded: str | None, now: str, model: str) -> None:
         )
 
 
-def is_resumable(folder: Path) -> bool:
+def _is_resumable(folder: Path) -> bool:
     return all(is_file(folder / name) for name in ("config.yaml", "run.json")) or any(
         is_file(checkpoint / RECORD) for checkpoint in checkpoint_folders(folder)
     )

@@ -15,7 +15,7 @@ from train.io.files import write_json
 from train.reports.console import print_table
 from train.sweeps.plots import plot_search
 from train.sweeps.space import as_overrides
-from train.sweeps.study import FOLDER, REASON, REPORT, best_trials, describe
+from train.sweeps.study import FOLDER, REASON, best_trials, describe
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ def write(study: optuna.Study, settings: SearchSettings, sweep_dir: Path) -> Non
     names, best = objective_names(settings), {trial.number for trial in best_trials(study)}
     trials = study.get_trials()
     write_json(
-        sweep_dir / REPORT,
+        sweep_dir / "search.json",
         {
             "study": settings.study,
             "objectives": dict(zip(names, settings.known_directions, strict=True)),

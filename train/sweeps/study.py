@@ -22,7 +22,6 @@ from train.errors import UserError
 
 log = logging.getLogger(__name__)
 
-REPORT = "search.json"  # of a search: its trials, for people
 FOLDER = "folder"  # a trial's run folder, as an attribute of the trial
 REASON = "reason"  # why a trial failed or was pruned
 _QUESTION = "question"  # what the study searches, as an attribute of the study
@@ -100,8 +99,6 @@ def open_study(
         raise _unreadable(settings.storage, sweep_dir, error) from error
     storage = open_storage(settings.storage, sweep_dir)
     try:
-        if (sweep_dir / REPORT).is_file() and not storage.get_all_studies():
-            raise ValueError(f"it is empty, but {sweep_dir / REPORT} has the trials of a search")
         study = optuna.create_study(
             study_name=settings.study,
             storage=storage,
