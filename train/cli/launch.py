@@ -82,9 +82,8 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
         try:
             return task(_plain(config))
         except Exception as error:
-            if isinstance(error, UserError):
-                remove_unused_folder()
-            elif not isinstance(error, HydraException | OmegaConfBaseException):
+            remove_unused_folder()
+            if not isinstance(error, UserError | HydraException | OmegaConfBaseException):
                 started.unexpected = error
             if is_sweep and has_peers() and not wants_traceback:
                 _end(error)

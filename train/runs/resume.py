@@ -85,12 +85,12 @@ def find_run(arguments: Sequence[str]) -> str | None:
         folder = expanded(given["run_dir"], "run_dir")
         return str(folder) if _is_resumable(folder) else None
     folder = Path("checkpoints") / given.get("experiment", "default")
-    unfinished = [run for run in folder.glob("*") if _is_resumable(run) and _is_unfinished(run)]
+    unfinished = [run for run in folder.glob("*") if _is_resumable(run) and is_unfinished(run)]
     newest = max(unfinished, key=_last_written, default=None)
     return None if newest is None else str(newest)
 
 
-def _is_unfinished(run: Path) -> bool:
+def is_unfinished(run: Path) -> bool:
     """Whether there is something to resume; a run that failed before its first checkpoint has nothing."""
     status = _status(run / "run.json")
     return status != "finished" and (status != "failed" or bool(checkpoint_folders(run)))
