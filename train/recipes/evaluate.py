@@ -27,7 +27,7 @@ from train.factory import (
 )
 from train.hub.licences import base_model
 from train.io.files import fingerprints, write_json, write_jsonl, write_text
-from train.io.paths import check_writable
+from train.io.paths import check_writable, expanded
 from train.recipes.knowledge import (
     benchmark_texts,
     check_has_gate,
@@ -55,7 +55,7 @@ def score_model(settings: EvaluateSettings, config: dict[str, Any]) -> dict[str,
     for option in ("output", "per_query", "predictions", "plots"):
         named = getattr(settings, option)
         if named is not None:
-            path = Path(named).expanduser()
+            path = expanded(named, option)
             check_writable(option, path / "any" if option in ("predictions", "plots") else path)
     glossary_files(settings.model)  # a slip there is told before anything is downloaded
     placement = place(settings.device, settings.precision)

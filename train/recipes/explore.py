@@ -30,8 +30,8 @@ from train.hub.licences import base_model
 from train.io.files import write_text
 from train.io.logs import log_to_stderr
 from train.io.paths import check_writable, expanded, is_file, is_folder
-from train.io.records import read_json
-from train.recipes.learning_state import RECORD
+from train.io.text import printable
+from train.recipes.learning_state import read_record
 from train.runs.resume import read_config
 
 log = logging.getLogger(__name__)
@@ -63,12 +63,12 @@ def explore(options: Options) -> None:
     log_to_stderr()
     if options.space is not None:
         write_space(options, options.space)
-        print(options.space / FILE)
+        print(printable(str(options.space / FILE)))
     elif options.output is not None:
         check_writable("output", options.output)
         explorer, title = _explorer(options)
         _write(options.output, page(explorer, title, live=False))
-        print(options.output)
+        print(printable(str(options.output)))
     else:
         check_can_serve()
         with bound_socket(options.port) as listening:
@@ -131,8 +131,7 @@ def find_models(name: str) -> list[Named]:
         settings: ModelSettings = check(ModelSettings, defaults | config, section="model")
         about = f"{run.name}/{saved.name}"
         return [_untrained(settings), Named(f"trained: {run.name}", about, settings, saved)]
-    if is_file(path / RECORD):
-        taught = read_json(path / RECORD)
+    if (taught := read_record(path)) is not None:
         options = {key: value for key, value in taught["options"].items() if not key.startswith("glossary")}
         base = _settings(taught["model"]).model_copy(update=options)
         return [_untrained(base), Named(f"taught: {path.name}", str(path), _settings(str(path)))]

@@ -15,6 +15,8 @@ from torch import Tensor
 
 from train.errors import Interrupted, UserError
 from train.io.files import sync, write_json
+from train.io.paths import is_file
+from train.io.records import read_json
 from train.training.run_end import what_failed
 from train.training.signals import stopped_by_sigterm
 
@@ -52,6 +54,25 @@ class LearningState:
         """Nothing is left to go on with: the model is finished."""
         for name in _KEPT_MEANWHILE:
             (self.output / name).unlink(missing_ok=True)
+
+
+def read_record(folder: Path) -> dict[str, Any] | None:
+    """What `train.learn` recorded of the model in a folder; None if it taught none there.
+
+    Raises:
+        UserError: if the record is damaged.
+    """
+    path = folder / RECORD
+    if not is_file(path):
+        return None
+    record = read_json(path)
+    parts = [record.get(name) for name in ("glossary", "options")] if isinstance(record, dict) else [None]
+    if not all(isinstance(part, dict) for part in parts) or "files" not in parts[0] or "model" not in record:
+        raise UserError(
+            f"{path}: is damaged: expected an object with the fields model, options and glossary. Restore "
+            "the file that was saved with the model"
+        )
+    return dict(record)
 
 
 def open_state(output: Path, source: str, facts: dict[str, Any]) -> LearningState:
