@@ -328,7 +328,10 @@ def of_embeddings(folder: Path) -> Any:
 
     encoder = Encoder.from_pretrained(str(folder))
     found = {"sentence": encoder.encode(TEXTS), "span": encoder.encode(TEXTS, spans=SPANS)}
-    return {name: [digest(e.tobytes()), [round(float(x), 6) for x in e[0][:4]]] for name, e in found.items()}
+    return {
+        name: [digest(e.numpy().tobytes()), [round(float(x), 6) for x in e[0][:4]]]
+        for name, e in found.items()
+    }
 
 
 def of_folder(folder: Path) -> dict[str, Any]:

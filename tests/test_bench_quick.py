@@ -93,8 +93,8 @@ def test_bfloat16_is_left_out_where_the_processor_has_no_instructions_for_it(
     monkeypatch.setattr(program, "processor_times", lambda _: {IMPORTS: 4.0, HELP: 1.0, FIRST_STEP: 8.0})
     monkeypatch.setattr(workloads, "has_bf16_instructions", lambda: False)
     (tmp_path / "recorded.json").write_text(json.dumps({"machine": {}, "ratios": {}}), encoding="utf-8")
-    options = {"machine": {}, "keeps": False, "path": tmp_path / "recorded.json"}
-    assert quick(Workload("sample"), 1, made_up, **options) == 0
+    path = tmp_path / "recorded.json"
+    assert quick(Workload("sample"), 1, made_up, machine={}, keeps=False, path=path) == 0
     assert set(asked) == {"fp32"}
     printed = capsys.readouterr()
     assert "bfloat16" not in printed.out

@@ -384,7 +384,7 @@ def test_of_two_programs_with_one_output_one_wins(program: str, tmp_path: Path, 
     (tmp_path / "one.tsv").write_text(GLOSSARY["mine.tsv"])
     (tmp_path / "two.tsv").write_text("expression\tmeaning\nspill the beans\ttell a secret\n")
     model = ("model=pretrained", f"model.path={tiny_path}", "output=out")
-    ways = {
+    ways: dict[str, list[tuple[str, ...]]] = {
         "train.learn": [(*LEARN, f"glossary={name}.tsv") for name in ("one", "two")],
         "train.export": [("format=static", "data=sample", f"truncate_dim={n}") for n in (8, 16)],
         "train.evaluate": [(*EVALUATE, f"model.max_length={n}") for n in (63, 64)],

@@ -10,6 +10,7 @@ from train.cli.launch import experiment_name, launch, overrides, search
 from train.cli.quick_imports import quick_imports
 from train.config import TrainSettings, check
 from train.distributed.processes import rank_of_launch
+from train.io.text import printable
 from train.runs.resume import is_unfinished, saved_config
 
 
@@ -45,7 +46,7 @@ def run(config: dict[str, Any]) -> float:
         print(f"pruned: {pruned}", file=sys.stderr)
         best = math.nan
     if rank_of_launch() == 0:
-        print(folder.path)
+        print(printable(str(folder.path)))
     return best
 
 

@@ -11,6 +11,8 @@ from train.cli.plain import run_plain
 from train.cli.quick_imports import quick_imports
 from train.errors import UserError
 from train.explorer.options import PORT, Options
+from train.io.paths import expanded
+from train.io.text import printable
 
 HELP = f"""Search a corpus with models side by side, on a page in the browser.
 
@@ -79,7 +81,7 @@ def parse(arguments: Sequence[str]) -> Options:
         files = given["glossary"].strip("[]")
         given["glossary"] = [] if files in ("", "none") else [name.strip() for name in files.split(",")]
     for key in {"output", "space"} & given.keys():
-        given[key] = Path(given[key]).expanduser()
+        given[key] = expanded(given[key], key)
     return Options(models, **given)
 
 
@@ -90,7 +92,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     options = parse(arguments)
-    print(f"exploring {', '.join(options.models)}", file=sys.stderr, flush=True)
+    print(printable(f"exploring {', '.join(options.models)}"), file=sys.stderr, flush=True)
     with quick_imports():  # after the command line is known to be right
         from train.recipes.explore import explore
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from train.cli.plain import run_plain
 from train.errors import UserError
+from train.io.paths import expanded
+from train.io.text import printable
 
 HELP = """Compare finished runs.
 
@@ -64,15 +66,13 @@ def parse(arguments: Sequence[str]) -> Arguments:
         elif (equals and not Path(argument).exists()) or argument.startswith("-"):
             raise UserError(f"{argument}: unknown option; there are {', '.join(f'{o}=' for o in _OPTIONS)}")
         else:
-            folders.append(Path(argument).expanduser())
+            folders.append(expanded(argument, "run"))
     for key, allowed in (("group", ("seeds", "none")), ("scores", ("main", "all"))):
         if options[key] not in allowed:
             raise UserError(f"{key}={options[key]}: is to be {' or '.join(allowed)}")
     if not folders and "published" not in options:
         raise UserError("name at least one run folder, or a folder of runs (--help says more)")
-    output, against = (
-        Path(options[k]).expanduser() if options.get(k) else None for k in ("output", "against")
-    )
+    output, against = (expanded(options[k], k) if options.get(k) else None for k in ("output", "against"))
     extensions = [name for name in options.get("extensions", "").strip("[]").split(",") if name]
     by_seed, all_scores = options["group"] == "seeds", options["scores"] == "all"
     modes = options.get("modes", "").split(",") if "modes" in options else []
@@ -102,7 +102,6 @@ def report(arguments: Arguments) -> Path:
     """
     # Scipy and pydantic take a second: not for --help and slips.
     from train.declarations.registry import load_extensions
-    from train.io.text import printable
     from train.reports.compare import compare_groups, compare_to_untrained, paired_notes
     from train.reports.groups import data_notes, group_runs
     from train.reports.head import head_verdicts, not_counted, without_common_scores
@@ -223,14 +222,14 @@ def _run(arguments: Sequence[str]) -> int:
     if parsed.modes is not None:
         from train.reports.modes import mode_table, read_values
 
-        print(mode_table(read_values(parsed.folders), *parsed.modes, parsed.split))
+        print(printable(mode_table(read_values(parsed.folders), *parsed.modes, parsed.split)))
     elif parsed.published is not None:
         from train.declarations.registry import load_extensions
 
         load_extensions(parsed.extensions)
         show_published(parsed.published, parsed.folders, parsed.output)
     else:
-        print(report(parsed))
+        print(printable(str(report(parsed))))
     return 0
 
 

@@ -40,7 +40,7 @@ def approximate_ranking(search: Search, store: VectorStore, depth: int) -> tuple
     index = _index(store)
     depth = min(depth, store.num_rows)
     num_queries = len(search.queries)
-    chunks = torch.arange(num_queries).split(_CHUNK_SIZE)
+    chunks = torch.arange(num_queries).split(_CHUNK_SIZE)  # type: ignore[no-untyped-call]
     ranked = [_ranked(index, search.some(numbers), store, depth) for numbers in chunks]
     positions, values = (torch.cat(rows) for rows in zip(*ranked, strict=True))
     sample = torch.linspace(0, num_queries - 1, min(SAMPLE, num_queries)).round().long()

@@ -99,7 +99,8 @@ def place(device: str, precision: str) -> Placement:
 
 def has_bf16_instructions() -> bool:
     """Whether this CPU has instructions for bfloat16 matrix products, by the library that computes them."""
-    return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    is_there = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return is_there and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def log_placement(placement: Placement) -> None:

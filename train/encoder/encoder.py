@@ -31,6 +31,7 @@ from train.encoder.loading import (
     keep_attention,
     limit_length,
     load_model,
+    loading_explained,
     locate_checkpoint,
     silence_libraries,
 )
@@ -146,17 +147,18 @@ class Encoder(nn.Module):
         found, offline = locate_checkpoint(str(path), revision)
         if convert_weights and (folder := converted(found, revision, local_files_only=offline)) != found:
             found, revision, offline = folder, None, False
-        model = load_model(
-            found,
-            revision=revision,
-            device=device,
-            pooling=pooling,
-            pool_prompts=pool_prompts,
-            bidirectional=bidirectional,
-            trust_remote_code=trust_remote_code,
-            local_files_only=offline,
-        )
-        limit_length(str(path), model, max_length)
+        with loading_explained(found, revision):
+            model = load_model(
+                found,
+                revision=revision,
+                device=device,
+                pooling=pooling,
+                pool_prompts=pool_prompts,
+                bidirectional=bidirectional,
+                trust_remote_code=trust_remote_code,
+                local_files_only=offline,
+            )
+            limit_length(str(path), model, max_length)
         try:
             prompts = prompts_of(model, query_prompt, document_prompt, instruction_prompt)
         except ValueError as error:

@@ -9,25 +9,12 @@ from typing import Any
 
 import torch
 from huggingface_hub import try_to_load_from_cache
-from huggingface_hub.errors import StrictDataclassError as ConfigFieldError
 from safetensors import SafetensorError, safe_open
 from sentence_transformers.util import load_file_path
 from tokenizers import Tokenizer
 
 from train.errors import UserError
-from train.io.hub import NETWORK_ERRORS, first_line, is_network_error
-
-# What the libraries raise for a checkpoint that is damaged or incomplete, has an unknown architecture
-# (KeyError, ValueError) or weights of another shape (RuntimeError), or needs a package (ImportError).
-_LOAD_ERRORS = (
-    OSError,
-    ValueError,
-    KeyError,
-    ImportError,
-    RuntimeError,
-    SafetensorError,
-    ConfigFieldError,
-)
+from train.io.hub import first_line, is_network_error
 
 _TOKENIZER = "tokenizer.json"
 _SENTENCEPIECE = ("spm.model", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
@@ -53,13 +40,8 @@ def fetch_file(path: str, name: str, revision: str | None, *, local_files_only: 
 
 
 def is_load_error(error: Exception) -> bool:
-    """Whether an error is one that libraries raise for a faulty checkpoint (running out of memory is not).
-
-    The tokenizers library raises a bare Exception for anything it does not understand.
-    """
-    if isinstance(error, torch.OutOfMemoryError):
-        return False
-    return isinstance(error, (*_LOAD_ERRORS, *NETWORK_ERRORS)) or type(error) is Exception
+    """Whether an error while loading may come from a faulty checkpoint: any but running out of memory."""
+    return not isinstance(error, torch.OutOfMemoryError | MemoryError)
 
 
 def damaged_setting(path: str, revision: str | None = None) -> str | None:

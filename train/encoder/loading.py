@@ -34,6 +34,7 @@ from train.encoder.pooling_modules import is_sum, pooling_modules
 from train.encoder.token_models import TokenModel, is_onnx_export, load_onnx_export, with_token_table
 from train.errors import UserError
 from train.io.hub import first_line, is_cached, is_network_error, why_unavailable
+from train.io.paths import expanded
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ def locate_checkpoint(path: str, revision: str | None = None) -> tuple[str, bool
     Raises:
         UserError: if there is no such model, or it cannot be reached.
     """
-    local = Path(path).expanduser()
+    local = expanded(path, "model")
     if local.is_dir():
         if not any((local / name).is_file() for name in ("modules.json", "config.json")):
             best = f"; the run's model is {local / 'best'}" if (local / "best").is_dir() else ""
@@ -151,29 +152,19 @@ def _load(
     options: dict[str, Any] = {"use_safetensors": True, "dtype": torch.float32}
     if local_files_only:  # adapters are looked up separately, with many retries if the Hub does not answer
         options["adapter_kwargs"] = {"local_files_only": True}
-    try:
-        if is_onnx_export(path):
-            with silence_libraries():
-                return load_onnx_export(path), {}
-        with silence_libraries(), loading_reports() as reports:
-            model = SentenceTransformer(
-                path,
-                revision=revision,
-                device=device,
-                trust_remote_code=trust_remote_code,
-                local_files_only=local_files_only,
-                model_kwargs=options,
-            )
-            tokenizer_config = get_tokenizer_config(
-                path, revision=revision, local_files_only=local_files_only
-            )
-    except UserError:
-        raise
-    except Exception as error:
-        reason = why_not_loaded(path, revision, error)
-        if reason is None:
-            raise
-        raise UserError(f"could not load model {path}: {reason}") from error
+    if is_onnx_export(path):
+        with silence_libraries():
+            return load_onnx_export(path), {}
+    with silence_libraries(), loading_reports() as reports:
+        model = SentenceTransformer(
+            path,
+            revision=revision,
+            device=device,
+            trust_remote_code=trust_remote_code,
+            local_files_only=local_files_only,
+            model_kwargs=options,
+        )
+        tokenizer_config = get_tokenizer_config(path, revision=revision, local_files_only=local_files_only)
     for transformer, report in reports:
         check_report(path, transformer, report)
         check_weights(path, transformer)
@@ -186,11 +177,28 @@ def _load(
     return model, tokenizer_config
 
 
+@contextmanager
+def loading_explained(path: str, revision: str | None = None) -> Iterator[None]:
+    """Whatever the libraries raise for a checkpoint in this context becomes a message in one line.
+
+    Raises:
+        UserError: see :func:`why_not_loaded`.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        reason = why_not_loaded(path, revision, error)
+        if reason is None:
+            raise
+        raise UserError(f"could not load model {path}: {reason}") from error
+
+
 def why_not_loaded(path: str, revision: str | None, error: Exception) -> str | None:
     """Why a checkpoint could not be loaded, in one line; None if the checkpoint is not at fault.
 
-    A value of a wrong type in a settings file makes the libraries fail in any way (a TypeError, say). If it
-    is found in the file, that is the reason; otherwise the error may be a bug, and must not be hidden.
+    A value of a wrong type in a settings file makes the libraries fail in any way (a TypeError, say).
     """
     if is_network_error(error):
         return f"it could not be downloaded ({first_line(error)}): try again when the Hub can be reached"
@@ -329,7 +337,8 @@ def _advice(error: Exception) -> str:
         )
     if isinstance(error, KeyError):
         return f"config.json, or another settings file, names {error}, which is unknown"
-    return first_line(error)
+    known = isinstance(error, OSError | ValueError | RuntimeError | ImportError) or type(error) is Exception
+    return first_line(error) if known else f"{type(error).__name__}: {first_line(error)}"
 
 
 @contextmanager

@@ -31,8 +31,8 @@ from train.io.claims import claimed
 from train.io.files import write_text
 from train.io.logs import log_to_stderr
 from train.io.paths import expanded, is_file, is_folder
-from train.io.records import read_json
-from train.recipes.learning_state import RECORD
+from train.io.text import printable
+from train.recipes.learning_state import read_record
 from train.runs.resume import read_config
 
 log = logging.getLogger(__name__)
@@ -64,12 +64,12 @@ def explore(options: Options) -> None:
     log_to_stderr()
     if options.space is not None:
         write_space(options, options.space)
-        print(options.space / FILE)
+        print(printable(str(options.space / FILE)))
     elif options.output is not None:
         with claimed("output", options.output, overwrite=options.overwrite) as file:
             explorer, title = _explorer(options)
             write_text(file, page(explorer, title, live=False))
-        print(options.output)
+        print(printable(str(options.output)))
     else:
         check_can_serve()
         with bound_socket(options.port) as listening:
@@ -128,8 +128,7 @@ def find_models(name: str) -> list[Named]:
         settings: ModelSettings = check(ModelSettings, defaults | config, section="model")
         about = f"{run.name}/{saved.name}"
         return [_untrained(settings), Named(f"trained: {run.name}", about, settings, saved)]
-    if is_file(path / RECORD):
-        taught = read_json(path / RECORD)
+    if (taught := read_record(path)) is not None:
         options = {key: value for key, value in taught["options"].items() if not key.startswith("glossary")}
         base = _settings(taught["model"]).model_copy(update=options)
         return [_untrained(base), Named(f"taught: {path.name}", str(path), _settings(str(path)))]

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from train.errors import UserError
 from train.io.files import sync, write_json
+from train.io.paths import is_file
+from train.io.records import read_json
 
 RECORD = "learnt.json"
 _STATE, _TENSORS = ".learning.json", ".learning.safetensors"
@@ -41,6 +43,27 @@ class LearningState:
         sync(partial)
         partial.replace(self.folder / _TENSORS)
         write_json(self.folder / _STATE, {"facts": self.facts, "reached": self.reached})
+
+
+def read_record(folder: Path) -> dict[str, Any] | None:
+    """What `train.learn` recorded of the model in a folder; None if it taught none there.
+
+    Raises:
+        UserError: if the record is damaged.
+    """
+    path = folder / RECORD
+    if not is_file(path):
+        return None
+    record = read_json(path)
+    record = record if isinstance(record, dict) else {}
+    glossary, options = record.get("glossary"), record.get("options")
+    is_whole = isinstance(glossary, dict) and "files" in glossary and isinstance(options, dict)
+    if not is_whole or "model" not in record:
+        raise UserError(
+            f"{path}: is damaged: expected an object with the fields model, options and glossary. Restore "
+            "the file that was saved with the model"
+        )
+    return record
 
 
 def open_state(folder: Path, facts: dict[str, Any]) -> LearningState:

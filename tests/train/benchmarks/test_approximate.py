@@ -62,7 +62,8 @@ def test_it_finds_most_of_the_best(
     for damaged in (b"", whole[:-1], whole[:5000] + bytes(99) + whole[5099:]):
         caplog.clear()
         path.write_bytes(damaged)
-        assert torch.equal(approximate_ranking(search.some(torch.tensor([1])), store, 2000)[0], one)
+        again = approximate_ranking(search.some(torch.tensor([1])), store, 2000)[0]
+        assert all(torch.equal(*pair) for pair in zip(again, one, strict=True))
         assert f"{path} is damaged" in caplog.text
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from train.errors import DataMissingError, UserError
-from train.io.paths import is_file, is_folder
+from train.io.paths import expanded, is_file, is_folder
 from train.io.tables import KINDS, Row, is_table, read_rows
 
 _HUB = re.compile(r"hf:(?P<repo>[^/:@]+/[^/:@]+)(/(?P<subset>[^:@]+))?:(?P<split>[^@]+)(@(?P<revision>.+))?")
@@ -47,7 +47,7 @@ def find_sources(names: Sequence[str], option: str) -> list[Source]:
     """
     found: list[Source] = []
     for name in names:
-        path = Path(name).expanduser()
+        path = expanded(name, option)
         if name.startswith("hf:"):
             found.append(_hub_source(name, option))
         elif is_folder(path):
