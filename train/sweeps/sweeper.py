@@ -108,9 +108,9 @@ class OptunaSweeper(Sweeper):
         self._check_scores(settings, [*fixed, *as_overrides(first_values(space))])
         folder = Path(str(self._config.hydra.sweep.dir))
         with RunFolder(folder).locked():
-            OmegaConf.save(self._config, folder / "multirun.yaml")
             kept = [override for override in fixed if not may_change(override.partition("=")[0].lstrip("+~"))]
             study = open_study(settings, folder, kept, space)
+            OmegaConf.save(self._config, folder / "multirun.yaml")
             settle(study, folder, settings.objectives, shared=settings.storage is not None)
             before = num_finished(study)
             budget = settings.n_trials - before
