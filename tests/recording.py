@@ -327,10 +327,10 @@ def of_embeddings(folder: Path) -> Any:
     from train import Encoder
 
     encoder = Encoder.from_pretrained(str(folder))
-    found = {"sentence": encoder.encode(TEXTS), "span": encoder.encode(TEXTS, spans=SPANS)}
+    embeddings = {"sentence": encoder.encode(TEXTS), "span": encoder.encode(TEXTS, spans=SPANS)}
     return {
-        name: [digest(e.numpy().tobytes()), [round(float(x), 6) for x in e[0][:4]]]
-        for name, e in found.items()
+        name: [digest(rows.numpy().tobytes()), [round(x, 6) for x in rows[0][:4].tolist()]]
+        for name, rows in embeddings.items()
     }
 
 

@@ -388,9 +388,9 @@ def test_of_two_programs_with_one_output_one_wins(program: str, tmp_path: Path, 
         "train.learn": [(*LEARN, f"glossary={name}.tsv") for name in ("one", "two")],
         "train.export": [("format=static", "data=sample", f"truncate_dim={n}") for n in (8, 16)],
         "train.evaluate": [(*EVALUATE, f"model.max_length={n}") for n in (63, 64)],
-    }[program]
+    }
     with ThreadPoolExecutor(2) as threads:
-        starts = [threads.submit(run, program, *way, *model, cwd=tmp_path) for way in ways]
+        starts = [threads.submit(run, program, *way, *model, cwd=tmp_path) for way in ways[program]]
         ended = [start.result() for start in starts]
     assert sorted(done.returncode for done in ended) == [0, 2], ended
     winner = [done.returncode for done in ended].index(0)
