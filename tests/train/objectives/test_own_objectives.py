@@ -309,7 +309,7 @@ def test_a_labelled_batch_that_another_term_learns_from_is_not_empty(tmp_path: P
         batch = objective.batch(0, objective.epoch_steps(0, 1)[0][0])
         x = embedded(batch)
         result = objective.loss(x, batch)
-        result.loss.backward()
+        result.loss.backward()  # type: ignore[no-untyped-call]
         assert x.grad is not None
         assert result.is_empty == bool(batch.empty_because) == (not x.grad.any()) == is_empty
 
