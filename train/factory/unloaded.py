@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -16,6 +17,7 @@ from train.encoder.meanings import Meanings
 from train.encoder.named import resolve_model_path
 from train.encoder.prompts import prompts_of
 from train.encoder.reading import Reader
+from train.encoder.spans import tokens_of_span
 from train.io.records import read_json
 from train.requests import Request
 
@@ -50,15 +52,24 @@ class UnloadedModel:
             self.config: PreTrainedConfig = AutoConfig.from_pretrained(self._found, **self._options)
         if settings.bidirectional is not None:
             self.config.is_causal = not settings.bidirectional
-        self._reader: Reader | None = None
 
     def lengths(self, requests: Sequence[Request]) -> list[int]:
         """The numbers of tokens of the distinct texts of these requests, prompts included."""
-        self._reader = self._reader or self._make_reader()
-        texts = list(dict.fromkeys(text for text, _ in self._reader.render(requests)))
-        return [len(tokens.input_ids) for tokens in self._reader.tokenizer(texts)]
+        texts = list(dict.fromkeys(text for text, _ in self.reader.render(requests)))
+        return [len(tokens.input_ids) for tokens in self.reader.tokenizer(texts)]
 
-    def _make_reader(self) -> Reader:
+    def tokens_of_span(self, request: Request) -> list[int]:
+        """The positions of the tokens of a request's span.
+
+        Raises:
+            UserError: if it has none within the maximum length.
+        """
+        ((text, span),) = self.reader.render([request])
+        return tokens_of_span(self.reader.tokenizer([text])[0], span, request)
+
+    @cached_property
+    def reader(self) -> Reader:
+        """How the model reads requests."""
         settings = self._settings
         with silence_libraries():
             tokenizer = AutoTokenizer.from_pretrained(self._found, **self._options)

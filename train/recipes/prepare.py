@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from train.benchmarks import Benchmark
 from train.config import TrainSettings
 from train.factory import build_benchmarks, build_objective, check_dimensions
+from train.factory.model_options import check_model_options
 from train.objectives import Objective
 from train.recipes.knowledge import gate_usages, glossary_files
 from train.training.early_stopping import check_monitor
@@ -42,4 +43,5 @@ def prepare(settings: TrainSettings) -> Prepared:
     benchmarks, not_scored = build_benchmarks(settings)
     check_monitor(settings.trainer, not_scored)
     check_dimensions(settings.model, [*(settings.trainer.matryoshka or []), *settings.cut_dimensions])
+    check_model_options(settings, objective, benchmarks)
     return Prepared(objective, usages, benchmarks, not_scored)
