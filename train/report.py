@@ -35,6 +35,13 @@ extensions=<module>[,<module>…]  modules of your own that bring benchmarks of 
 
 _OPTIONS = ("output", "against", "group", "scores", "modes", "split", "published", "extensions")
 
+# What is made instead of a report → the options that it takes.
+_TAKES = {
+    "modes": {"modes", "split", "extensions"},
+    "published": {"published", "output", "extensions"},
+    "": {"output", "against", "group", "scores", "extensions"},
+}
+
 
 @dataclass(frozen=True)
 class Arguments:
@@ -58,15 +65,20 @@ def parse(arguments: Sequence[str]) -> Arguments:
         UserError: for an unknown option or value, or where no folder is named.
     """
     folders: list[Path] = []
-    options = {"group": "seeds", "scores": "main"}
+    given: dict[str, str] = {}
     for argument in arguments:
         key, equals, value = argument.partition("=")
         if equals and key in _OPTIONS:
-            options[key] = value
+            given[key] = value
         elif (equals and not Path(argument).exists()) or argument.startswith("-"):
             raise UserError(f"{argument}: unknown option; there are {', '.join(f'{o}=' for o in _OPTIONS)}")
         else:
             folders.append(expanded(argument, "run"))
+    kind = next((name for name in _TAKES if name in given), "")
+    if idle := [f"{key}=" for key in given if key not in _TAKES[kind]]:
+        what = f"{kind}=" if kind else "a report"
+        raise UserError(f"{', '.join(idle)}: does nothing for {what}: leave it out")
+    options = {"group": "seeds", "scores": "main"} | given
     for key, allowed in (("group", ("seeds", "none")), ("scores", ("main", "all"))):
         if options[key] not in allowed:
             raise UserError(f"{key}={options[key]}: is to be {' or '.join(allowed)}")
@@ -101,7 +113,6 @@ def report(arguments: Arguments) -> Path:
         UserError: if there is nothing to report, or the files cannot be written.
     """
     # Scipy and pydantic take a second: not for --help and slips.
-    from train.declarations.registry import load_extensions
     from train.reports.compare import compare_groups, compare_to_untrained, paired_notes
     from train.reports.groups import data_notes, group_runs
     from train.reports.head import head_verdicts, not_counted, without_common_scores
@@ -111,7 +122,6 @@ def report(arguments: Arguments) -> Path:
     from train.reports.terminal import print_notes, print_paired, print_scores, print_table, print_untested
     from train.reports.text import as_markdown
 
-    load_extensions(arguments.extensions)
     named = [*arguments.folders, *([arguments.against] if arguments.against else [])]
     paths, notes = find_runs(named)
     runs = read_runs(paths)
@@ -219,14 +229,14 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     parsed = parse(arguments)
+    from train.declarations.registry import load_extensions  # heavy: after the options are checked
+
+    load_extensions(parsed.extensions)
     if parsed.modes is not None:
         from train.reports.modes import mode_table, read_values
 
         print(printable(mode_table(read_values(parsed.folders), *parsed.modes, parsed.split)))
     elif parsed.published is not None:
-        from train.declarations.registry import load_extensions
-
-        load_extensions(parsed.extensions)
         show_published(parsed.published, parsed.folders, parsed.output)
     else:
         print(printable(str(report(parsed))))

@@ -29,7 +29,7 @@ from train.encoder.checks import (
     check_widths,
     loading_reports,
 )
-from train.encoder.files import damaged_data, damaged_setting, has_sentencepiece_alone, is_load_error
+from train.encoder.files import damaged_setting, has_sentencepiece_alone, is_load_error
 from train.encoder.pooling_modules import is_sum, pooling_modules
 from train.encoder.token_models import TokenModel, is_onnx_export, load_onnx_export, with_token_table
 from train.errors import UserError
@@ -107,7 +107,8 @@ def load_model(
             raise UserError(
                 f"model.pooling={pooling}: the model {path} has no transformer whose tokens could be pooled"
             )
-        replaced = pooling_modules(transformer, pooling)
+        dimension = transformer.get_embedding_dimension()
+        replaced = pooling_modules(transformer.auto_model, transformer.tokenizer, dimension, pooling)
         prompts = {name: prompt for name, prompt in model.prompts.items() if prompt is not None}
         model = SentenceTransformer(modules=[transformer, *replaced], prompts=prompts, device=device)
     if bidirectional is not None and not isinstance(transformer, Transformer):
@@ -202,10 +203,7 @@ def why_not_loaded(path: str, revision: str | None, error: Exception) -> str | N
     """
     if is_network_error(error):
         return f"it could not be downloaded ({first_line(error)}): try again when the Hub can be reached"
-    problem = damaged_setting(path, revision)
-    if problem is None and is_load_error(error):
-        problem = damaged_data(path, revision)
-    if problem is not None:
+    if (problem := damaged_setting(path, revision)) is not None:
         return f"{problem}: get the file again, or correct it"
     if not is_load_error(error):
         return None
@@ -221,9 +219,8 @@ def why_not_loaded(path: str, revision: str | None, error: Exception) -> str | N
     return _advice(error)
 
 
-def num_positions(transformer: Transformer) -> int | None:
-    """How many token positions the transformer has; None if it sets no limit."""
-    model: Any = transformer.auto_model
+def num_positions(model: Any) -> int | None:
+    """How many token positions a transformer of transformers has; None if it sets no limit."""
     limit: int = getattr(model.config, "max_position_embeddings", None) or -1
     for name, module in model.named_modules():
         # RoBERTa and its relatives count positions from the padding token's id + 1.
@@ -232,17 +229,21 @@ def num_positions(transformer: Transformer) -> int | None:
     return limit if limit > 0 else None
 
 
+def check_positions(path: str, limit: int | None, max_length: int | None) -> None:
+    """Raises UserError if texts are to be longer than the model's number of positions, `limit`."""
+    if max_length is not None and limit is not None and max_length > limit:
+        raise UserError(f"model.max_length={max_length}: the model {path} has {limit} positions")
+
+
 def limit_length(path: str, model: SentenceTransformer, max_length: int | None) -> None:
     """Truncate texts after `max_length` tokens; None keeps the checkpoint's limit.
 
     Raises:
         UserError: if the model has fewer positions, or the limit leaves no room for a text.
     """
-    if max_length is not None:
-        first: Any = model[0]
-        limit = num_positions(first) if isinstance(first, Transformer) else first.max_seq_length
-        if limit is not None and max_length > limit:
-            raise UserError(f"model.max_length={max_length}: the model {path} has {limit} positions")
+    first: Any = model[0]
+    is_whole = isinstance(first, Transformer)
+    check_positions(path, num_positions(first.auto_model) if is_whole else first.max_seq_length, max_length)
     check_length(path, model, max_length)
     if max_length is not None:
         model.max_seq_length = max_length
@@ -251,7 +252,7 @@ def limit_length(path: str, model: SentenceTransformer, max_length: int | None) 
 def _limit_to_positions(model: SentenceTransformer) -> None:
     """Truncate texts at the number of positions, if the checkpoint's limit is greater or missing."""
     transformer: Any = model[0]
-    limit, max_length = num_positions(transformer), model.max_seq_length
+    limit, max_length = num_positions(transformer.auto_model), model.max_seq_length
     if limit is not None and (max_length is None or max_length > limit):
         model.max_seq_length = limit
 
@@ -337,8 +338,12 @@ def _advice(error: Exception) -> str:
         )
     if isinstance(error, KeyError):
         return f"config.json, or another settings file, names {error}, which is unknown"
-    known = isinstance(error, OSError | ValueError | RuntimeError | ImportError) or type(error) is Exception
-    return first_line(error) if known else f"{type(error).__name__}: {first_line(error)}"
+    if isinstance(error, OSError | ValueError | RuntimeError | ImportError) or type(error) is Exception:
+        return first_line(error)
+    return (
+        f"{type(error).__name__}: {first_line(error)} (one of its files is damaged, or made for other "
+        "versions of the libraries)"
+    )
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from train.encoder.meanings import Meanings
 from train.encoder.named import resolve_model_path
 from train.encoder.prompts import prompts_of
 from train.encoder.reading import Reader
+from train.encoder.spans import tokens_of_span
 from train.io.records import read_json
 from train.requests import Request
 
@@ -67,6 +68,15 @@ class UnloadedModel:
                 mode = Pooling.load(self._found, subfolder=module["path"], **options).pooling_mode
                 return mode if isinstance(mode, str) else "+".join(mode)
         return None
+
+    def tokens_of_span(self, request: Request) -> list[int]:
+        """The positions of the tokens of a request's span.
+
+        Raises:
+            UserError: if it has none within the maximum length.
+        """
+        ((text, span),) = self.reader.render([request])
+        return tokens_of_span(self.reader.tokenizer([text])[0], span, request)
 
     @cached_property
     def reader(self) -> Reader:

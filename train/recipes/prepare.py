@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from train.benchmarks import Benchmark
 from train.config import TrainSettings
 from train.factory import build_benchmarks, build_objective, check_dimensions
+from train.factory.model_options import check_model_options
 from train.objectives import Objective
 from train.recipes.knowledge import gate_usages, glossary_files
 from train.recipes.learning import check_can_learn
@@ -51,4 +52,5 @@ def prepare(settings: TrainSettings, *, has_negatives: bool = True) -> Prepared:
     check_texts(settings, objective)
     check_pooling(settings.model)
     check_dimensions(settings.model, [*(settings.trainer.matryoshka or []), *settings.cut_dimensions])
+    check_model_options(settings, objective, benchmarks)
     return Prepared(objective, usages, benchmarks, not_scored)

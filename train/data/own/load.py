@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from train.data.own.cells import CellError
+from train.data.own.cells import CellError, as_number
 from train.data.own.columns import check_mapping, no_column, recognise
 from train.data.own.mined import Mined, with_negatives
 from train.data.own.rows import Example, RowReader
@@ -189,7 +189,7 @@ class OwnTable:
         num_rows = 0
         for num_rows, (number, values) in enumerate(self._source.rows(), 1):  # noqa: B007
             try:
-                example = self._reader(number, tuple(values)).read(number, values)
+                example = self._reader(number, values).read(number, values)
             except CellError as error:
                 problems.add(str(error))
             else:
@@ -205,15 +205,26 @@ class OwnTable:
         if missing := [column for column in self._mapping.values() if column not in seen]:
             raise UserError(no_column(missing[0], seen, self._source.name))
 
-    def _reader(self, number: int, header: tuple[str, ...]) -> RowReader:
+    def _reader(self, number: int, values: Mapping[str, Any]) -> RowReader:
+        header = tuple(values)
         if header not in self._readers:
             is_first = not self._readers
             where = self._source.name if is_first else f"{self._source.name} row {number}"
             if is_first and (self._source.path is None or has_header(self._source.path)):
                 self._check_mapped(header)
             columns = recognise(header, self._mapping, self._given if is_first else self.form, where)
+            if self._given is None and is_first and columns.may_be_scored:
+                self._refuse_scores([c for c in columns.ignored if as_number(values[c]) is not None])
             self._readers[header] = RowReader(columns)
         return self._readers[header]
+
+    def _refuse_scores(self, numbers: Sequence[str]) -> None:
+        """Raises UserError for columns of numbers next to two sentences, which would be ignored."""
+        if numbers:
+            raise UserError(
+                f"{self._source.name}: the column {numbers[0]!r} has numbers. If they are the pairs' scores: "
+                f"'data.columns={{score: {numbers[0]}}}'. If every pair is a positive: data.form=pairs"
+            )
 
     def about(self) -> str:
         """A line that says what each column was taken as."""

@@ -50,6 +50,9 @@ class Example:
     instruction: str | None = None
 
 
+_MAX_WEIGHT = 1e9  # more than that overflows in a sum of products in float32
+
+
 class RowReader:
     """Turns rows with these columns into examples. A negative that is the row's own anchor is left out."""
 
@@ -87,8 +90,9 @@ class RowReader:
             sentences = [s for role in roles for s in self._sentences(row, role, group, meaning)]
             num_positives = len(roles) - 1
         weight = self._number(row, "weight")
-        if weight is not None and weight < 0:
-            raise _FieldError(self.columns.one("weight"), f"is negative: {weight:g}")
+        if weight is not None and not 0 <= weight <= _MAX_WEIGHT:
+            problem = f"must be from 0 to {_MAX_WEIGHT:g}, got {weight:g}"
+            raise _FieldError(self.columns.one("weight"), problem)
         return Example(
             number,
             tuple(sentences),

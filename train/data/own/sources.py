@@ -58,8 +58,9 @@ def find_sources(names: Sequence[str], option: str) -> list[Source]:
         elif is_file(path):
             found.append(Source(str(path), path))
         else:
+            several = f". Several files are a list: '{option}=[{name}]'" if "," in name else ""
             raise DataMissingError(
-                f"{option}={name}: there is no such file or folder. A data set of the Hub is named "
+                f"{option}={name}: there is no such file or folder{several}. A data set of the Hub is named "
                 "hf:<owner>/<name>:<split>"
             )
     twice = {s.name for s in found if sum(o.name == s.name for o in found) > 1}
