@@ -22,9 +22,7 @@ from train.reports.head import beats_untrained
 EVALUATE = ("benchmarks=[own_retrieval]", "benchmark.own_retrieval.path=mine", "device=cpu")
 
 
-def collection(
-    order: list[int], texts: str = "one two three {i}", judged: str = "q{n}\td{n}\t1\n"
-) -> dict[str, str]:
+def collection(order: list[int], judged: str = "q{n}\td{n}\t1\n") -> dict[str, str]:
     """Documents in this order, of which four queries each want one."""
     documents = [{"_id": f"d{i}", "text": f"one two three {i}"} for i in order]
     queries = [{"_id": f"q{n}", "text": f"what is {n}"} for n in range(4)]
@@ -175,7 +173,7 @@ def test_a_score_that_cannot_choose_is_named(before: float, differences: dict[st
 
 
 def test_a_run_ends_with_its_paired_test(tmp_path: Path, tiny_path: Path) -> None:
-    """The held-out score is compared query by query, and one that cannot choose is named in the last lines."""
+    """The held-out score is compared by query; one that cannot choose is named at the end."""
     pairs = "question,answer\n" + "".join(
         f"{w} {i},{w} {i} it is\n" for w in ("cat", "dog") for i in range(8)
     )
