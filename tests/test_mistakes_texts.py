@@ -78,7 +78,7 @@ MISTAKES = [
     Mistake(
         "cosine",
         COSINE,
-        ["train.csv row", "objective.graded.low=0", "high=1"],
+        ["objective.graded.low=0", "high=1", "scores from 0 to 5"],
         {"train.csv": SCORED},
     ),
     Mistake(

@@ -40,7 +40,7 @@ def approximate_ranking(search: Search, store: VectorStore, depth: int) -> tuple
     index = _index(store)
     depth = min(depth, store.num_rows)
     num_queries = len(search.queries)
-    chunks = torch.arange(num_queries).split(_CHUNK_SIZE)  # type: ignore[no-untyped-call]
+    chunks = torch.split(torch.arange(num_queries), _CHUNK_SIZE)
     ranked = [_ranked(index, search.some(numbers), store, depth) for numbers in chunks]
     positions, values = (torch.cat(rows) for rows in zip(*ranked, strict=True))
     sample = torch.linspace(0, num_queries - 1, min(SAMPLE, num_queries)).round().long()
@@ -53,22 +53,17 @@ def _ranked(index: Any, search: Search, store: VectorStore, depth: int) -> Ranki
     count = min(_CANDIDATES * depth + 1, store.num_rows)
     found = index.search(unit_vectors(search.queries).numpy(), count, threads=torch.get_num_threads())
     keys, counts = np.atleast_2d(found.keys), np.atleast_1d(getattr(found, "counts", len(found)))
-    ranking = torch.empty(len(search.queries), depth, dtype=torch.long)
-    values = torch.empty(ranking.shape)
-    too_few = torch.from_numpy(counts < count)
-    if too_few.any():  # of a graph with parts that are not joined
-        ranking[too_few], values[too_few] = search.some(too_few.nonzero()[:, 0]).ranking(depth)
-    enough = (~too_few).nonzero()[:, 0]
-    positions = torch.from_numpy(keys[enough.numpy()].astype(np.int64))  # (Q, C)
+    if (counts < count).any():  # of a graph with parts that are not joined
+        return search.ranking(depth)
+    positions = torch.from_numpy(keys.astype(np.int64))  # (Q, C)
     positions = positions.gather(1, search.ties[positions].argsort(1))  # ties broken as in an exact ranking
     documents = unit_vectors(store.rows(positions))  # (Q, C, D)
-    cosines = (documents @ unit_vectors(search.queries[enough])[:, :, None])[:, :, 0]
-    for row, query in enumerate(enough.tolist()):
-        for document in search.left_out.get(query, ()):
+    cosines = (documents @ unit_vectors(search.queries)[:, :, None])[:, :, 0]
+    for row, left_out in enumerate(search.left_out):
+        for document in left_out:
             cosines[row, positions[row] == document] = -torch.inf
     order = rank(cosines, depth)
-    ranking[enough], values[enough] = positions.gather(1, order), cosines.gather(1, order)
-    return ranking, values
+    return positions.gather(1, order), cosines.gather(1, order)
 
 
 def _index(store: VectorStore) -> Any:

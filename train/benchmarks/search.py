@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 import torch
@@ -19,7 +19,7 @@ class Search:
         queries: (Q, D).
         documents: all of them in parts, in the corpus' order, (n, D) each.
         ties: (N,), from :func:`train.benchmarks.retrieval.tie_break`.
-        left_out: query → the documents that it does not find, by position.
+        left_out: of each query, the documents that it does not find, by position; None = none.
     """
 
     def __init__(
@@ -27,10 +27,10 @@ class Search:
         queries: Tensor,
         documents: Iterable[Tensor],
         ties: Tensor,
-        left_out: Mapping[int, Collection[int]] | None = None,
+        left_out: Sequence[Sequence[int]] | None = None,
     ) -> None:
         self.queries, self.documents, self.ties = queries, documents, ties
-        self.left_out = left_out or {}
+        self.left_out = left_out or [()] * len(queries)
 
     def ranking(self, depth: int) -> Ranking:
         """The first min(depth, N) documents; what is left out comes last, with a similarity of -inf."""
@@ -38,8 +38,7 @@ class Search:
 
     def some(self, numbers: Tensor) -> Search:
         """The same for some of the queries."""
-        places = {query: place for place, query in enumerate(numbers.tolist())}
-        left_out = {places[query]: found for query, found in self.left_out.items() if query in places}
+        left_out = [self.left_out[query] for query in numbers.tolist()]
         return Search(self.queries[numbers], self.documents, self.ties, left_out)
 
     def _parts(self) -> Iterator[tuple[int, Similarity]]:
@@ -54,8 +53,8 @@ class Search:
     def _cosines(self, part: Tensor, scale: Tensor, first: int, chunk: slice) -> Tensor:
         """Of a chunk of the queries with the documents of a part, which are not held twice."""
         found = (unit_vectors(self.queries[chunk]) @ part.T).mul_(scale)
-        for number in range(len(found)):
-            for document in self.left_out.get(chunk.start + number, ()):
+        for number, left_out in enumerate(self.left_out[chunk]):
+            for document in left_out:
                 if first <= document < first + len(part):
                     found[number, document - first] = -torch.inf
         return found

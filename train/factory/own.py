@@ -97,8 +97,12 @@ def own_objective(settings: TrainSettings, options: OwnSettings) -> Objective:
         )
     if loss in ("cosent", "cosine"):
         graded = options.graded
-        if loss == "cosine":
-            _check_targets(examples, graded.low, graded.high)
+        scores = examples.store.scores[examples.rows]
+        if loss == "cosine" and np.abs(scores - graded.low).max() > graded.high - graded.low:
+            raise UserError(
+                f"objective.graded.low={graded.low:g} and high={graded.high:g} are the cosines 0 and 1, "
+                f"but the data has scores from {scores.min():g} to {scores.max():g}: set both to fit"
+            )
         return ScoredPairsObjective(
             examples,
             CoSENTLoss(graded.temperature) if loss == "cosent" else CosineMSELoss(graded.low, graded.high),
@@ -117,17 +121,6 @@ def own_objective(settings: TrainSettings, options: OwnSettings) -> Objective:
             files=splits.files,
         )
     return _contrastive(settings, options, splits)
-
-
-def _check_targets(examples: Examples, low: float, high: float) -> None:
-    """Raises UserError for a score that stands for no cosine."""
-    scores = examples.store.scores[examples.rows]
-    worst = int(np.abs((scores - low) / (high - low)).argmax())
-    if abs(scores[worst] - low) > high - low:
-        raise UserError(
-            f"objective.loss=cosine: {examples.names([worst])[0]} has the score {scores[worst]:g}, but "
-            f"objective.graded.low={low:g} and high={high:g} stand for the cosines 0 and 1: set them to fit"
-        )
 
 
 def _loss_for(examples: Examples) -> OwnLoss:

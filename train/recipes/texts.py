@@ -56,15 +56,12 @@ def check_texts(settings: TrainSettings, objective: Objective) -> None:
             are_equal += [read[anchor] == read[positive] for anchor, positive in pairs]
         num_cut = sum(len(ids) > limit > 0 for ids in read.values())  # the span counts as one
     num_lost = len(read) - len(set(read.values()))
-    found = (
-        f"{num_cut} of {len(read)} training texts are truncated at {limit} tokens (model.max_length), "
-        f"{num_lost} are read as the same tokens as others"
-    )
+    found = f"{num_cut} of {len(read)} training texts are truncated at {limit} tokens (model.max_length), "
+    found += f"{num_lost} are read as the same tokens as others"
     if num_lost > len(read) / 2 or sum(are_equal) > len(are_equal) / 2:
         raise UserError(
             f"{found}, and {sum(are_equal)} of {len(are_equal)} anchors as their positives: raise "
-            "model.max_length, remove what all texts begin with, or take a model whose tokenizer keeps what "
-            "these texts differ in (case, blanks, script)"
+            "model.max_length, remove what all texts begin with, or take a model that reads case and blanks"
         )
     if num_cut or num_lost:
         log.log(logging.WARNING if num_lost > _MANY * len(read) else logging.INFO, "%s", found)

@@ -35,7 +35,9 @@ def test_it_finds_most_of_the_best(
     documents[3:6] = documents[2]
     queries[1] = documents[2]
     store = stored(tmp_path, documents)
-    search = Search(queries, store, tie_break(map(str, range(1000))), {1: [2]})
+    search = Search(
+        queries, store, tie_break(map(str, range(1000))), [[2] if n == 1 else [] for n in range(70)]
+    )
     with monkeypatch.context() as full_disk:
         full_disk.setattr(vectors, "sync", Mock(side_effect=OSError("no space left")))
         with pytest.raises(UserError, match="cannot be written"):

@@ -137,7 +137,7 @@ class OwnRetrievalBenchmark:
                 queries = embeddings[self._place[collection.name, "queries", mode]]
                 place = self._place[collection.name, "documents", mode]
                 documents = [embeddings[place]] if isinstance(place, slice) else stores[place]
-                left_out = {number: query.left_out for number, query in enumerate(collection.queries)}
+                left_out = [query.left_out for query in collection.queries]
                 search = Search(queries, documents, self._ties[collection.name], left_out)
                 if self._index == "hnsw" and isinstance(documents, VectorStore) and not documents.is_cut:
                     ranking, found = approximate_ranking(search, documents, _DEPTH)
