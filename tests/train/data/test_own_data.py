@@ -342,7 +342,7 @@ SPOILED: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     (LABELLED + " ,x\n", {}, ("row 3", "'text'", "blank")),
     (LABELLED + "b,x\nc,y\n", {}, ("labels", "too few", "data.val=")),
     ("text,group\na,\n", {}, ("row 2", "'group'", "empty")),
-    (TWO + "a,q\n", {}, ("anchor", "one text", "data.columns")),
+    ("anchor,positive,group\na,p,g\nb,q,g\n", {}, ("groups", "too few", "data.val=")),
     (LIST + '{"query": "b", "pos": []}\n', {}, ("row 2", "'pos'", "empty")),
     (LIST + '{"query": "b", "pos": [null]}\n', {}, ("row 2", "'pos'", "empty")),
     (LIST + '{"query": "b", "pos": ["p"], "neg": [""]}\n', {}, ("row 2", "'neg'", "empty")),
