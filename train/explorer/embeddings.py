@@ -23,7 +23,7 @@ def kept_embeddings(encoder: Encoder, requests: Sequence[Request], what: str) ->
         what: is embedded, for the progress bar.
     """
     path = kept_file(encoder, requests, 1)
-    embeddings = path and read_embeddings(path, encoder, requests)
+    embeddings = None if path is None else read_embeddings(path, encoder, requests)
     if embeddings is None:
         with progress_bar(what, len({request.text for request in requests})) as advance:
             embeddings = embed_all(encoder, requests, Processes(), advance).float().cpu()

@@ -141,7 +141,7 @@ class VectorStore:
         """Whether a file of the store is there, as it was written for these facts; reports a damaged one."""
         path = self.folder / name
         try:
-            content = np.memmap(path, np.uint8, "r")
+            content: NDArray[np.uint8] = np.memmap(path, np.uint8, "r")
         except FileNotFoundError:
             return False
         except (OSError, ValueError):  # the latter for an empty file
