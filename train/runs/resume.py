@@ -342,7 +342,8 @@ def _parsed(path: Path) -> dict[str, Any] | None:
     if path.name == "run.json":
         is_whole = all(isinstance(content.get(fact), str) for fact in ("status", "experiment"))
     else:
-        is_whole = all(isinstance(content.get(s), dict) for s in ("model", "data", "objective", "trainer"))
+        sections = [content.get(s) for s in ("model", "data", "objective", "trainer")]
+        is_whole = all(isinstance(section, dict) and section for section in sections)
     return content if is_whole else None
 
 
