@@ -61,8 +61,9 @@ def candidate_masks(
         is_positive: bool (M,), whether it was drawn as its owner's positive (else as a negative).
         anchor_labels: int (B, 2), columns (idiom, meaning).
         candidate_labels: int (M, 2), the same for candidates.
-        anchor_ids: int (B,), identities; an anchor is never its own candidate, and what is the same as one of
-            its positives is a false negative (unless those are kept).
+        anchor_ids: int (B,), identities; what is the same as an anchor is never its negative, and its
+            positive only if it was drawn as such (SimCSE); what is the same as one of its positives is a
+            false negative (unless those are kept).
         candidate_ids: int (M,), identities in the same numbering.
         in_batch: which candidates of *other* anchors count: `none`, their `positives`, or `all`.
         false_negatives: what becomes of in-batch candidates with the anchor's idiom and meaning:
@@ -101,7 +102,7 @@ def candidate_masks(
 
     if anchor_ids is not None and candidate_ids is not None:
         itself = anchor_ids[:, None] == candidate_ids[None, :]
-        positive, negative = positive & ~itself, negative & ~itself
+        negative = negative & ~itself
 
     false = torch.zeros_like(positive)
     hard = torch.zeros_like(positive)

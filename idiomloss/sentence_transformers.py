@@ -125,8 +125,9 @@ class AdaptiveTripletTrainerLoss(nn.Module):
     Args:
         model: gives the column's `sentence_embedding`.
         loss: with its options.
-        max_empty: training batches in a row without a triplet after which an error is raised, since a loss
-            of zero would go unnoticed. None = never.
+        max_empty: training batches in a row with nothing to learn from (no triplet, and no paraphrases for
+            the other terms) after which an error is raised, since a loss of zero would go unnoticed. None =
+            never.
 
     Attributes:
         num_within, num_across: mined triplets of the last batch, see :class:`~idiomloss.TripletResult`.
@@ -152,7 +153,7 @@ class AdaptiveTripletTrainerLoss(nn.Module):
 
         Raises:
             ValueError: if the labels are of another shape, or there is more than one column of texts.
-            RuntimeError: if too many batches in a row had no triplet.
+            RuntimeError: if too many batches in a row had nothing to learn from.
         """
         embeddings = _only_column(self.model, sentence_features)
         if labels.shape != (len(embeddings), 3):
@@ -163,7 +164,7 @@ class AdaptiveTripletTrainerLoss(nn.Module):
         result = self.loss(embeddings, GroupLabels(labels[:, 0], labels[:, 1], labels[:, 2].bool()))
         self.num_within, self.num_across = result.num_within, result.num_across
         if torch.is_grad_enabled():
-            self._num_empty = 0 if result.num_within + result.num_across else self._num_empty + 1
+            self._num_empty = self._num_empty + 1 if result.is_empty else 0
             if self.max_empty is not None and self._num_empty >= self.max_empty:
                 raise RuntimeError(
                     f"no triplet was mined in {self._num_empty} batches in a row: nothing is learnt. Either "

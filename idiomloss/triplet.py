@@ -27,11 +27,13 @@ class TripletResult:
         loss: a scalar; zero, with a graph, where nothing was mined.
         num_within: mined triplets whose negative is in the anchor's group.
         num_across: mined triplets whose negative is in another group.
+        is_empty: no term had anything to learn from: the loss and its gradient are zero.
     """
 
     loss: Tensor
     num_within: int
     num_across: int
+    is_empty: bool
 
 
 class AdaptiveTripletLoss(nn.Module):
@@ -99,6 +101,7 @@ class AdaptiveTripletLoss(nn.Module):
         if scope not in ("all", "within"):
             raise ValueError(f"scope: {scope!r} is not one of all, within")
         self.scope: Scope = scope
+        self.triplets: Triplets = triplets
         self.triplet_weight = triplet_weight
         self.property_weight = property_weight
         self.correct_weight = correct_weight
@@ -106,6 +109,8 @@ class AdaptiveTripletLoss(nn.Module):
             margin=mining_margin, type_of_triplets=triplets, distance=distances[mining_distance]()
         )
         self._loss = TripletMarginLoss(margin=margin, distance=CosineSimilarity())
+        #: Whether every triplet that is mined already keeps the margin of the loss.
+        self.mines_in_vain = triplets == "easy" and mining_distance == "cosine" and margin <= mining_margin
 
     def forward(self, embeddings: Tensor, groups: GroupLabels) -> TripletResult:
         """The loss of a batch of whole groups.
@@ -127,14 +132,30 @@ class AdaptiveTripletLoss(nn.Module):
                 anchors, positives, negatives = (indices[is_within] for indices in mined)
                 mined, is_within = (anchors, positives, negatives), is_within[is_within]
             loss = embeddings.sum() * 0.0
-            if len(mined[0]) and self.triplet_weight:
+            has_triplets = len(mined[0]) > 0 and self.triplet_weight > 0
+            if has_triplets:
                 loss = loss + self.triplet_weight * self._loss(embeddings, groups.labels, mined)
             if self.property_weight:
                 loss = loss + self.property_weight * property_loss(embeddings, groups)
             if self.correct_weight:
                 loss = loss + self.correct_weight * correct_loss(embeddings, groups)
         num_within = int(is_within.sum())
-        return TripletResult(loss, num_within, len(is_within) - num_within)
+        is_empty = not has_triplets and not self._has_paraphrases(groups)
+        return TripletResult(loss, num_within, len(is_within) - num_within, is_empty)
+
+    def can_learn(self, groups: GroupLabels) -> bool:
+        """Whether a batch of these texts could have a gradient, whatever their embeddings are."""
+        alike = groups.labels[:, None] == groups.labels  # (B, B)
+        is_near = (groups.groups[:, None] == groups.groups) | (self.scope == "all")
+        has_triplet = ((alike.sum(1) > 1) & (is_near & ~alike).any(1)).any()
+        is_mined = self.triplet_weight > 0 and not self.mines_in_vain
+        return bool(is_mined and has_triplet) or self._has_paraphrases(groups)
+
+    def _has_paraphrases(self, groups: GroupLabels) -> bool:
+        """Whether the property term or the correct term has anything to learn from."""
+        _, is_correct, is_incorrect = _kinds(groups)
+        correct, both = is_correct.any(0), is_correct.any(0) & is_incorrect.any(0)  # (G,) each
+        return bool((self.correct_weight and correct.any()) or (self.property_weight and both.any()))
 
 
 def property_loss(embeddings: Tensor, groups: GroupLabels) -> Tensor:
@@ -142,10 +163,7 @@ def property_loss(embeddings: Tensor, groups: GroupLabels) -> Tensor:
 
     i is the sentence with the idiom, c a correct and n an incorrect paraphrase; zero where no group has both.
     """
-    sentence, alike = _sentences(groups)
-    same_group = groups.groups[:, None] == groups.groups[sentence]  # (B, G)
-    is_correct = alike & ~groups.is_sentence[:, None]
-    is_incorrect = same_group & ~alike
+    sentence, is_correct, is_incorrect = _kinds(groups)
     triples = is_correct.T[:, :, None] & is_incorrect.T[:, None, :]  # (G, B, B)
     which, correct, incorrect = triples.nonzero(as_tuple=True)
     if not len(which):
@@ -157,15 +175,17 @@ def property_loss(embeddings: Tensor, groups: GroupLabels) -> Tensor:
 
 def correct_loss(embeddings: Tensor, groups: GroupLabels) -> Tensor:
     """Mean over (i, c) of a group of 1 - s(i, c); i and c as above; zero where no group has a correct one."""
-    sentence, alike = _sentences(groups)
-    correct, which = (alike & ~groups.is_sentence[:, None]).nonzero(as_tuple=True)
+    sentence, is_correct, _ = _kinds(groups)
+    correct, which = is_correct.nonzero(as_tuple=True)
     if not len(which):
         return embeddings.sum() * 0.0
     similarity = cosine_similarity(embeddings[sentence], embeddings)
     return (1 - similarity[which, correct]).mean()
 
 
-def _sentences(groups: GroupLabels) -> tuple[Tensor, Tensor]:
-    """(G,), each group's sentence with the idiom, and bool (B, G), which texts share the label of which."""
+def _kinds(groups: GroupLabels) -> tuple[Tensor, Tensor, Tensor]:
+    """(G,), each group's sentence with the idiom; bool (B, G), its correct and its incorrect paraphrases."""
     sentence = groups.is_sentence.nonzero().squeeze(1)
-    return sentence, groups.labels[:, None] == groups.labels[sentence]
+    alike = groups.labels[:, None] == groups.labels[sentence]
+    same_group = groups.groups[:, None] == groups.groups[sentence]
+    return sentence, alike & ~groups.is_sentence[:, None], same_group & ~alike

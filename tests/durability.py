@@ -1,20 +1,22 @@
-"""Runs that are killed, cut off from power and damaged: does each end as if it had not been?
+"""Programs that are killed, raced, cut off from power and damaged: does each end as if it had not been?
 
-    python -m tests.durability [--kills 100] [--two 20] [--minilm 10] [--power 20] [--damages 100] [--seed 7]
+    python -m tests.durability [--kills 60] [--learn 50] [--stores 60] … [--seed 7]
 
 Not one of the default tests: it takes long. Real SIGKILLs of real runs (of one process, and of one
 of two), at numbered points of training, scoring and saving, in the middle of a write, and at random times;
 the same points with the file system stopped too, so that what is not on the disk is lost (needs root);
 and files of finished and unfinished runs that are cut, emptied, changed or removed. Such a run is resumed,
 and may be harmed again; after each harm every checkpoint under its name must be whole, and none that was
-there may be gone; at the end the run must be, bit for bit, the one that was left alone. A line is printed for
-each harm; the exit status is 1 if anything failed.
+there may be gone; at the end the run must be, bit for bit, the one that was left alone. The other programs
+are in :mod:`tests.durability_programs`. A line is printed for each harm, and a table at the end; the exit
+status is 1 if anything failed.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import random
 import re
 import shutil
@@ -30,6 +32,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from tests.attempts import POINT, Attempt, Attempts
+from tests.durability_programs import PROGRAMS, Program
 from tests.launches import Launches
 from tests.power import Disk, is_possible
 from tests.tiny_models import tiny_sentence_transformer
@@ -126,12 +129,34 @@ class Whole:
 
 @dataclass
 class Tally:
-    """What was done, and what came of it."""
+    """What was done, and what came of it.
+
+    Attributes:
+        harms: (program, kind of harm) → how many.
+        doing: what a program was doing, or what was done to it → how often.
+    """
 
     runs: int = 0
-    kills: Counter[str] = field(default_factory=Counter)
+    harms: Counter[tuple[str, str]] = field(default_factory=Counter)
     doing: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
+
+    def add(self, program: str, kind: str, doing: str, words: str) -> None:
+        self.harms[program, kind] += 1
+        self.doing[doing] += 1
+        print(f"{self.harms.total()}: {program}, {words}", flush=True)
+
+    def fail(self, what: str, error: Exception) -> None:
+        self.failures.append(f"{what}: {type(error).__name__}: {error}")
+        print(f"FAILED: {self.failures[-1]}\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+
+    def table(self) -> str:
+        """Programs by kinds of harm, as Markdown."""
+        kinds = list(dict.fromkeys(kind for _, kind in self.harms))
+        programs = dict.fromkeys(program for program, _ in self.harms)
+        rows = [[program, *(str(self.harms[program, kind] or "") for kind in kinds)] for program in programs]
+        lines = [["program", *kinds], ["---"] * (len(kinds) + 1), *rows]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def whole_run(name: str, starter: Starter, options: list[str], folder: Path) -> Whole:
@@ -182,13 +207,9 @@ def killed_run(whole: Whole, folder: Path, draw: random.Random, tally: Tally) ->
             assert f"resuming from {folder}/step_{newest}" in ended.output, (words, ended.output)
         newest = now
         if ended.killed:
-            tally.kills[whole.name] += 1
-            tally.doing[ended.last(process)] += 1
-            print(
-                f"kill {tally.kills.total()}: {whole.name}, run {tally.runs}, {words}: "
-                f"{ended.last(process)}, newest checkpoint {f'step_{now}' if now else 'none'}",
-                flush=True,
-            )
+            doing = ended.last(process)
+            so_far = f"newest checkpoint {f'step_{now}' if now else 'none'}"
+            tally.add(f"train, {whole.name}", "kills", doing, f"killed {words}: {doing}, {so_far}")
         else:
             assert ended.finished, (words, ended.output)
             break
@@ -219,9 +240,10 @@ def power_cut_run(whole: Whole, disk: Disk, draw: random.Random, tally: Tally) -
         assert all(verify(path) is None for path in saved), (at, saved)
         newest = int(saved[-1].name.removeprefix("step_")) if saved else 0
         assert newest >= max(said, default=0), (at, newest, said)
-        tally.kills[f"{whole.name}, power"] += 1
-        tally.doing[outcome.last(0)] += 1
-        print(f"power cut at point {at} of {whole.name}: {outcome.last(0)}, newest step_{newest}", flush=True)
+        doing = outcome.last(0)
+        tally.add(
+            f"train, {whole.name}", "power cuts", doing, f"at point {at}: {doing}, newest step_{newest}"
+        )
     resume = holds_a_run(folder)
     ended = whole.starter(Attempt(str(folder), [] if resume else whole.options, resume), 0)
     assert ended.finished, ended.output
@@ -255,9 +277,7 @@ def damaged_run(whole: Whole, folder: Path, draw: random.Random, tally: Tally) -
         assert kind in LOSE_LINES or "damaged" in ended.output, (words, ended.output)
         shutil.copy(whole.folder / path.name, path)
     assert_same_run(whole.folder, folder)
-    tally.kills[f"{whole.name}, damage"] += 1
-    tally.doing[kind] += 1
-    print(f"damage {tally.kills.total()}: {whole.name}, {words}", flush=True)
+    tally.add(f"train, {whole.name}", "damages", kind, words)
     shutil.rmtree(folder)
 
 
@@ -314,14 +334,18 @@ def recipes(tiny: Path) -> dict[str, list[str]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.durability")
-    parser.add_argument("--kills", type=int, default=100, help="of runs of one process, a tiny model")
-    parser.add_argument("--two", type=int, default=20, help="of runs of two processes, a tiny model")
-    parser.add_argument("--minilm", type=int, default=10, help="of runs of one process, MiniLM")
-    parser.add_argument("--power", type=int, default=20, help="cuts of it, of runs of a tiny model")
-    parser.add_argument("--damages", type=int, default=100, help="of a file each, runs of a tiny model")
+    parser.add_argument("--kills", type=int, default=60, help="of runs of one process, a tiny model")
+    parser.add_argument("--two", type=int, default=8, help="of runs of two processes, a tiny model")
+    parser.add_argument("--minilm", type=int, default=2, help="of runs of one process, MiniLM")
+    parser.add_argument("--power", type=int, default=10, help="cuts of it, of runs of a tiny model")
+    parser.add_argument("--damages", type=int, default=50, help="of a file each, runs of a tiny model")
+    for name, count in (("learn", 45), ("export", 35), ("stores", 60), ("sweeps", 30)):
+        parser.add_argument(f"--{name}", type=int, default=count, help="kills, races and damages of it")
     parser.add_argument("--seed", type=int, default=7, help="of which kills are drawn")
     parser.add_argument("--minutes", type=float, default=600, help="no further run is started after these")
     asked = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # programs that are forked are of this world
+    began = time.monotonic()
     deadline = time.monotonic() + 60 * asked.minutes
     draw, tally = random.Random(asked.seed), Tally()
     with tempfile.TemporaryDirectory(prefix="durability-") as name:
@@ -344,10 +368,39 @@ def main() -> int:
             print("power is not cut: that needs root, and a kernel that lends loop devices", flush=True)
         if asked.damages:
             _harm_many(asked.damages, tiny_recipes, place, draw, tally, deadline)
-    print(f"{tally.kills.total()} harms in {tally.runs} runs: {_counted(tally.kills)}")
-    print(f"while: {_counted(tally.doing)}")
+        for name, program in PROGRAMS.items():
+            if count := getattr(asked, name):
+                _harm_program(count, program, place, tiny, draw, tally, deadline)
+    minutes = (time.monotonic() - began) / 60
+    print(f"\n{tally.harms.total()} harms in {tally.runs} rounds, {minutes:.0f} minutes\n\n{tally.table()}\n")
+    print(f"train was harmed while: {_counted(tally.doing)}")
     print(f"{len(tally.failures)} failures" + "".join(f"\n  - {what}" for what in tally.failures))
     return 1 if tally.failures else 0
+
+
+def _harm_program(
+    harms: int,
+    program: type[Program],
+    place: Path,
+    tiny: Path,
+    draw: random.Random,
+    tally: Tally,
+    deadline: float,
+) -> None:
+    def report(name: str, kind: str, words: str) -> None:
+        tally.harms[name, kind] += 1
+        print(f"{tally.harms.total()}: {name}, {words}", flush=True)
+
+    harmed = program(place / "programs", tiny, DAMAGES, report)
+    wanted = tally.harms.total() + harms
+    for _ in range(2 * harms):  # a harm that fails may not count
+        if tally.harms.total() >= wanted or time.monotonic() > deadline:
+            break
+        tally.runs += 1
+        try:
+            harmed.round(draw)
+        except Exception as error:
+            tally.fail(f"{program.name}, round {tally.runs}", error)
 
 
 def _harm_many(
@@ -362,9 +415,9 @@ def _harm_many(
     """Power cuts where a disk is given for them, else damages."""
     starter = Single()
     wholes: dict[str, Whole] = {}
-    wanted = tally.kills.total() + harms
+    wanted = tally.harms.total() + harms
     names = list(options)
-    while tally.kills.total() < wanted and time.monotonic() < deadline:
+    while tally.harms.total() < wanted and time.monotonic() < deadline:
         name = names[tally.runs % len(names)]
         if name not in wholes:
             folder = place / f"{name} for {'power' if disk else 'damage'}"
@@ -375,8 +428,7 @@ def _harm_many(
             else:
                 damaged_run(wholes[name], place / "damaged" / f"run_{tally.runs}", draw, tally)
         except Exception as error:
-            tally.failures.append(f"{name}, run {tally.runs}: {type(error).__name__}: {error}")
-            print(f"FAILED: {tally.failures[-1]}\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+            tally.fail(f"{name}, run {tally.runs}", error)
     with contextlib.suppress(subprocess.TimeoutExpired):
         starter.close()
 
@@ -391,9 +443,9 @@ def _kill_many(
     deadline: float,
 ) -> None:
     wholes: dict[str, Whole] = {}
-    wanted = tally.kills.total() + kills
+    wanted = tally.harms.total() + kills
     names = list(options)
-    while tally.kills.total() < wanted and time.monotonic() < deadline:
+    while tally.harms.total() < wanted and time.monotonic() < deadline:
         name = names[tally.runs % len(names)]
         title = f"{name} by {starter.processes}"
         if name not in wholes:
@@ -404,8 +456,7 @@ def _kill_many(
         try:
             killed_run(wholes[name], place / title / f"run_{tally.runs}", draw, tally)
         except Exception as error:  # a broken file is reported by whatever reads it
-            tally.failures.append(f"{title}, run {tally.runs}: {type(error).__name__}: {error}")
-            print(f"FAILED: {tally.failures[-1]}\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+            tally.fail(f"{title}, run {tally.runs}", error)
     with contextlib.suppress(subprocess.TimeoutExpired):  # on a busy machine even that takes long
         starter.close()
 

@@ -12,6 +12,7 @@ from sentence_transformers import SentenceTransformer
 
 from tests.bench import __main__ as program
 from tests.bench import library, ours, predecessor
+from tests.bench import workload as workloads
 from tests.bench.cases import grown, growth, own_files, usual
 from tests.bench.measure import Measured, Time, useful_operations
 from tests.bench.report import Run, Work, disagreements, summary, table
@@ -173,6 +174,7 @@ def test_it_compares_and_writes(workload: Workload, tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(program, "run_apart", made_up)
     monkeypatch.setattr(program, "processor_times", lambda _: {"imports": 2.0, "train --help": 1.0})
+    monkeypatch.setattr(workloads, "has_bf16_instructions", lambda: True)
     options = ["--data=sample", f"--model={workload.model}", "--steps=2", "--pairs=2", f"--output={tmp_path}"]
     assert program.main(options) == 0
     (tmp_path / "bench.png").stat()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench import quick as program
+from tests.bench import workload as workloads
 from tests.bench.measure import Measured, Time
 from tests.bench.quick import RECORDED, compare, quick
 from tests.bench.report import Run
@@ -58,6 +59,7 @@ def test_it_records_and_then_compares(
         return Run(Measured([], {}, None if is_scoring else time, None, time), 1.0, 1.0, 1.0)
 
     monkeypatch.setattr(program, "processor_times", lambda _: next(times))
+    monkeypatch.setattr(workloads, "has_bf16_instructions", lambda: True)
     path, machine = tmp_path / "recorded.json", {"cores": 2}
     work = Workload("sample")
     assert quick(work, 2, made_up, machine=machine, keeps=True, path=path) == 0
@@ -76,6 +78,27 @@ def test_it_records_and_then_compares(
     assert "recorded elsewhere, where other things were: cores 2 (here 4)" in printed
     starts = [line for line in printed.splitlines() if "importing" in line]
     assert [line.split()[-3:-1] for line in starts] == [["4.00", "4.00"], ["0.50", "0.50"]]
+
+
+def test_bfloat16_is_left_out_where_the_processor_has_no_instructions_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And what was recorded of it elsewhere is not compared."""
+    asked: list[str] = []
+
+    def made_up(_: str, workload: Workload) -> Run:
+        asked.append(workload.precision)
+        return Run(Measured([], {}, Time(1.0, 1.0), None, Time(1.0, 1.0)), 1.0, 1.0, 1.0)
+
+    monkeypatch.setattr(program, "processor_times", lambda _: {IMPORTS: 4.0, HELP: 1.0, FIRST_STEP: 8.0})
+    monkeypatch.setattr(workloads, "has_bf16_instructions", lambda: False)
+    (tmp_path / "recorded.json").write_text(json.dumps({"machine": {}, "ratios": {}}), encoding="utf-8")
+    path = tmp_path / "recorded.json"
+    assert quick(Workload("sample"), 1, made_up, machine={}, keeps=False, path=path) == 0
+    assert set(asked) == {"fp32"}
+    printed = capsys.readouterr()
+    assert "bfloat16" not in printed.out
+    assert "bf16 is left out" in printed.err
 
 
 def test_what_is_recorded_is_what_is_measured() -> None:

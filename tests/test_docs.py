@@ -157,7 +157,8 @@ def programs_in(line: str) -> Iterator[tuple[str, list[str]]]:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.usefixtures("folders")
 def test_commands_are_understood(name: str) -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z0-9-]+):", makefile, re.MULTILINE))
     for line in shell_lines(ROOT / name):
         if any(option in line for option in OF_EXAMPLES):
             continue
@@ -167,7 +168,7 @@ def test_commands_are_understood(name: str) -> None:
                 check_program(program, arguments)
             except (Exception, SystemExit) as error:
                 pytest.fail(f"{name}: {line}\n{error}")
-        if made := re.match(r"make ([a-z-]+)", line):
+        if made := re.match(r"make ([a-z0-9-]+)", line):
             assert made[1] in targets, line
         elif script := re.match(r".*python (?:-m )?(?:pytest )?((?:examples|docs|tests)[/.]\S+)", line):
             path = script[1].removesuffix(".py").replace(".", "/")

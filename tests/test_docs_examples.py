@@ -186,7 +186,7 @@ def test_own_data_is_scored_and_monitored(tmp_path: Path, tiny_path: Path) -> No
     for arguments in commands:
         assert "own_" in python(tmp_path, *arguments)
     trained = json.loads((tmp_path / "run" / "scores.json").read_text(encoding="utf-8"))
-    scored = json.loads((tmp_path / "scores.json").read_text(encoding="utf-8"))
+    scored = json.loads((tmp_path / "search.json").read_text(encoding="utf-8"))
     key = "own_retrieval/search/ndcg@10"
     assert trained["baseline"][key] == pytest.approx(scored["scores"][key])
     assert {"own_sts/pairs/spearman", key} <= trained["scores"].keys()

@@ -10,12 +10,20 @@ from train.cli.launch import experiment_name, launch, overrides, search
 from train.cli.quick_imports import quick_imports
 from train.config import TrainSettings, check
 from train.distributed.processes import rank_of_launch
-from train.runs.resume import saved_config
+from train.io.text import printable
+from train.runs.resume import is_unfinished, saved_config
 
 
 def run(config: dict[str, Any]) -> float:
-    """One run, from its configuration to the monitored score of its best checkpoint."""
+    """One run, from its configuration to the monitored score of its best checkpoint.
+
+    A job of a sweep that an earlier start finished is skipped: its score is then NaN.
+    """
+    named = config["resume"]
     folder = run_folder(config)
+    if named is None and config["resume"] is not None and not is_unfinished(folder.path):
+        print(f"{folder.path}: this job is finished, and is skipped", file=sys.stderr)
+        return math.nan
     if config["resume"] is not None:
         config = saved_config(folder.path, config, experiment_name(), overrides())
     settings: TrainSettings = check(TrainSettings, config)
@@ -38,7 +46,7 @@ def run(config: dict[str, Any]) -> float:
         print(f"pruned: {pruned}", file=sys.stderr)
         best = math.nan
     if rank_of_launch() == 0:
-        print(folder.path)
+        print(printable(str(folder.path)))
     return best
 
 

@@ -19,7 +19,8 @@ def run(config: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    given = [argument for argument in sys.argv[1:] if not argument.startswith("run_dir=")]
+    # With ++ no folder is made.
+    given = [f"++{argument}" if argument.startswith("run_dir=") else argument for argument in sys.argv[1:]]
     resumes = any(argument.startswith("resume=") for argument in given)
     sys.argv[1:] = [*given, *([] if resumes else ["hydra.run.dir=."])]  # leaves no folder behind
     launch("config", run)

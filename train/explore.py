@@ -11,6 +11,8 @@ from train.cli.plain import run_plain
 from train.cli.quick_imports import quick_imports
 from train.errors import UserError
 from train.explorer.options import PORT, Options
+from train.io.paths import expanded
+from train.io.text import printable
 
 HELP = f"""Search a corpus with models side by side, on a page in the browser.
 
@@ -31,11 +33,12 @@ device=auto         auto | cpu | cuda | mps
 port={PORT}           of the page, http://127.0.0.1:{PORT}; any other if that one is in use
 output=<page.html>  write one file that needs neither server nor network: it holds the answers to the queries
 space=<folder>      write that file and a README.md as a static Space for the Hugging Face Hub
+overwrite=true      replace the files of output= or space=
 
 Embeddings are kept in the folder of the environment variable IDIOM_CACHE (by default ~/.cache/idiomtune),
 under explore/, which may be deleted at any time. Ctrl-C ends the page."""
 
-_DEVICES = ("auto", "cpu", "cuda", "mps")
+_CHOICES = {"device": ("auto", "cpu", "cuda", "mps"), "overwrite": ("false", "true")}
 _NUMBERS = {"queries": 100_000, "neighbours": 100, "port": 65_535}  # option → its greatest value
 
 
@@ -45,7 +48,7 @@ def parse(arguments: Sequence[str]) -> Options:
     Raises:
         UserError: for an unknown option or a value that it cannot have, or where no model is named.
     """
-    names = ("corpus", "split", "glossary", "device", "output", "space", *_NUMBERS)
+    names = ("corpus", "split", "glossary", "device", "output", "space", "overwrite", *_NUMBERS)
     models: list[str] = []
     given: dict[str, Any] = {}
     for argument in arguments:
@@ -63,8 +66,10 @@ def parse(arguments: Sequence[str]) -> Options:
             given[key] = value
     if not models:
         raise UserError("name a run folder or a model (--help says more)")
-    if given.get("device", "auto") not in _DEVICES:
-        raise UserError(f"device={given['device']}: is to be one of {', '.join(_DEVICES)}")
+    for key, allowed in _CHOICES.items():
+        if given.get(key, allowed[0]) not in allowed:
+            raise UserError(f"{key}={given[key]}: must be one of {', '.join(allowed)}")
+    given["overwrite"] = given.get("overwrite") == "true"
     if "output" in given and "space" in given:
         raise UserError("output= and space= write the same page: give one of them")
     for key, greatest in _NUMBERS.items():
@@ -76,7 +81,7 @@ def parse(arguments: Sequence[str]) -> Options:
         files = given["glossary"].strip("[]")
         given["glossary"] = [] if files in ("", "none") else [name.strip() for name in files.split(",")]
     for key in {"output", "space"} & given.keys():
-        given[key] = Path(given[key]).expanduser()
+        given[key] = expanded(given[key], key)
     return Options(models, **given)
 
 
@@ -87,7 +92,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     options = parse(arguments)
-    print(f"exploring {', '.join(options.models)}", file=sys.stderr, flush=True)
+    print(printable(f"exploring {', '.join(options.models)}"), file=sys.stderr, flush=True)
     with quick_imports():  # after the command line is known to be right
         from train.recipes.explore import explore
 

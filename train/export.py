@@ -4,6 +4,7 @@ from typing import Any
 
 from train.cli.launch import launch
 from train.config import ExportSettings, check
+from train.io.text import printable
 
 
 def run(config: dict[str, Any]) -> None:
@@ -11,7 +12,7 @@ def run(config: dict[str, Any]) -> None:
     settings: ExportSettings = check(ExportSettings, config)
     from train.recipes.export import export  # heavy: after the configuration is known to be right
 
-    print(export(settings))
+    print(printable(str(export(settings))))
 
 
 def main() -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import sys
-import traceback
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from train.cli.ending import MISTAKE
 from train.cli.plain import run_plain
 from train.errors import UserError
+from train.io.paths import expanded
+from train.io.text import printable
 
 if TYPE_CHECKING:
     from train.reports.groups import Group
@@ -82,7 +84,7 @@ def parse(arguments: Sequence[str]) -> Arguments:
         elif (equals and not Path(argument).exists()) or argument.startswith("-"):
             raise UserError(f"{argument}: unknown option; there are {', '.join(f'{o}=' for o in _OPTIONS)}")
         else:
-            folders.append(Path(argument).expanduser())
+            folders.append(expanded(argument, "run"))
     if not folders:
         raise UserError("name the run that is to be checked (--help says more)")
     if not any(checks.values()):
@@ -93,10 +95,10 @@ def parse(arguments: Sequence[str]) -> Arguments:
         raise UserError("against=baseline: the untrained model and a run at once; name one of them")
     return Arguments(
         folders=folders,
-        against=[Path(path).expanduser() for path in against if path != _BASELINE],
+        against=[expanded(path, "against") for path in against if path != _BASELINE],
         untrained=_BASELINE in against,
         checks=checks,
-        output=Path(options["output"]).expanduser() if options.get("output") else None,
+        output=expanded(options["output"], "output") if options.get("output") else None,
         extensions=[name for name in options.get("extensions", "").strip("[]").split(",") if name],
     )
 
@@ -157,7 +159,7 @@ def gate(arguments: Arguments) -> int:
     against = "its untrained model" if arguments.untrained else theirs.name if theirs else ""
     print_checks(checks, f"{ours.name} against {against}" if against else ours.name)
     print_notes(notes)
-    print(f"{ours.name}: {verdict}")
+    print(printable(f"{ours.name}: {verdict}"))
     if arguments.output is not None:
         content = {
             "verdict": verdict,
@@ -196,17 +198,8 @@ def _group(runs: Sequence[Run]) -> Group:
 
 def main(arguments: Sequence[str]) -> int:
     """The command line; returns the exit status."""
-    return run_plain(_run, arguments, HELP)
-
-
-def _run(arguments: Sequence[str]) -> int:
-    try:
-        return gate(parse(arguments))
-    except UserError:
-        raise
-    except Exception:  # Python's status would be 1, which says that a check failed
-        traceback.print_exc()
-        return 2
+    # Python's status would be 1, which says that a check failed.
+    return run_plain(lambda given: gate(parse(given)), arguments, HELP, unexpected=MISTAKE)
 
 
 if __name__ == "__main__":

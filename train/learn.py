@@ -5,6 +5,7 @@ from typing import Any
 from train.cli.launch import launch
 from train.cli.quick_imports import quick_imports
 from train.config import LearnSettings, check
+from train.io.text import printable
 
 
 def run(config: dict[str, Any]) -> None:
@@ -13,7 +14,7 @@ def run(config: dict[str, Any]) -> None:
     with quick_imports():  # after the configuration is known to be right
         from train.recipes.learn import learn
 
-    print(learn(settings))
+    print(printable(str(learn(settings))))
 
 
 def main() -> None:

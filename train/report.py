@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from train.cli.plain import run_plain
 from train.errors import UserError
+from train.io.paths import expanded
+from train.io.text import printable
 
 HELP = """Compare finished runs.
 
@@ -31,6 +34,13 @@ modes=<a>,<b>       instead of a report: two modes of a benchmark's scores in th
 extensions=<module>[,<module>…]  modules of your own that bring benchmarks of these runs"""
 
 _OPTIONS = ("output", "against", "group", "scores", "modes", "split", "published", "extensions")
+
+# What is made instead of a report → the options that it takes.
+_TAKES = {
+    "modes": {"modes", "split", "extensions"},
+    "published": {"published", "output", "extensions"},
+    "": {"output", "against", "group", "scores", "extensions"},
+}
 
 
 @dataclass(frozen=True)
@@ -55,23 +65,26 @@ def parse(arguments: Sequence[str]) -> Arguments:
         UserError: for an unknown option or value, or where no folder is named.
     """
     folders: list[Path] = []
-    options = {"group": "seeds", "scores": "main"}
+    given: dict[str, str] = {}
     for argument in arguments:
         key, equals, value = argument.partition("=")
         if equals and key in _OPTIONS:
-            options[key] = value
+            given[key] = value
         elif (equals and not Path(argument).exists()) or argument.startswith("-"):
             raise UserError(f"{argument}: unknown option; there are {', '.join(f'{o}=' for o in _OPTIONS)}")
         else:
-            folders.append(Path(argument).expanduser())
+            folders.append(expanded(argument, "run"))
+    kind = next((name for name in _TAKES if name in given), "")
+    if idle := [f"{key}=" for key in given if key not in _TAKES[kind]]:
+        what = f"{kind}=" if kind else "a report"
+        raise UserError(f"{', '.join(idle)}: does nothing for {what}: leave it out")
+    options = {"group": "seeds", "scores": "main"} | given
     for key, allowed in (("group", ("seeds", "none")), ("scores", ("main", "all"))):
         if options[key] not in allowed:
             raise UserError(f"{key}={options[key]}: is to be {' or '.join(allowed)}")
     if not folders and "published" not in options:
         raise UserError("name at least one run folder, or a folder of runs (--help says more)")
-    output, against = (
-        Path(options[k]).expanduser() if options.get(k) else None for k in ("output", "against")
-    )
+    output, against = (expanded(options[k], k) if options.get(k) else None for k in ("output", "against"))
     extensions = [name for name in options.get("extensions", "").strip("[]").split(",") if name]
     by_seed, all_scores = options["group"] == "seeds", options["scores"] == "all"
     modes = options.get("modes", "").split(",") if "modes" in options else []
@@ -100,9 +113,6 @@ def report(arguments: Arguments) -> Path:
         UserError: if there is nothing to report, or the files cannot be written.
     """
     # Scipy and pydantic take a second: not for --help and slips.
-    from train.declarations.registry import load_extensions
-    from train.io.files import write_text
-    from train.io.text import printable
     from train.reports.compare import compare_groups, compare_to_untrained, paired_notes
     from train.reports.groups import data_notes, group_runs
     from train.reports.head import head_verdicts, not_counted, without_common_scores
@@ -112,7 +122,6 @@ def report(arguments: Arguments) -> Path:
     from train.reports.terminal import print_notes, print_paired, print_scores, print_table, print_untested
     from train.reports.text import as_markdown
 
-    load_extensions(arguments.extensions)
     named = [*arguments.folders, *([arguments.against] if arguments.against else [])]
     paths, notes = find_runs(named)
     runs = read_runs(paths)
@@ -152,17 +161,33 @@ def report(arguments: Arguments) -> Path:
         print(printable(sentence))
 
     folder = arguments.output or _default_output(paths)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / "table.md", as_markdown(groups, tables, compared, [*notes, *left_out]))
-        write_text(folder / "table.csv", as_csv(groups, compared))
-        write_text(folder / "table.tex", latex_document(tables, [*notes, *left_out]))
-        write_text(folder / PAGE, page(groups, runs, compared, notes))
-    except OSError as error:
-        raise UserError(
-            f"{folder}: the report cannot be written there ({error.strerror}); name another with output="
-        ) from None
+    contents = {
+        "table.md": as_markdown(groups, tables, compared, [*notes, *left_out]),
+        "table.csv": as_csv(groups, compared),
+        "table.tex": latex_document(tables, [*notes, *left_out]),
+        PAGE: page(groups, runs, compared, notes),
+    }
+    _write(folder, contents, known_by=PAGE)
     return folder
+
+
+def _write(folder: Path, contents: Mapping[str, str], known_by: str) -> None:
+    """Write files, all of which are claimed first; only those of an earlier report are replaced.
+
+    Args:
+        known_by: the file by which that is known.
+
+    Raises:
+        UserError: if another file is in the way, or they cannot be written.
+    """
+    from train.io.claims import claimed
+    from train.io.files import write_text
+
+    overwrite = (folder / known_by).is_file() or None
+    with ExitStack() as held:
+        files = [held.enter_context(claimed("output", folder / n, overwrite=overwrite)) for n in contents]
+        for file, text in zip(files, contents.values(), strict=True):
+            write_text(file, text)
 
 
 def show_published(benchmark: str, folders: Sequence[Path], output: Path | None) -> None:
@@ -171,7 +196,6 @@ def show_published(benchmark: str, folders: Sequence[Path], output: Path | None)
     Raises:
         UserError: if there are no published figures, a folder holds no run, or the file cannot be written.
     """
-    from train.io.files import write_text
     from train.reports.published import beside_published
     from train.reports.runs import find_runs, read_runs
     from train.reports.tables import markdown
@@ -184,10 +208,7 @@ def show_published(benchmark: str, folders: Sequence[Path], output: Path | None)
     print_notes([*missing, *notes])
     if output is not None:
         parts = [f"{table.title}\n\n{markdown(table)}" for table in tables]
-        try:
-            write_text(output / "published.md", "\n\n".join([*parts, *notes]) + "\n")
-        except OSError as error:
-            raise UserError(f"output={output}: cannot be written there ({error.strerror})") from None
+        _write(output, {"published.md": "\n\n".join([*parts, *notes]) + "\n"}, "published.md")
 
 
 def _default_output(paths: Sequence[Path]) -> Path:
@@ -208,17 +229,17 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     parsed = parse(arguments)
+    from train.declarations.registry import load_extensions  # heavy: after the options are checked
+
+    load_extensions(parsed.extensions)
     if parsed.modes is not None:
         from train.reports.modes import mode_table, read_values
 
-        print(mode_table(read_values(parsed.folders), *parsed.modes, parsed.split))
+        print(printable(mode_table(read_values(parsed.folders), *parsed.modes, parsed.split)))
     elif parsed.published is not None:
-        from train.declarations.registry import load_extensions
-
-        load_extensions(parsed.extensions)
         show_published(parsed.published, parsed.folders, parsed.output)
     else:
-        print(report(parsed))
+        print(printable(str(report(parsed))))
     return 0
 
 

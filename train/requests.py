@@ -1,6 +1,6 @@
 """Requests for embeddings, as objectives and benchmarks state them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 Role = Literal["query", "document"]
@@ -19,6 +19,7 @@ class Request:
         pooling: `sentence` = the checkpoint's pooling over the whole input; `span` = the mean of the last
             layer's tokens that overlap the span (late chunking).
         with_meanings: whether a model that reads meanings beside expressions reads them in this text.
+        view: requests of one text share its forward pass, and so its dropout, unless their views differ.
     """
 
     text: str
@@ -27,6 +28,7 @@ class Request:
     instruction: str | None = None
     pooling: Pooling = "sentence"
     with_meanings: bool = True
+    view: int = field(default=0, compare=False)
 
 
 def find_span(text: str, span: str) -> tuple[int, int] | None:

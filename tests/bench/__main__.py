@@ -16,7 +16,7 @@ from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -38,6 +38,7 @@ from tests.bench.workload import (
     real_data,
     set_threads,
     splits,
+    usual_precisions,
 )
 from train.data.idiolink import document_request, query_request
 from train.encoder.loading import load_model
@@ -47,7 +48,6 @@ from train.factory import resolve_model_path
 MODULES = {"ours": "ours", "sentence_transformers": "library", "predecessor": "predecessor"}
 DEFAULT_BATCH_SIZES = [32, 128]
 SAMPLE_BATCH_SIZES = [8]  # the sample has 24 tuples
-PRECISIONS: list[Precision] = ["fp32", "bf16"]
 _NOUNS = {"tuples": "released tuples", "pairs": "pairs", "scored": "scored pairs"}
 
 
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.model,
         options.steps,
         sizes[0],
-        options.precision[0],
+        "fp32" if options.precision is None else options.precision[0],
         options.dropout,
         not options.no_score,
         options.threads,
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps(asdict(run_here(options.way, workload))))
         return 0
     if options.curve:
-        tasks = [Task(s, data, options.model, options.precision[0], options.epochs) for s in options.seeds]
+        tasks = [Task(s, data, options.model, workload.precision, options.epochs) for s in options.seeds]
         return curve(tasks, options.output)
     workload = dataclasses.replace(workload, kind="tuples")  # of which files are made
     if options.quick or options.record:
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _compare(growth(workload), options.pairs or 3, options.output)
     cases = own_files(workload, options.kind)
     if "tuples" in options.kind:
-        cases = [*usual(workload, options.precision, sizes), *cases]
+        cases = [*usual(workload, options.precision or usual_precisions(), sizes), *cases]
     starts = [processor_times(workload) for _ in range(options.pairs or 3)] if options.start else []
     return _compare(cases, options.pairs or 3, options.output, starts)
 
@@ -111,7 +111,10 @@ def _parser() -> argparse.ArgumentParser:
         "--batch-size", type=int, nargs="+", help="tuples a step, one or several (32 128; on the sample 8)"
     )
     parser.add_argument(
-        "--precision", nargs="+", choices=PRECISIONS, help="of training, one or both (both; --curve fp32)"
+        "--precision",
+        nargs="+",
+        choices=get_args(Precision),
+        help="of training, one or both (both where the processor has bfloat16; --curve fp32)",
     )
     parser.add_argument("--data", help="sample, or a folder; default: the real data if found, else sample")
     parser.add_argument(
@@ -143,7 +146,6 @@ def _parser() -> argparse.ArgumentParser:
         help="where bench.json and bench.png go",
     )
     parser.add_argument("--way", choices=ALL, help=argparse.SUPPRESS)  # one run, in this process
-    parser.set_defaults(precision=PRECISIONS)
     return parser
 
 

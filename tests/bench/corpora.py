@@ -55,9 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def search_random(folder: Path, size: int, dimension: int) -> None:
-    store = VectorStore(folder, size, dimension, SHARD_SIZE)
+    store = VectorStore(folder, size, dimension, SHARD_SIZE, {"what": "random"})
     start = Time.now()
-    for number in store.start({"what": "random"}, "--folder"):
+    for number in store.start("--folder"):
         rows = min(SHARD_SIZE, size - number * SHARD_SIZE)
         shard = torch.randn(rows, dimension, generator=torch.Generator().manual_seed(number))
         store.write(number, shard.numpy())
@@ -65,7 +65,7 @@ def search_random(folder: Path, size: int, dimension: int) -> None:
     say(f"{size} × {dimension} written", written, peak=peak_memory())
     queries = torch.randn(NUM_QUERIES, dimension, generator=torch.Generator().manual_seed(-1))
     start = Time.now()
-    ranking = Search(queries, store).ranking(DEPTH)
+    ranking, _ = Search(queries, store, torch.arange(size)).ranking(DEPTH)
     say(f"exact first {ranking.shape[1]} of {NUM_QUERIES} queries", Time.now() - start, peak=peak_memory())
 
 
@@ -93,7 +93,8 @@ def search_sentences(folder: Path, size: int) -> None:
     queries = encoder.encode(asked, role="query")
     size, shard_size = len(documents), shard_size_of(len(documents))
     store = VectorStore(stored(folder, "whole")[0].parent, size, encoder.dimension, shard_size)
-    search = Search(queries, store)
+    ties = torch.arange(size)
+    search = Search(queries, store, ties)
     start = Time.now()
     search.ranking(DEPTH)
     exact = Time.now() - start
@@ -101,7 +102,7 @@ def search_sentences(folder: Path, size: int) -> None:
     for index in store.folder.glob("hnsw*"):
         index.unlink()
     start = Time.now()
-    approximate_ranking(Search(queries[:1], store), store, DEPTH)
+    approximate_ranking(Search(queries[:1], store, ties), store, DEPTH)
     say("index built", Time.now() - start, peak=peak_memory())
     print(f"index: {(store.folder / 'hnsw.usearch').stat().st_size / len(documents):.0f} bytes a document")
     for depth in (10, DEPTH):

@@ -14,11 +14,12 @@ from tests.bench.cases import SCORING, TRAINERS, Way
 from tests.bench.measure import Time
 from tests.bench.report import Run
 from tests.bench.start import FIRST_STEP, HELP, IMPORTS, processor_times
-from tests.bench.workload import Workload
+from tests.bench.workload import Precision, Workload, usual_precisions
 
 RECORDED = Path(__file__).with_name("recorded.json")
 ALLOWED = 0.1  # share that a ratio may lose beyond its noise before it is an error
 _STEPS = 4
+_NAMES: dict[Precision, str] = {"fp32": "float32", "bf16": "bfloat16"}
 
 Ratios = dict[str, list[float]]
 
@@ -33,13 +34,13 @@ def measure(workload: Workload, rounds: int, run_apart: Callable[[str, Workload]
     training = dataclasses.replace(workload, steps=_STEPS, dropout=True, score=False, kind="tuples")
     scoring = dataclasses.replace(workload, steps=0, score=True, kind="tuples")
     compared: dict[str, tuple[Workload, tuple[Way, ...]]] = {
-        "training in float32, against the trainer": (training, TRAINERS),
-        "training in bfloat16, against the trainer": (
-            dataclasses.replace(training, precision="bf16"),
+        f"training in {_NAMES[precision]}, against the trainer": (
+            dataclasses.replace(training, precision=precision),
             TRAINERS,
-        ),
-        "scorecard, against the predecessor": (scoring, SCORING),
+        )
+        for precision in usual_precisions()
     }
+    compared["scorecard, against the predecessor"] = scoring, SCORING
     ratios: Ratios = {}
     for number in range(rounds):
         print(f"round {number + 1} of {rounds} …", file=sys.stderr, flush=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
@@ -18,6 +19,7 @@ from train.config import TrainSettings, check
 from train.data.idiolink import Split, load_split
 from train.data.names import QueryMode
 from train.data.tuples import read_released, released_file
+from train.distributed.device import has_bf16_instructions
 from train.factory import build_objective
 from train.factory.data import idiolink_folder
 from train.factory.own import own_splits
@@ -29,6 +31,14 @@ MODES: tuple[QueryMode, ...] = ("sentence", "span", "instruction_sentence", "ins
 Precision = Literal["fp32", "bf16"]
 Kind = Literal["tuples", "pairs", "scored"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+def usual_precisions() -> list[Precision]:
+    """Those that this processor has instructions for; any other is many times slower."""
+    if has_bf16_instructions():
+        return ["fp32", "bf16"]
+    print("bf16 is left out: this processor has no instructions for bfloat16", file=sys.stderr, flush=True)
+    return ["fp32"]
 
 
 class Texts(NamedTuple):

@@ -28,6 +28,8 @@ def random_batch(seed: int) -> dict[str, Any]:
 @pytest.mark.parametrize("false_negatives", ["keep", "mask", "positive"])
 def test_masks_follow_the_rules_pair_by_pair(in_batch: str, false_negatives: str) -> None:
     batch = random_batch(0)
+    own = (batch["is_positive"] & (batch["owner"] == 3)).nonzero()[0]
+    batch["candidate_ids"][own] = batch["anchor_ids"][3]  # a positive that is its own anchor
     masks = candidate_masks(8, **batch, in_batch=in_batch, false_negatives=false_negatives)  # type: ignore[arg-type]
     num_false = 0
     for i in range(8):
@@ -43,12 +45,12 @@ def test_masks_follow_the_rules_pair_by_pair(in_batch: str, false_negatives: str
                 or (not is_owned and in_batch == "all")
                 or (not is_owned and in_batch == "positives" and drawn_positive)
             )
-            if itself:
-                positive = negative = False
+            if itself:  # a positive only if it was drawn as such
+                negative = False
             like_a_positive = any(
                 batch["owner"][k] == i
                 and batch["is_positive"][k]
-                and batch["candidate_ids"][k] == batch["candidate_ids"][j] != batch["anchor_ids"][i]
+                and batch["candidate_ids"][k] == batch["candidate_ids"][j]
                 for k in range(40)
             )
             if negative and ((idiom and meaning) or (like_a_positive and false_negatives != "keep")):

@@ -256,3 +256,28 @@ def test_docstring_example() -> None:
     result = doctest.testmod(idiomloss.infonce)
     assert result.attempted > 0
     assert result.failed == 0
+
+
+def test_a_positive_that_is_its_anchor_trains() -> None:
+    """SimCSE: two views of each text, one of which occurs twice; value and gradient against a loop."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.tensor([0, 1, 2, 0])
+    ours = torch.randn(8, 5, dtype=torch.float64, generator=generator).requires_grad_()
+    theirs = ours.detach().clone().requires_grad_()
+    owner = torch.arange(4)
+    masks = candidate_masks(
+        4, owner, torch.ones(4, dtype=torch.bool), anchor_ids=ids, candidate_ids=ids, in_batch="all"
+    )
+    loss = InfoNCELoss(temperature=0.1)(ours[:4], ours[4:], masks)
+    terms = []
+    for i in range(4):
+        s = [torch.cosine_similarity(theirs[i], theirs[4 + j], dim=0) / 0.1 for j in range(4)]
+        others = [s[j].exp() for j in range(4) if ids[j] != ids[i]]
+        terms.append(-(s[i].exp() / (s[i].exp() + torch.stack(others).sum())).log())
+    expected = torch.stack(terms).mean()
+    torch.testing.assert_close(loss, expected)
+    loss.backward()
+    expected.backward()  # type: ignore[no-untyped-call]
+    assert ours.grad is not None
+    assert ours.grad.abs().amin(1).min() > 0
+    torch.testing.assert_close(ours.grad, theirs.grad)

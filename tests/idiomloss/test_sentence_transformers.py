@@ -145,6 +145,14 @@ def test_batches_without_triplets_do_not_go_unnoticed() -> None:
         loss(*batch)
 
 
+def test_batches_that_another_term_learns_from_are_not_empty() -> None:
+    """A correct paraphrase and no negative: no triplet, but a loss."""
+    loss = AdaptiveTripletTrainerLoss(Table(), AdaptiveTripletLoss(correct_weight=1.0), max_empty=1)
+    for _ in range(3):
+        assert loss(columns([0, 1]), torch.tensor([[0, 0, 1], [0, 0, 0]])) > 0
+        assert not loss.num_within + loss.num_across
+
+
 def test_ranking_scores_are_cosines_by_temperature() -> None:
     model = Table()
     ranks = torch.tensor([[0, 2, 1], [1, 0, 2]])

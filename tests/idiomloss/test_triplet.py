@@ -175,3 +175,40 @@ def test_wrong_use_is_refused() -> None:
 def test_the_docstrings_example_runs() -> None:
     assert doctest.testmod(idiomloss.triplet).attempted
     assert not doctest.testmod(idiomloss.triplet).failed
+
+
+EMPTY = [  # triplet, property and correct weight; sizes of groups; mined nothing; cannot learn at all
+    ((1.0, 0.0, 0.0), [(1, 0)], True, True),
+    ((1.0, 0.0, 0.0), [(1, 1)], True, False),  # all keep the margin
+    ((1.0, 0.0, 0.5), [(1, 1)], False, False),
+    ((1.0, 0.0, 0.5), [(0, 2)], True, True),
+    ((1.0, 0.5, 0.0), [(1, 1)], False, False),
+    ((1.0, 0.5, 0.0), [(1, 0)], True, True),
+    ((0.0, 0.0, 0.5), [(1, 1)], False, False),
+    ((0.0, 0.5, 0.0), [(1, 0), (0, 1)], True, True),  # not of one group
+    ((1.0, 0.0, 0.0), [(1, 0), (0, 1)], True, False),
+]
+
+
+@pytest.mark.parametrize(("weights", "sizes", "is_empty", "is_hopeless"), EMPTY)
+def test_a_batch_is_empty_if_no_term_learns_from_it(
+    weights: tuple[float, float, float], sizes: list[tuple[int, int]], is_empty: bool, is_hopeless: bool
+) -> None:
+    triplet, property_, correct = weights
+    loss = AdaptiveTripletLoss(triplet_weight=triplet, property_weight=property_, correct_weight=correct)
+    groups = label_groups(sizes)
+    x = 0.01 * torch.randn(len(groups.labels), 9, generator=torch.Generator().manual_seed(0))
+    x[range(len(x)), groups.labels] += 1  # each label has its direction: all triplets keep the margin
+    result = loss(x.requires_grad_(), groups)
+    result.loss.backward()
+    assert x.grad is not None
+    assert result.is_empty == is_empty == (not x.grad.any())
+    assert loss.can_learn(groups) != is_hopeless
+
+
+def test_texts_of_one_group_give_no_triplets_across_groups() -> None:
+    groups = label_groups([(1, 0), (0, 1)])
+    assert AdaptiveTripletLoss().can_learn(groups)
+    assert not AdaptiveTripletLoss(scope="within").can_learn(groups)
+    assert not AdaptiveTripletLoss(triplets="easy").can_learn(groups)
+    assert AdaptiveTripletLoss(triplets="easy", margin=0.5).can_learn(groups)

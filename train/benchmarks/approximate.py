@@ -6,19 +6,15 @@ References:
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from idiomloss.similarity import unit_vectors
-from train.benchmarks.retrieval import rank
+from train.benchmarks.retrieval import Ranking, rank
 from train.benchmarks.search import Search
 from train.errors import UserError
-from train.io.files import sync
 from train.io.progress import progress_bar
 from train.io.vectors import VectorStore
 
@@ -29,48 +25,45 @@ _CHUNK_SIZE = 64  # queries whose candidates are in memory at a time
 SAMPLE = 100  # queries that are also searched exactly
 
 
-def approximate_ranking(search: Search, store: VectorStore, depth: int) -> tuple[Tensor, float]:
+def approximate_ranking(search: Search, store: VectorStore, depth: int) -> tuple[Ranking, float]:
     """As :meth:`Search.ranking`, of the documents that the index finds, and what share of the best these are.
 
     The index is built at the first call, and kept in the store's folder. It holds documents in 8 bits a
     number; what it finds is ranked by the cosines of the store's vectors.
 
     Returns:
-        int (Q, min(depth, N)); recall: the share of an exact ranking's documents, by :data:`SAMPLE` queries.
+        The first min(depth, N); recall: the share of an exact ranking's documents, by :data:`SAMPLE` queries.
 
     Raises:
         UserError: if the index cannot be written or read.
     """
     index = _index(store)
     depth = min(depth, store.num_rows)
-    ranking = torch.empty(len(search.queries), depth, dtype=torch.long)
-    for start in range(0, len(ranking), _CHUNK_SIZE):
-        numbers = torch.arange(start, min(start + _CHUNK_SIZE, len(ranking)))
-        ranking[numbers] = _ranked(index, search.some(numbers), store, depth)
-    sample = torch.linspace(0, len(ranking) - 1, min(SAMPLE, len(ranking))).round().long()
-    exact = search.some(sample).ranking(depth)
-    recall: float = (exact[:, :, None] == ranking[sample][:, None, :]).any(2).double().mean().item()
-    return ranking, recall
+    num_queries = len(search.queries)
+    chunks = torch.split(torch.arange(num_queries), _CHUNK_SIZE)
+    ranked = [_ranked(index, search.some(numbers), store, depth) for numbers in chunks]
+    positions, values = (torch.cat(rows) for rows in zip(*ranked, strict=True))
+    sample = torch.linspace(0, num_queries - 1, min(SAMPLE, num_queries)).round().long()
+    exact, _ = search.some(sample).ranking(depth)
+    recall: float = (exact[:, :, None] == positions[sample][:, None, :]).any(2).double().mean().item()
+    return (positions, values), recall
 
 
-def _ranked(index: Any, search: Search, store: VectorStore, depth: int) -> Tensor:
+def _ranked(index: Any, search: Search, store: VectorStore, depth: int) -> Ranking:
     count = min(_CANDIDATES * depth + 1, store.num_rows)
     found = index.search(unit_vectors(search.queries).numpy(), count, threads=torch.get_num_threads())
     keys, counts = np.atleast_2d(found.keys), np.atleast_1d(getattr(found, "counts", len(found)))
-    ranking = torch.empty(len(search.queries), depth, dtype=torch.long)
-    too_few = torch.from_numpy(counts < count)
-    if too_few.any():  # of a graph with parts that are not joined
-        ranking[too_few] = search.some(too_few.nonzero()[:, 0]).ranking(depth)
-    enough = (~too_few).nonzero()[:, 0]
-    # In the corpus' order, so that ties are broken as in an exact ranking.
-    positions = torch.from_numpy(keys[enough.numpy()].astype(np.int64)).sort(1).values  # (Q, C)
+    if (counts < count).any():  # of a graph with parts that are not joined
+        return search.ranking(depth)
+    positions = torch.from_numpy(keys.astype(np.int64))  # (Q, C)
+    positions = positions.gather(1, search.ties[positions].argsort(1))  # ties broken as in an exact ranking
     documents = unit_vectors(store.rows(positions))  # (Q, C, D)
-    cosines = (documents @ unit_vectors(search.queries[enough])[:, :, None])[:, :, 0]
-    for row, query in enumerate(enough.tolist()):
-        if (document := search.left_out.get(query)) is not None:
+    cosines = (documents @ unit_vectors(search.queries)[:, :, None])[:, :, 0]
+    for row, left_out in enumerate(search.left_out):
+        for document in left_out:
             cosines[row, positions[row] == document] = -torch.inf
-    ranking[enough] = positions.gather(1, rank(cosines, depth))
-    return ranking
+    order = rank(cosines, depth)
+    return positions.gather(1, order), cosines.gather(1, order)
 
 
 def _index(store: VectorStore) -> Any:
@@ -79,8 +72,9 @@ def _index(store: VectorStore) -> Any:
 
     path = store.folder / _FILE
     try:
-        if not path.is_file():
-            _build(store, path)
+        with store.locked():
+            if not store.is_whole(_FILE):
+                _build(store)
         index = Index.restore(path, view=True, expansion_search=_EXPANSION)
     except (OSError, RuntimeError, ValueError) as error:  # what usearch raises
         raise UserError(f"{path}: the index cannot be written or read, delete it: {error}") from None
@@ -89,7 +83,7 @@ def _index(store: VectorStore) -> Any:
     return index
 
 
-def _build(store: VectorStore, path: Path) -> None:
+def _build(store: VectorStore) -> None:
     from usearch.index import Index
 
     index = Index(ndim=store.dimension, metric="cos", dtype="i8")
@@ -100,10 +94,4 @@ def _build(store: VectorStore, path: Path) -> None:
             index.add(keys, unit_vectors(part).numpy(), threads=torch.get_num_threads())
             first += len(part)
             advance(len(part))
-    partial = path.with_name(f".{path.name}.{uuid4().hex}")
-    try:
-        index.save(partial)
-        sync(partial)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    store.save(_FILE, index.save)

@@ -1,27 +1,46 @@
-"""Retrieval metrics on rankings. Ties are broken by corpus order."""
+"""Retrieval metrics on rankings. Ties are broken by hashes of the documents' ids, see :func:`tie_break`."""
 
 from collections.abc import Callable, Iterable
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
+
+from train.data.own.store import number_for
 
 # Of some queries, a slice of all, with N documents: (size of the slice, N).
 Similarity = Callable[[slice], Tensor]
 
+# The first K documents of Q queries, best first: int (Q, K), positions; (Q, K), their similarities.
+Ranking = tuple[Tensor, Tensor]
+
 _MAX_SIMILARITIES = 16_000_000  # in memory: 64 MB in float32
 
 
-def rank(similarity: Tensor, depth: int | None = None) -> Tensor:
-    """Corpus positions, best first, for each query.
+def tie_break(ids: Iterable[str]) -> Tensor:
+    """Int64 (N,): of documents with equal similarity, the one with the smaller number ranks first.
+
+    Hashes of the ids: the same in every run, whatever the order of the documents, and unrelated to what is
+    relevant.
+    """
+    return torch.from_numpy(np.fromiter(map(number_for, ids), np.int64))
+
+
+def rank(similarity: Tensor, depth: int | None = None, ties: Tensor | None = None) -> Tensor:
+    """Positions of each query's documents, best first.
 
     Args:
         similarity: (Q, N).
-        depth: keep only the first so many.
+        depth: keep only this many.
+        ties: (N,), from :func:`tie_break`; None = of equal similarities the smaller position ranks first.
 
     Returns:
-        int (Q, min(depth, N)). Of equal similarities the document that comes first in the corpus ranks
-        first (trec_eval would put the one with the greater id first).
+        int (Q, min(depth, N)).
     """
+    if ties is not None:
+        order = ties.to(similarity.device).argsort(stable=True)
+        return order[rank(similarity[:, order], depth)]
     if depth is None or depth >= similarity.shape[1]:
         return similarity.argsort(dim=1, descending=True, stable=True)
     last = similarity.topk(depth, dim=1).values[:, -1:]
@@ -29,50 +48,63 @@ def rank(similarity: Tensor, depth: int | None = None) -> Tensor:
     unclear = chosen.sum(1) != depth  # several documents share the last one's similarity (or are NaN)
     ranking = torch.empty(len(similarity), depth, dtype=torch.long, device=similarity.device)
     clear = similarity[~unclear]
-    positions = chosen[~unclear].nonzero()[:, 1].view(-1, depth)  # in the corpus' order
+    positions = chosen[~unclear].nonzero()[:, 1].view(-1, depth)
     order = clear.gather(1, positions).argsort(dim=1, descending=True, stable=True)
     ranking[~unclear] = positions.gather(1, order)
     ranking[unclear] = similarity[unclear].argsort(dim=1, descending=True, stable=True)[:, :depth]
     return ranking
 
 
-def rank_in_parts(parts: Iterable[tuple[int, Similarity]], num_queries: int, depth: int) -> Tensor:
+def rank_in_parts(
+    parts: Iterable[tuple[int, Similarity]], num_queries: int, depth: int, ties: Tensor
+) -> Ranking:
     """As :func:`rank`, for a part of the documents and some queries at a time.
 
     Memory then grows with neither number, but for the result. What is in memory at once is one part.
 
     Args:
         parts: of the corpus, in its order: the number of their documents, and these documents' similarities.
+        ties: (N,), from :func:`tie_break`.
 
     Returns:
-        int (Q, min(depth, N)), on the CPU.
+        The first min(depth, N), on the CPU.
     """
-    values, ranking = torch.empty(num_queries, 0), torch.empty(num_queries, 0, dtype=torch.long)
+    positions, values = torch.empty(num_queries, 0, dtype=torch.long), torch.empty(num_queries, 0)
     first = 0  # the part's position in the corpus
     for num_documents, similarity in parts:
         chunk_size = max(_MAX_SIMILARITIES // max(num_documents, 1), 1)  # queries
         merged = [
-            _merged(values[chunk], ranking[chunk], similarity(chunk), first, depth)
+            _merged((positions[chunk], values[chunk]), similarity(chunk), first, depth, ties)
             for chunk in (slice(start, start + chunk_size) for start in range(0, num_queries, chunk_size))
         ]
-        values, ranking = (torch.cat(rows) for rows in zip(*merged, strict=True))
+        positions, values = (torch.cat(rows) for rows in zip(*merged, strict=True))
         first += num_documents
-    return ranking
+    return positions, values
 
 
-def _merged(
-    values: Tensor, ranking: Tensor, similarity: Tensor, first: int, depth: int
-) -> tuple[Tensor, Tensor]:
-    """The best of those found so far, (Q, K), and of the next documents, whose first has position `first`."""
-    order = rank(similarity, depth)
-    found = similarity.gather(1, order).cpu()
-    order = order.cpu() + first
-    if not first:
-        return found, order
-    # What was found before stands first, so that the earlier document wins where similarities are equal.
-    values, ranking = torch.cat([values, found], 1), torch.cat([ranking, order], 1)
-    best = rank(values, depth)
-    return values.gather(1, best), ranking.gather(1, best)
+def _merged(best: Ranking, similarity: Tensor, first: int, depth: int, ties: Tensor) -> Ranking:
+    """The best of those found so far, and of the next documents, whose first has position `first`."""
+    order = rank(similarity, depth, ties[first : first + similarity.shape[1]])
+    positions = torch.cat([best[0], order.cpu() + first], 1)
+    values = torch.cat([best[1], similarity.gather(1, order).cpu()], 1)
+    order = ties[positions].argsort(dim=1)
+    order = order.gather(1, rank(values.gather(1, order), depth))
+    return positions.gather(1, order), values.gather(1, order)
+
+
+def tie_note(key: str, hits: Tensor, similarities: Tensor) -> list[str]:
+    """A sentence on relevant documents that have the very similarity of one that is not relevant, if any.
+
+    Args:
+        key: the scores that it is about.
+        hits: bool (Q, K) by rank.
+        similarities: (Q, K) by rank.
+    """
+    kind = functional.pad((similarities.diff(dim=1) != 0).cumsum(1), (1, 0))  # (Q, K), equal for equal ones
+    num_misses = torch.zeros_like(kind).scatter_add(1, kind, (~hits).long())
+    share = (hits & (num_misses.gather(1, kind) > 0)).sum() / hits.sum().clamp(min=1)
+    tied = f"{key}: {share:.1%} of the relevant documents in the ranking tie with irrelevant ones"
+    return [f"{tied}; hashes of the ids give their order, not the model"] if share else []
 
 
 def r_precision(hits: Tensor, num_relevant: Tensor) -> Tensor:
@@ -116,11 +148,7 @@ def ndcg(hits: Tensor, num_relevant: Tensor, k: int) -> Tensor:
     Returns:
         (Q,), float64; 0 for a query without relevant documents.
     """
-    k = min(k, hits.shape[1])
-    discounts = 1.0 / torch.arange(2, k + 2, device=hits.device, dtype=torch.float64).log2()
-    dcg = hits[:, :k].double() @ discounts
-    ideal = torch.cat([discounts.new_zeros(1), discounts.cumsum(0)])
-    return dcg / ideal[num_relevant.clamp(max=k)].clamp(min=discounts[0])
+    return ndcg_of_gains(hits, torch.arange(k, device=hits.device) < num_relevant[:, None], k)
 
 
 def ndcg_of_gains(gains: Tensor, ideal: Tensor, k: int) -> Tensor:

@@ -166,23 +166,24 @@ def _check_new_folder(value: str) -> None:
             "another folder with run_dir="
         )
     started.made_folder = not path.exists()
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"run_dir={value}: the folder cannot be made: {error.strerror}") from None
 
 
 def sweep_folder(arguments: Sequence[str]) -> Path | None:
     """The folder of a plain sweep, where the command line names it; None for a search."""
     named = [a.partition("=")[2].strip("'\"") for a in arguments if a.startswith("hydra.sweep.dir=")]
-    is_search = any("sweeper=" in a or a.startswith("+sweep=") for a in arguments)
-    return Path(named[-1]) if named and _is_sweep(arguments) and not is_search else None
+    return Path(named[-1]) if named and _is_sweep(arguments) and not _is_search(arguments) else None
+
+
+def _is_search(arguments: Sequence[str]) -> bool:
+    return any("sweeper=" in a or a.startswith("+sweep=") for a in arguments)
 
 
 def is_unnamed_sweep(arguments: Sequence[str]) -> bool:
+    """Whether a plain sweep needs a folder; a search has that of its study."""
     asks = ("--cfg", "-c", "--info", "-i", "--help", "-h", "--hydra-help", "--version")
     return (
         _is_sweep(arguments)
+        and not _is_search(arguments)
         and not any(a.startswith("hydra.sweep.dir=") for a in arguments)
         and not any(a.partition("=")[0] in asks for a in arguments)
     )

@@ -13,12 +13,13 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from train.cli.start import started
-from train.distributed.processes import rank_of_launch
+from train.distributed.processes import has_peers, rank_of_launch
 from train.errors import UserError
 from train.io.files import write_text
-from train.io.paths import expanded
+from train.io.paths import expanded, numbered
 from train.runs.folder import START, RunFolder, remove_if_empty
-from train.runs.names import numbered, run_name
+from train.runs.names import run_name
+from train.runs.resume import holds_a_run
 
 _chosen_run_folder: str | None = None
 
@@ -39,27 +40,38 @@ def run_folder_path(*, _root_: DictConfig) -> str:
 
 
 def run_folder(config: dict[str, Any]) -> RunFolder:
-    """The folder of the run that is started or resumed, not yet claimed."""
+    """The folder of the run that is started or resumed, not yet claimed.
+
+    A job of a sweep whose folder holds the same job is resumed: `config["resume"]` then names it.
+    """
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    is_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
+    if is_sweep and holds_a_run(folder) and not has_peers() and _was_started_alike(folder):
+        config["resume"] = str(folder)
     if config["resume"] is not None:
         started.run = RunFolder(Path(config["resume"]))
         return started.run
-    folder = Path(HydraConfig.get().runtime.output_dir)
-    is_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
     named = any(o.startswith("hydra.run.dir=") for o in HydraConfig.get().overrides.hydra)
     chosen = config["run_dir"] is None and not is_sweep and not named
     started.run = RunFolder(folder, chosen=chosen, made=is_sweep or started.made_folder)
     return started.run
 
 
+def _was_started_alike(folder: Path) -> bool:
+    """Whether the run in a folder was started with this job's overrides."""
+    path = folder / START / "overrides.yaml"
+    return path.is_file() and path.read_bytes() == _overrides().encode()
+
+
+def _overrides() -> str:
+    return OmegaConf.to_yaml(OmegaConf.create(list(HydraConfig.get().overrides.task)))
+
+
 def record_start(folder: Path) -> None:
     """Write the overrides and the composed configuration, as Hydra does by itself."""
-    overrides = OmegaConf.create(list(HydraConfig.get().overrides.task))
-    for name, content in (
-        ("config.yaml", started.config),
-        ("hydra.yaml", HydraConfig.instance().cfg),
-        ("overrides.yaml", overrides),
-    ):
-        write_text(folder / START / name, OmegaConf.to_yaml(content))
+    write_text(folder / START / "config.yaml", OmegaConf.to_yaml(started.config))
+    write_text(folder / START / "hydra.yaml", OmegaConf.to_yaml(HydraConfig.instance().cfg))
+    write_text(folder / START / "overrides.yaml", _overrides())
 
 
 def new_sweep_folder(overrides: Sequence[str]) -> Path:

@@ -8,11 +8,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -29,6 +27,7 @@ from train.cli.arguments import (
     rewrite_arguments,
     sweep_folder,
 )
+from train.cli.ending import TRACEBACKS, print_error, report_error
 from train.cli.folders import new_sweep_folder, remove_unused_folder, run_folder_path
 from train.cli.start import remember, started
 from train.config.compose import (
@@ -43,13 +42,7 @@ from train.config.compose import (
 from train.config.credentials import refuse_values
 from train.distributed.processes import has_peers, is_lost_peer, rank_of_launch
 from train.errors import UserError
-from train.io.files import write_text
-from train.io.text import printable
 from train.sweeps.sweeper import register
-
-_AFTER_THE_FIRST = 5  # seconds that a process waits, so that an error common to all is printed once
-_INTERRUPTED = 130  # exit status, as of a shell command that Ctrl-C ended
-_TRACEBACKS = "HYDRA_FULL_ERROR"
 
 
 def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
@@ -69,8 +62,8 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
     if sys.argv[1:] in (["--help"], ["-h"]):
         print(help_text(config_name))
         return
-    wants_traceback = os.environ.get(_TRACEBACKS) == "1"
-    os.environ[_TRACEBACKS] = "1"  # makes Hydra raise errors instead of printing a traceback
+    wants_traceback = os.environ.get(TRACEBACKS) == "1"
+    os.environ[TRACEBACKS] = "1"  # makes Hydra raise errors instead of printing a traceback
     logging.raiseExceptions = False  # a full disk is reported once, not again for each log line
     _register()
     failures: list[UserError] = []  # of a run that is no job of a sweep: Hydra would add to the message
@@ -81,17 +74,16 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
         is_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
         try:
             return task(_plain(config))
-        except Exception as error:
-            if isinstance(error, UserError):
-                remove_unused_folder()
-            elif not isinstance(error, HydraException | OmegaConfBaseException):
+        except (Exception, SystemExit) as error:  # a user's module may exit, with status 0
+            remove_unused_folder()
+            if not isinstance(error, UserError | HydraException | OmegaConfBaseException):
                 started.unexpected = error
             if is_sweep and has_peers() and not wants_traceback:
-                _end(error)
+                report_error(_in_our_words(error))
             if not isinstance(error, UserError):
                 raise
             if is_sweep:
-                _print(f"error: job {HydraConfig.get().job.num}: {error}")
+                print_error(f"error: job {HydraConfig.get().job.num}: {error}")
                 raise
             failures.append(error)
             return None
@@ -112,12 +104,11 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
                 _show_sweep(sys.argv[1:])
         for failure in failures:
             raise failure
-    except KeyboardInterrupt as error:
-        _exit(f"interrupted: {error}" if str(error) else "interrupted", _INTERRUPTED)
-    except Exception as error:
-        if wants_traceback:
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
+        is_hydras_end = isinstance(error, SystemExit) and error is not started.unexpected
+        if is_hydras_end or (wants_traceback and isinstance(error, Exception)):
             raise
-        _end(error)
+        sys.exit(report_error(_in_our_words(error)))
 
 
 def _show_sweep(arguments: Sequence[str]) -> None:
@@ -129,7 +120,7 @@ def _show_sweep(arguments: Sequence[str]) -> None:
         try:
             show_finished_sweep(folder)
         except Exception as error:  # it must not hide how the jobs ended
-            _print(f"the table of {folder} could not be shown: {type(error).__name__}: {error}")
+            print_error(f"the table of {folder} could not be shown: {type(error).__name__}: {error}")
 
 
 def _plain(config: DictConfig) -> dict[str, Any]:
@@ -150,20 +141,20 @@ def _register() -> None:
     register()
 
 
-def _end(error: Exception) -> NoReturn:
-    """Report an error, and exit."""
-    if isinstance(error, UserError):
-        _exit(str(error), 2)
+def _in_our_words(error: BaseException) -> BaseException:
+    """An error of Hydra's, or of a lost process, as a :class:`UserError`; any other unchanged."""
     if isinstance(error, HydraException | OmegaConfBaseException):
-        _exit(explained(error), 2)
+        return UserError(explained(error))
+    if not isinstance(error, Exception) or isinstance(error, UserError):
+        return error
     if has_peers() and is_lost_peer(error):
-        _exit("another process of this launch ended; see its message", 2)
+        return UserError("another process of this launch ended; see its message")
     if error is not started.unexpected:  # raised by Hydra
         if isinstance(error, OSError) and error.filename is not None:
-            _exit(f"the folder of the run cannot be written: {error}", 2)
+            return UserError(f"the folder of the run cannot be written: {error}")
         if started.config is None:  # a mistake that Hydra does not expect, such as `=3`
-            _exit(f"the command line could not be understood ({' '.join(sys.argv[1:])}): {error}", 2)
-    _exit(_unexpected(error), 1)
+            return UserError(f"the command line could not be understood ({' '.join(sys.argv[1:])}): {error}")
+    return error
 
 
 def experiment_name() -> str:
@@ -184,46 +175,3 @@ def search() -> tuple[dict[str, Any], Path] | None:
     options = OmegaConf.to_container(hydra_config.sweeper, resolve=True)
     assert isinstance(options, dict)
     return {str(key): value for key, value in options.items()}, Path(str(hydra_config.sweep.dir))
-
-
-def _unexpected(error: Exception) -> str:
-    """The message for an unexpected error, with the file of its traceback."""
-    import traceback
-
-    text = "".join(traceback.format_exception(error))
-    return f"unexpected {type(error).__name__}: {error}\nThe traceback is in {_keep(text)}"
-
-
-def _keep(text: str) -> Path:
-    """Write to the run's folder if there is one, else to a temporary file."""
-    try:
-        if started.run is not None and (started.run.path / "run.json").is_file():
-            path = started.run.path / "error.log"
-            write_text(path, text)
-            return path
-    except OSError:
-        pass
-    descriptor, name = tempfile.mkstemp(prefix="idiomtune-error-", suffix=".log")
-    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(text)
-    return Path(name)
-
-
-def _exit(message: str, status: int) -> NoReturn:
-    who = ""
-    if has_peers():
-        if rank_of_launch() and status == _INTERRUPTED:  # the main process reports it, and still has to save
-            time.sleep(_AFTER_THE_FIRST)
-            os._exit(status)
-        who = f"process {rank_of_launch()}: "
-        if "another process" in message or rank_of_launch():
-            time.sleep(_AFTER_THE_FIRST)  # the launcher ends the others once one has ended
-    label = "" if status == _INTERRUPTED else "error: "
-    _print(f"{label}{who}{message}")
-    if has_peers():
-        os._exit(status)  # the others may be waiting for this process
-    sys.exit(status)
-
-
-def _print(message: str) -> None:
-    print(printable(message), file=sys.stderr, flush=True)

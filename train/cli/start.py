@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from omegaconf import DictConfig
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
-from train.runs.folder import RunFolder
+    from train.runs.folder import RunFolder
 
 
 @dataclass
@@ -21,7 +23,7 @@ class Start:
     """
 
     config: DictConfig | None = None
-    unexpected: Exception | None = None
+    unexpected: BaseException | None = None
     made_folder: bool = False
     run: RunFolder | None = None
 

@@ -50,6 +50,17 @@ class Common(Section):
         return self
 
     @model_validator(mode="after")
+    def _a_score_is_of_one_benchmark(self) -> Self:
+        given_by: dict[str, str] = {}
+        for name, options in self.benchmark.sections.items():
+            for key in options.score_keys(self.splits(name)):
+                if given_by.setdefault(key, name) != name:
+                    raise ValueError(
+                        f"benchmark: {given_by[key]} and {name} both give the score {key!r}: rename one"
+                    )
+        return self
+
+    @model_validator(mode="after")
     def _a_fold_is_scored(self) -> Self:
         if (self.data.fold is not None) != bool(self.scored_folds):
             raise ValueError(ABOUT_FOLDS)

@@ -18,6 +18,7 @@ class EvaluateSettings(Common):
     predictions: Text | None
     plots: Text | None
     output: Text | None
+    overwrite: bool
 
     @property
     def cut_dimensions(self) -> list[int]:

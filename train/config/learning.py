@@ -63,9 +63,9 @@ class LearnSettings(Section):
 
     @model_validator(mode="after")
     def _its_options_are_used(self) -> Self:
-        for option in ("glossary_weight", "glossary_gate", "glossary_dropout"):
+        for option in ("glossary_form", "glossary_weight", "glossary_gate", "glossary_dropout"):
             if getattr(self.model, option):
                 raise ValueError(
-                    f"model.{option} is of meanings beside expressions, which are not learnt here"
+                    f"model.{option} is for meanings that are read from a glossary, not learnt: leave it out"
                 )
         return self

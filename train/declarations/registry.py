@@ -75,7 +75,7 @@ def benchmark_of(key: str) -> BenchmarkType:
 
 def split_of(key: str) -> str:
     """The split that a score is of; "" where its benchmark has none."""
-    return key.split("/")[1] if benchmark_of(key).has_splits and "/" in key else ""
+    return key.split("/")[1] if benchmark_of(key).has_splits and key.count("/") > 1 else ""
 
 
 def is_headline(key: str) -> bool:
@@ -130,9 +130,13 @@ def load_extensions(modules: Sequence[str]) -> None:
             raise UserError(f"extensions: {module!r} is no name of a module, as my_package.my_module")
         try:
             imported = importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-                raise  # it is there, and imports something that is not
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # whatever its code raises; a status that it exits with is not ours
+            name = error.name if isinstance(error, ModuleNotFoundError) else None
+            if name is None or not f"{module}.".startswith(f"{name}."):
+                said = f"{type(error).__name__}: {error}".rstrip(": ")
+                raise UserError(f"extensions: {module} cannot be imported: {said}") from error
             raise UserError(
                 f"extensions: there is no module {module}. It must be installed, or lie where the command is "
                 "started (or in PYTHONPATH)"

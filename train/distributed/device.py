@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import logging
 import os
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,6 +19,8 @@ from accelerate.utils import DistributedType, InitProcessGroupKwargs
 from train.distributed.processes import Processes, has_peers
 from train.distributed.sharding import Sharding, sharding_of_launch, unseen_by_accelerate
 from train.errors import UserError
+
+log = logging.getLogger(__name__)
 
 Precision = Literal["fp32", "bf16", "fp16"]
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -77,7 +80,11 @@ def place(device: str, precision: str) -> Placement:
     if precision == "auto":
         chosen: Precision = "bf16" if bf16 else "fp32"
         why += f"; precision {chosen}: " + (
-            "the GPU supports it" if bf16 else "exact; on some processors bf16 is faster"
+            "the GPU supports it"
+            if bf16
+            else "exact; bf16 is slower on this processor"
+            if device == "cpu" and not has_bf16_instructions()
+            else "exact; on some processors bf16 is faster"
         )
     elif precision == "fp16" and device == "cpu":
         raise UserError("precision=fp16 is not for the CPU; use precision=fp32 or bf16")
@@ -88,6 +95,22 @@ def place(device: str, precision: str) -> Placement:
         chosen = precision  # type: ignore[assignment]
         why += f"; precision {precision}: as requested"
     return Placement(device, chosen, why)
+
+
+def has_bf16_instructions() -> bool:
+    """Whether this CPU has instructions for bfloat16 matrix products, by the library that computes them."""
+    is_there = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return is_there and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def log_placement(placement: Placement) -> None:
+    """Log device and precision, and warn of a precision that slows this processor down."""
+    log.info(placement.reason)
+    if placement.device == "cpu" and placement.precision == "bf16" and not has_bf16_instructions():
+        log.warning(
+            "precision=bf16: this processor has no instructions for bfloat16, and needs several times as "
+            "long as in float32: use precision=fp32"
+        )
 
 
 _SUPPORTED = ("NO", "MULTI_CPU", "MULTI_GPU")

@@ -242,6 +242,8 @@ def check_widths(path: str, modules: Sequence[nn.Module]) -> None:
         gives = width
         if isinstance(module, Pooling):
             takes, gives = module.embedding_dimension, module.pooling_output_dimension
+            if not gives:
+                raise UserError(f"model {path}: its pooling (1_Pooling/config.json) names no pooling_mode")
         elif isinstance(module, Dense):
             takes, gives = module.in_features, module.out_features
         if takes is not None and width is not None and takes != width:

@@ -31,6 +31,7 @@ from train.encoder.loading import (
     keep_attention,
     limit_length,
     load_model,
+    loading_explained,
     locate_checkpoint,
     silence_libraries,
 )
@@ -146,17 +147,18 @@ class Encoder(nn.Module):
         found, offline = locate_checkpoint(str(path), revision)
         if convert_weights and (folder := converted(found, revision, local_files_only=offline)) != found:
             found, revision, offline = folder, None, False
-        model = load_model(
-            found,
-            revision=revision,
-            device=device,
-            pooling=pooling,
-            pool_prompts=pool_prompts,
-            bidirectional=bidirectional,
-            trust_remote_code=trust_remote_code,
-            local_files_only=offline,
-        )
-        limit_length(str(path), model, max_length)
+        with loading_explained(found, revision):
+            model = load_model(
+                found,
+                revision=revision,
+                device=device,
+                pooling=pooling,
+                pool_prompts=pool_prompts,
+                bidirectional=bidirectional,
+                trust_remote_code=trust_remote_code,
+                local_files_only=offline,
+            )
+            limit_length(str(path), model, max_length)
         try:
             prompts = prompts_of(model, query_prompt, document_prompt, instruction_prompt)
         except ValueError as error:
@@ -215,6 +217,7 @@ class Encoder(nn.Module):
             "document": self.prompts.document,
             "instruction": self.prompts.instruction,
         }
+        Tokenizer(self.model)([""])  # its file keeps how it last truncated a text: at the model's length
         with silence_libraries():
             self.model.save_pretrained(str(folder), create_model_card=False, safe_serialization=True)
         keep_attention(self.model, Path(folder))
@@ -369,7 +372,7 @@ class Encoder(nn.Module):
     def forward_batches(
         self, requests: Sequence[Request], *, min_batches: int = 1, batch_size: int | None = None
     ) -> list[ForwardBatch]:
-        """The forward batches that embed all requests: longest texts first, each distinct text once.
+        """The forward batches that embed all requests: longest texts first, each view of a text once.
 
         Args:
             min_batches: make at least so many, as long as each has about 512 tokens or more.
@@ -386,6 +389,10 @@ class Encoder(nn.Module):
         if found and not self.cut_spans:  # only the first call that finds some tells of it
             log.warning("%s", cut_spans_note(len(found), num_spans, reader.limit))
         self.cut_spans |= found
+        if any(request.view for request in requests):  # a view is a row of its own, told apart by the name
+            views = [(text + "\0" * r.view, span) for (text, span), r in zip(rendered, requests, strict=True)]
+            tokens = {view: tokens[text] for (view, _), (text, _) in zip(views, rendered, strict=True)}
+            rendered = views
         return plan_batches(
             requests,
             rendered,

@@ -15,8 +15,12 @@ from train.encoder.meanings import FILE as GLOSSARY_FILE
 from train.encoder.meanings import Meanings, read_meanings
 from train.encoder.tokenizer_rules import remove_rules, write_rules
 from train.errors import UserError
+from train.io.files import write_json
+from train.io.records import read_json
 
 log = logging.getLogger(__name__)
+
+_CONFIG, _SAVED_WITH = "config_sentence_transformers.json", "idiomtune_files"
 
 
 def load_expressions(
@@ -35,8 +39,13 @@ def load_expressions(
         replace: whether expressions are replaced by their idiom tokens; None = as in the checkpoint.
 
     Raises:
-        UserError: if a file is damaged; if expressions should be replaced, but there are no idiom tokens.
+        UserError: if a file is damaged or missing; if expressions should be replaced, but there are no idiom
+            tokens.
     """
+    config = fetch_file(path, _CONFIG, revision, local_files_only=local_files_only)
+    for name in read_json(config).get(_SAVED_WITH, []) if config is not None else []:
+        if fetch_file(path, name, revision, local_files_only=local_files_only) is None:
+            raise UserError(f"model {path}: {name}, which it was saved with, is missing: bring the file back")
     idioms = load_idiom_tokens(path, model, revision=revision, local_files_only=local_files_only)
     if idioms is not None and replace is not None:
         idioms.replace = replace
@@ -81,3 +90,5 @@ def save_expressions(
         idioms.save(folder)
     if meanings is not None or idioms is not None:
         write_rules(folder, tokenizer, idioms, meanings)
+        files = [name for name in (IDIOM_TOKENS_FILE, GLOSSARY_FILE) if (folder / name).is_file()]
+        write_json(folder / _CONFIG, read_json(folder / _CONFIG) | {_SAVED_WITH: files})

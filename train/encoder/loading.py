@@ -29,11 +29,12 @@ from train.encoder.checks import (
     check_widths,
     loading_reports,
 )
-from train.encoder.files import damaged_data, damaged_setting, has_sentencepiece_alone, is_load_error
+from train.encoder.files import damaged_setting, has_sentencepiece_alone, is_load_error
 from train.encoder.pooling_modules import is_sum, pooling_modules
 from train.encoder.token_models import TokenModel, is_onnx_export, load_onnx_export, with_token_table
 from train.errors import UserError
 from train.io.hub import first_line, is_cached, is_network_error, why_unavailable
+from train.io.paths import expanded
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ def locate_checkpoint(path: str, revision: str | None = None) -> tuple[str, bool
     Raises:
         UserError: if there is no such model, or it cannot be reached.
     """
-    local = Path(path).expanduser()
+    local = expanded(path, "model")
     if local.is_dir():
         if not any((local / name).is_file() for name in ("modules.json", "config.json")):
             best = f"; the run's model is {local / 'best'}" if (local / "best").is_dir() else ""
@@ -106,7 +107,8 @@ def load_model(
             raise UserError(
                 f"model.pooling={pooling}: the model {path} has no transformer whose tokens could be pooled"
             )
-        replaced = pooling_modules(transformer, pooling)
+        dimension = transformer.get_embedding_dimension()
+        replaced = pooling_modules(transformer.auto_model, transformer.tokenizer, dimension, pooling)
         prompts = {name: prompt for name, prompt in model.prompts.items() if prompt is not None}
         model = SentenceTransformer(modules=[transformer, *replaced], prompts=prompts, device=device)
     if bidirectional is not None and not isinstance(transformer, Transformer):
@@ -151,29 +153,19 @@ def _load(
     options: dict[str, Any] = {"use_safetensors": True, "dtype": torch.float32}
     if local_files_only:  # adapters are looked up separately, with many retries if the Hub does not answer
         options["adapter_kwargs"] = {"local_files_only": True}
-    try:
-        if is_onnx_export(path):
-            with silence_libraries():
-                return load_onnx_export(path), {}
-        with silence_libraries(), loading_reports() as reports:
-            model = SentenceTransformer(
-                path,
-                revision=revision,
-                device=device,
-                trust_remote_code=trust_remote_code,
-                local_files_only=local_files_only,
-                model_kwargs=options,
-            )
-            tokenizer_config = get_tokenizer_config(
-                path, revision=revision, local_files_only=local_files_only
-            )
-    except UserError:
-        raise
-    except Exception as error:
-        reason = why_not_loaded(path, revision, error)
-        if reason is None:
-            raise
-        raise UserError(f"could not load model {path}: {reason}") from error
+    if is_onnx_export(path):
+        with silence_libraries():
+            return load_onnx_export(path), {}
+    with silence_libraries(), loading_reports() as reports:
+        model = SentenceTransformer(
+            path,
+            revision=revision,
+            device=device,
+            trust_remote_code=trust_remote_code,
+            local_files_only=local_files_only,
+            model_kwargs=options,
+        )
+        tokenizer_config = get_tokenizer_config(path, revision=revision, local_files_only=local_files_only)
     for transformer, report in reports:
         check_report(path, transformer, report)
         check_weights(path, transformer)
@@ -186,18 +178,32 @@ def _load(
     return model, tokenizer_config
 
 
+@contextmanager
+def loading_explained(path: str, revision: str | None = None) -> Iterator[None]:
+    """Whatever the libraries raise for a checkpoint in this context becomes a message in one line.
+
+    Raises:
+        UserError: see :func:`why_not_loaded`.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        reason = why_not_loaded(path, revision, error)
+        if reason is None:
+            raise
+        raise UserError(f"could not load model {path}: {reason}") from error
+
+
 def why_not_loaded(path: str, revision: str | None, error: Exception) -> str | None:
     """Why a checkpoint could not be loaded, in one line; None if the checkpoint is not at fault.
 
-    A value of a wrong type in a settings file makes the libraries fail in any way (a TypeError, say). If it
-    is found in the file, that is the reason; otherwise the error may be a bug, and must not be hidden.
+    A value of a wrong type in a settings file makes the libraries fail in any way (a TypeError, say).
     """
     if is_network_error(error):
         return f"it could not be downloaded ({first_line(error)}): try again when the Hub can be reached"
-    problem = damaged_setting(path, revision)
-    if problem is None and is_load_error(error):
-        problem = damaged_data(path, revision)
-    if problem is not None:
+    if (problem := damaged_setting(path, revision)) is not None:
         return f"{problem}: get the file again, or correct it"
     if not is_load_error(error):
         return None
@@ -213,9 +219,8 @@ def why_not_loaded(path: str, revision: str | None, error: Exception) -> str | N
     return _advice(error)
 
 
-def num_positions(transformer: Transformer) -> int | None:
-    """How many token positions the transformer has; None if it sets no limit."""
-    model: Any = transformer.auto_model
+def num_positions(model: Any) -> int | None:
+    """How many token positions a transformer of transformers has; None if it sets no limit."""
     limit: int = getattr(model.config, "max_position_embeddings", None) or -1
     for name, module in model.named_modules():
         # RoBERTa and its relatives count positions from the padding token's id + 1.
@@ -224,17 +229,21 @@ def num_positions(transformer: Transformer) -> int | None:
     return limit if limit > 0 else None
 
 
+def check_positions(path: str, limit: int | None, max_length: int | None) -> None:
+    """Raises UserError if texts are to be longer than the model's number of positions, `limit`."""
+    if max_length is not None and limit is not None and max_length > limit:
+        raise UserError(f"model.max_length={max_length}: the model {path} has {limit} positions")
+
+
 def limit_length(path: str, model: SentenceTransformer, max_length: int | None) -> None:
     """Truncate texts after `max_length` tokens; None keeps the checkpoint's limit.
 
     Raises:
         UserError: if the model has fewer positions, or the limit leaves no room for a text.
     """
-    if max_length is not None:
-        first: Any = model[0]
-        limit = num_positions(first) if isinstance(first, Transformer) else first.max_seq_length
-        if limit is not None and max_length > limit:
-            raise UserError(f"model.max_length={max_length}: the model {path} has {limit} positions")
+    first: Any = model[0]
+    is_whole = isinstance(first, Transformer)
+    check_positions(path, num_positions(first.auto_model) if is_whole else first.max_seq_length, max_length)
     check_length(path, model, max_length)
     if max_length is not None:
         model.max_seq_length = max_length
@@ -243,7 +252,7 @@ def limit_length(path: str, model: SentenceTransformer, max_length: int | None) 
 def _limit_to_positions(model: SentenceTransformer) -> None:
     """Truncate texts at the number of positions, if the checkpoint's limit is greater or missing."""
     transformer: Any = model[0]
-    limit, max_length = num_positions(transformer), model.max_seq_length
+    limit, max_length = num_positions(transformer.auto_model), model.max_seq_length
     if limit is not None and (max_length is None or max_length > limit):
         model.max_seq_length = limit
 
@@ -329,7 +338,12 @@ def _advice(error: Exception) -> str:
         )
     if isinstance(error, KeyError):
         return f"config.json, or another settings file, names {error}, which is unknown"
-    return first_line(error)
+    if isinstance(error, OSError | ValueError | RuntimeError | ImportError) or type(error) is Exception:
+        return first_line(error)
+    return (
+        f"{type(error).__name__}: {first_line(error)} (one of its files is damaged, or made for other "
+        "versions of the libraries)"
+    )
 
 
 @contextmanager

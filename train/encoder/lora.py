@@ -160,7 +160,10 @@ def add_adapters(
     transformer.requires_grad_(False)
     with warnings.catch_warnings():  # peft asks transformers by a name that has since changed
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
-        inject_adapter_in_model(config, transformer, _NAME)
+        try:
+            inject_adapter_in_model(config, transformer, _NAME)
+        except ValueError as error:  # a module that is not a linear layer
+            raise UserError(f"retain.lora.target_modules: {str(error).splitlines()[0]}") from None
     return config
 
 

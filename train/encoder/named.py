@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import logging
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from train.declarations.models import model_names, model_values, needs_its_code
 from train.errors import UserError
 from train.io.paths import is_folder
+
+log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,8 +31,10 @@ def by_name(
 
     @wraps(load)
     def load_named(cls: Any, path: str | Path, *args: P.args, **given: P.kwargs) -> T:
-        if path not in model_names() or is_folder(Path(path)):
+        if path not in model_names():
             return load(cls, path, *args, **given)
+        if is_folder(Path(path)):
+            log.warning("%s is a model's name, so that is loaded; the folder is ./%s", path, path)
         values = model_values(str(path))
         named = {
             name: values[name] for name in options if given.get(name) is None and values[name] is not None

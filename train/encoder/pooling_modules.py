@@ -6,15 +6,15 @@ import re
 from typing import Any
 
 import torch
-from sentence_transformers.base.modules import Dense, Transformer
+from sentence_transformers.base.modules import Dense
 from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
 from torch import nn
 
 from train.errors import UserError
 
 
-def pooling_modules(transformer: Transformer, pooling: str) -> list[nn.Module]:
-    """The modules of a pooling by its name.
+def pooling_modules(model: Any, tokenizer: Any, dimension: int, pooling: str) -> list[nn.Module]:
+    """The modules of a pooling by its name, for a transformer whose hidden states have this dimension.
 
     `last2` is the mean over tokens of the mean of the last two layers (any number is possible); `cls+sep` the
     sum of the first and the last token; all others are the library's. All are modules of the library, so that
@@ -24,15 +24,13 @@ def pooling_modules(transformer: Transformer, pooling: str) -> list[nn.Module]:
     Raises:
         UserError: if there is no such pooling, or the model cannot have it.
     """
-    dimension = transformer.get_embedding_dimension()
-    assert dimension is not None
+    config: Any = model.config
     if pooling == "cls+sep":
-        tokenizer: Any = transformer.tokenizer
         ids = tokenizer("a")["input_ids"]
         if ids[0] != tokenizer.cls_token_id or ids[-1] != tokenizer.sep_token_id:
             raise UserError("model.pooling=cls+sep: its tokenizer puts no [CLS] and [SEP] around a text")
         total = Dense(2 * dimension, dimension, bias=False, activation_function=nn.Identity())
-        eye = torch.eye(dimension, device=transformer.auto_model.device)
+        eye = torch.eye(dimension, device=model.device)
         total.linear.weight.data = torch.cat([eye, eye], dim=1)
         return [Pooling(dimension, pooling_mode=("cls", "lasttoken")), total.requires_grad_(False)]
     if not (last := re.fullmatch(r"last(\d+)", pooling)):
@@ -40,7 +38,6 @@ def pooling_modules(transformer: Transformer, pooling: str) -> list[nn.Module]:
             known = ", ".join(("cls+sep", "last2 (any number)", *Pooling.POOLING_MODES))
             raise UserError(f"model.pooling={pooling}: not one of {known}")
         return [Pooling(dimension, pooling_mode=pooling)]
-    config: Any = transformer.auto_model.config
     num_layers, num_mean = config.num_hidden_layers, int(last[1])
     if not 1 <= num_mean <= num_layers:
         raise UserError(f"model.pooling={pooling}: the model has {num_layers} layers")

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
 
@@ -41,14 +41,13 @@ def embedded(corpus: Corpus, encoder: Encoder, processes: Processes, *, keep: bo
         UserError: if the folder holds another model's embeddings, or those of other documents; if an
             embedding is not finite.
     """
-    if keep:
-        yield _embed(corpus, corpus.folder, encoder, processes, is_kept=True)
-        return
-    folder = processes.from_main(lambda: _temporary(corpus))
+    folder = corpus.folder if keep else processes.from_main(lambda: _temporary(corpus))
     try:
-        yield _embed(corpus, folder, encoder, processes, is_kept=False)
+        with ExitStack() as held:
+            store = _embed(corpus, folder, encoder, processes, held, is_kept=keep)
+        yield store
     finally:
-        if processes.is_main:
+        if processes.is_main and not keep:
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -63,12 +62,16 @@ def _temporary(corpus: Corpus) -> Path:
 
 
 def _embed(
-    corpus: Corpus, folder: Path, encoder: Encoder, processes: Processes, *, is_kept: bool
+    corpus: Corpus, folder: Path, encoder: Encoder, processes: Processes, held: ExitStack, *, is_kept: bool
 ) -> VectorStore:
-    store = VectorStore(folder, corpus.size, encoder.dimension, corpus.shard_size)
+    """Args: held: gets the store's lock, in the main process."""
+    # The main process's model, but the documents that this process has read: both decide a shard's sum.
+    facts = processes.from_main(lambda: _facts(encoder) if is_kept else {}) | {"documents": corpus.digest}
+    store = VectorStore(folder, corpus.size, encoder.dimension, corpus.shard_size, facts)
 
     def start() -> list[int]:
-        missing = store.start(_facts(corpus, encoder) if is_kept else {}, corpus.option)
+        held.enter_context(store.locked())
+        missing = store.start(corpus.option)
         if len(missing) < store.num_shards:
             counts = store.num_shards - len(missing), store.num_shards
             log.info("%s: %d of %d shards are there already, in %s", corpus.name, *counts, folder)
@@ -94,17 +97,17 @@ def _embed(
                 store.write(number, rows.numpy())
             encoder.forget_texts()
     processes.any(False)  # waits for all
-    processes.from_main(lambda: _check_complete(store, corpus))
+    if missing:
+        processes.from_main(lambda: _check_complete(store, corpus))
     return store
 
 
-def _facts(corpus: Corpus, encoder: Encoder) -> dict[str, str]:
+def _facts(encoder: Encoder) -> dict[str, str]:
     device = encoder.device.type
     is_lower = torch.is_autocast_enabled(device)
     precision = torch.get_autocast_dtype(device) if is_lower else torch.float32
     return {
         "model": model_digest(encoder),
-        "documents": corpus.digest,
         "precision": str(precision).removeprefix("torch."),
     }
 
@@ -124,6 +127,6 @@ def _check_complete(store: VectorStore, corpus: Corpus) -> None:
     """Raises UserError if a shard is missing that another process wrote."""
     if missing := store.missing():
         raise UserError(
-            f"{store.folder}: {len(missing)} of {store.num_shards} shards are not there: all processes must "
-            f"see the same disk; name a folder on one with {corpus.option}="
+            f"{store.folder}: {len(missing)} of {store.num_shards} shards are missing: all processes must "
+            f"use the same disk (name a folder on it with {corpus.option}=) and read the same documents"
         )

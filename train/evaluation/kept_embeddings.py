@@ -1,4 +1,4 @@
-"""Embeddings of the benchmarks' texts, kept in the user's cache: runs from one model compute them once.
+"""Embeddings kept in the user's cache: runs from one model, and the explorer, compute them once.
 
 They are kept rather than scores, since fewer things decide them: neither gold data nor a benchmark's options
 and code. Scores made of them are the same bit for bit.
@@ -30,7 +30,8 @@ log = logging.getLogger(__name__)
 
 _MAX_BYTES = 4 * 2**30
 _CPUINFO = Path("/proc/cpuinfo")
-_CODE = ("encoder", "expressions", "requests.py")  # of ours, what decides embeddings
+# Of our code, what decides embeddings, and how they are kept.
+_CODE = ("encoder", "expressions", "requests.py", "io/kept_tensors.py")
 _KNOWN = (
     "torch",
     "transformers",

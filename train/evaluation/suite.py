@@ -249,8 +249,10 @@ def _checked_scores(name: str, result: BenchmarkResult, given_by: Mapping[str, s
     """
     checked: dict[str, float] = {}
     for key, value in result.scores.items():
-        if not isinstance(key, str):
-            raise UserError(f"benchmark {name}: the key {key!r} of a score is no string, as {name}/accuracy")
+        if not isinstance(key, str) or "/" not in key:
+            raise UserError(
+                f"benchmark {name}: the key {key!r} of a score is not of the form {name}/accuracy"
+            )
         if key in given_by:
             raise UserError(
                 f"benchmark {name}: it gives the score {key!r}, and so does "

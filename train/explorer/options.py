@@ -21,6 +21,7 @@ class Options:
         neighbours: how many are shown of a query.
         output: the file to write instead of serving the page.
         space: the folder to write for a static Space on the Hub.
+        overwrite: replaces the files of `output` or `space`.
         name: of the models, in the page's title; "" = what `models` names.
         port: None = 8765, or any that is free.
     """
@@ -34,5 +35,6 @@ class Options:
     device: str = "auto"
     output: Path | None = None
     space: Path | None = None
+    overwrite: bool = False
     name: str = ""
     port: int | None = None

@@ -15,11 +15,11 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from train.benchmarks.own import MODES, Mode
-from train.benchmarks.retrieval import ndcg, rank, rank_in_parts
+from train.benchmarks.retrieval import ndcg, rank, rank_in_parts, tie_break
 from train.encoder.attribution import word_rows
 from train.encoder.encoder import Encoder
 from train.explorer.corpus import Corpus, Text
-from train.explorer.embeddings import kept_embeddings, sum_of_model
+from train.explorer.embeddings import kept_embeddings
 from train.io.progress import progress_bar
 from train.requests import Request
 
@@ -53,12 +53,11 @@ class Model:
     @classmethod
     def embedding(cls, name: str, about: str, encoder: Encoder, corpus: Corpus) -> Model:
         """Embed a corpus, where that was not done before."""
-        sum_ = sum_of_model(encoder)
         documents = [Request(document.text) for document in corpus.documents]
-        units = kept_embeddings(encoder, sum_, documents, f"documents, {name}").to(encoder.device)
+        units = kept_embeddings(encoder, documents, f"documents, {name}").to(encoder.device)
         modes = MODES if corpus.has_spans else MODES[:1]
         asked = [query_request(query, mode) for mode in modes for query in corpus.queries]
-        queries = kept_embeddings(encoder, sum_, asked, f"queries, {name}").to(encoder.device)
+        queries = kept_embeddings(encoder, asked, f"queries, {name}").to(encoder.device)
         return cls(
             name,
             about,
@@ -113,14 +112,16 @@ class Explorer:
         if not relevant:
             return None
         number = torch.tensor([len(relevant.get(i, ())) for i in range(num_queries)])
+        ties = tie_break(document.text for document in self.corpus.documents)
         found: dict[str, list[list[float]]] = {}
         for mode in self.modes:
             columns = []
             for model in self.models:
                 documents, queries = model.documents, model.queries[mode]
                 similarity = partial(_similarity, queries, documents)
-                ranking = rank_in_parts([(len(documents), similarity)], num_queries, _NDCG).tolist()
-                hits = [[d in relevant.get(i, ()) for d in first] for i, first in enumerate(ranking)]
+                parts = [(len(documents), similarity)]
+                ranking, _ = rank_in_parts(parts, num_queries, _NDCG, ties)
+                hits = [[d in relevant.get(i, ()) for d in first] for i, first in enumerate(ranking.tolist())]
                 columns.append(ndcg(torch.tensor(hits), number, _NDCG).tolist())
             found[mode] = [[round(value, 4) for value in row] for row in zip(*columns, strict=True)]
         return found

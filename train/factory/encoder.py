@@ -296,7 +296,7 @@ def idiom_expressions(
         return expressions, []
     if named is None:
         return [], []
-    path = Path(named).expanduser()
+    path = expanded(named, "model.idiom_tokens")
     if not path.is_file():
         raise UserError(
             f"model.idiom_tokens={named}: there is no such file; give train, a list of expressions, or a "

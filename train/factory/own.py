@@ -97,6 +97,12 @@ def own_objective(settings: TrainSettings, options: OwnSettings) -> Objective:
         )
     if loss in ("cosent", "cosine"):
         graded = options.graded
+        scores = examples.store.scores[examples.rows]
+        if loss == "cosine" and np.abs(scores - graded.low).max() > graded.high - graded.low:
+            raise UserError(
+                f"objective.graded.low={graded.low:g} and high={graded.high:g} are the cosines 0 and 1, "
+                f"but the data has scores from {scores.min():g} to {scores.max():g}: set both to fit"
+            )
         return ScoredPairsObjective(
             examples,
             CoSENTLoss(graded.temperature) if loss == "cosent" else CosineMSELoss(graded.low, graded.high),
@@ -125,7 +131,13 @@ def _loss_for(examples: Examples) -> OwnLoss:
 
 def _contrastive(settings: TrainSettings, options: OwnSettings, splits: OwnSplits) -> Objective:
     from_batch = splits.train.form == "sentences"
-    has_spans = splits.train.store.has_spans  # without one, all modes embed the whole text
+    has_spans = splits.train.store.has_spans
+    for option in ("query_mode", "document_mode"):
+        modes = getattr(options, option) or ["sentence"]
+        if modes != ["sentence"] and not has_spans and settings.resume is None:
+            raise UserError(
+                f"objective.{option}={','.join(modes)}: no row of the data has a span: leave it out"
+            )
     weights = {str(number_for(usage)): weight for usage, weight in options.positive_weights.items()}
     data = OwnContrastiveData(
         splits.train,
@@ -141,9 +153,9 @@ def _contrastive(settings: TrainSettings, options: OwnSettings, splits: OwnSplit
         ContrastiveOptions(
             batch_size=settings.trainer.batch_size,
             seed=settings.seed,
-            query_modes=options.query_mode if has_spans else ["sentence"],
+            query_modes=options.query_mode or ["span"] if has_spans else ["sentence"],
             query_weights=options.query_weights if has_spans else None,
-            document_modes=options.document_mode if has_spans else ["sentence"],
+            document_modes=options.document_mode or ["span"] if has_spans else ["sentence"],
             mask=options.mask,
             in_batch="all" if from_batch else options.infonce.in_batch,
             false_negatives="positive" if from_batch else options.infonce.false_negatives,
@@ -152,5 +164,6 @@ def _contrastive(settings: TrainSettings, options: OwnSettings, splits: OwnSplit
             positive_weights=weights or None,
             drop_last=options.drop_last,
         ),
+        loss_section="objective.infonce",
         groups_name="groups" if splits.train.store.has_groups else "",
     )

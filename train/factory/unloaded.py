@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any
 
+from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig
 
 from train.config import ModelSettings
@@ -16,6 +18,7 @@ from train.encoder.meanings import Meanings
 from train.encoder.named import resolve_model_path
 from train.encoder.prompts import prompts_of
 from train.encoder.reading import Reader
+from train.encoder.spans import tokens_of_span
 from train.io.records import read_json
 from train.requests import Request
 
@@ -38,8 +41,8 @@ class UnloadedModel:
         self._settings = settings
         self._meanings = meanings
         self._found, self._offline = locate_checkpoint(resolve_model_path(settings.path), settings.revision)
-        modules = self._read("modules.json")
-        self._folder: str = modules[0]["path"] if isinstance(modules, list) and modules else ""
+        self._modules = self._read("modules.json") or []
+        self._folder: str = self._modules[0]["path"] if self._modules else ""
         self._options: dict[str, Any] = {
             "revision": settings.revision,
             "local_files_only": self._offline,
@@ -50,15 +53,34 @@ class UnloadedModel:
             self.config: PreTrainedConfig = AutoConfig.from_pretrained(self._found, **self._options)
         if settings.bidirectional is not None:
             self.config.is_causal = not settings.bidirectional
-        self._reader: Reader | None = None
 
     def lengths(self, requests: Sequence[Request]) -> list[int]:
         """The numbers of tokens of the distinct texts of these requests, prompts included."""
-        self._reader = self._reader or self._make_reader()
-        texts = list(dict.fromkeys(text for text, _ in self._reader.render(requests)))
-        return [len(tokens.input_ids) for tokens in self._reader.tokenizer(texts)]
+        texts = list(dict.fromkeys(text for text, _ in self.reader.render(requests)))
+        return [len(tokens.input_ids) for tokens in self.reader.tokenizer(texts)]
 
-    def _make_reader(self) -> Reader:
+    @property
+    def pooling(self) -> str | None:
+        """The pooling that the files name; None if they name none."""
+        for module in self._modules:
+            if module["type"].endswith("Pooling"):
+                options = {name: self._options[name] for name in ("revision", "local_files_only")}
+                mode = Pooling.load(self._found, subfolder=module["path"], **options).pooling_mode
+                return mode if isinstance(mode, str) else "+".join(mode)
+        return None
+
+    def tokens_of_span(self, request: Request) -> list[int]:
+        """The positions of the tokens of a request's span.
+
+        Raises:
+            UserError: if it has none within the maximum length.
+        """
+        ((text, span),) = self.reader.render([request])
+        return tokens_of_span(self.reader.tokenizer([text])[0], span, request)
+
+    @cached_property
+    def reader(self) -> Reader:
+        """How the model reads requests."""
         settings = self._settings
         with silence_libraries():
             tokenizer = AutoTokenizer.from_pretrained(self._found, **self._options)

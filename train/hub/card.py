@@ -76,6 +76,7 @@ def model_card(
         adapter=config.get("retain", {}).get("lora", {}).get("rank") is not None,
         scores=None if scores is None else _headline(run, scores),
         not_scored=record.get("not_scored", {}),
+        warnings=meta.get("warnings", []),
         trained_on=record.get("trained_on") or meta.get("trained_on"),
         extra=config["data"].get("extra"),
         record=record,
@@ -139,7 +140,7 @@ def command(run: Path) -> str:
     experiment = read_run(run)["experiment"]
     try:
         recorded = parse_yaml((run / ".hydra" / "overrides.yaml").read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError):
+    except (OSError, ValueError, yaml.YAMLError):
         recorded = None
     if not isinstance(recorded, list):  # a run that was started from Python
         recorded = [] if experiment == "default" else [f"+experiment={experiment}"]

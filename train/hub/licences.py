@@ -13,6 +13,7 @@ import yaml
 from train.data.datasets import IDIOLINK
 from train.declarations.own_data import OWN
 from train.declarations.registry import dataset_types, objective_types
+from train.io.paths import expanded
 from train.io.yaml_text import parse_yaml
 
 # Whoever publishes what was made of these may put it under another licence.
@@ -61,7 +62,7 @@ def base_model(config: Mapping[str, Any]) -> Source:
     """
     model = config["model"]
     path = str(model["path"])
-    local = Path(path).expanduser()
+    local = expanded(path, "model.path")
     licence = _identifier((model.get("about") or {}).get("licence"))
     if path in _PACKAGED:
         return Source(_PACKAGED[path], licence, _PACKAGED[path])

@@ -32,6 +32,7 @@ from train.hub.failures import ADVICE_ON_CREATION, explain, explained, http_stat
 from train.hub.licences import ask_for_licence, common_licence, sources_of
 from train.hub.upload import MANIFEST, Upload, collect
 from train.io.hub import CLIENT_ERRORS, without_secrets
+from train.io.text import printable
 
 log = logging.getLogger(__name__)
 
@@ -189,15 +190,15 @@ def _show(upload: Upload, target: Target) -> None:
         print(f"Before this can be pushed: {problem}\n")
     sizes = upload.sizes
     where = f"the Space {target.repo_id}" if target.kind == "space" else target.repo_id
-    print(f"{upload.folder} would be pushed to {where}, {target.branch}")
+    print(printable(f"{upload.folder} would be pushed to {where}, {target.branch}"))
     print(f"(made {'private' if target.private else 'public'} if it is not there yet; nobody was asked)\n")
     for name, size in sizes.items():
-        print(f"{size:>15,}  {name}")
+        print(printable(f"{size:>15,}  {name}"))
     for name in upload.left_out:
-        print(f"{'left out':>15}  {name}")
+        print(printable(f"{'left out':>15}  {name}"))
     print(f"{sum(sizes.values()):>15,}  bytes in {len(sizes)} files\n")
     print(f"licence: {upload.licence or 'NOT KNOWN'}\n")
-    print(f"README.md:\n\n{upload.card}")
+    print(printable(f"README.md:\n\n{upload.card}"))
 
 
 def _push(upload: Upload, target: Target) -> str:

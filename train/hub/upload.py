@@ -19,6 +19,7 @@ from train.hub.card import eval_result_files, model_card
 from train.hub.licences import ask_for_licence, common_licence, sources_of
 from train.hub.paths import shortened_paths
 from train.io.files import fingerprint
+from train.io.paths import expanded
 from train.runs.resume import read_config, read_run
 
 MANIFEST = "idiomtune.json"  # in a repository: what of it was pushed, so that only that is ever replaced
@@ -128,7 +129,7 @@ def find_checkpoint(checkpoint: str) -> tuple[Path, Path]:
     Raises:
         UserError: if there is none.
     """
-    path = Path(checkpoint).expanduser().resolve()
+    path = expanded(checkpoint, "checkpoint").resolve()
     if (path / "run.json").is_file():
         return path, path / "best"
     is_part = path.name == "best" or path.name.removeprefix("step_").isdigit()

@@ -35,7 +35,7 @@ class IdioLinkRetrieval(AbsTaskRetrieval):
     """IdioLink in the mode `sentence`: `ndcg_at_10` is `idiolink/<split>/sentence/ndcg@10`.
 
     The only difference is in ties of similarity, which are rare: mteb puts the greater document id first,
-    this project the document that comes first in the corpus.
+    this project orders them by hashes of their ids.
 
     Args:
         split: from :func:`train.data.idiolink.load_split`.

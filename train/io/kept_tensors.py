@@ -65,7 +65,7 @@ def keep(path: Path, tensors: Mapping[str, Tensor], max_bytes: int) -> None:
 def _sum_of(tensors: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name in sorted(tensors):
-        digest.update(name.encode())
+        digest.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
         digest.update(tensors[name].numpy().data)  # no copy: it may be gigabytes
     return digest.hexdigest()
 

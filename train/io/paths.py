@@ -1,6 +1,8 @@
 """Paths that users give."""
 
+import itertools
 import os
+from collections.abc import Iterator
 from pathlib import Path, PureWindowsPath
 
 from train.errors import UserError
@@ -61,15 +63,8 @@ def leads_out(path: Path, folder: Path) -> bool:
         return True
 
 
-def check_writable(option: str, path: Path) -> None:
-    """Check that a file can be written, before anything is computed for it; makes the folder above it.
-
-    Raises:
-        UserError: naming the option.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_dir() or not os.access(path.parent, os.W_OK):
-            raise UserError(f"{option}={path}: not a file that can be written")
-    except OSError as error:
-        raise UserError(f"{option}={path}: cannot be written: {error.strerror}") from None
+def numbered(path: Path) -> Iterator[Path]:
+    """The path, then `<path>-2`, `<path>-3`, …"""
+    yield path
+    for number in itertools.count(2):
+        yield path.with_name(f"{path.name}-{number}")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+import hashlib
+import json
+import logging
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import torch
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -17,8 +22,11 @@ from train.errors import UserError
 from train.io.files import sync, write_json
 from train.io.records import read_json
 
+log = logging.getLogger(__name__)
+
 _MANIFEST = "store.json"
 _FORMAT = 1
+_SUM_BYTES = 32  # at the end of each file but the manifest, where readers of `.npy` do not look
 
 
 class VectorStore:
@@ -31,14 +39,27 @@ class VectorStore:
         num_rows: N.
         dimension: D.
         shard_size: rows a file.
-        width: of each row only the first so many numbers are read; None = all.
+        facts: name → value of what decides the vectors, recorded in `store.json`. The sum of each file
+            depends on them.
+
+    Attributes:
+        width: only this many leading numbers of each row are read; None = all.
     """
 
+    width: int | None = None
+
     def __init__(
-        self, folder: Path, num_rows: int, dimension: int, shard_size: int, *, width: int | None = None
+        self,
+        folder: Path,
+        num_rows: int,
+        dimension: int,
+        shard_size: int,
+        facts: Mapping[str, Any] | None = None,
     ) -> None:
         self.folder = folder
-        self.num_rows, self.dimension, self.shard_size, self.width = num_rows, dimension, shard_size, width
+        self.num_rows, self.dimension, self.shard_size = num_rows, dimension, shard_size
+        shape = {"rows": num_rows, "dimension": dimension, "shard_size": shard_size}
+        self._manifest = {"format": _FORMAT, **(facts or {}), **shape}
 
     @property
     def num_shards(self) -> int:
@@ -50,22 +71,41 @@ class VectorStore:
 
     def cut(self, width: int) -> VectorStore:
         """The same vectors, cut to their first `width` numbers."""
-        return VectorStore(self.folder, self.num_rows, self.dimension, self.shard_size, width=width)
+        narrow = copy.copy(self)
+        narrow.width = width
+        return narrow
 
-    def start(self, facts: Mapping[str, Any], option: str) -> list[int]:
-        """Begin the store, or go on with it: the shards that are yet to be written.
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Wait for other processes that write to the store, and keep them from it until the block ends.
+
+        Where no lock can be written, no vectors can either: such a store is only read.
+        """
+        lock = FileLock(self.folder / ".lock")
+        with suppress(OSError):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                log.info("%s: waiting for another process that writes to it", self.folder)
+                lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def start(self, option: str) -> list[int]:
+        """Begin or resume the store: the shards that are yet to be written.
 
         Args:
-            facts: name → value of what decides the vectors, kept in `store.json`.
             option: that named the folder, for messages.
 
         Raises:
             UserError: if the folder holds vectors of other facts or shapes, or cannot be written, or the disk
                 is too small.
         """
-        shape = {"rows": self.num_rows, "dimension": self.dimension, "shard_size": self.shard_size}
-        manifest = {"format": _FORMAT, **facts, **shape}
-        path, elsewhere = self.folder / _MANIFEST, f"name another folder with {option}=, or delete this one"
+        manifest, path = self._manifest, self.folder / _MANIFEST
+        elsewhere = f"name another folder with {option}=, or delete this one"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             files = [file for file in self.folder.iterdir() if file.is_file() and file.name[0] != "."]
@@ -73,7 +113,6 @@ class VectorStore:
                 if files:  # others' vectors, or their index
                     raise UserError(f"{self.folder}: holds files without their {_MANIFEST}: {elsewhere}")
                 write_json(path, manifest)
-            missing = self.missing()
             free = shutil.disk_usage(self.folder).free
         except OSError as error:
             raise UserError(f"{self.folder}: cannot be written: {error.strerror or error}") from None
@@ -85,6 +124,7 @@ class VectorStore:
                 f"{self.folder}: holds vectors that are not those of this run: they differ in "
                 f"{', '.join(differing) or 'their record'} (see {_MANIFEST}); {elsewhere}"
             )
+        missing = self.missing()
         needed = sum(self._shape(number)[0] for number in missing) * self.dimension * 4
         if needed > free:
             raise UserError(
@@ -94,8 +134,22 @@ class VectorStore:
         return missing
 
     def missing(self) -> list[int]:
-        """The shards that are not there, or not whole."""
-        return [number for number in range(self.num_shards) if not self._is_there(number)]
+        """The shards that are not there, or damaged (reported)."""
+        return [number for number in range(self.num_shards) if not self.is_whole(self._name(number))]
+
+    def is_whole(self, name: str) -> bool:
+        """Whether a file of the store is there, as it was written for these facts; reports a damaged one."""
+        path = self.folder / name
+        try:
+            content: NDArray[np.uint8] = np.memmap(path, np.uint8, "r")
+        except FileNotFoundError:
+            return False
+        except (OSError, ValueError):  # the latter for an empty file
+            content = np.zeros(0, np.uint8)
+        if content[-_SUM_BYTES:].tobytes() == self._sum(name, content[:-_SUM_BYTES]):
+            return True
+        log.warning("%s is damaged, or of an earlier version without sums: it is computed again", path)
+        return False
 
     def write(self, number: int, rows: NDArray[np.float32]) -> None:
         """Write a shard, completely or not at all.
@@ -104,11 +158,24 @@ class VectorStore:
             UserError: if it cannot be written.
         """
         assert rows.shape == self._shape(number)
-        path = self._path(number)
-        partial = path.with_name(f".{path.name}.{uuid4().hex}")
+        self.save(self._name(number), lambda path: np.save(path, rows))
+
+    def save(self, name: str, write: Callable[[Path], object]) -> None:
+        """Have a file of the store written, completely or not at all, and add its sum.
+
+        Args:
+            write: gets the path of a partial file, which ends in `name`.
+
+        Raises:
+            UserError: if it cannot be written.
+        """
+        path, partial = self.folder / name, self.folder / f".partial.{name}"
         try:
-            with partial.open("wb") as file:
-                np.save(file, rows)
+            write(partial)
+            with partial.open("r+b") as file:
+                sum_ = self._sum(name, np.memmap(file, np.uint8, "r"))
+                file.seek(0, 2)
+                file.write(sum_)
             sync(partial)
             partial.replace(path)
             sync(self.folder)
@@ -130,18 +197,16 @@ class VectorStore:
 
     def _shard(self, number: int) -> Tensor:
         # "c": torch takes no arrays that cannot be written; nothing that is written would reach the file.
-        return torch.from_numpy(np.load(self._path(number), mmap_mode="c"))
+        return torch.from_numpy(np.load(self.folder / self._name(number), mmap_mode="c"))
 
-    def _is_there(self, number: int) -> bool:
-        """Whether a shard was written, and is whole."""
-        try:
-            shape: tuple[int, ...] = np.load(self._path(number), mmap_mode="r").shape
-            return shape == self._shape(number)
-        except (OSError, ValueError, EOFError):  # the last for an empty file
-            return False
+    def _sum(self, name: str, content: NDArray[np.uint8]) -> bytes:
+        """SHA-256 of a file's content, its name and what decides the vectors."""
+        digest = hashlib.sha256(f"{name} {json.dumps(self._manifest, sort_keys=True)}".encode())
+        digest.update(content.data)
+        return digest.digest()
 
-    def _path(self, number: int) -> Path:
-        return self.folder / f"{number:05}.npy"
+    def _name(self, number: int) -> str:
+        return f"{number:05}.npy"
 
     def _shape(self, number: int) -> tuple[int, int]:
         return min(self.shard_size, self.num_rows - number * self.shard_size), self.dimension

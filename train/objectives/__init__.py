@@ -24,12 +24,17 @@ class Batch:
         targets: what the objective compares the embeddings with: labels, masks, which rows are what.
         plain_rows: rows of `requests` that are whole sentences without an idiom, whose embeddings
             distillation keeps near the base model's.
+        empty_because: why the objective cannot learn from it, whatever the embeddings are, with the option
+            that cures it; "" where it can, or where that is unknown.
+        pairs: rows of `requests` with an anchor and one of its positives, as far as these are known.
     """
 
     requests: Sequence[Request]
     anchors: Sequence[str]
     targets: Any
     plain_rows: Sequence[int] = ()
+    empty_because: str = ""
+    pairs: Sequence[tuple[int, int]] = ()
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class ObjectiveLoss:
     Attributes:
         counts: name → count; summed over the micro-steps of a step.
         means: name → mean over part of the batch; logged as the mean over all such parts of the step.
-        is_empty: nothing to learn from was found in this batch (no triplet was mined): the loss is zero.
+        is_empty: nothing to learn from was found in this batch: the loss and its gradient are zero.
         part: of a mixture, the name of the part that this step trains; its loss is also logged under
             it.
     """

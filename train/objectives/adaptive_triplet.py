@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +13,8 @@ from idiomloss import AdaptiveTripletLoss, GroupLabels, group_steps, label_group
 from train.data.semeval2022 import Group
 from train.errors import UserError
 from train.objectives import Batch, ObjectiveLoss
-from train.objectives.steps import in_order_steps
+from train.objectives.steps import in_order_steps, in_shards
 from train.requests import Request
-
-
-@dataclass(frozen=True)
-class _Targets:
-    labels: GroupLabels
-    has_correct: bool  # in some group
-    num_possible: int  # triplets within groups
 
 
 class AdaptiveTripletObjective:
@@ -105,25 +97,16 @@ class AdaptiveTripletObjective:
     def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
         """The epoch's steps, equally many in every epoch; whole groups, unless they may be cut."""
         if not self._whole_groups:
-            ends = range(self.batch_size, len(self._texts), self.batch_size)
-            return [
-                [part.tolist() for part in np.array_split(step, shards) if len(part)]
-                for step in np.split(np.arange(len(self._texts)), ends)
-            ]
+            num, size = len(self._texts), self.batch_size
+            return in_shards([range(i, min(i + size, num)) for i in range(0, num, size)], shards)
         if self._per_expression is not None:
             steps = self._steps_by_expression(self._per_expression, epoch)
         elif self.shuffled:
             steps = group_steps(self._sizes, self.batch_size, np.random.default_rng([self.seed, epoch, 0]))
         else:
             steps = in_order_steps(self._sizes, self.batch_size)
-        return [
-            [
-                [anchor for group in part for anchor in range(self._first[group], self._first[group + 1])]
-                for part in np.array_split(step, shards)
-                if len(part)
-            ]
-            for step in steps
-        ]
+        members = [range(first, first + size) for first, size in zip(self._first, self._sizes, strict=False)]
+        return in_shards(steps, shards, members)
 
     def _steps_by_expression(self, limit: int, epoch: int) -> list[list[int]]:
         """Steps of at most `limit` groups of each expression, other ones each epoch; always as many steps."""
@@ -152,33 +135,47 @@ class AdaptiveTripletObjective:
         return Batch(
             [_request(self._texts[n]) for n in anchors],
             [group.id for group in groups],
-            _Targets(labels, *_pairs_and_triplets(labels)),
+            labels,
             plain_rows=[i for i, is_sentence in enumerate(labels.is_sentence.tolist()) if not is_sentence],
+            empty_because=why_no_triplet(self._loss, labels, "objective.loss"),
         )
 
     def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
         """The loss of the batch's mined triplets."""
-        targets: _Targets = batch.targets
-        result = self._loss(embeddings, targets.labels.to(embeddings.device))
+        labels: GroupLabels = batch.targets
+        result = self._loss(embeddings, labels.to(embeddings.device))
         counts = {
-            "triplets_possible": float(targets.num_possible),
+            "triplets_possible": float(_num_triplets(labels)),
             "triplets_within": float(result.num_within),
             "triplets_across": float(result.num_across),
         }
-        has_triplets = self._loss.triplet_weight and result.num_within + result.num_across
-        has_property = self._loss.property_weight and targets.num_possible
-        has_correct = self._loss.correct_weight and targets.has_correct
-        return ObjectiveLoss(
-            result.loss, counts, is_empty=not has_triplets and not has_property and not has_correct
-        )
+        return ObjectiveLoss(result.loss, counts, is_empty=result.is_empty)
 
 
-def _pairs_and_triplets(labels: GroupLabels) -> tuple[bool, int]:
-    """Whether any texts of the batch share a label, and the number of triplets within its groups."""
+def _num_triplets(labels: GroupLabels) -> int:
+    """The number of triplets within the groups."""
     sizes = Counter(labels.groups.tolist())
     alike = Counter(zip(labels.groups.tolist(), labels.labels.tolist(), strict=True))
-    num_triplets = sum(k * (k - 1) * (sizes[group] - k) for (group, _), k in alike.items())
-    return max(alike.values()) > 1, num_triplets
+    return sum(k * (k - 1) * (sizes[group] - k) for (group, _), k in alike.items())
+
+
+def why_no_triplet(loss: AdaptiveTripletLoss, labels: GroupLabels, section: str) -> str:
+    """Why a batch of these texts has nothing to learn from, with what to do; "" where it has.
+
+    Args:
+        section: where the options of the loss stand.
+    """
+    if loss.can_learn(labels):
+        return ""
+    if loss.mines_in_vain:
+        return f"{section}.triplets={loss.triplets} mines triplets that keep the loss's margin: choose all"
+    if not loss.triplet_weight:
+        return f"there is no term with a weight and something to learn from: raise {section}.triplet_weight"
+    scope = f", or {section}.scope=all" if loss.scope == "within" else ""
+    return (
+        "a batch needs two sentences of one label and one of another: raise trainer.batch_size, or choose "
+        f"objective.order=shuffled{scope}"
+    )
 
 
 def _request(text: str) -> Request:

@@ -18,7 +18,7 @@ from train.errors import UserError
 from train.experts.heads import Experts
 from train.expressions import plain_expression
 from train.objectives import Batch, Mean, ObjectiveLoss
-from train.objectives.steps import shuffled_steps
+from train.objectives.steps import in_shards, shuffled_steps
 from train.requests import Request
 
 
@@ -134,7 +134,7 @@ class AdmireObjective:
         """The epoch's steps: all items in an order drawn from seed and epoch, then cut."""
         rng = np.random.default_rng([self.seed, epoch, 0])
         steps = shuffled_steps(range(len(self._items)), self.batch_size, rng)
-        return [[part.tolist() for part in np.array_split(step, shards) if len(part)] for step in steps]
+        return in_shards(steps, shards)
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:
         """Requests of these items, of their usages, and of the meanings of all their compounds."""

@@ -17,7 +17,7 @@ from train.errors import UserError
 from train.experts.aima import AimaSystem
 from train.expressions import plain_expression
 from train.objectives import Batch, Mean, ObjectiveLoss
-from train.objectives.steps import shuffled_steps
+from train.objectives.steps import in_shards, shuffled_steps
 from train.requests import Request
 
 Step = list[int]
@@ -154,7 +154,7 @@ class AimaObjective:
                 if (round_, kind) not in passes:
                     passes[round_, kind] = self._pass(round_, kind)
                 steps.append(passes[round_, kind][place])
-        return [[part.tolist() for part in np.array_split(step, shards) if len(part)] for step in steps]
+        return in_shards(steps, shards)
 
     def _pass(self, number: int, kind: int) -> list[Step]:
         """The steps of one pass over all sentences (kind 0) or all items (kind 1)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -16,7 +16,7 @@ from idiomloss.candidates import FalseNegatives, InBatch
 from train.data.names import TrainDocumentMode, TrainQueryMode
 from train.errors import UserError
 from train.objectives import Batch, ObjectiveLoss
-from train.objectives.steps import balanced_steps, shuffled_steps
+from train.objectives.steps import balanced_steps, in_shards, shuffled_steps
 from train.requests import Request, Role
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class ContrastiveObjective:
         options: batches, candidates and modes.
         extra_files: files beside the data's that were read.
         note: what the log says of the data beside the counts.
-        section: where `drop_last` stands, for messages.
+        loss_section: where the options of the loss stand, for messages.
         groups_name: what its groups are called; "" where there are none.
 
     Raises:
@@ -174,12 +174,13 @@ class ContrastiveObjective:
         *,
         extra_files: Sequence[Path] = (),
         note: str = "",
-        section: str = "objective",
+        loss_section: str = "objective.loss",
         groups_name: str = "groups",
     ) -> None:
         self.data = data
         self.groups_name = groups_name
         self._loss = loss
+        self._loss_section = loss_section
         self.options = options
         self.query_weights = options.query_weights or [1.0] * len(options.query_modes)
         self.note = note
@@ -192,8 +193,8 @@ class ContrastiveObjective:
         if options.drop_last and len(self._usable) < options.batch_size:
             raise UserError(
                 f"{data.name} has {len(self._usable)} anchors, fewer than "
-                f"trainer.batch_size={options.batch_size}, and {section}.drop_last leaves out every "
-                f"batch that is not full: lower the batch size or set {section}.drop_last=false"
+                f"trainer.batch_size={options.batch_size}, and objective.drop_last leaves out every "
+                "batch that is not full: lower the batch size or set objective.drop_last=false"
             )
 
     def _anchors_with_positives(self) -> NDArray[np.int64]:
@@ -253,7 +254,7 @@ class ContrastiveObjective:
             steps = balanced_steps(anchors, options.batch_size, options.groups_per_batch, classes, rng)
         if options.drop_last:
             steps = [step for step in steps if len(step) == options.batch_size]
-        return [[part.tolist() for part in np.array_split(step, shards) if len(part)] for step in steps]
+        return in_shards(steps, shards)
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:
         """Requests and masks of these anchors."""
@@ -276,6 +277,11 @@ class ContrastiveObjective:
             *self._requests(anchor_records, options.query_modes, "query"),
             *self._requests(candidate_records, options.document_modes, "document"),
         ]
+        # A positive that is its anchor's own text is read once more, with dropout of its own, as SimCSE does.
+        is_itself = data.ids[anchor_records][:, None] == data.ids[candidate_records]
+        again = (masks.positive & is_itself).any(0).repeat(len(options.document_modes))  # as many as requests
+        for i in (again.nonzero() + len(anchor_records) * len(options.query_modes)).flatten().tolist():
+            requests[i] = replace(requests[i], view=1)
         targets = _Targets(
             len(anchor_records),
             masks,
@@ -284,7 +290,30 @@ class ContrastiveObjective:
         )
         plain_rows = [row for row, request in enumerate(requests) if data.is_plain(request)]
         names = [data.record_name(record) for record in anchor_records]
-        return Batch(requests, names, targets, plain_rows=plain_rows)
+        first = len(anchor_records) * len(options.query_modes)  # row of the first candidate
+        pairs = [(anchor, first + candidate) for anchor, candidate in masks.positive.nonzero().tolist()]
+        return Batch(requests, names, targets, plain_rows, self._why_empty(targets), pairs)
+
+    def _why_empty(self, targets: _Targets) -> str:
+        """Why no anchor of a batch has anything to learn from, with what to do; "" where one has."""
+        masks, loss, section = targets.masks, self._loss, self._loss_section
+        positive, weights = masks.positive, targets.anchor_weights
+        if targets.positive_weights is not None:
+            positive = positive & (targets.positive_weights > 0)
+        has_weight = positive.any(1) if weights is None else positive.any(1) & (weights > 0)
+        negative = masks.negative & (torch.where(masks.hard, loss.hard_weight, loss.soft_weight) > 0)
+        compete = (masks.positive.sum(1) > 1) & (loss.denominator == "all_positives")
+        if (has_weight & (negative.any(1) | compete)).any():
+            return ""
+        if masks.positive.any() and not has_weight.any():
+            return "the weights are 0: raise some in the column weight, or in objective.positive_weights"
+        if masks.negative.any() and not negative.any():
+            return f"the negatives have the weight 0: raise {section}.hard_weight or {section}.soft_weight"
+        if targets.num_anchors == 1:
+            return "one anchor has no negatives: raise trainer.batch_size or lower trainer.accumulation"
+        if self.options.in_batch == "none":
+            return f"no anchor has negatives: set {section}.in_batch to positives or all, or add some"
+        return "no anchor has both a positive and a negative: the data need more different texts or groups"
 
     def _candidates(
         self, epoch: int, anchors: Sequence[int], anchor_records: Sequence[int]
@@ -332,6 +361,6 @@ class ContrastiveObjective:
             for documents in documents_by_mode
         ]
         total_weight = sum(self.query_weights) * num_document_modes
-        return ObjectiveLoss(
-            torch.stack(terms).sum() / total_weight, {"false_negatives": float(masks.num_false_negatives)}
-        )
+        counts = {"false_negatives": float(masks.num_false_negatives)}
+        loss = torch.stack(terms).sum() / total_weight
+        return ObjectiveLoss(loss, counts, is_empty=bool(batch.empty_because))

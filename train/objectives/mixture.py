@@ -133,3 +133,14 @@ def _module_name(part: str) -> str:
 
 def _weight_in_words(weight: float) -> str:
     return "" if weight == 1 else f" (loss times {weight:g})"
+
+
+def in_section(message: str, section: str) -> str:
+    """A message about options of an objective, as they are named where its section is another.
+
+    Args:
+        section: such as `objective.parts.<name>.options`; of a mixture's part also its batch size is named.
+    """
+    part = section.removesuffix("options")
+    message = message.replace("objective.", f"{section}.")
+    return message if part == section else message.replace("trainer.batch_size", f"{part}batch_size")

@@ -123,21 +123,6 @@ class IdioLinkObjectiveSettings(ObjectiveOptions):
         return self
 
     @model_validator(mode="after")
-    def _there_are_negatives(self) -> Self:
-        has_in_batch = self.tuples == "batch" or self.loss.in_batch != "none"
-        has_hard = self.tuples == "released" or (self.tuples == "drawn" and self.num_hard > 0)
-        has_soft = self.tuples == "released" or (self.tuples == "drawn" and self.num_soft > 0)
-        if not (
-            (self.loss.hard_weight and (has_hard or has_in_batch))
-            or (self.loss.soft_weight and (has_soft or has_in_batch))
-        ):
-            raise ValueError(
-                "there are no negatives: num_hard, num_soft, loss.in_batch, loss.hard_weight and "
-                "loss.soft_weight leave none"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _released_are_fixed(self) -> Self:
         if self.tuples == "released":
             for field in ("redraw", "documents_as_queries"):
@@ -155,12 +140,6 @@ class TripletLossSettings(Section):
     triplet_weight: Weight
     property_weight: Weight
     correct_weight: Weight
-
-    @model_validator(mode="after")
-    def _some_term_counts(self) -> Self:
-        if not self.triplet_weight and not self.property_weight and not self.correct_weight:
-            raise ValueError("with triplet_weight=0, property_weight=0 and correct_weight=0 there is no loss")
-        return self
 
 
 def about_extra(extra: str) -> str:

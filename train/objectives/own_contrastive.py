@@ -70,12 +70,7 @@ class OwnContrastiveData:
     @property
     def idiom_sentences(self) -> Sequence[tuple[str, str]]:
         """(What its span says, sentence) of each anchor with a span."""
-        store = self.examples.store
-        if not store.has_spans:
-            return []
-        spans = ((int(text), store.span(int(text))) for text in self.anchors)
-        texts = ((store.read_text(text), span) for text, span in spans if span is not None)
-        return [(text[slice(*span)], text) for text, span in texts]
+        return self.examples.marked()
 
     def candidates(self, epoch: int, anchor: int) -> tuple[Sequence[int], Sequence[int]]:
         """Texts of the anchor's row that are positives, and that are negatives."""

@@ -13,7 +13,9 @@ from idiomloss import AdaptiveTripletLoss, GroupLabels, group_steps
 from train.data.own.store import Examples
 from train.errors import UserError
 from train.objectives import Batch, ObjectiveLoss
-from train.objectives.steps import balanced_steps, in_order_steps
+from train.objectives.adaptive_triplet import why_no_triplet
+from train.objectives.own_scored import own_request
+from train.objectives.steps import balanced_steps, in_order_steps, in_shards
 from train.requests import Request
 
 
@@ -33,8 +35,8 @@ class LabelledObjective:
         files: the data files that were read.
 
     Raises:
-        UserError: if no label has two sentences, there is one label alone, a group is larger than a batch, or
-            a batch does not hold `per_label` sentences of two labels.
+        UserError: if a group is larger than a batch, or a batch does not hold `per_label` sentences of two
+            labels.
     """
 
     plain_requests: Sequence[Request] = ()
@@ -59,12 +61,6 @@ class LabelledObjective:
         self.modules = nn.Module()  # trains nothing beside the encoder
         store = examples.store
         self._labels = np.unique(store.label_ids[examples.rows], return_inverse=True)[1]
-        counts = np.bincount(self._labels)
-        if len(counts) < 2 or counts.max() < 2:
-            raise UserError(
-                f"the training data has {len(counts)} labels and at most {counts.max()} sentences of one: "
-                "triplets need two labels, and two sentences of one of them"
-            )
         self._per_label = None if store.has_groups else per_label
         if not store.has_groups and (batch_size % per_label or batch_size == per_label):
             raise UserError(
@@ -98,13 +94,7 @@ class LabelledObjective:
     @property
     def idiom_sentences(self) -> Sequence[tuple[str, str]]:
         """(What its span says, sentence) of each sentence with a span."""
-        store = self._examples.store
-        texts = (
-            [(store.read_text(int(t)), store.span(int(t))) for t in self._examples.anchors]
-            if store.has_spans
-            else []
-        )
-        return [(text[slice(*span)], text) for text, span in texts if span is not None]
+        return self._examples.marked()
 
     def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
         """The epoch's steps, each cut between groups or labels."""
@@ -115,32 +105,19 @@ class LabelledObjective:
             steps = balanced_steps(
                 range(len(self._examples)), self.batch_size, labels_per_batch, classes, rng
             )
-            return [[part.tolist() for part in np.array_split(step, shards) if len(part)] for step in steps]
+            return in_shards(steps, shards)
         sizes = [len(members) for members in self._members]
         steps = (
             group_steps(sizes, self.batch_size, rng)
             if self.shuffled
             else in_order_steps(sizes, self.batch_size)
         )
-        return [
-            [
-                [sentence for group in part for sentence in self._members[group]]
-                for part in np.array_split(step, shards)
-                if len(part)
-            ]
-            for step in steps
-        ]
+        return in_shards(steps, shards, self._members)
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:  # noqa: ARG002
         """Requests and labels of these sentences."""
         store = self._examples.store
-        texts = self._examples.anchors[list(anchors)].tolist()
-        requests = []
-        for text in texts:
-            span = store.span(text)
-            requests.append(
-                Request(store.read_text(text), span, pooling="sentence" if span is None else "span")
-            )
+        requests = [own_request(store, text) for text in self._examples.anchors[list(anchors)].tolist()]
         groups = self._group[list(anchors)]
         is_first = np.concatenate([[True], groups[1:] != groups[:-1]])
         labels = GroupLabels(
@@ -148,11 +125,12 @@ class LabelledObjective:
             torch.from_numpy(groups),
             torch.from_numpy(is_first),
         )
-        return Batch(requests, self._examples.names(anchors), labels)
+        why = why_no_triplet(self._loss, labels, "objective.triplet")
+        return Batch(requests, self._examples.names(anchors), labels, empty_because=why)
 
     def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
         """The loss of the batch's mined triplets."""
         labels: GroupLabels = batch.targets
         result = self._loss(embeddings, labels.to(embeddings.device))
         counts = {"triplets_within": float(result.num_within), "triplets_across": float(result.num_across)}
-        return ObjectiveLoss(result.loss, counts, is_empty=not result.num_within + result.num_across)
+        return ObjectiveLoss(result.loss, counts, is_empty=result.is_empty)

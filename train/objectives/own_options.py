@@ -30,9 +30,9 @@ class GradedSettings(Section):
 class OwnSettings(ObjectiveOptions):
     name: Literal["own"]
     loss: OwnLoss | None
-    query_mode: Annotated[list[OwnMode], BeforeValidator(as_list), Field(min_length=1)]
+    query_mode: Annotated[list[OwnMode], BeforeValidator(as_list), Field(min_length=1)] | None
     query_weights: list[Factor] | None
-    document_mode: Annotated[list[OwnMode], BeforeValidator(as_list), Field(min_length=1)]
+    document_mode: Annotated[list[OwnMode], BeforeValidator(as_list), Field(min_length=1)] | None
     mask: Text
     instruction: Text | None
     num_positives: Count | None
@@ -65,7 +65,7 @@ class OwnSettings(ObjectiveOptions):
 
     @model_validator(mode="after")
     def _one_weight_a_query_mode(self) -> Self:
-        check_query_weights(self.query_weights, self.query_mode)
+        check_query_weights(self.query_weights, self.query_mode or ["span"])
         return self
 
     @model_validator(mode="after")

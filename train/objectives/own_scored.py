@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from train.data.own.store import Examples
+from idiomloss import CoSENTLoss
+from train.data.own.store import Examples, Store
 from train.objectives import Batch, ObjectiveLoss
-from train.objectives.steps import shuffled_steps
+from train.objectives.steps import in_shards, shuffled_steps
 from train.requests import Request
 
 GradedLoss = Callable[[Tensor, Tensor, Tensor], Tensor]  # (B, D), (B, D), (B,) → scalar
@@ -56,27 +57,29 @@ class ScoredPairsObjective:
         """The epoch's steps: all pairs in an order drawn from seed and epoch, then cut."""
         rng = np.random.default_rng([self.seed, epoch, 0])
         steps = shuffled_steps(np.arange(len(self._examples)), self.batch_size, rng)
-        return [[part.tolist() for part in np.array_split(step, shards) if len(part)] for step in steps]
+        return in_shards(steps, shards)
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:  # noqa: ARG002
         """Requests of these pairs: all first texts, then all second ones."""
         store = self._examples.store
         firsts = self._examples.anchors[list(anchors)].tolist()
-        requests = [
-            _request(store.read_text(text + side), store.span(text + side))
-            for side in (0, 1)
-            for text in firsts
-        ]
-        return Batch(requests, self._examples.names(anchors), torch.from_numpy(self._scores(anchors)))
+        requests = [own_request(store, text + side) for side in (0, 1) for text in firsts]
+        scores = self._scores(anchors)
+        is_level = isinstance(self._loss, CoSENTLoss) and scores.min() == scores.max()
+        why = "a batch needs pairs of different scores: raise trainer.batch_size" if is_level else ""
+        return Batch(requests, self._examples.names(anchors), torch.from_numpy(scores), empty_because=why)
 
     def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
         """The loss of the pairs' cosines and scores."""
         first, second = embeddings.chunk(2)
-        return ObjectiveLoss(self._loss(first, second, batch.targets.to(embeddings.device)))
+        loss = self._loss(first, second, batch.targets.to(embeddings.device))
+        return ObjectiveLoss(loss, is_empty=bool(batch.empty_because))
 
     def _scores(self, rows: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         return self._examples.store.scores[self._examples.rows[list(rows)]]
 
 
-def _request(text: str, span: tuple[int, int] | None) -> Request:
-    return Request(text, span, pooling="sentence" if span is None else "span")
+def own_request(store: Store, text: int) -> Request:
+    """How text number `text` is embedded: by its span, where it has one."""
+    span = store.span(text)
+    return Request(store.read_text(text), span, pooling="sentence" if span is None else "span")

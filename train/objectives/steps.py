@@ -36,6 +36,20 @@ def in_order_steps(sizes: Sequence[int], capacity: int) -> list[list[int]]:
     return steps
 
 
+def in_shards(
+    steps: Sequence[Sequence[int]], shards: int, members: Sequence[Sequence[int]] | None = None
+) -> list[list[list[int]]]:
+    """Each step cut into `shards` parts, or fewer where it is short.
+
+    Args:
+        members: of the groups that `steps` are of: a group is not cut.
+    """
+    parts = [[part.tolist() for part in np.array_split(step, shards) if len(part)] for step in steps]
+    if members is None:
+        return parts
+    return [[[anchor for group in part for anchor in members[group]] for part in step] for step in parts]
+
+
 def balanced_steps(
     anchors: Sequence[int],
     size: int,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from train.config import TrainSettings
-from train.distributed.device import place
+from train.distributed.device import log_placement, place
 from train.factory import without_mining
 from train.io.text import first_of, printable
 from train.recipes.memory import describe_memory
@@ -16,8 +16,10 @@ def check_data(settings: TrainSettings) -> None:
     Raises:
         UserError: as the run would.
     """
+    placement = place(settings.device, settings.precision)
+    log_placement(placement)
     plain = without_mining(settings)
-    prepared = prepare(plain)
+    prepared = prepare(plain, has_negatives=plain == settings)
     objective, benchmarks = prepared.objective, prepared.benchmarks
     steps = objective.epoch_steps(0, 1)
     files = [
@@ -30,7 +32,7 @@ def check_data(settings: TrainSettings) -> None:
         print("hard negatives are mined when training starts")
     for benchmark in benchmarks:
         print(printable(f"benchmark {benchmark.name}: {len(set(benchmark.requests))} texts to embed"))
-    for line in describe_memory(settings, objective, place(settings.device, settings.precision)):
+    for line in describe_memory(settings, objective, placement):
         print(printable(line))
     for name, reason in prepared.not_scored.items():
         print(printable(f"benchmark {name} is not scored: {reason}"))

@@ -27,11 +27,12 @@ from train.explorer.search import Explorer, Model
 from train.explorer.server import bound_socket, check_can_serve, serve
 from train.factory import build_encoder, glossary_path
 from train.hub.licences import base_model
+from train.io.claims import claimed
 from train.io.files import write_text
 from train.io.logs import log_to_stderr
-from train.io.paths import check_writable, expanded, is_file, is_folder
-from train.io.records import read_json
-from train.recipes.learning_state import RECORD
+from train.io.paths import expanded, is_file, is_folder
+from train.io.text import printable
+from train.recipes.learning_state import read_record
 from train.runs.resume import read_config
 
 log = logging.getLogger(__name__)
@@ -63,12 +64,12 @@ def explore(options: Options) -> None:
     log_to_stderr()
     if options.space is not None:
         write_space(options, options.space)
-        print(options.space / FILE)
+        print(printable(str(options.space / FILE)))
     elif options.output is not None:
-        check_writable("output", options.output)
-        explorer, title = _explorer(options)
-        _write(options.output, page(explorer, title, live=False))
-        print(options.output)
+        with claimed("output", options.output, overwrite=options.overwrite) as file:
+            explorer, title = _explorer(options)
+            write_text(file, page(explorer, title, live=False))
+        print(printable(str(options.output)))
     else:
         check_can_serve()
         with bound_socket(options.port) as listening:
@@ -84,17 +85,13 @@ def write_space(
     Raises:
         UserError: for everything that the user can mend.
     """
-    check_writable("space", folder / FILE)
-    explorer, title = _explorer(options)
-    _write(folder / FILE, page(explorer, title, live=False))
-    _write(folder / "README.md", space_card(title, explorer.corpus.name, metadata or {}, note))
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        write_text(file, text)
-    except OSError as error:
-        raise UserError(f"{file}: cannot be written: {error.strerror or error}") from None
+    with (
+        claimed("space", folder / FILE, overwrite=options.overwrite) as file,
+        claimed("space", folder / "README.md", overwrite=options.overwrite) as card,
+    ):
+        explorer, title = _explorer(options)
+        write_text(file, page(explorer, title, live=False))
+        write_text(card, space_card(title, explorer.corpus.name, metadata or {}, note))
 
 
 def _explorer(options: Options) -> tuple[Explorer, str]:
@@ -131,8 +128,7 @@ def find_models(name: str) -> list[Named]:
         settings: ModelSettings = check(ModelSettings, defaults | config, section="model")
         about = f"{run.name}/{saved.name}"
         return [_untrained(settings), Named(f"trained: {run.name}", about, settings, saved)]
-    if is_file(path / RECORD):
-        taught = read_json(path / RECORD)
+    if (taught := read_record(path)) is not None:
         options = {key: value for key, value in taught["options"].items() if not key.startswith("glossary")}
         base = _settings(taught["model"]).model_copy(update=options)
         return [_untrained(base), Named(f"taught: {path.name}", str(path), _settings(str(path)))]

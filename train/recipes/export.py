@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import logging
 import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize
 from sentence_transformers.sentence_transformer.modules import Pooling
@@ -26,19 +22,17 @@ from train.encoder.token_models import TokenModel
 from train.errors import UserError
 from train.evaluation.suite import Suite
 from train.factory import build_benchmarks, build_encoder, embedding_width, own_revisions, resolve_model_path
-from train.io.files import fingerprints, seal, write_json
-from train.io.paths import check_writable, expanded, is_file, is_folder
+from train.io.claims import claimed
+from train.io.files import fingerprints, write_json
+from train.io.paths import expanded, is_file, is_folder
 from train.io.records import read_json
 from train.recipes.export_record import RECORD, source_of, write_card
 from train.recipes.knowledge import glossary_files
 from train.reports.export_screen import Comparison, Measured, show_export
 from train.reports.runs import SAMPLE_NOTE
-from train.training.run_end import what_failed
-from train.training.signals import stopped_by_sigterm
+from train.training.run_end import explained
 
 log = logging.getLogger(__name__)
-
-_WORK, _MODEL, _EXPORT, _REPLACED = ".export-", "model", "export", "replaced"
 
 
 def export(settings: ExportSettings) -> Path:
@@ -55,29 +49,17 @@ def export(settings: ExportSettings) -> Path:
     output = expanded(settings.output, "output")
     path = _model_path(settings.model.path)
     model = settings.model.model_copy(update={"path": path})
-    with _explained(), stopped_by_sigterm():
-        _check_output(output, Path(resolve_model_path(path)), overwrite=settings.overwrite)
-        target = output.resolve()  # what a link leads to is replaced, not the link
-        # Beside the new folder, which a rename then makes complete or not at all.
-        with tempfile.TemporaryDirectory(prefix=_WORK, dir=target.parent) as work:
-            _export(settings.model_copy(update={"model": model}), Path(work))
-            _put(Path(work) / _EXPORT, target, aside=Path(work) / _REPLACED)
+    own = Path(resolve_model_path(path))
+    if is_folder(own) and output.resolve().is_relative_to(own.resolve()):
+        raise UserError(f"output={output}: is the model's own folder, or in it: name another")
+    claim = claimed("output", output, record=RECORD, overwrite=settings.overwrite)
+    with claim as folder, explained("nothing was exported"):
+        _export(settings.model_copy(update={"model": model}), folder)
     return output
 
 
-def _put(new: Path, target: Path, *, aside: Path) -> None:
-    """Rename a folder; what was in its place is moved aside, and back if that fails or is interrupted."""
-    try:
-        if target.exists():
-            target.rename(aside)
-        new.rename(target)
-    finally:
-        if aside.exists() and not target.exists():
-            aside.rename(target)
-
-
-def _export(settings: ExportSettings, work: Path) -> None:
-    """Score the model, write its export, and score that."""
+def _export(settings: ExportSettings, folder: Path) -> None:
+    """Score the model, write its export to an empty folder, and score that."""
     naming = glossary_files(settings.model)  # a slip there is told before anything is downloaded
     benchmarks, not_scored = build_benchmarks(settings)
     _check_dimension(settings)
@@ -86,9 +68,9 @@ def _export(settings: ExportSettings, work: Path) -> None:
     encoder = build_encoder(settings.model, place(settings.device, settings.precision))
     _check_can_be_exported(settings, encoder)
     log.info("scoring the model itself")
-    encoder.save(work / _MODEL)
-    original = _measured(suite, encoder, work / _MODEL)
-    folder = work / _EXPORT
+    encoder.save(folder)
+    original = _measured(suite, encoder, folder)
+    shutil.rmtree(folder)
     if settings.format == "static":
         write_static(encoder, folder, settings.truncate_dim)
     else:
@@ -110,7 +92,6 @@ def _export(settings: ExportSettings, work: Path) -> None:
     files = fingerprints([*naming, *(path for benchmark in benchmarks for path in benchmark.files)])
     files |= own_revisions(settings)
     write_card(settings, exported, compared, notes, source, files, folder)
-    seal(folder)
     show_export(compared, notes, all_scores=settings.scores == "all")
 
 
@@ -126,27 +107,6 @@ def _model_path(named: str) -> str:
     if not is_folder(path / "best"):
         raise UserError(f"{path}: the run has no best/ yet; name one of its checkpoints, {path}/step_<n>")
     return str(path / "best")
-
-
-def _check_output(output: Path, model: Path, *, overwrite: bool) -> None:
-    """Check that the folder is new, or an earlier export that may be replaced.
-
-    Raises:
-        UserError: otherwise; if it cannot be written.
-    """
-    if is_folder(model) and output.resolve().is_relative_to(model.resolve()):
-        raise UserError(
-            f"output={output}: is the model's own folder, or in it, which stays as it is: name another"
-        )
-    was_there = output.exists()
-    check_writable("output", output / "any")
-    if not any(output.iterdir()):
-        if not was_there:
-            output.rmdir()
-    elif not is_file(output / RECORD):
-        raise UserError(f"output={output}: that folder holds something else: name another, or empty it")
-    elif not overwrite:
-        raise UserError(f"output={output}: holds an export: overwrite=true replaces it, or name another")
 
 
 def _check_dimension(settings: ExportSettings) -> None:
@@ -232,20 +192,3 @@ def _cut(encoder: Encoder, dimensions: int) -> Encoder:
         idiom_tokens=encoder.idiom_tokens,
         meanings=encoder.meanings,
     )
-
-
-@contextmanager
-def _explained() -> Iterator[None]:
-    """A full disk as an error for people.
-
-    Raises:
-        UserError: for a failure of the disk or network; any other error is raised as it is.
-    """
-    try:
-        yield
-    except SafetensorError as error:  # its own exception for a full disk
-        raise UserError(f"a file could not be written: {error}; nothing was exported") from error
-    except OSError as error:
-        if (what := what_failed(error)) is None:
-            raise
-        raise UserError(f"{what}; nothing was exported") from error

@@ -9,9 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from train.benchmarks import Benchmark
 from train.config import TrainSettings
-from train.distributed.device import place, start_processes
+from train.distributed.device import log_placement, place, start_processes
 from train.encoder.checks import check_special_token
 from train.evaluation.suite import Scorecard, Suite
 from train.factory import (
@@ -28,6 +30,7 @@ from train.hub.push import check_can_push, push_or_warn
 from train.io.files import fingerprints, write_text
 from train.objectives import Objective, UsesSpecialTokens
 from train.recipes.knowledge import benchmark_texts, describe_glossary, glossary_files
+from train.recipes.learning import not_learnt, sample_weights
 from train.recipes.memory import check_memory
 from train.recipes.prepare import prepare
 from train.recipes.run_context import RunContext
@@ -91,7 +94,7 @@ def fine_tune(
         def start() -> tuple[Path, Path | None, dict[str, Any]]:
             resume = settings.resume is not None
             held.enter_context(run.claimed(resume=resume, record_start=record_start))
-            log.info(placement.reason)
+            log_placement(placement)
             glossary = named_glossary(settings.model) if settings.hub.push is not None else None
             check_can_push(settings.hub, config, None if glossary is None else glossary.describe())
             checkpoint = start_or_resume(settings, config, experiment, run, placement)
@@ -156,12 +159,8 @@ def _run(
     _check_tokens(objective, retention)
     if retention.encoder.meanings is not None and not prepared.usages:
         retention.encoder.meanings.gate = None  # of other weights than are trained here
-    glossary = describe_glossary(
-        settings.model,
-        retention.encoder,
-        {"training": [text for _, text in objective.idiom_sentences], **benchmark_texts(suite.benchmarks)},
-    )
-    run.update(glossary=glossary)
+    texts = {"training": [text for _, text in objective.idiom_sentences], **benchmark_texts(suite.benchmarks)}
+    run.update(glossary=describe_glossary(settings.model, retention.encoder, texts))
     has_tokens = retention.encoder.idiom_tokens is not None
     training = TrainingContext(
         retention=retention,
@@ -179,18 +178,21 @@ def _run(
         on_saved=_push_each(settings) if settings.hub.push == "every" else None,
         on_scores=on_scores,
     )
+    new_modules = sample_weights(objective.modules)
     state = train_loop(training, checkpoint)
-    best = _score_best(context, benchmarks)
+    best, trained = _score_best(context, benchmarks)
+    trained += sample_weights(objective.modules)
 
     def report() -> None:
+        known = [*(run.recorded() or {}).get("untrained_weights", ()), *new_modules]  # none of an old run
+        is_same = len(known) == len(trained) and np.allclose(known, trained, rtol=1e-6, atol=0)
         report_run(
             context,
             state,
             best=best,
             baseline=baseline,
-            trained_on=objective.describe(),
-            glossary=glossary,
             suite_names=[benchmark.name for benchmark in benchmarks],
+            warnings=not_learnt(settings, state, is_same=is_same, untrained=baseline, trained=best.scores),
         )
         write_text(run.path / "best" / "README.md", _card(context, has_tokens, with_scores=True))
         for tracker in run.trackers:
@@ -224,13 +226,18 @@ def _check_tokens(objective: Objective, retention: Retention) -> None:
             check_special_token(encoder.model.tokenizer, text, option)
 
 
-def _score_best(context: RunContext, benchmarks: list[Benchmark]) -> Scorecard:
-    """Score the saved model, loaded as a user loads it: what is reported is what was saved."""
+def _score_best(context: RunContext, benchmarks: list[Benchmark]) -> tuple[Scorecard, list[float]]:
+    """Score the saved model, loaded as a user loads it: what is reported is what was saved.
+
+    Returns:
+        The scores, and a sample of the weights.
+    """
     settings, saved = context.settings, context.run.path / "best"
     modules = saved_modules(str(saved), context.placement)
     scored = [*benchmarks, *module_benchmarks(settings, modules, benchmarks)]
     suite = Suite(scored, context.processes, settings.cut_dimensions)
-    return suite.run(build_encoder(settings.model, context.placement, saved))
+    encoder = build_encoder(settings.model, context.placement, saved)
+    return suite.run(encoder), sample_weights(encoder)
 
 
 def _card(context: RunContext, has_tokens: bool, *, with_scores: bool = False) -> str:

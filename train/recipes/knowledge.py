@@ -12,11 +12,9 @@ from train.config import ModelSettings
 from train.encoder.encoder import Encoder
 from train.errors import UserError
 from train.factory import named_glossary, resolve_model_path
-from train.io.paths import is_file
-from train.io.records import read_json
 from train.io.text import first_of
 from train.objectives import HasUsages, Objective
-from train.recipes.learning_state import RECORD
+from train.recipes.learning_state import read_record
 
 log = logging.getLogger(__name__)
 
@@ -103,10 +101,9 @@ def benchmark_texts(benchmarks: Sequence[Benchmark]) -> dict[str, Iterable[str]]
 
 def learnt_glossaries(model: ModelSettings) -> list[dict[str, Any]]:
     """What is on record of the glossaries that `train.learn` taught a model in a folder, in their order."""
-    record = Path(resolve_model_path(model.path)) / RECORD
-    if not is_file(record):
+    taught = read_record(Path(resolve_model_path(model.path)))
+    if taught is None:
         return []
-    taught = read_json(record)
     return [*taught.get("taught_before", []), *([taught["glossary"]] if taught["glossary"]["files"] else [])]
 
 

@@ -16,7 +16,7 @@ import torch
 from torch.nn.functional import cosine_similarity, normalize
 
 from train.config import LearnSettings
-from train.distributed.device import place
+from train.distributed.device import log_placement, place
 from train.encoder.encoder import Encoder
 from train.encoder.glossary_files import Glossary, meanings_of, read_glossary
 from train.encoder.meanings import Meanings
@@ -24,15 +24,17 @@ from train.errors import UserError
 from train.expressions import ExpressionIndex, find_expression, plain_expression
 from train.factory import build_encoder, glossary_path, leave_transparent, resolve_model_path
 from train.hub.learnt_card import learnt_card
-from train.io.files import fingerprint, fingerprints, seal, write_json, write_text
+from train.io.claims import claimed
+from train.io.files import fingerprint, fingerprints, write_json, write_text
 from train.io.paths import expanded
 from train.io.progress import progress_bar
 from train.io.records import read_text
 from train.io.text import first_of, text_lines
 from train.recipes.knowledge import learnt_glossaries
-from train.recipes.learning_state import RECORD, LearningState, open_state, resumable
+from train.recipes.learning_state import RECORD, LearningState, open_state
 from train.requests import Request
 from train.runs.folder import code_version
+from train.training.run_end import explained
 from train.training.token_distillation import Carrier, Teaching, as_they_are, distil, targets
 from train.training.weight_distillation import WeightTeaching, distil_into_weights
 
@@ -76,12 +78,12 @@ def learn(settings: LearnSettings) -> Path:
         KeyboardInterrupt: at SIGINT or SIGTERM.
     """
     output = _output(settings)
-    with resumable(output):
-        _learn(settings, output)
+    with claimed("output", output, record=RECORD) as folder, explained("repeat the command to resume it"):
+        _learn(settings, folder)
     return output
 
 
-def _learn(settings: LearnSettings, output: Path) -> None:
+def _learn(settings: LearnSettings, folder: Path) -> None:
     source = resolve_model_path(settings.model.path)
     num_sentences = settings.sentences or _SENTENCES[settings.into]
     learning_rate = settings.learning_rate or _LEARNING_RATE[settings.into]
@@ -100,11 +102,12 @@ def _learn(settings: LearnSettings, output: Path) -> None:
         "sentences": num_sentences,
         "learning_rate": learning_rate,
     }
-    state = open_state(output, source, facts)
+    state = open_state(folder.parents[1], facts)
     for note in glossary.notes:
         log.info("glossary: %s", note)
 
     placement = place(settings.device, settings.precision)
+    log_placement(placement)
     encoder = build_encoder(settings.model, placement)
     _ = encoder.transformer  # an export has none, and says that it cannot be changed
     if settings.into == "tokens":
@@ -136,8 +139,7 @@ def _learn(settings: LearnSettings, output: Path) -> None:
     record = facts | {"reached": state.reached, "sentences_found": _found(carriers)}
     if before := learnt_glossaries(settings.model):
         record["taught_before"] = before
-    _save(encoder, output, record, glossary, settings)
-    state.remove()
+    _save(encoder, folder, record, glossary, settings)
 
 
 def _check_removed(encoder: Encoder, expressions: Sequence[str]) -> None:
@@ -331,9 +333,8 @@ def _put(encoder: Encoder, vectors: dict[str, torch.Tensor]) -> None:
 
 
 def _save(
-    encoder: Encoder, output: Path, record: dict[str, Any], glossary: Glossary, settings: LearnSettings
+    encoder: Encoder, folder: Path, record: dict[str, Any], glossary: Glossary, settings: LearnSettings
 ) -> None:
-    encoder.save(output)
-    write_json(output / RECORD, record | {"code": code_version()})
-    write_text(output / "README.md", learnt_card(settings.model.model_dump(), glossary, settings.into))
-    seal(output)
+    encoder.save(folder)
+    write_json(folder / RECORD, record | {"code": code_version()})
+    write_text(folder / "README.md", learnt_card(settings.model.model_dump(), glossary, settings.into))

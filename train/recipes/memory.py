@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -19,12 +20,12 @@ from train.factory import named_glossary
 from train.factory.unloaded import UnloadedModel
 from train.io.hub import first_line
 from train.objectives import Objective
+from train.recipes.texts import some_steps
 from train.requests import Request
-from train.training.memory import gigabytes, longest_batch, what_takes_less
+from train.training.memory import gigabytes, longest, what_takes_less
 
 log = logging.getLogger(__name__)
 
-_NUM_DRAWN = 64  # batches
 _NEAR = 0.85  # of the free memory: a warning
 _TOO_MUCH = 1.5  # the run does not start: even if the rule gives 30% too much, it does not fit
 # Bytes kept for the backward pass of each number that goes into or comes out of a linear layer, by precision.
@@ -93,14 +94,14 @@ def check_memory(settings: TrainSettings, objective: Objective, placement: Place
 
 
 def _read(settings: TrainSettings, objective: Objective) -> tuple[UnloadedModel, Sizes, Sequence[Request]]:
-    """The model, its sizes, and the requests of the longest batch, by some of the first epoch's batches."""
+    """The model, its sizes, and the requests of the longest of some batches."""
     model, glossary = settings.model, named_glossary(settings.model)
     form, senses = model.glossary_form, model.glossary_senses
     meanings = None if glossary is None else meanings_of(glossary, form=form, num_senses=senses)
     unloaded = UnloadedModel(model, meanings)
     sizes = sizes_of(unloaded.config, trust_remote_code=model.trust_remote_code)
-    batch = longest_batch(objective, 0, settings.trainer.accumulation, most=_NUM_DRAWN)
-    return unloaded, sizes, batch.requests
+    batches = chain.from_iterable(some_steps(objective, settings.trainer.accumulation))
+    return unloaded, sizes, longest(batches).requests
 
 
 def _room(placement: Placement) -> str:

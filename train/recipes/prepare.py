@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from train.benchmarks import Benchmark
 from train.config import TrainSettings
 from train.factory import build_benchmarks, build_objective, check_dimensions
+from train.factory.model_options import check_model_options
 from train.objectives import Objective
 from train.recipes.knowledge import gate_usages, glossary_files
+from train.recipes.learning import check_can_learn
+from train.recipes.texts import check_pooling, check_texts
 from train.training.early_stopping import check_monitor
 from train.training.regularization import check_remedies
 
@@ -29,8 +32,11 @@ class Prepared:
     not_scored: Mapping[str, str]
 
 
-def prepare(settings: TrainSettings) -> Prepared:
+def prepare(settings: TrainSettings, *, has_negatives: bool = True) -> Prepared:
     """Read all data of a run, and do every check that needs no weights.
+
+    Args:
+        has_negatives: False where hard negatives are still to be mined.
 
     Raises:
         UserError: for everything that the user can fix.
@@ -38,8 +44,13 @@ def prepare(settings: TrainSettings) -> Prepared:
     glossary_files(settings.model)  # a slip there is told before anything is downloaded
     objective = build_objective(settings)
     check_remedies(settings.retain, objective)
+    if has_negatives and settings.retain.teacher is None:  # a teacher teaches whatever the objective does
+        check_can_learn(objective, settings.trainer)
     usages = gate_usages(settings.model, objective)
     benchmarks, not_scored = build_benchmarks(settings)
     check_monitor(settings.trainer, not_scored)
+    check_texts(settings, objective)
+    check_pooling(settings.model)
     check_dimensions(settings.model, [*(settings.trainer.matryoshka or []), *settings.cut_dimensions])
+    check_model_options(settings, objective, benchmarks)
     return Prepared(objective, usages, benchmarks, not_scored)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
 
 from train.declarations.registry import is_curve
 from train.evaluation.suite import Scorecard
@@ -23,9 +22,8 @@ def report_run(
     *,
     best: Scorecard,
     baseline: dict[str, float],
-    trained_on: str,
-    glossary: dict[str, Any] | None,
     suite_names: list[str],
+    warnings: list[str],
 ) -> None:
     """Write the run's results.
 
@@ -33,16 +31,17 @@ def report_run(
         state: the run's progress at its end.
         best: the scores of the best checkpoint.
         baseline: those of the untrained model.
-        trained_on: the training data in words.
-        glossary: what is known of the one that the model reads, if it does.
         suite_names: the benchmarks that both are scored on.
+        warnings: of what readers must know before they use the model.
     """
     settings, run = context.settings, context.run
     notes = [SAMPLE_NOTE] if settings.data.sample else []
     notes += [EXTERNAL_NOTE.format(extra=settings.data.extra)] if settings.data.extra else []
     learnt = learnt_glossaries(settings.model)
-    notes += glossary_note(glossary, learnt)
     recorded = run.recorded() or {}
+    glossary = recorded.get("glossary")
+    notes += glossary_note(glossary, learnt)
+    empty = [f"{n} of {state.step} steps learnt nothing: {why}" for why, n in state.empty_steps.items()]
     meta = {
         "checkpoint": f"step_{state.best_step}",
         "model": settings.model.path,
@@ -50,10 +49,11 @@ def report_run(
         "monitor": settings.trainer.monitor,
         "data": "; ".join([", ".join(suite_names), *notes]),
         "not_scored": recorded.get("not_scored", {}),
-        "trained_on": trained_on,
+        "trained_on": recorded.get("trained_on"),
         "glossary": glossary,
         **({"glossary_learnt": learnt} if learnt else {}),
-        "notes": best.notes,
+        "notes": [*best.notes, *empty],
+        "warnings": warnings,
         "files": recorded.get("data", {}),
         "num_texts": best.num_texts,
         "seconds": round(best.seconds, 3),
@@ -68,7 +68,7 @@ def report_run(
         for name, text in best.predictions.items():
             write_text(run.path / "predictions" / name, text)
     _draw_plots(context, state, best, baseline)
-    for note in best.notes:
+    for note in meta["notes"]:
         log.info("%s", note)
 
 

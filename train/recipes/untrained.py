@@ -11,6 +11,7 @@ from train.encoder.encoder import Encoder
 from train.evaluation.suite import Suite
 from train.factory import build_encoder
 from train.io.files import copy_aside, write_json
+from train.recipes.learning import sample_weights
 from train.recipes.run_context import RunContext
 from train.recipes.run_report import write_per_query
 from train.training.early_stopping import monitor_name, monitored_if_any
@@ -31,6 +32,7 @@ def score_untrained(context: RunContext, suite: Suite) -> tuple[dict[str, float]
         return known, None
     with context.accelerator.local_main_process_first():
         encoder = build_encoder(settings.model, context.placement)
+    context.run.update(untrained_weights=sample_weights(encoder))
     scorecard = suite.run(encoder, keep=settings.eval.cache)
     score = monitored_if_any(scorecard.scores, settings.trainer)
     log.info(

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from train.declarations.registry import Verdict, benchmark_of
+from train.io.text import printable
 from train.reports.scorecard import decimals, score_rows
 
 _COLOURS: dict[Verdict, str] = {"better": "green", "worse": "red", "": ""}
@@ -44,13 +45,13 @@ def print_table(
         figures: names of those behind them, whose cells end at the right.
         width: where the output is a pipe or a narrow log: score keys must stay whole.
     """
-    table = Table(title=Text(title), title_justify="left")
+    table = Table(title=Text(printable(title)), title_justify="left")
     for name in labels:
-        table.add_column(Text(name), overflow="fold")
+        table.add_column(Text(printable(name)), overflow="fold")
     for name in figures:
         table.add_column(Text(name), justify="right")
     for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+        table.add_row(*(cell if isinstance(cell, Text) else Text(printable(str(cell))) for cell in row))
     console = Console()
     (console if console.is_terminal else Console(width=width)).print(table)
 

@@ -13,6 +13,7 @@ from train.reports.groups import Group
 from train.reports.runs import Run
 from train.reports.tables import verdict
 
+_PERFECT = 1 - 1e-9
 _NAMED = 5  # of several things
 
 
@@ -31,7 +32,7 @@ def beats_untrained(
 ) -> str:
     """Whether training helped, by the mean of the monitored scores; "" where an untrained model has none.
 
-    It beats none where no score has a clear difference, query by query.
+    It beats it only if a score is better, query by query, and none is worse.
 
     Args:
         keys: the monitored scores.
@@ -50,11 +51,13 @@ def beats_untrained(
     )
     first = known[0]
     clusters = differences[first].num_clusters if first in differences else 0
-    tested = f" ({counts}; {clusters} groups of {benchmark_of(first).name}'s queries)" if clusters else ""
+    of = f"; {clusters} groups of {benchmark_of(first).name}'s queries" if clusters else ""
     beats = "does NOT beat"
     if ours > theirs:
-        beats = "is not clearly better than" if set(said) == {"no clear difference"} else "beats"
-    return f"{beats} the untrained model: {name} {ours:.4f}, was {theirs:.4f}{tested}"
+        beats = "beats" if "better" in said and "worse" not in said else "is not clearly better than"
+    num_queries = max((differences[key].num_queries for key in known if key in differences), default=0)
+    no_choice = "; this score cannot choose a checkpoint" if theirs >= _PERFECT or num_queries == 1 else ""
+    return f"{beats} the untrained model: {name} {ours:.4f}, was {theirs:.4f} ({counts}{of}){no_choice}"
 
 
 def head_verdicts(groups: Sequence[Group], compared: Sequence[Paired]) -> list[str]:

@@ -56,6 +56,8 @@ def _show_run(run: Run, paired: Paired | None, *, all_scores: bool) -> None:
             print_paper_table(table)
     # What was scored, then what there is to know of it.
     print_notes(str(run.meta.get("data", "")).split("; ")[1:])
+    for note in run.notes:
+        log.warning("%s", note)
     said = beats_untrained(run.monitor, run.scores, run.baseline, differences)
     # Only a trained model has some scores.
     log.info("%s", f"the best checkpoint {said}" if said else f"monitored: {', '.join(run.monitor)}")

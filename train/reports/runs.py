@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from train.errors import UserError
+from train.io.paths import expanded
 from train.io.text import text_lines
 from train.io.yaml_text import parse_yaml
 
@@ -81,7 +82,7 @@ class Run:
         """
         named = self.config.get("per_query")
         if self.status == "scored" and isinstance(named, str) and not untrained and not part:
-            beside, written = self.path.parent / Path(named).name, Path(named).expanduser()
+            beside, written = self.path.parent / Path(named).name, expanded(named, "per_query")
             return written if written.is_file() and not beside.is_file() else beside
         folder = "per_query_baseline" if untrained else "per_query"
         return self.path / folder / (f"{benchmark}.{part}.jsonl" if part else f"{benchmark}.jsonl")
@@ -204,6 +205,8 @@ def read_run(path: Path, name: str) -> Run:
     elif status == "damaged":
         notes.append("there is no run.json that can be read: it failed at its start, or was damaged")
     meta = card.get("meta")
+    if isinstance(meta, dict) and isinstance(meta.get("warnings"), list):
+        notes += map(str, meta["warnings"])
     return Run(
         path, name, status, config, record, scores, baseline, meta if isinstance(meta, dict) else {}, notes
     )
@@ -230,7 +233,7 @@ def _mapping(path: Path, notes: list[str]) -> dict[str, Any]:
     except FileNotFoundError:
         notes.append(f"{path.name} is missing")
         return {}
-    except (OSError, ValueError, yaml.YAMLError):
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
         content = None
     if not isinstance(content, dict):
         notes.append(f"{path.name} is damaged")

@@ -7,6 +7,7 @@ import statistics
 from pathlib import Path
 
 from train.errors import UserError
+from train.io.text import printable
 from train.reports.console import print_table
 from train.reports.groups import differing_options, short_key
 from train.reports.runs import Run, find_runs, read_runs
@@ -50,9 +51,11 @@ def show_finished_sweep(folder: Path) -> None:
     best, options, after, _ = rows[0]
     if is_ranked and after is not None:
         chosen = ", ".join(f"{key}={value}" for key, value in zip(keys, options, strict=True))
-        print(f"the best job: {best.path.name}{f' ({chosen})' if chosen else ''}, model {best.path / 'best'}")
+        what = f"{best.path.name}{f' ({chosen})' if chosen else ''}, model {best.path / 'best'}"
+        print(printable(f"the best job: {what}"))
     if monitors:
-        print(f"tables, intervals and a page: python -m train.report {shlex.quote(str(folder))}")
+        page = f"tables, intervals and a page: python -m train.report {shlex.quote(str(folder))}"
+        print(printable(page))
 
 
 def _monitored(run: Run, *, trained: bool) -> float | None:

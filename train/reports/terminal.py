@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from train.declarations.registry import Verdict
+from train.io.text import printable
 from train.reports.compare import Paired
 from train.reports.console import coloured
 from train.reports.console import print_table as print_rows
@@ -79,4 +80,4 @@ def print_notes(notes: Sequence[str]) -> None:
     """A line each."""
     terminal = Console(soft_wrap=True)
     for note in notes:
-        terminal.print(Text(f"note: {note}", style="yellow"))
+        terminal.print(Text(printable(f"note: {note}"), style="yellow"))

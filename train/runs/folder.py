@@ -9,27 +9,26 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 import yaml
-from filelock import FileLock, Timeout
 
 import train
 from train.errors import UserError
+from train.io.claims import LOCK, TakenError, locked
 from train.io.files import copy_aside, find_links, named_in_errors, sync, write_json, write_jsonl, write_text
 from train.io.logs import logged_to
-from train.runs.names import numbered
+from train.io.paths import numbered
 from train.runs.resume import damage, holds_a_run, read_run
 
 log = logging.getLogger(__name__)
 
-LOCK, LOG, START = ".lock", "train.log", ".hydra"
+LOG, START = "train.log", ".hydra"
 _RECORD = frozenset({LOCK, LOG, START, "run.json", "config.yaml"})  # of a run without any result
 _KEEPS_LINKS = "wandb"  # makes links in its own folder
-_MAX_VANISHED = 10  # times that the folder may vanish between being made and locked
 _PACKAGES = (
     "torch",
     "transformers",
@@ -129,50 +128,27 @@ class RunFolder:
             for path in numbered(self.path):
                 self.path = path
                 try:
-                    held.enter_context(self._locked_free(resume=resume))
+                    held.enter_context(self.locked())
+                    if not resume and holds_a_run(path):
+                        raise TakenError(
+                            f"the run folder {path} already holds a run: resume it with resume={path}, "
+                            "or name another with run_dir= (in a sweep, hydra.sweep.dir=)"
+                        )
                     break
-                except FolderTakenError:
+                except TakenError:
+                    held.close()
                     if not self._chosen:
                         raise
             yield
 
-    @contextmanager
-    def _locked_free(self, *, resume: bool) -> Iterator[None]:
-        with self.locked():
-            if not resume and holds_a_run(self.path):
-                raise FolderTakenError(
-                    f"the run folder {self.path} already holds a run: resume it with resume={self.path}, "
-                    "or name another with run_dir= (in a sweep, hydra.sweep.dir=)"
-                )
-            yield
-
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Keep other processes from working in this folder; the lock ends with the process.
 
         Raises:
-            FolderTakenError: if another process holds it.
+            TakenError: if another process holds it.
             UserError: if the folder cannot be written.
         """
-        lock = FileLock(self.path / LOCK, timeout=0)
-        for attempt in range(_MAX_VANISHED):
-            try:
-                self.path.mkdir(parents=True, exist_ok=True)
-                lock.acquire()
-                break
-            except Timeout:
-                raise FolderTakenError(f"another process is working in the run folder {self.path}") from None
-            except FileNotFoundError:  # another start, which failed, has just removed its folder
-                if attempt == _MAX_VANISHED - 1:
-                    raise
-            except OSError as error:
-                raise UserError(
-                    f"the run folder {self.path} cannot be written: {error.strerror or error}"
-                ) from None
-        try:
-            yield
-        finally:
-            lock.release()
+        return locked(self.path, f"the run folder {self.path}")
 
     def start(self, config: dict[str, Any], **facts: Any) -> None:
         """Write the resolved configuration, and what else is needed to repeat the run.
@@ -279,10 +255,6 @@ class RunFolder:
     def metrics(self) -> list[dict[str, Any]]:
         """All lines of `metrics.jsonl`."""
         return read_metrics(self.path / "metrics.jsonl")[0]
-
-
-class FolderTakenError(UserError):
-    """A run folder holds a run, or another process is working in it."""
 
 
 def remove_if_empty(folder: Path, *, with_parents: bool) -> None:

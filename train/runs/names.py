@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from collections.abc import Sequence
+from pathlib import PurePosixPath
 
 from train.declarations.registry import is_place
 
@@ -35,13 +34,6 @@ def run_name(overrides: Sequence[str], chosen: str | None = None) -> str:
             break
         name = f"{name}_{part}"
     return name
-
-
-def numbered(folder: Path) -> Iterator[Path]:
-    """The folder, then `<folder>-2`, `<folder>-3`, …"""
-    yield folder
-    for number in itertools.count(2):
-        yield folder.with_name(f"{folder.name}-{number}")
 
 
 def _rank(override: str) -> bool:

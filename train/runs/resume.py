@@ -85,12 +85,12 @@ def find_run(arguments: Sequence[str]) -> str | None:
         folder = expanded(given["run_dir"], "run_dir")
         return str(folder) if _is_resumable(folder) else None
     folder = Path("checkpoints") / given.get("experiment", "default")
-    unfinished = [run for run in folder.glob("*") if _is_resumable(run) and _is_unfinished(run)]
+    unfinished = [run for run in folder.glob("*") if _is_resumable(run) and is_unfinished(run)]
     newest = max(unfinished, key=_last_written, default=None)
     return None if newest is None else str(newest)
 
 
-def _is_unfinished(run: Path) -> bool:
+def is_unfinished(run: Path) -> bool:
     """Whether there is something to resume; a run that failed before its first checkpoint has nothing."""
     status = _status(run / "run.json")
     return status != "finished" and (status != "failed" or bool(checkpoint_folders(run)))
@@ -342,7 +342,8 @@ def _parsed(path: Path) -> dict[str, Any] | None:
     if path.name == "run.json":
         is_whole = all(isinstance(content.get(fact), str) for fact in ("status", "experiment"))
     else:
-        is_whole = all(isinstance(content.get(s), dict) for s in ("model", "data", "objective", "trainer"))
+        sections = [content.get(s) for s in ("model", "data", "objective", "trainer")]
+        is_whole = all(isinstance(section, dict) and section for section in sections)
     return content if is_whole else None
 
 

@@ -12,6 +12,7 @@ from optuna.trial import TrialState
 
 from train.config.search import SearchSettings
 from train.io.files import write_json
+from train.io.text import printable
 from train.reports.console import print_table
 from train.sweeps.plots import plot_search
 from train.sweeps.space import as_overrides
@@ -64,7 +65,8 @@ def show(study: optuna.Study, settings: SearchSettings, sweep_dir: Path) -> None
     print_table(title, ["trial", *names, "with"], [], rows)
     for trial in best:
         print(f"trial {trial.number}: {shlex.join(as_overrides(trial.params))}")
-    print(f"tables, intervals and a page: python -m train.report {shlex.quote(str(sweep_dir))}")
+    page = f"tables, intervals and a page: python -m train.report {shlex.quote(str(sweep_dir))}"
+    print(printable(page))
 
 
 def _show_trials(study: optuna.Study, names: list[str]) -> None:

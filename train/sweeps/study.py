@@ -80,8 +80,8 @@ def _unreadable(storage: str | None, sweep_dir: Path, error: Exception) -> UserE
     return UserError(
         f"hydra.sweeper.storage: the study's storage cannot be opened{'' if has_password else f', {where}'}: "
         f"{type(error).__name__}{'' if has_password else f': {error}'}\n"
-        "If it is damaged, or not Optuna's, bring it back from a copy, or start another study: "
-        "hydra.sweeper.storage= or hydra.sweep.dir= with a new name. The runs that are there stay as they are"
+        "If it is damaged, empty or not Optuna's, restore it from a copy, or start another study in a new "
+        "folder, hydra.sweep.dir=, with a storage of its own. The runs that are there stay as they are"
     )
 
 
@@ -99,6 +99,8 @@ def open_study(
         raise _unreadable(settings.storage, sweep_dir, error) from error
     storage = open_storage(settings.storage, sweep_dir)
     try:
+        if next_number(sweep_dir) and not storage.get_all_studies():
+            raise ValueError(f"it has no study, but {sweep_dir} has runs of one")
         study = optuna.create_study(
             study_name=settings.study,
             storage=storage,
@@ -243,15 +245,19 @@ def num_finished(study: optuna.Study) -> int:
     return len(study.get_trials(deepcopy=False, states=FINISHED))
 
 
+def next_number(sweep_dir: Path) -> int:
+    """A number that no folder in the sweep's has."""
+    return max((int(path.name) for path in sweep_dir.iterdir() if path.name.isdigit()), default=-1) + 1
+
+
 def next_folder(study: optuna.Study, sweep_dir: Path) -> int:
     """A number that no folder in the sweep's has, nor any trial had: no two jobs ever share one."""
-    taken = [int(path.name) for path in sweep_dir.iterdir() if path.name.isdigit()]
-    taken += [
+    taken = [
         int(Path(trial.user_attrs[FOLDER]).name)
         for trial in study.get_trials(deepcopy=False)
         if FOLDER in trial.user_attrs
     ]
-    return max(taken, default=-1) + 1
+    return max([next_number(sweep_dir) - 1, *taken]) + 1
 
 
 def best_trials(study: optuna.Study) -> list[FrozenTrial]:

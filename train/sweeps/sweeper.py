@@ -32,6 +32,7 @@ from train.config.messages import no_such_score
 from train.config.search import SearchSettings
 from train.distributed.processes import has_peers
 from train.errors import UserError
+from train.io.text import printable
 from train.runs.resume import may_change
 
 if TYPE_CHECKING:
@@ -107,9 +108,9 @@ class OptunaSweeper(Sweeper):
         self._check_scores(settings, [*fixed, *as_overrides(first_values(space))])
         folder = Path(str(self._config.hydra.sweep.dir))
         with RunFolder(folder).locked():
-            OmegaConf.save(self._config, folder / "multirun.yaml")
             kept = [override for override in fixed if not may_change(override.partition("=")[0].lstrip("+~"))]
             study = open_study(settings, folder, kept, space)
+            OmegaConf.save(self._config, folder / "multirun.yaml")
             settle(study, folder, settings.objectives, shared=settings.storage is not None)
             before = num_finished(study)
             budget = settings.n_trials - before
@@ -134,7 +135,7 @@ class OptunaSweeper(Sweeper):
                 raise UserError(f"all {len(failures)} trials failed. The first: {failures[0]}")
             elif failures:
                 log.warning("%d of %d trials failed", len(failures), budget)
-        print(folder)
+        print(printable(str(folder)))
 
     def _warn_of_password(self) -> None:
         """Hydra records the options of a sweep and of each of its jobs as they were given."""

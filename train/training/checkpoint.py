@@ -56,6 +56,7 @@ class TrainerState:
         grad_scale: of the gradient scaler, under fp16.
         num_empty: part of a mixture ("" for other objectives) → number of its latest steps in a row
             that had nothing to learn from.
+        empty_steps: why a step had nothing to learn from → number of such steps.
         loss_sum: sum of the losses since the last evaluation.
         num_losses: number of these losses.
     """
@@ -72,6 +73,7 @@ class TrainerState:
     scored_step: int | None = None
     grad_scale: float | None = None
     num_empty: dict[str, int] = field(default_factory=dict)
+    empty_steps: dict[str, int] = field(default_factory=dict)
     loss_sum: float = 0.0
     num_losses: int = 0
 

@@ -34,20 +34,23 @@ def not_finite(
     )
 
 
-def nothing_mined(state: TrainerState, part: str, section: str, run: RunFolder) -> UserError:
-    """The error for a loss that was zero in many steps in a row, because no triplet was mined.
+def nothing_learnt(state: TrainerState, part: str, section: str, why: str, run: RunFolder) -> UserError:
+    """The error for a loss and gradient that were zero in many steps in a row.
 
     Args:
         part: the part of a mixture; "" for other objectives.
-        section: where the options of its loss stand.
+        section: where the options of its loss are.
+        why: of the last step, where it is known; else no triplet was mined.
     """
     last = latest_checkpoint(run.path)
+    why = why or (
+        "no triplet was mined. Where all keep the margin, nothing is left to learn: end the run with "
+        f"trainer.max_steps, or raise the loss's mining_margin, or choose other triplets (in {section})"
+    )
     return UserError(
-        f"no triplet was mined in {state.num_empty[part]} steps {f'of {part} ' if part else ''}in a "
-        f"row, up to step {state.step + 1}: the objective's loss and its gradient are zero.\n"
-        "  - all triplets keep the margin, and nothing is left to learn from this loss: end the run with "
-        f"trainer.max_steps, or raise the loss's mining_margin (in {section})\n"
-        f"  - the loss's triplets or scope (in {section}) leaves none: choose others\n"
+        f"nothing was learnt in {state.num_empty[part]} steps {f'of {part} ' if part else ''}in a row, up to "
+        f"step {state.step + 1}: the objective's loss and its gradient are zero.\n"
+        f"  - {why}\n"
         "  - or allow more such steps: trainer.max_empty_steps\n"
         f"  {f'The last checkpoint is {last}' if last else 'No checkpoint was saved before it'}."
     )

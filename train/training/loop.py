@@ -119,6 +119,7 @@ def _log_step(context: TrainingContext, training: Training, result: StepResult) 
             "lr": result.learning_rate,
             "grad_norm": result.grad_norm if math.isfinite(result.grad_norm) else None,
             "texts_per_second": result.num_texts / result.seconds,
+            **({"empty_steps": sum(state.empty_steps.values())} if state.empty_steps else {}),
             **result.logged,
         }
     )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
+from itertools import chain
 
 import torch
 
 from train.config import TrainSettings
 from train.distributed.device import Placement
 from train.io.hub import first_line
-from train.objectives import Batch, Objective
+from train.objectives import Batch
 from train.training.context import TrainingContext
 from train.training.run_end import is_out_of_memory
 from train.training.setup import Training
@@ -17,18 +19,12 @@ from train.training.step import compute_gradients
 
 log = logging.getLogger(__name__)
 
-RANK = 16  # of the adapters that are proposed
+_MAX_DRAWN = 1000  # batches of an epoch, evenly spread, of which the longest is tried
+_RANK = 16  # of the adapters that are proposed
 
 
-def longest_batch(objective: Objective, epoch: int, accumulation: int, *, most: int = 1000) -> Batch:
-    """The batch of an epoch with the most characters, each distinct text counted once.
-
-    Args:
-        most: so many batches, evenly spread, are drawn to find it.
-    """
-    micro_steps = [anchors for step in objective.epoch_steps(epoch, accumulation) for anchors in step]
-    drawn = micro_steps[:: -(-len(micro_steps) // most)]
-    batches = (objective.batch(epoch, anchors) for anchors in drawn)
+def longest(batches: Iterable[Batch]) -> Batch:
+    """The batch with the most characters, each distinct text counted once."""
     return max(batches, key=lambda batch: sum(map(len, {request.text for request in batch.requests})))
 
 
@@ -49,12 +45,15 @@ def try_longest_batch(context: TrainingContext, training: Training) -> None:
         RuntimeError: if memory does not suffice, unless `trainer.memory_check` only warns of it. With several
             processes in any case: the others would wait for this one.
     """
-    trainer, device = context.trainer, context.encoder.device
-    batch = longest_batch(context.objective, training.state.epoch, trainer.accumulation)
+    trainer, objective, device = context.trainer, context.objective, context.encoder.device
+    epoch = training.state.epoch
+    micro_steps = list(chain.from_iterable(objective.epoch_steps(epoch, trainer.accumulation)))
+    drawn = micro_steps[:: -(-len(micro_steps) // _MAX_DRAWN)]
+    batch = longest(objective.batch(epoch, anchors) for anchors in drawn)
     log.info("trying the longest of the epoch's batches: %d texts", len({r.text for r in batch.requests}))
     trained = [p for group in training.optimizer.param_groups for p in group["params"]]
     context.encoder.train()
-    context.objective.modules.train()
+    objective.modules.train()
     try:
         later = [torch.empty_like(p) for p in 2 * trained] if training.state.step == 0 else []
         if trainer.accumulation > 1:
@@ -84,7 +83,7 @@ def what_takes_less(settings: TrainSettings, placement: Placement) -> str:
         "trainer.activation_checkpointing=true": not trainer.activation_checkpointing,
         f"model.tokens_per_forward={tokens // 2}": trainer.gradient_caching and tokens > 512,
         "precision=bf16": placement.precision == "fp32",
-        f"retain.lora.rank={RANK} trainer.learning_rate=2e-4": lora.rank is None
+        f"retain.lora.rank={_RANK} trainer.learning_rate=2e-4": lora.rank is None
         and settings.retain.interpolation == 1.0
         and settings.model.idiom_tokens is None,
         f"trainer.accumulation={2 * trainer.accumulation} (fewer in-batch negatives)": trainer.batch_size

@@ -7,11 +7,14 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from safetensors import SafetensorError
+
 from train.distributed.processes import Processes, is_lost_peer
 from train.errors import Interrupted, Pruned, UserError
 from train.io.hub import first_line, is_network_error, without_secrets
 from train.runs.folder import RunFolder
 from train.training.checkpoint import latest_checkpoint
+from train.training.signals import stopped_by_sigterm
 
 
 @contextmanager
@@ -61,6 +64,27 @@ def system_errors_explained(run: RunFolder, processes: Processes, takes_less: st
         raise UserError(
             f"another process of this launch ended; see its message. Then resume with resume={run.path}"
         ) from error
+
+
+@contextmanager
+def explained(then: str) -> Iterator[None]:
+    """Add to an interrupt, and to failures of disk and network, what becomes of the work, or what to do.
+
+    Raises:
+        Interrupted: at SIGINT or SIGTERM.
+        UserError: for such a failure; any other error is raised unchanged.
+    """
+    try:
+        with stopped_by_sigterm():
+            yield
+    except KeyboardInterrupt as error:
+        raise Interrupted(f"{error or 'stopped'}; {then}") from None
+    except SafetensorError as error:  # its own exception for a full disk
+        raise UserError(f"a file could not be written: {error}; {then}") from error
+    except OSError as error:
+        if (what := what_failed(error)) is None:
+            raise
+        raise UserError(f"{what}; {then}") from error
 
 
 _NO_MEMORY = ("out of memory", "can't allocate memory")  # of CUDA and MPS; of main memory

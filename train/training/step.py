@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from train.objectives import Batch, ObjectiveLoss, StepLog
 from train.objectives.matryoshka import matryoshka_loss
-from train.objectives.mixture import MixtureObjective
+from train.objectives.mixture import MixtureObjective, in_section
 from train.training.context import TrainingContext
-from train.training.failures import not_finite, nothing_mined
+from train.training.failures import not_finite, nothing_learnt
 from train.training.schedule import schedule
 from train.training.setup import Training
 
@@ -48,7 +48,7 @@ def take_step(
         micro_batches: the anchors of each micro-step, by number.
 
     Raises:
-        UserError: if the loss or its gradient is not finite, or no triplet was mined in too many steps.
+        UserError: if the loss or its gradient is not finite, or too many steps had nothing to learn from.
     """
     started = time.perf_counter()
     objective, trainer = context.objective, context.trainer
@@ -57,7 +57,7 @@ def take_step(
     context.encoder.train(not trainer.freeze_encoder)
     objective.modules.train()
 
-    loss, num_texts, is_empty, part = 0.0, 0, True, ""
+    loss, num_texts, is_empty, part, why = 0.0, 0, True, "", ""
     batches: list[Batch] = []
     step_log = StepLog()
     num_anchors = sum(len(anchors) for anchors in micro_batches)
@@ -71,14 +71,19 @@ def take_step(
             raise not_finite("loss", value, [batch], state, context.run)
         loss += value * batch_weight
         num_texts += num_embedded
-        is_empty, part = is_empty and result.is_empty, result.part or ""
+        is_empty = is_empty and result.is_empty
+        part, why = result.part or "", batch.empty_because or why
         step_log.add(result)
 
+    is_empty = is_empty and context.retention.teacher is None
     state.num_empty[part] = state.num_empty.get(part, 0) + 1 if is_empty else 0
+    section = objective.sections[part] if isinstance(objective, MixtureObjective) else "objective"
     if state.num_empty[part] >= trainer.max_empty_steps:
-        section = objective.sections[part] if isinstance(objective, MixtureObjective) else "objective"
-        raise nothing_mined(state, part, section, context.run)
+        raise nothing_learnt(state, part, section, in_section(why, section), context.run)
     grad_norm = gradients.reduce_and_clip()
+    if is_empty or grad_norm == 0:
+        why = in_section(why, section) or f"{section}: {'nothing was mined' if is_empty else 'no gradient'}"
+        state.empty_steps[why] = state.empty_steps.get(why, 0) + 1
     if gradients.overflowed:
         raise not_finite("gradient norm", grad_norm, batches, state, context.run)
     training.optimizer.step()

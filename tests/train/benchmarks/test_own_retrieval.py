@@ -172,7 +172,10 @@ def test_equal_to_pytrec_eval(seed: int, monkeypatch: pytest.MonkeyPatch) -> Non
         query.id: {id_: value for id_, value in zip(ids, row, strict=True) if id_ != query.id}
         for query, row in zip(asked, cosines, strict=True)
     }
-    qrel = {query.id: {ids[d]: int(grade) for d, grade in query.relevance.items()} for query in asked}
+    qrel = {
+        query.id: {ids[d]: int(grade) for d, grade in query.relevance.items() if ids[d] != query.id}
+        for query in asked
+    }
     measures = {"ndcg_cut.1,5,10,100", "recall.1,5,10,100", "map_cut.100", "P.1"}
     theirs = pytrec_eval.RelevanceEvaluator(qrel, measures).evaluate(run)
     names = {"map@100": "map_cut_100", "precision@1": "P_1"}
@@ -209,7 +212,7 @@ def test_spans(tmp_path: Path) -> None:
     assert pooled == ["sentence"] * 5 + ["span", "sentence", "sentence"] + ["span", "sentence"]
     result = benchmark.score(torch.eye(10))
     assert {"own_retrieval/mine/ndcg@10", "own_retrieval/mine/span/ndcg@10"} <= result.scores.keys()
-    assert "1 of 2 texts have no span" in result.notes[0]
+    assert any("1 of 2 texts have no span" in note for note in result.notes)
 
 
 def test_idiolinks_sample_as_beirs_has_its_scores(tmp_path: Path, sample_root: Path, tiny: Encoder) -> None:

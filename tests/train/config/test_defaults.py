@@ -14,7 +14,7 @@ from train.objectives.idiolink import IdioLinkObjective
 from train.objectives.mixture import MixtureObjective, Part
 
 # What an objective is told of its data; no option of anybody's.
-FACTS = {"files", "extra_files", "note", "idiom_sentences", "section", "groups_name"}
+FACTS = {"files", "extra_files", "note", "idiom_sentences", "loss_section", "groups_name"}
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,6 @@ def test_a_benchmark_that_is_left_out_cannot_be_named() -> None:
     [
         ("objective.loss.margin=0", "objective.loss.margin: must be greater than 0"),
         ("objective.loss.triplets=some", "objective.loss.triplets: must be one of"),
-        ("objective.loss={triplet_weight:0,property_weight:0,correct_weight:0}", "there is no loss"),
         ("objective={order:file,groups_per_expression:2}", "which needs order=shuffled"),
         ("objective={whole_groups:false}", "which needs order=file"),
         ("data.extra=pie", "it needs the objective idiolink"),

@@ -65,13 +65,14 @@ def test_values_and_gradients_are_those_of_pytorch(groups: int, scaling: float |
         enable_gqa=groups > 1,
     ).transpose(1, 2)
     assert got.shape == (_BATCH, _LENGTH, _HEADS, _WIDTH)
-    torch.testing.assert_close(got, wanted, atol=1e-6, rtol=1e-5)
+    # Sums of up to 44 products of size 1 to 10, in another order: 1e-6 apart on some processors.
+    torch.testing.assert_close(got, wanted, atol=1e-5, rtol=1e-5)
     weight = torch.randn(got.shape)
     (got * weight).sum().backward()  # type: ignore[no-untyped-call]
     (wanted * weight).sum().backward()  # type: ignore[no-untyped-call]
     for mine, other in zip(ours, theirs, strict=True):
         assert mine.grad is not None
-        torch.testing.assert_close(mine.grad, other.grad, atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(mine.grad, other.grad, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("spread", [1, 4])

@@ -57,6 +57,19 @@ def cut_off(folder: Path) -> None:
     file.write_bytes(file.read_bytes()[:20_000])
 
 
+def pickled_dense(folder: Path) -> None:
+    """A module whose weights are a pickle that would run code."""
+    modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+    kind = "sentence_transformers.models.Dense"
+    modules.append({"idx": len(modules), "name": str(len(modules)), "path": "3_Dense", "type": kind})
+    text("modules.json", json.dumps(modules))(folder)
+    (folder / "3_Dense").mkdir()
+    options = {"in_features": 32, "out_features": 32, "bias": False}
+    activation = "torch.nn.modules.linear.Identity"
+    text("3_Dense/config.json", json.dumps(options | {"activation_function": activation}))(folder)
+    torch.save({"linear.weight": Path("x")}, folder / "3_Dense" / "pytorch_model.bin")
+
+
 def dangling(folder: Path) -> None:
     (folder / "config.json").unlink()
     (folder / "config.json").symlink_to(folder / "gone.json")
@@ -109,19 +122,28 @@ SPOILT: dict[str, tuple[Spoil, list[str]]] = {
         ["tokenizer_config.json", "model_max_length", "-5"],
     ),
     "pooling of another width": (setting("1_Pooling/config.json", "embedding_dimension", 384), ["384", "32"]),
-    "pooling of no width": (text("1_Pooling/config.json", "{}"), ["1_Pooling/config.json"]),
-    "cut off": (cut_off, ["model.safetensors"]),
-    "empty": (text("model.safetensors", b""), ["model.safetensors"]),
+    "pooling of no width": (text("1_Pooling/config.json", "{}"), ["Pooling", "embedding_dimension"]),
+    "pooling is missing": (lambda f: (f / "1_Pooling/config.json").unlink(), ["Pooling"]),
+    "pooling of no mode": (setting("1_Pooling/config.json", "pooling_mode", []), ["1_Pooling/config.json"]),
+    "pooling of numbers": (setting("1_Pooling/config.json", "pooling_mode", [1]), ["int"]),
+    "unknown key of a module": (setting("1_Pooling/config.json", "frobnicate", 1), ["frobnicate"]),
+    "unknown key of the transformer": (setting("sentence_bert_config.json", "frobnicate", 1), ["frobnicate"]),
+    "dtype": (setting("config.json", "dtype", "float8"), ["float8"]),
+    "kind of model": (setting("config.json", "model_type", [1]), ["TypeError"]),
+    "nested": (text("tokenizer_config.json", "[" * 100_000), ["tokenizer_config.json"]),
+    "pickled code": (pickled_dense, ["UnpicklingError"]),
+    "cut off": (cut_off, ["SafetensorError", "incomplete metadata"]),
+    "empty": (text("model.safetensors", b""), ["SafetensorError", "header"]),
     "a list": (text("config.json", "[]"), ["config.json"]),
     "no model": (text("config.json", "{}"), ["config.json"]),
     "no text": (text("config.json", b"\xff\xfe\x00"), ["config.json"]),
     "dangling": (dangling, ["config.json", "gone.json"]),
-    "heads": (setting("config.json", "num_attention_heads", 0), ["config.json", "num_attention_heads"]),
-    "layers": (setting("config.json", "num_hidden_layers", -1), ["config.json", "num_hidden_layers"]),
+    "heads": (setting("config.json", "num_attention_heads", 0), ["ZeroDivisionError"]),
+    "layers": (setting("config.json", "num_hidden_layers", -1), ["config.json", "encoder.layer.0"]),
     "activation": (setting("config.json", "hidden_act", "nope"), ["config.json", "nope"]),
     "prompts": (
         setting("config_sentence_transformers.json", "prompts", [1]),
-        ["config_sentence_transformers"],
+        ["AttributeError"],
     ),
     "tokenizer": (text("tokenizer.json", "{}"), ["tokenizer.json"]),
     "tokenizer is no JSON": (text("tokenizer.json", "{"), ["tokenizer.json"]),
@@ -195,12 +217,23 @@ def test_a_missing_pooler_is_the_same_in_each_load(copy: Path) -> None:
         assert torch.equal(ours, theirs), name
 
 
-def test_a_bug_is_no_fault_of_the_checkpoint(tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def bug(*_: Any, **__: Any) -> None:
-        raise TypeError("a bug")
+def test_whatever_the_libraries_raise_is_one_line_but_not_a_lack_of_memory(
+    tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(error: Exception) -> Any:
+        def load(*_: Any, **__: Any) -> None:
+            raise error
 
-    monkeypatch.setattr(loading, "SentenceTransformer", bug)
-    with pytest.raises(TypeError, match="a bug"):
+        return load
+
+    bug = TypeError("a bug\nof several lines")
+    monkeypatch.setattr(loading, "SentenceTransformer", fails(bug))
+    with pytest.raises(UserError, match="TypeError: a bug") as caught:
+        Encoder.from_pretrained(tiny_path, device="cpu")
+    assert "\n" not in str(caught.value)
+    assert caught.value.__cause__ is bug
+    monkeypatch.setattr(loading, "SentenceTransformer", fails(MemoryError()))
+    with pytest.raises(MemoryError):
         Encoder.from_pretrained(tiny_path, device="cpu")
 
 

@@ -37,7 +37,7 @@ def scored(folder: Path, encoder: Encoder, store: Path | None = None, **options:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("[!.]*") if p.is_file()}
 
 
 def test_scores_are_those_of_memory(folder: Path, tiny: Encoder, tmp_path: Path) -> None:
@@ -95,6 +95,38 @@ def test_other_embeddings_are_refused(folder: Path, tiny: Encoder, tmp_path: Pat
         next(tiny.parameters())[5, 3] += 1
     with pytest.raises(UserError, match=r"differ in model .* benchmark\.own_retrieval\.store="):
         scored(folder, tiny, store, keep_stores=True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("Rates rose.", "Rates fell.", "document 'd2' changed"),
+        ('"span": "cat"', '"span": "sat"', "document 'd1' changed"),
+        (
+            '{"_id": "d3", "text": "He let the cat out of the bag."}\n',
+            "",
+            "the last 1 documents are no longer there",
+        ),
+        ("bag.", 'bag."}\n{"_id": "d4", "text": "One more.', "document 'd4' changed"),
+    ],
+)
+def test_documents_that_change_while_they_are_embedded(
+    folder: Path, tiny: Encoder, tmp_path: Path, old: str, new: str, says: str
+) -> None:
+    """No vector of another text is ever written: the corpus as it was finds what is right."""
+    whole = scored(folder, tiny, tmp_path / "whole", keep_stores=True)
+    collection = read_collection("mine", folder, streamed=True)
+    corpus = (folder / "corpus.jsonl").read_text()
+    assert old in corpus
+    (folder / "corpus.jsonl").write_text(corpus.replace(old, new))
+    with pytest.raises(UserError, match=f"{says}.*: start again"):
+        Suite(
+            [OwnRetrievalBenchmark([collection], exclude_self=True, store=tmp_path / "store", shard_size=2)],
+            keep_stores=True,
+        ).run(tiny)
+    (folder / "corpus.jsonl").write_text(corpus)
+    assert scored(folder, tiny, tmp_path / "store", keep_stores=True).scores == whole.scores
+    assert contents(tmp_path / "store") == contents(tmp_path / "whole")
 
 
 def test_a_checkpoints_embeddings_are_not_kept(folder: Path, tiny: Encoder, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from torch import nn
 from tests.train.evaluation.test_suite import Probe
 from train.encoder.encoder import Encoder
 from train.encoder.meanings import Meanings, UsageGate
+from train.encoder.prompts import Prompts
 from train.evaluation import kept_embeddings
 from train.evaluation.kept_embeddings import kept_file
 from train.evaluation.suite import Scorecard, Suite
@@ -130,6 +131,12 @@ def test_whatever_decides_them_decides_their_file(tiny: Encoder, monkeypatch: py
         with monkeypatch.context() as patched:
             patched.setattr(tiny, "meanings", meanings)
             names.append(kept_file(tiny, requests, 1))
+    with monkeypatch.context() as patched:
+        patched.setattr(tiny, "prompts", Prompts(document="passage: "))
+        names.append(kept_file(tiny, requests, 1))
+    with monkeypatch.context() as patched:
+        patched.setattr(tiny._stack, "raw_spans", True)
+        names.append(kept_file(tiny, requests, 1))
     tiny.tokens_per_forward = 64
     names.append(kept_file(tiny, requests, 1))
     tiny.model.max_seq_length = 7

@@ -20,9 +20,10 @@ from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from train.data.idiolink import load_split
 from train.encoder.attribution import word_rows
 from train.encoder.encoder import Encoder
-from train.encoder.meanings import Meanings, UsageGate
+from train.encoder.meanings import Meanings
 from train.encoder.prompts import Prompts
 from train.errors import UserError
+from train.evaluation import kept_embeddings as evaluation_cache
 from train.explore import main, parse
 from train.explorer import embeddings, server
 from train.explorer.corpus import Corpus, Text, idiolink_corpus, own_corpus
@@ -38,7 +39,7 @@ SENTENCES = ["He broke the ice with a joke.", "The ship broke the ice.", "Nobody
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("IDIOM_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "explore"
+    return tmp_path / "cache" / "embeddings"
 
 
 @pytest.fixture
@@ -137,42 +138,28 @@ def test_what_a_model_reads_of_a_query_is_told(tiny: Encoder) -> None:
 def test_embeddings_are_computed_once(
     tiny: Encoder, tiny_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And again where the model, or our code that computes them, is another."""
     requests = [Request(text) for text in SENTENCES]
-    first = embeddings.kept_embeddings(tiny, embeddings.sum_of_model(tiny), requests, "documents")
+    first = embeddings.kept_embeddings(tiny, requests, "documents")
     assert torch.allclose(first, normalize(tiny.encode(SENTENCES), dim=1))
     (kept,) = cache.iterdir()
 
     again = Encoder.from_pretrained(tiny_path, device="cpu")
-    sum_ = embeddings.sum_of_model(again)
     with monkeypatch.context() as patched:
-        patched.setattr(Encoder, "forward", None)
-        assert torch.equal(embeddings.kept_embeddings(again, sum_, requests, "documents"), first)
+        patched.setattr(Encoder, "embed", None)
+        assert torch.equal(embeddings.kept_embeddings(again, requests, "documents"), first)
+        patched.setattr(evaluation_cache, "_code_digest", lambda: "another pooling")
+        with pytest.raises(TypeError):  # it embeds
+            embeddings.kept_embeddings(again, requests, "documents")
     kept.write_bytes(kept.read_bytes()[:-4])  # cut short: computed anew
-    assert torch.equal(embeddings.kept_embeddings(again, sum_, requests, "documents"), first)
+    assert torch.equal(embeddings.kept_embeddings(again, requests, "documents"), first)
 
-    again.prompts = Prompts(document="passage: ")
-    assert embeddings.sum_of_model(again) != sum_
-    again.prompts = tiny.prompts
     again.meanings = Meanings({"break the ice": ["make people relax"]})
-    ungated = embeddings.sum_of_model(again)
-    assert ungated != sum_
-    again.meanings.gate = UsageGate([0.5] * tiny.dimension, 0.0)
-    assert embeddings.sum_of_model(again) != ungated
-    again.meanings = None
-    again._stack.raw_spans = True
-    assert embeddings.sum_of_model(again) != sum_
-    again._stack.raw_spans = False
-    with torch.no_grad():
-        next(again.parameters()).add_(1)
-    assert embeddings.sum_of_model(again) != sum_
-
-    monkeypatch.setattr(embeddings, "_MAX_BYTES", 1)
-    embeddings.kept_embeddings(tiny, sum_, requests[:2], "documents")
-    assert len(list(cache.iterdir())) == 1
-    assert not kept.exists()
+    assert not torch.equal(embeddings.kept_embeddings(again, requests, "documents"), first)
+    assert len(list(cache.iterdir())) == 2
     shutil.rmtree(cache)
     cache.write_text("no folder")  # nothing can be kept there
-    embeddings.kept_embeddings(tiny, sum_, requests[:2], "documents")
+    embeddings.kept_embeddings(tiny, requests[:2], "documents")
 
 
 # ------------------------------------------------------------------ the server

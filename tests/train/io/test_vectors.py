@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,8 +22,8 @@ FACTS = {"model": "a", "documents": "b"}
 def written(folder: Path) -> tuple[VectorStore, torch.Tensor]:
     """Seven rows of three numbers, in shards of three."""
     rows = torch.randn(7, 3)
-    store = VectorStore(folder, 7, 3, 3)
-    for number in store.start(FACTS, "store"):
+    store = VectorStore(folder, 7, 3, 3, FACTS)
+    for number in store.start("store"):
         store.write(number, rows[3 * number : 3 * number + 3].numpy())
     return store, rows
 
@@ -33,22 +38,89 @@ def test_rows_come_back(tmp_path: Path) -> None:
     assert torch.equal(store.cut(1).rows(wanted), rows[wanted][..., :1])
 
 
-def test_shards_that_are_not_whole_are_missing(tmp_path: Path) -> None:
+def _spoil(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes(change((folder / name).read_bytes()))
+
+
+def _exchange(folder: Path) -> None:
+    (folder / "00000.npy").rename(folder / "x")
+    (folder / "00001.npy").rename(folder / "00000.npy")
+    (folder / "x").rename(folder / "00001.npy")
+
+
+def _as_before(folder: Path) -> None:
+    """As stores were written that had no sums."""
+    np.save(folder / "00001.npy", np.load(folder / "00001.npy"))
+
+
+DAMAGES: dict[str, tuple[list[int], Callable[[Path], object]]] = {
+    "zeros": ([1], _spoil("00001.npy", lambda content: content[:128] + bytes(36) + content[164:])),
+    "rows in another order": (
+        [1],
+        _spoil("00001.npy", lambda c: c[:128] + c[152:164] + c[128:152] + c[164:]),
+    ),
+    "a flipped bit": ([1], _spoil("00001.npy", lambda c: c[:131] + bytes([c[131] ^ 64]) + c[132:])),
+    "another dtype": ([1], _spoil("00001.npy", lambda content: content.replace(b"<f4", b"<i4"))),
+    "another shape": ([1], _spoil("00001.npy", lambda content: content.replace(b"(3, 3)", b"(9, 1)"))),
+    "cut short": ([2], _spoil("00002.npy", lambda content: content[:-1])),
+    "emptied": ([0], _spoil("00000.npy", lambda _: b"")),
+    "without a sum": ([1], _as_before),
+    "exchanged": ([0, 1], _exchange),
+    "of another size": (
+        [2],
+        lambda folder: shutil.copy(folder / "00001.npy", folder / "00002.npy"),
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_shards_are_missing(damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store, _ = written(tmp_path)
-    assert store.start(FACTS, "store") == []
-    whole = (tmp_path / "00001.npy").read_bytes()
-    (tmp_path / "00001.npy").write_bytes(whole[:-1])
-    (tmp_path / "00002.npy").write_bytes(whole)  # of another size
-    (tmp_path / "00000.npy").unlink()
-    assert store.start(FACTS, "store") == [0, 1, 2]
-    (tmp_path / "00000.npy").touch()
-    assert store.start(FACTS, "store") == [0, 1, 2]
+    assert store.start("store") == []
+    assert not caplog.messages
+    missing, spoil = DAMAGES[damage]
+    spoil(tmp_path)
+    assert store.start("store") == missing
+    assert [f"{tmp_path}/{number:05}.npy is damaged" in caplog.text for number in range(3)] == [
+        number in missing for number in range(3)
+    ]
+
+
+def test_shards_of_other_facts_are_missing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of another model's store, or written by a process that read other documents."""
+    store, _ = written(tmp_path / "a")
+    other = VectorStore(tmp_path / "b", 7, 3, 3, {**FACTS, "documents": "c"})
+    assert other.start("store") == [0, 1, 2]
+    shutil.copy(tmp_path / "a" / "00001.npy", tmp_path / "b")
+    assert other.start("store") == [0, 1, 2]
+    (tmp_path / "a" / "00002.npy").unlink()
+    caplog.clear()
+    assert store.start("store") == [2]
+    assert not caplog.messages  # not there is not damaged
+
+
+def test_one_process_writes_at_a_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    order: list[str] = []
+
+    def second() -> None:
+        with VectorStore(tmp_path, 7, 3, 3).locked():
+            order.append("second")
+
+    with ThreadPoolExecutor(1) as pool:
+        with VectorStore(tmp_path, 7, 3, 3).locked():
+            waiting = pool.submit(second)
+            while "waiting for another process" not in caplog.text and not waiting.done():
+                time.sleep(0.01)
+            order.append("first")
+        waiting.result(10)
+    assert order == ["first", "second"]
 
 
 def test_a_shard_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also under its name only once it is on the disk: after a power cut its size would tell nothing."""
-    store = VectorStore(tmp_path, 7, 3, 3)
-    store.start(FACTS, "store")
+    store = VectorStore(tmp_path, 7, 3, 3, FACTS)
+    store.start("store")
 
     def full(path: Path) -> None:
         assert path.name != "00000.npy"
@@ -63,18 +135,18 @@ def test_a_shard_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytes
 def test_others_vectors_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, _ = written(tmp_path)
     with pytest.raises(UserError, match=r"differ in model .*with store="):
-        store.start({**FACTS, "model": "another"}, "store")
+        VectorStore(tmp_path, 7, 3, 3, {**FACTS, "model": "another"}).start("store")
     with pytest.raises(UserError, match="differ in rows, shard_size "):
-        VectorStore(tmp_path, 8, 3, 2).start(FACTS, "store")
+        VectorStore(tmp_path, 8, 3, 2, FACTS).start("store")
     (tmp_path / "store.json").unlink()
     with pytest.raises(UserError, match=r"without their store\.json"):
-        store.start(FACTS, "store")
+        store.start("store")
     for shard in tmp_path.glob("*.npy"):
         shard.unlink()
     (tmp_path / "hnsw.usearch").touch()  # the index of other vectors
     with pytest.raises(UserError, match=r"without their store\.json"):
-        store.start(FACTS, "store")
+        store.start("store")
     usage = type("Usage", (), {"free": 10**9})
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
     with pytest.raises(UserError, match=r"need 4\.0 GB, and 1\.0 GB are free"):
-        VectorStore(tmp_path / "large", 1_000_000, 1000, 10_000).start(FACTS, "store")
+        VectorStore(tmp_path / "large", 1_000_000, 1000, 10_000).start("store")

@@ -81,7 +81,7 @@ def test_cut_groups_give_full_steps_in_the_files_order(groups: list[Group], shar
     for step in steps:
         for shard in step:
             batch = built.batch(0, shard)
-            found, whole = batch.targets.labels, everything.select(shard)
+            found, whole = batch.targets, everything.select(shard)
             assert [r.text for r in batch.requests] == [
                 [t for group in groups for t in group.texts][n] for n in shard
             ]
@@ -127,7 +127,7 @@ def test_the_loss_is_that_of_the_groups(groups: list[Group]) -> None:
     assert result.counts["triplets_possible"] >= result.counts["triplets_within"] > 0
     assert result.counts["triplets_across"] > 0
     assert not result.is_empty
-    learnt = torch.eye(300)[[int(label) for label in batch.targets.labels.labels]].requires_grad_()
+    learnt = torch.eye(300)[[int(label) for label in batch.targets.labels]].requires_grad_()
     result = built.loss(learnt, batch)
     assert result.is_empty
     assert result.loss.item() == 0

@@ -291,3 +291,36 @@ def test_a_batch_of_labels_alone_holds_two_of_them(tmp_path: Path, batch_size: i
     assert all((found[found > 0] == 4).all() for found in labels)
     # Fifteen times four sentences of one label: where two go together, the last are alone.
     assert sum(int((found > 0).sum()) < batch_size // 4 for found in labels) <= 1
+
+
+def test_a_labelled_batch_that_another_term_learns_from_is_not_empty(tmp_path: Path) -> None:
+    rows = [{"text": f"sentence {i}", "label": f"{i // 4}", "group": f"{i // 4}"} for i in range(8)]
+    train, val = (
+        write_jsonl(tmp_path / f"{name}.jsonl", rows)
+        for name, rows in (("t", rows), ("v", [{"text": "a", "label": "b", "group": "c"}]))
+    )
+    splits = load_own(OwnData(**(_DEFAULTS | {"train": [str(train)], "val": [str(val)]})))
+    for weight, is_empty in ((0.5, False), (0.0, True)):
+        objective = LabelledObjective(
+            splits.train,
+            AdaptiveTripletLoss(correct_weight=weight),
+            **{"batch_size": 4, "seed": 0, "shuffled": False, "per_label": 4},  # type: ignore[arg-type]
+        )
+        batch = objective.batch(0, objective.epoch_steps(0, 1)[0][0])
+        x = embedded(batch)
+        result = objective.loss(x, batch)
+        result.loss.backward()  # type: ignore[no-untyped-call]
+        assert x.grad is not None
+        assert result.is_empty == bool(batch.empty_because) == (not x.grad.any()) == is_empty
+
+
+def test_a_positive_equal_to_its_anchor_is_another_view(tmp_path: Path) -> None:
+    rows = [{"anchor": f"text {i}", "positive": [f"text {i}", f"other {i}"]} for i in range(4)]
+    data = own_data(write_jsonl(tmp_path / "a.jsonl", rows), tmp_path, {"anchor": "x", "positive": "y"})
+    options = idiolink_options(batch_size=4, query_modes=["sentence"])
+    batch = ContrastiveObjective(data, InfoNCELoss(), options).batch(0, range(4))
+    assert [(r.text[:4], r.view) for r in batch.requests if r.role == "document"] == [
+        ("text", 1),
+        ("othe", 0),
+    ] * 4
+    assert not any(r.view for r in batch.requests if r.role == "query")

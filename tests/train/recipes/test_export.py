@@ -190,7 +190,7 @@ def test_the_card_has_both_scores_size_and_speed(format_: str, request: pytest.F
     assert "`idiom_tokens.json`" in card
     assert "`tokenizer.json` has the rules" in card
     assert record["meta"]["dimension"] == CUT
-    assert not list(folder.parent.glob(".export-*"))
+    assert not list(folder.parent.glob(".*"))
 
 
 @pytest.mark.parametrize(("change", "said"), [(-0.0101, "LOST more than 1 point"), (-0.0099, "lost no more")])
@@ -307,15 +307,16 @@ def test_what_is_replaced_stays_until_the_new_one_is_there(
     link.symlink_to(real)
     before = (real / "model.safetensors").read_bytes()
     settings = settings_of(tiny_path, link, "format=static", "truncate_dim=8", "overwrite=true")
-    rename = Path.rename
+    replace = Path.replace
 
     def interrupted(path: Path, target: Path) -> Path:
-        if path.name == "export" and path.parent != real.parent:
+        if path.name == real.name:
+            assert not list(real.iterdir())  # the old one has made room
             raise KeyboardInterrupt
-        return rename(path, target)
+        return replace(path, target)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "rename", interrupted)
+        patched.setattr(Path, "replace", interrupted)
         with pytest.raises(KeyboardInterrupt):
             export(settings)
     assert (real / "model.safetensors").read_bytes() == before

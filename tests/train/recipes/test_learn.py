@@ -379,10 +379,11 @@ def test_folders_that_are_not_its_own_are_left_alone(learnt: Learn, tmp_path: Pa
     with pytest.raises(UserError, match="holds something else"):
         learnt("mine")
     first = learnt("first")
-    with pytest.raises(UserError, match="holds a finished model"):
-        learnt("first")
-    with pytest.raises(UserError, match="the model's own folder"):
-        learnt("first", model=first)
+    before = {path: path.stat().st_mtime_ns for path in first.rglob("*")}
+    for model in ({}, {"model": first}):
+        with pytest.raises(UserError, match="first: is there already: name another"):
+            learnt("first", **model)
+    assert {path: path.stat().st_mtime_ns for path in first.rglob("*")} == before
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from train.runs.names import numbered, run_name
+from train.io.paths import numbered
+from train.runs.names import run_name
 
 
 @pytest.mark.parametrize(

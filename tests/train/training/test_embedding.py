@@ -136,6 +136,24 @@ def test_every_pass_draws_numbers_of_its_own(tiny: Encoder, monkeypatch: pytest.
     assert len(padded) == len(drawn)
 
 
+@pytest.mark.parametrize("caching", [False, True])
+def test_views_of_a_text_have_dropout_of_their_own(tiny: Encoder, caching: bool) -> None:
+    """Also where gradient caching draws them again; without dropout they are equal."""
+    accelerator, processes = start_processes(place("cpu", "fp32"))
+    embed = TrainableEmbedder(tiny.train(), accelerator, processes, seed=1, caching=caching)
+    texts = ["the ship broke the ice", "he broke the ice with a joke"]
+    views = [Request(text, view=view) for text in texts for view in (0, 1, 0)]
+    embedded = embed(views, 0)
+    assert embedded.num_texts == 4
+    for i in (0, 3):
+        assert torch.equal(embedded.rows[i], embedded.rows[i + 2])
+        assert not torch.allclose(embedded.rows[i], embedded.rows[i + 1], atol=1e-3)
+    embedded.backward(embedded.rows[::3].sum())
+    tiny.eval()
+    rows = embed_all(tiny, views, processes)
+    torch.testing.assert_close(rows[0], rows[1])
+
+
 def test_a_large_corpus_is_read_in_parts(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Embeddings as of all at once, in their order; a text's sentence and span still share one pass."""
     texts = [f"{'very ' * (i % 7)}rough number {i}." for i in range(23)]

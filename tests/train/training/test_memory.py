@@ -25,11 +25,12 @@ from train.encoder.encoder import Encoder
 from train.encoder.lora import add_adapters
 from train.errors import UserError
 from train.factory import build_objective
+from train.objectives import Batch
 from train.recipes import memory
 from train.recipes.memory import check_memory, describe_memory, rule_of_thumb, sizes_of
 from train.requests import Request
 from train.training.embedder import TrainableEmbedder
-from train.training.memory import gigabytes, longest_batch
+from train.training.memory import gigabytes, longest
 
 CPU = place("cpu", "fp32")
 
@@ -93,13 +94,11 @@ def test_a_warning_lets_the_run_go_on(
     assert_same_run(tmp_path, whole_run(options))
 
 
-def test_the_longest_batch_is_that_with_the_most_letters(options: list[str]) -> None:
-    objective = build_objective(check(TrainSettings, composed("config", *options)))
-    batches = [objective.batch(1, micro) for step in objective.epoch_steps(1, 2) for micro in step]
-    lengths = [sum(len(text) for text in {r.text for r in batch.requests}) for batch in batches]
-    longest = batches[lengths.index(max(lengths))]
-    assert longest_batch(objective, 1, 2).requests == longest.requests
-    assert longest_batch(objective, 1, 2, most=1).requests == batches[0].requests
+def test_the_longest_batch_has_the_most_letters() -> None:
+    """A text that several requests embed counts once."""
+    texts = [["a" * 5, "a" * 5], ["a" * 4, "b" * 4], ["abcdefg"]]
+    batches = [Batch([Request(text) for text in some], anchors=[], targets=None) for some in texts]
+    assert longest(batches) is batches[1]
 
 
 # ------------------------------------------------------------------ the rule of thumb

@@ -165,7 +165,7 @@ def test_an_evaluation_is_shared_out_and_gives_the_scores_of_one(
     ended = launches(2, EVALUATION, options=options("two"))
     assert [status for status, _ in ended] == [0, 0], ended
     stores = [tmp_path / name / "search" / "sentence" for name in ("one", "two")]
-    shards = [{path.name: path.read_bytes() for path in store.iterdir()} for store in stores]
+    shards = [{path.name: path.read_bytes() for path in store.glob("[!.]*")} for store in stores]
     assert len(shards[0]) == 4
     assert shards[0] == shards[1]
     one, two = (json.loads((tmp_path / f"{n}.json").read_text())["scores"] for n in ("one", "two"))

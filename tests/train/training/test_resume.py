@@ -149,7 +149,7 @@ def test_a_run_that_failed_before_any_checkpoint_can_be_started_over(
 def test_two_processes_do_not_share_a_folder(tmp_path: Path, options: list[str]) -> None:
     with (
         RunFolder(tmp_path / "run").locked(),
-        pytest.raises(UserError, match="another process is working"),
+        pytest.raises(UserError, match="run: another process is working there"),
     ):
         train(tmp_path / "run", options)
 

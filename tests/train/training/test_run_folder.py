@@ -20,8 +20,9 @@ from train.cli.folders import new_sweep_folder
 from train.config import TrainSettings, check
 from train.errors import Interrupted, UserError
 from train.evaluation.suite import Suite
+from train.io.claims import TakenError
 from train.recipes.fine_tune import fine_tune
-from train.runs.folder import FolderTakenError, RunFolder
+from train.runs.folder import RunFolder
 
 
 def test_who_loses_a_folder_leaves_it_as_it_is(tmp_path: Path) -> None:
@@ -31,7 +32,7 @@ def test_who_loses_a_folder_leaves_it_as_it_is(tmp_path: Path) -> None:
         before = {path: path.stat().st_mtime_ns for path in winner.path.rglob("*")}
         loser = RunFolder(tmp_path / "run", made=True)
         with (
-            pytest.raises(FolderTakenError),
+            pytest.raises(TakenError),
             loser.claimed(resume=False, record_start=lambda folder: (folder / "theirs").touch()),
         ):
             pass
@@ -92,7 +93,7 @@ def test_a_lock_in_a_folder_that_is_gone_is_no_lock(tmp_path: Path) -> None:
     first = RunFolder(tmp_path / "run", made=True)
     with pytest.raises(UserError, match="slip"), first.claimed(resume=False):
         raise UserError("slip")
-    with RunFolder(tmp_path / "run").locked(), pytest.raises(FolderTakenError):
+    with RunFolder(tmp_path / "run").locked(), pytest.raises(TakenError):
         RunFolder(tmp_path / "run").locked().__enter__()
 
 

@@ -136,7 +136,7 @@ def test_steps_without_a_mined_triplet_end_the_run_with_a_message(
     with pytest.raises(Interrupted):
         train(tmp_path / "run", run_options)
     monkeypatch.undo()
-    with pytest.raises(UserError, match=r"no triplet was mined in 5 steps in a row, up to step 5"):
+    with pytest.raises(UserError, match=r"nothing was learnt in 5 steps in a row, up to step 5"):
         resume(tmp_path / "run")
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"
     resume(tmp_path / "run", "trainer.max_empty_steps=7")
@@ -212,9 +212,9 @@ def test_splits_without_gold_give_predictions_or_an_error(
 
     with pytest.raises(UserError, match=r"no scores: semeval2022 has no gold on eval.*predictions=<folder>"):
         scores("benchmarks=[semeval2022]", "split=eval")
-    assert scores("benchmarks=[semeval2022]", "split=eval", f"predictions={tmp_path}") == {}
+    assert scores("benchmarks=[semeval2022]", "split=eval", f"predictions={tmp_path / 'out'}") == {}
     assert "semeval2022 has no gold on eval: predictions, no scores" in caplog.text
-    assert (tmp_path / "semeval2022_eval.csv").is_file()
+    assert (tmp_path / "out" / "semeval2022_eval.csv").is_file()
     assert not capsys.readouterr().out
     # Beside what has gold it is said, and is no error.
     caplog.clear()

@@ -117,14 +117,42 @@ def files_of(folder: Path) -> list[Path]:
     return sorted(path.relative_to(folder) for path in folder.rglob("*"))
 
 
+# Shards are summed in another order, so that two documents of nearly equal similarity may swap ranks, which
+# changes a mean over the queries by less than this.
+SCORE_TOLERANCE = 5e-3
+
+
+def assert_same_weights(ours: Path, theirs: Path, moved: float) -> None:
+    """After steps of Adam that were rounded differently.
+
+    Adam divides each gradient by its own size. A gradient of the size of rounding moves its weight by up to a
+    learning rate, in a direction that rounding decides; such gradients are few, wherever the run is computed.
+
+    Args:
+        moved: the sum of the steps' learning rates.
+    """
+    a, b = load_file(ours), load_file(theirs)
+    assert a.keys() == b.keys()
+    for key, expected in b.items():
+        apart = (a[key] - expected).abs()
+        num_other = int((apart > 1e-6 + 1e-3 * expected.abs()).sum())
+        assert num_other <= 1 + expected.numel() // 50, (ours, key)
+        assert float(apart.max()) <= 2 * moved, (ours, key)
+
+
+def assert_same_moments(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> None:
+    """Means of gradients and of their squares, which depend on rounding by the weights before them."""
+    assert {k: v.shape for k, v in ours.items()} == {k: v.shape for k, v in theirs.items()}
+    for name, expected in theirs.items():
+        assert float((ours[name] - expected).norm()) <= 1e-3 * float(expected.norm()) + 1e-7, name
+
+
 def assert_close_runs(ours: Path, theirs: Path) -> None:
     for name in ("best/model.safetensors", "step_6/model.safetensors"):
-        a, b = load_file(ours / name), load_file(theirs / name)
-        assert a.keys() == b.keys()
-        assert all(torch.allclose(a[key], b[key], rtol=1e-4, atol=1e-6) for key in a), name
+        assert_same_weights(ours / name, theirs / name, moved=6e-3)
     scores = [json.loads((folder / "scores.json").read_text()) for folder in (ours, theirs)]
     for part in ("scores", "baseline"):
-        assert scores[0][part] == pytest.approx(scores[1][part], abs=1e-6)
+        assert scores[0][part] == pytest.approx(scores[1][part], abs=SCORE_TOLERANCE)
     for a, b in zip(metrics(ours), metrics(theirs), strict=True):
         assert a.get("loss", 0.0) == pytest.approx(b.get("loss", 0.0), rel=1e-5)
         assert a.get("grad_norm", 0.0) == pytest.approx(b.get("grad_norm", 0.0), rel=1e-4)
@@ -154,10 +182,7 @@ def test_best_is_a_plain_model(sharded: Path) -> None:
 def test_one_process_loads_what_was_saved(one: Path, sharded: Path, run_options: list[str]) -> None:
     """All of the optimizer's state, bit for bit, each part for the parameter that it is of."""
     saved = load_file(sharded / "step_6" / "optimizer.safetensors")
-    expected_state = load_file(one / "step_6" / "optimizer.safetensors")
-    assert {k: v.shape for k, v in saved.items()} == {k: v.shape for k, v in expected_state.items()}
-    for name, expected in expected_state.items():
-        assert float((saved[name] - expected).norm()) <= 1e-3 * float(expected.norm()) + 1e-7, name
+    assert_same_moments(saved, load_file(one / "step_6" / "optimizer.safetensors"))
     encoder = Encoder.from_pretrained(sharded / "step_6", device="cpu")
     settings = check(TrainSettings, composed("config", *run_options))
     optimizer = torch.optim.AdamW(parameter_groups(encoder, nn.Module(), settings.trainer))
@@ -208,19 +233,20 @@ def test_what_else_is_trained(
     """
     options = [*run_options, *remedies, "trainer.max_steps=2"]
     if "benchmark=[admire]" in remedies:  # weights of its own, which are whole in every process
-        # A seed for which no gradient is as small as rounding, which Adam would make a whole step of.
-        options = [*experiment_options("pairwise", tiny_path), *remedies, "trainer.max_steps=2", "seed=3"]
+        options = [*experiment_options("pairwise", tiny_path), *remedies, "trainer.max_steps=2"]
         options += ["trainer.dropout_masks=torch"]
     train(tmp_path / "one", options)
     environment = FSDP | ({"FSDP_RESHARD_AFTER_FORWARD": "false"} if "eval.every=1" in remedies else {})
     succeeded(launches(2, RUN, folder=str(tmp_path / "two"), options=options, environment=environment))
     assert files_of(tmp_path / "two") == files_of(tmp_path / "one")
     for path in (tmp_path / "one" / "step_2").rglob("*.safetensors"):
-        a, b = load_file(path), load_file(tmp_path / "two" / path.relative_to(tmp_path / "one"))
-        assert a.keys() == b.keys()
-        assert all(torch.allclose(a[key], b[key], rtol=1e-3, atol=1e-6) for key in a), path
+        other = tmp_path / "two" / path.relative_to(tmp_path / "one")
+        if path.name == "optimizer.safetensors":  # means of gradients, in which nothing is divided
+            assert_same_moments(load_file(other), load_file(path))
+        else:
+            assert_same_weights(other, path, moved=0.02)  # of idiom tokens, which learn fastest
     ours, theirs = (json.loads((tmp_path / n / "scores.json").read_text()) for n in ("one", "two"))
-    assert ours["scores"] == pytest.approx(theirs["scores"], abs=1e-6)
+    assert ours["scores"] == pytest.approx(theirs["scores"], abs=SCORE_TOLERANCE)
     assert weights(tmp_path / "two" / "best").keys() == weights(tmp_path / "one" / "best").keys()
 
 

@@ -22,7 +22,15 @@ from train.benchmarks.idiolink.keys import (
 )
 from train.benchmarks.idiolink.maps import idiom_maps
 from train.benchmarks.idiolink.multivector import mean_of_best, windows, words_within
-from train.benchmarks.retrieval import ndcg, r_precision, rank_in_parts, recall_at_r
+from train.benchmarks.retrieval import (
+    Ranking,
+    ndcg,
+    r_precision,
+    rank_in_parts,
+    recall_at_r,
+    tie_break,
+    tie_note,
+)
 from train.data.idiolink import (
     Document,
     Split,
@@ -89,7 +97,8 @@ class IdioLinkBenchmark:
             if diagnosis:
                 self._ask(split, "knowledge", self._knowledge[split.name].requests)
         self._relevance = {split.name: Relevance(split) for split in self.splits}
-        self._lexical: dict[tuple[str, str], Tensor] = {}
+        self._ties = {split.name: tie_break(d.id for d in split.documents) for split in self.splits}
+        self._lexical: dict[tuple[str, str], Ranking] = {}
 
     def _ask(self, split: Split, what: str, requests: Sequence[Request]) -> None:
         start = len(self.requests)
@@ -140,15 +149,13 @@ class IdioLinkBenchmark:
                 result.scores.update(self._knowledge[split.name].score(asked_for))
         return result
 
-    def _rank(self, split: Split, similarity: Callable[[slice], Tensor]) -> Tensor:
-        """Int (Q, K), corpus positions, best first, as deep as the metrics need."""
-        num_documents = len(split.documents)
-        depth = max(self._relevance[split.name].max_number, _NDCG, _TOP_SAVED)
-        if self._knowledge:
-            depth = num_documents
-        return rank_in_parts([(num_documents, similarity)], len(split.queries), depth)
+    def _rank(self, split: Split, similarity: Callable[[slice], Tensor]) -> Ranking:
+        """As deep as the metrics need."""
+        num, ties = len(split.documents), self._ties[split.name]
+        depth = num if self._knowledge else max(self._relevance[split.name].max_number, _NDCG, _TOP_SAVED)
+        return rank_in_parts([(num, similarity)], len(split.queries), depth, ties)
 
-    def _ranked_by_words(self, split: Split, mode: str) -> Tensor:
+    def _ranked_by_words(self, split: Split, mode: str) -> Ranking:
         # Depends on no model: computed at the first checkpoint, kept for the rest.
         if (split.name, mode) not in self._lexical:
             queries = [q.span if mode == "bm25_span" else q.sentence for q in split.queries]
@@ -156,9 +163,10 @@ class IdioLinkBenchmark:
             self._lexical[split.name, mode] = self._rank(split, lambda chunk: bm25.scores(queries[chunk]))
         return self._lexical[split.name, mode]
 
-    def _score_mode(self, split: Split, mode: str, ranking: Tensor, result: BenchmarkResult) -> None:
-        relevance = self._relevance[split.name]
+    def _score_mode(self, split: Split, mode: str, ranked: Ranking, result: BenchmarkResult) -> None:
+        relevance, (ranking, values) = self._relevance[split.name], ranked
         hits = relevance.hits(ranking)
+        result.notes.extend(tie_note(f"{self.name}/{split.name}/{mode}", hits, values))
         metrics = {
             "r_precision": r_precision(hits, relevance.number),
             "ndcg@10": ndcg(hits, relevance.number, _NDCG),

@@ -7,6 +7,7 @@ module each.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -297,16 +298,12 @@ _VAL_COMPARED = ("ndcg@10", "mrr@10", "spearman")
 
 
 def _read_held_out(record: Mapping[str, Any]) -> Iterator[QueryResult]:
-    name, mode, query = record["name"], record["mode"], f"{record['name']}/{record['id']}"
-    if "gold" in record:
-        pair = (float(record["predicted"]), float(record["gold"]))
-        for metric in STS_METRICS:
-            key = own_key(HELD_OUT, name, mode, metric)
-            yield QueryResult(key, query, record["group"], pair=pair, statistic=metric)
-        return
-    for metric in RETRIEVAL_METRICS:
-        key = own_key(HELD_OUT, name, mode, metric)
-        yield QueryResult(key, query, record["group"], value=float(record[metric]))
+    read = _read_sts if "gold" in record else _read_means(HELD_OUT, RETRIEVAL_METRICS)
+    for result in read(record):
+        metric = result.key.rpartition("/")[2]
+        yield replace(result, key=own_key(HELD_OUT, record["name"], record["mode"], metric))
+        if record.get("is_main") and metric in ("ndcg@10", "spearman"):
+            yield replace(result, key=own_key(HELD_OUT, record["name"], "sentence", "score"))
 
 
 def _held_out_layout(_: str, keys: Sequence[str]) -> Layout:
@@ -400,7 +397,7 @@ DECLARED = [
         title="Held out of the training data",
         has_splits=False,
         is_headline=lambda key: key.rpartition("/")[2] in _VAL_COMPARED,
-        is_compared=lambda key: key.rpartition("/")[2] in _VAL_COMPARED,
+        is_compared=lambda key: key.rpartition("/")[2] in (*_VAL_COMPARED, "score"),
         is_curve=lambda key: key.rpartition("/")[2] == "score",
         layout=_held_out_layout,
         read_record=_read_held_out,

@@ -37,12 +37,14 @@ class OwnQuery:
     Attributes:
         relevance: position of a document → its grade, above 0.
         group: what it belongs to in a resample; None if it is by itself.
+        left_out: positions of documents that it does not search.
     """
 
     id: str
     text: OwnText
     relevance: dict[int, float]
     group: str | None
+    left_out: Sequence[int] = ()
 
 
 @dataclass(frozen=True)

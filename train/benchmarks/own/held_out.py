@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,13 +25,15 @@ from train.errors import UserError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+log = logging.getLogger(__name__)
+
 
 class OwnValBenchmark:
     """The held-out rows, scored as `own_retrieval` or `own_sts` score a user's files.
 
     Pairs: each anchor searches all held-out positives and negatives for its positives. Sentences: each
-    searches all others for those of its label, or of its group and meaning. Scored pairs: correlation of
-    cosine and score.
+    searches all others for those of its label, or of its group and meaning. What has the query's very text
+    and is not relevant is left out of its search. Scored pairs: correlation of cosine and score.
 
     Args:
         parts: name in score keys ("" for none) → held-out rows. `own_val/score` is the mean over parts.
@@ -63,9 +66,11 @@ class OwnValBenchmark:
             result.scores.update({f"{prefix}{key}": value for key, value in scores.items()})
             metric = "spearman" if isinstance(part, OwnPairBenchmark) else "ndcg@10"
             result.scores[f"{prefix}score"] = scores[f"span/{metric}" if self._has_spans[name] else metric]
+            main = "span" if self._has_spans[name] else "sentence"
             for record in scored.per_query:
-                result.per_query.append({**record, "name": name})
-            result.notes.extend(f"{name}: {note}" if name else note for note in scored.notes)
+                result.per_query.append({**record, "name": name, "is_main": record["mode"] == main})
+            own = f"{OwnRetrievalBenchmark.name}/val"
+            result.notes.extend(note.replace(own, prefix.rstrip("/"), 1) for note in scored.notes)
         if "" not in self._parts:
             means = [result.scores[f"{HELD_OUT}/{name}/score"] for name in self._parts]
             result.scores[f"{HELD_OUT}/score"] = float(np.mean(means))
@@ -82,7 +87,13 @@ def _benchmark(
         raise UserError(
             f"of what is held out, no row has anything alike to be found: name other data with {section}.val="
         )
-    return OwnRetrievalBenchmark([made], exclude_self=True)
+    is_certain = all(len(q.relevance) + len(q.left_out) == len(made.document_ids) for q in made.queries)
+    if is_certain or len(made.queries) == 1:
+        why = "all that its queries can find is relevant" if is_certain else "it is one query"
+        log.warning(
+            "what is held out cannot choose a checkpoint: %s; hold out more with %s.val=", why, section
+        )
+    return OwnRetrievalBenchmark([made])
 
 
 def _text(examples: Examples, text: int, row: int | None = None) -> OwnText:
@@ -132,14 +143,16 @@ def _of_pairs(examples: Examples, options: OwnValOptions) -> Collection:
                 texts.append(text)
             if query in chosen and place < num_positives:
                 relevant.setdefault(query, {})[position] = 1.0
+    document_ids = ids[texts]
     queries = []
     for query, found in sorted(relevant.items()):
         row = int(which[query])
         anchor = _text(examples, int(examples.anchors[row]), row)
         group = str(store.groups[examples.rows[row]])
-        queries.append(OwnQuery(examples.names([row])[0], anchor, found, group))
-    names = [str(position) for position in range(len(texts))]
-    return Collection("val", names, [_text(examples, t) for t in texts], queries, 0, [])
+        same = np.flatnonzero(document_ids == ids[examples.anchors[row]]).tolist()
+        left_out = [position for position in same if position not in found]
+        queries.append(OwnQuery(examples.names([row])[0], anchor, found, group, left_out))
+    return _collection(examples, texts, queries)
 
 
 def _of_sentences(examples: Examples, options: OwnValOptions) -> Collection:
@@ -153,10 +166,21 @@ def _of_sentences(examples: Examples, options: OwnValOptions) -> Collection:
     alike = {int(k): np.flatnonzero(label == k) for k in np.unique(label)}
     candidates = np.flatnonzero(np.bincount(label)[label] > 1)
     names = kept.names(range(len(kept)))
+    ids = store.text_ids[kept.anchors]
     queries = []
     for row in _sampled(candidates, options.max_queries).tolist():
         found = {int(other): 1.0 for other in alike[int(label[row])] if other != row}
         group = str(store.groups[kept.rows[row]])
-        queries.append(OwnQuery(names[row], _text(kept, int(kept.anchors[row]), row), found, group))
-    documents = [_text(kept, text) for text in kept.anchors.tolist()]
-    return Collection("val", names, documents, queries, len(kept) - len(candidates), [])
+        left_out = [same for same in np.flatnonzero(ids == ids[row]).tolist() if same not in found]
+        queries.append(OwnQuery(names[row], _text(kept, int(kept.anchors[row]), row), found, group, left_out))
+    return _collection(kept, kept.anchors.tolist(), queries, len(kept) - len(candidates))
+
+
+def _collection(
+    examples: Examples, texts: Sequence[int], queries: list[OwnQuery], num_left_out: int = 0
+) -> Collection:
+    """Documents are called by text and span, so that ties do not depend on the order of rows."""
+    store = examples.store
+    names = [f"{store.text_ids[text]} {store.span(text)}" for text in texts]
+    documents = [_text(examples, text) for text in texts]
+    return Collection("val", names, documents, queries, num_left_out, [])

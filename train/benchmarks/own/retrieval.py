@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,13 @@ from train.benchmarks.own.collections import Collection, read_collection
 from train.benchmarks.own.fields import span_note
 from train.benchmarks.own.streamed import StreamedDocuments, have_spans
 from train.benchmarks.retrieval import (
+    Ranking,
     average_precision,
     ndcg_of_gains,
     recall,
     reciprocal_rank,
+    tie_break,
+    tie_note,
 )
 from train.benchmarks.search import Search
 from train.errors import UserError
@@ -64,15 +68,15 @@ class OwnRetrievalBenchmark:
     """Metrics of the first hundred documents by cosine; means over queries with a relevant document.
 
     The gain of nDCG is a judgement's grade, 0 where there is none, as in trec_eval; for all else a document
-    with a grade above 0 is relevant. MAP and recall divide by the number of all relevant documents. Of equal
-    cosines, the document that comes first in the corpus ranks first.
+    with a grade above 0 is relevant. MAP and recall divide by the number of all relevant documents. Documents
+    with equal cosines are ordered by hashes of their ids.
 
     In the mode `span`, queries and documents with a span are embedded by it, and others whole.
 
     Args:
         collections: from :func:`train.benchmarks.own.collections.read_collection`.
         exclude_self: a document with the query's id is not a result of the query (as in BEIR, where some
-            queries are documents of the corpus).
+            queries are documents of the corpus); a query with nothing else to find is not scored.
         store: where documents' embeddings are kept, rather than in memory.
         shard_size: documents a file of the store.
         index: `hnsw` = an approximate index of the store finds the documents to rank.
@@ -93,15 +97,15 @@ class OwnRetrievalBenchmark:
         shard_size: int = 50_000,
         index: Index = "exact",
     ) -> None:
-        self.collections = list(collections)
+        self.collections = [_without_self(one) if exclude_self else one for one in collections]
         self.files: list[Path] = [path for collection in collections for path in collection.files]
         self.requests: list[Request] = []
         self.corpora: list[Corpus] = []
-        self._exclude_self = exclude_self
         self._index = index
+        self._ties = {collection.name: tie_break(collection.document_ids) for collection in collections}
         # (collection, side, mode) → rows, or the number of a corpus
         self._place: dict[tuple[str, str, Mode], slice | int] = {}
-        for collection in collections:
+        for collection in self.collections:
             has_spans = have_spans(collection.documents)
             for mode in collection.modes:
                 if mode == "span" and not has_spans:
@@ -133,12 +137,13 @@ class OwnRetrievalBenchmark:
                 queries = embeddings[self._place[collection.name, "queries", mode]]
                 place = self._place[collection.name, "documents", mode]
                 documents = [embeddings[place]] if isinstance(place, slice) else stores[place]
-                search = Search(queries, documents, self._left_out(collection))
+                left_out = [query.left_out for query in collection.queries]
+                search = Search(queries, documents, self._ties[collection.name], left_out)
                 if self._index == "hnsw" and isinstance(documents, VectorStore) and not documents.is_cut:
                     ranking, found = approximate_ranking(search, documents, _DEPTH)
                     result.notes.append(
                         f"{key}, by {mode}: the approximate index finds {100 * found:.1f}% of the exact "
-                        f"first {ranking.shape[1]} documents (by {min(SAMPLE, len(queries))} queries)"
+                        f"first {ranking[0].shape[1]} documents (by {min(SAMPLE, len(queries))} queries)"
                     )
                 else:
                     ranking = search.ranking(_DEPTH)
@@ -146,19 +151,33 @@ class OwnRetrievalBenchmark:
             if collection.num_left_out:
                 result.notes.append(
                     f"{key}: {collection.num_left_out} of "
-                    f"{collection.num_left_out + len(collection.queries)} queries have no relevant document, "
-                    "and are left out"
+                    f"{collection.num_left_out + len(collection.queries)} queries have no relevant document "
+                    "to find, and are left out"
                 )
             result.notes.extend(span_note((query.text for query in collection.queries), f"{key}/span"))
         return result
 
-    def _left_out(self, collection: Collection) -> dict[int, int]:
-        """Query → the document that is the query itself, by position."""
-        if not self._exclude_self:
-            return {}
-        queries = {query.id: n for n, query in enumerate(collection.queries)}
-        ids = enumerate(collection.document_ids)
-        return {queries[id_]: position for position, id_ in ids if id_ in queries}
+
+def _without_self(collection: Collection) -> Collection:
+    """Each query without the document of its id; without those that have nothing else to find.
+
+    Raises:
+        UserError: if no query is left.
+    """
+    ids = {query.id for query in collection.queries}
+    own = {id_: position for position, id_ in enumerate(collection.document_ids) if id_ in ids}
+    queries = [
+        replace(query, relevance=others, left_out=[own[query.id]] if query.id in own else [])
+        for query in collection.queries
+        if (others := {n: grade for n, grade in query.relevance.items() if n != own.get(query.id)})
+    ]
+    if not queries:
+        raise UserError(
+            "benchmark.own_retrieval.exclude_self=true: no query has a relevant document other than itself "
+            f"in {collection.files[-1]}"
+        )
+    num_left_out = collection.num_left_out + len(collection.queries) - len(queries)
+    return replace(collection, queries=queries, num_left_out=num_left_out)
 
 
 def _corpus(name: str, documents: StreamedDocuments, mode: Mode, store: Path, shard_size: int) -> Corpus:
@@ -173,9 +192,8 @@ def _corpus(name: str, documents: StreamedDocuments, mode: Mode, store: Path, sh
     )
 
 
-def _score_mode(collection: Collection, mode: Mode, ranking: Tensor, result: BenchmarkResult) -> None:
-    """Args: ranking: int (Q, K), positions of documents, best first."""
-    orders = ranking.tolist()
+def _score_mode(collection: Collection, mode: Mode, ranking: Ranking, result: BenchmarkResult) -> None:
+    orders = ranking[0].tolist()
     graded = zip(collection.queries, orders, strict=True)
     gains = torch.tensor(
         [[query.relevance.get(document, 0.0) for document in order] for query, order in graded],
@@ -186,6 +204,7 @@ def _score_mode(collection: Collection, mode: Mode, ranking: Tensor, result: Ben
         best = sorted(query.relevance.values(), reverse=True)[: ideal.shape[1]]
         ideal[number, : len(best)] = torch.tensor(best, dtype=torch.float64)
     hits = gains > 0
+    result.notes.extend(tie_note(f"own_retrieval/{collection.name}, by {mode}", hits, ranking[1]))
     num_relevant = torch.tensor([len(query.relevance) for query in collection.queries])
     metrics = {
         **{f"ndcg@{k}": ndcg_of_gains(gains, ideal, k) for k in NDCG_CUTOFFS},
@@ -210,6 +229,7 @@ def _score_mode(collection: Collection, mode: Mode, ranking: Tensor, result: Ben
                 "top": [
                     {"id": collection.document_ids[n], "grade": query.relevance.get(n, 0.0)}
                     for n in order[:_TOP_SAVED]
+                    if n not in query.left_out
                 ],
             }
         )

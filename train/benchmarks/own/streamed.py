@@ -10,6 +10,9 @@ from typing import TypeAlias, overload
 import numpy as np
 
 from train.benchmarks.own.fields import OwnText, Record
+from train.errors import UserError
+
+_START_AGAIN = "start again, and leave the files as they are meanwhile"
 
 Check = Callable[[str, Record], None]  # of a document's id and row; raises FieldError
 
@@ -71,6 +74,8 @@ class StreamedDocuments:
     Args:
         read: begins to read anew: each document's id and text. It takes a check of ids.
 
+    Each reading is checked against the first by 8 bytes a document: files may change in between.
+
     Attributes:
         ids: in their order.
         has_spans: whether one of them has a span.
@@ -84,9 +89,11 @@ class StreamedDocuments:
         self._read = read
         self.ids = Ids()
         self.has_spans = False
+        self._hashes = array("q")
         digest = hashlib.sha256()
         for id_, document in read(None):
             self.ids.append(id_)
+            self._hashes.append(hash(document))
             self.has_spans |= document.span is not None
             digest.update(f"{len(document.text)} {document.text} {document.span}".encode())
         self.digest = digest.hexdigest()
@@ -106,7 +113,18 @@ class StreamedDocuments:
         return len(self.ids)
 
     def __iter__(self) -> Iterator[OwnText]:
-        return (document for _, document in self._read(None))
+        """The documents, read again.
+
+        Raises:
+            UserError: if they are no longer those of the first reading.
+        """
+        number = 0
+        for number, (id_, document) in enumerate(self._read(None), 1):
+            if number > len(self) or self._hashes[number - 1] != hash(document):
+                raise UserError(f"document {id_!r} changed after it was first read: {_START_AGAIN}")
+            yield document
+        if number < len(self):
+            raise UserError(f"the last {len(self) - number} documents are no longer there: {_START_AGAIN}")
 
 
 Documents: TypeAlias = Sequence[OwnText] | StreamedDocuments

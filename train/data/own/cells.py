@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from typing import Any
 
 from train.requests import find_span
 
+_INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp")  # categories: controls, formats, blanks
 SPAN_PARTS = ("span", "span_start", "span_end")
 
 
@@ -40,6 +42,8 @@ def as_text(value: Any) -> str:
         raise CellError(f"must be a text, found {value!r}")
     if "\0" in value:
         raise CellError("holds a NUL character")
+    if all(unicodedata.category(character) in _INVISIBLE for character in value):
+        raise CellError(f"holds invisible characters alone: {value!a}")
     return value
 
 

@@ -32,7 +32,19 @@ ALIASES = {
     "instruction": ("instruction", "prompt"),
 }
 SEVERAL = ("positive", "negative")  # also as positive_1, positive_2, …
-_IGNORED = ("", "id", "_id", "query_id", "type", "language", "source", "licence", "split")  # never a slip
+_IGNORED = {
+    "",
+    "id",
+    "_id",
+    "idx",
+    "index",
+    "query_id",
+    "type",
+    "language",
+    "source",
+    "licence",
+    "split",
+}  # never a slip
 # The texts of a row, and what else a row of that form may say.
 _TEXTS: Mapping[Form, Sequence[str]] = {
     "pairs": ("anchor", *SEVERAL),
@@ -89,12 +101,14 @@ class Columns:
         by_role: role → its columns, one, or several of `positive` and `negative`.
         spans: role of a text → part of its span (`span`, `span_start`, `span_end`) → column.
         ignored: columns that say nothing to training.
+        may_be_scored: pairs that are named as scored pairs are (sentence1, sentence2), without a score.
     """
 
     form: Form
     by_role: Mapping[str, Sequence[str]]
     spans: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     ignored: Sequence[str] = ()
+    may_be_scored: bool = False
 
     def one(self, role: str) -> str | None:
         """The column of a role; None if there is none."""
@@ -132,7 +146,7 @@ def recognise(header: Sequence[str], mapping: Mapping[str, str], form: Form | No
     if found is None:
         missing = [column for column in mapping.values() if column not in header]
         raise UserError(no_column(missing[0], header, source) if missing else _no_form(header, form, source))
-    if found == "pairs" and not roles.keys() >= {"anchor", "positive"}:
+    if may_be_scored := found == "pairs" and not roles.keys() >= {"anchor", "positive"}:
         for new, old in (("anchor", "sentence1"), ("positive", "sentence2")):
             roles[new] = roles.pop(old)
             spans[new] = spans.get(old, spans.get(new, {}))
@@ -142,7 +156,7 @@ def recognise(header: Sequence[str], mapping: Mapping[str, str], form: Form | No
         column for columns in (*by_role.values(), *(s.values() for s in spans.values())) for column in columns
     }
     ignored = [c for c in header if c not in used and normalised(c) not in _IGNORED]
-    return Columns(found, by_role, spans, ignored)
+    return Columns(found, by_role, spans, ignored, may_be_scored)
 
 
 def no_column(column: str, header: Sequence[str], source: str) -> str:

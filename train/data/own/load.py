@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from train.data.own.cells import CellError
+from train.data.own.cells import CellError, as_number
 from train.data.own.columns import check_mapping, no_column, recognise
 from train.data.own.mined import Mined, with_negatives
 from train.data.own.rows import Example, RowReader
@@ -23,12 +23,14 @@ from train.declarations.own_data import NO_DATA, Form, OwnData
 from train.errors import UserError
 from train.io.records import Problems
 from train.io.tables import has_header
+from train.io.text import first_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _MAX_IN_MEMORY = 2**28  # bytes of texts; more of them are memory-mapped
 _MAX_NAMED = 3
+_LOOKED_AT = 1000  # rows, of which it is seen whether they are numbered
 _NOTHING: Mined = MappingProxyType({})
 
 
@@ -86,6 +88,7 @@ def load_own(data: OwnData, *, negatives: Mined | None = None) -> OwnSplits:
     check_mapping(data.columns)
     notes: list[str] = []
     store = _read(train_sources, data.columns, data.form, notes, negatives or _NOTHING)
+    _check_text_columns(store, train_sources[0].name)
     everything = Examples(store, np.arange(len(store.numbers), dtype=np.int64))
     if val_sources:
         held_out = _read(val_sources, data.columns, data.form, notes)
@@ -145,6 +148,19 @@ def _read(
     return store
 
 
+def _check_text_columns(store: Store, source: str) -> None:
+    """Raises UserError where a column of texts has one value in all rows, or numbers the rows."""
+    for place, role in enumerate(_TEXT_ROLES[store.form]):
+        texts = [store.read_text(text) for text in (store.first[:-1] + place)[:_LOOKED_AT].tolist()]
+        numbers = [int(text) for text in texts if text.isdecimal() and len(text) < 10]
+        are_equal = len(texts) > 1 and np.ptp(store.text_ids[store.first[:-1] + place]) == 0
+        if are_equal or (len(numbers) == len(texts) > 2 and (np.diff(numbers) == 1).all()):
+            raise UserError(
+                f"{source}: the {role} is {'one text in all rows' if are_equal else 'the number of the row'} "
+                f"({texts[0]!r}, {texts[1]!r}, …): name another, 'data.columns={{{role}: <column>}}'"
+            )
+
+
 class OwnTable:
     """The rows of one source.
 
@@ -173,7 +189,7 @@ class OwnTable:
         num_rows = 0
         for num_rows, (number, values) in enumerate(self._source.rows(), 1):  # noqa: B007
             try:
-                example = self._reader(number, tuple(values)).read(number, values)
+                example = self._reader(number, values).read(number, values)
             except CellError as error:
                 problems.add(str(error))
             else:
@@ -189,15 +205,26 @@ class OwnTable:
         if missing := [column for column in self._mapping.values() if column not in seen]:
             raise UserError(no_column(missing[0], seen, self._source.name))
 
-    def _reader(self, number: int, header: tuple[str, ...]) -> RowReader:
+    def _reader(self, number: int, values: Mapping[str, Any]) -> RowReader:
+        header = tuple(values)
         if header not in self._readers:
             is_first = not self._readers
             where = self._source.name if is_first else f"{self._source.name} row {number}"
             if is_first and (self._source.path is None or has_header(self._source.path)):
                 self._check_mapped(header)
             columns = recognise(header, self._mapping, self._given if is_first else self.form, where)
+            if self._given is None and is_first and columns.may_be_scored:
+                self._refuse_scores([c for c in columns.ignored if as_number(values[c]) is not None])
             self._readers[header] = RowReader(columns)
         return self._readers[header]
+
+    def _refuse_scores(self, numbers: Sequence[str]) -> None:
+        """Raises UserError for columns of numbers next to two sentences, which would be ignored."""
+        if numbers:
+            raise UserError(
+                f"{self._source.name}: the column {numbers[0]!r} has numbers. If they are the pairs' scores: "
+                f"'data.columns={{score: {numbers[0]}}}'. If every pair is a positive: data.form=pairs"
+            )
 
     def about(self) -> str:
         """A line that says what each column was taken as."""
@@ -215,6 +242,8 @@ class OwnTable:
             for role, found in roles.items()
         )
         left_out = f"; left out: {', '.join(ignored)}" if ignored else ""
+        if echoes := [f"row {row}" for reader in self._readers.values() for row in reader.echoes]:
+            left_out += f"; negatives that equal their anchor: {first_of(echoes)}"
         return f"{self._source.name}: {_FORM_NAMES[self.form]} ({said}{left_out})"
 
 
@@ -227,6 +256,7 @@ def _text(file: tempfile.SpooledTemporaryFile[bytes]) -> Any:
     return file.read()
 
 
+_TEXT_ROLES = {"pairs": ("anchor", "positive"), "scored": ("sentence1", "sentence2"), "sentences": ("text",)}
 _FORM_NAMES = {"pairs": "pairs", "scored": "scored pairs", "sentences": "sentences"}
 
 
@@ -284,7 +314,13 @@ def _without_held_out(train: Examples, val: Examples, notes: list[str]) -> Examp
             notes.append(
                 f"{shared} groups are both trained on and held out: the scores are of groups seen in training"
             )
-    return train.without(is_in_both)
+    train = train.without(is_in_both)
+    if train.form == "pairs":
+        trained = train.store.text_ids[[text for row in range(len(train)) for text in train.texts(row)]]
+        answers = [np.isin(val.store.text_ids[val.texts(row)[1]], trained) for row in range(len(val))]
+        if any(answers):
+            notes.append(f"held-out answers that are trained on too: {_rows(val, np.array(answers))}")
+    return train
 
 
 def _keys(examples: Examples) -> Any:
@@ -311,14 +347,9 @@ def _note_duplicates(train: Examples, notes: list[str]) -> None:
 
 
 def _note_lonely(train: Examples, notes: list[str]) -> None:
-    """Labels, or meanings of groups, with one sentence, which has no positive; scores that are all equal."""
+    """Labels, or meanings of groups, with one sentence, which has no positive."""
     store = train.store
-    if train.form == "scored":
-        scores = store.scores[train.rows]
-        if (scores == scores[0]).all():
-            notes.append(f"all scores of the training data are {scores[0]:g}: they put no two pairs in order")
-        return
-    if train.form == "pairs":
+    if train.form != "sentences":
         return
     what = "label" if store.has_labels else "group and meaning" if store.has_meanings else "group"
     labels = store.label_ids[train.rows][:, None] if store.has_labels else store.labels[train.anchors]

@@ -50,11 +50,15 @@ class Example:
     instruction: str | None = None
 
 
+_MAX_WEIGHT = 1e9  # more than that overflows in a sum of products in float32
+
+
 class RowReader:
-    """Turns rows with these columns into examples."""
+    """Turns rows with these columns into examples. A negative that is the row's own anchor is left out."""
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
+        self.echoes: list[int] = []  # rows that name their anchor as a negative
         self._required = {"scored": ["score"], "pairs": [], "sentences": ["label"]}[columns.form]
         if columns.form == "sentences" and "label" not in columns.by_role:
             self._required = ["group"]
@@ -74,7 +78,9 @@ class RowReader:
         if self.columns.form == "pairs":
             (anchor,) = self._sentences(row, "anchor", group, meaning)
             positives = self._sentences(row, "positive", group, meaning)
-            negatives = self._sentences(row, "negative", group, None)
+            named = self._sentences(row, "negative", group, None)
+            negatives = [s for s in named if (s.text, s.span) != (anchor.text, anchor.span)]
+            self.echoes += [number] * (len(named) - len(negatives))
             texts = {sentence.text for sentence in positives}
             if same := [s.text for s in negatives if s.text in texts]:
                 raise _FieldError(self.columns.one("negative"), f"{same[0]!r} is a positive of the row too")
@@ -84,8 +90,9 @@ class RowReader:
             sentences = [s for role in roles for s in self._sentences(row, role, group, meaning)]
             num_positives = len(roles) - 1
         weight = self._number(row, "weight")
-        if weight is not None and weight < 0:
-            raise _FieldError(self.columns.one("weight"), f"is negative: {weight:g}")
+        if weight is not None and not 0 <= weight <= _MAX_WEIGHT:
+            problem = f"must be from 0 to {_MAX_WEIGHT:g}, got {weight:g}"
+            raise _FieldError(self.columns.one("weight"), problem)
         return Example(
             number,
             tuple(sentences),

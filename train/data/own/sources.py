@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from train.errors import DataMissingError, UserError
-from train.io.paths import is_file, is_folder
+from train.io.paths import expanded, is_file, is_folder
 from train.io.tables import KINDS, Row, is_table, read_rows
 
 _HUB = re.compile(r"hf:(?P<repo>[^/:@]+/[^/:@]+)(/(?P<subset>[^:@]+))?:(?P<split>[^@]+)(@(?P<revision>.+))?")
@@ -47,7 +47,7 @@ def find_sources(names: Sequence[str], option: str) -> list[Source]:
     """
     found: list[Source] = []
     for name in names:
-        path = Path(name).expanduser()
+        path = expanded(name, option)
         if name.startswith("hf:"):
             found.append(_hub_source(name, option))
         elif is_folder(path):
@@ -58,8 +58,9 @@ def find_sources(names: Sequence[str], option: str) -> list[Source]:
         elif is_file(path):
             found.append(Source(str(path), path))
         else:
+            several = f". Several files are a list: '{option}=[{name}]'" if "," in name else ""
             raise DataMissingError(
-                f"{option}={name}: there is no such file or folder. A data set of the Hub is named "
+                f"{option}={name}: there is no such file or folder{several}. A data set of the Hub is named "
                 "hf:<owner>/<name>:<split>"
             )
     twice = {s.name for s in found if sum(o.name == s.name for o in found) > 1}

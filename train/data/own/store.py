@@ -228,6 +228,14 @@ class Examples:
         """int64 (R,), the first text of each row."""
         return self.store.first[:-1][self.rows]
 
+    def marked(self) -> list[tuple[str, str]]:
+        """(What its span says, text) of each first text with a span."""
+        if not self.store.has_spans:
+            return []
+        spans = ((text, self.store.span(text)) for text in self.anchors.tolist())
+        texts = ((self.store.read_text(text), span) for text, span in spans if span is not None)
+        return [(text[slice(*span)], text) for text, span in texts]
+
     def without(self, dropped: Iterable[int] | NDArray[np.bool_]) -> Examples:
         """These without some of them.
 

@@ -1,0 +1,432 @@
+"""Programs that are killed, raced and disturbed: learn, export, stores of embeddings, sweeps and searches.
+
+What is expected:
+
+- After kills the same command ends as if there had been none, bit for bit, and leaves nothing else behind. An
+  output is complete or not there.
+- Of two programs with one output one wins, whole, and the other exits with status 2. Two that need the same
+  store of embeddings both get it; of two models one is refused.
+- What a user puts in the place of an output meanwhile survives.
+- A damaged shard, index or study is reported by name, and is computed again or refused. Documents that change
+  while they are embedded never give a score.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from tests.harmed import Harm
+from tests.own_data import write, write_lines, write_pairs
+from tests.programs import ROOT, run
+from tests.tiny_models import tiny_sentence_transformer
+from tests.tiny_runs import assert_same_run
+
+Damages = Mapping[str, Callable[[Path, random.Random], object]]
+Report = Callable[[str, str, str], None]  # program, kind of harm, what was done
+_MAX_KILLS = 3
+_OUTPUT, _MINE = "out", "mine.txt"
+_WORDS = "cat rate bag ice word king dog tree house river moon star fish bird road lamp hand foot song wind"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a program ended; a negative status is a signal's."""
+
+    status: int
+    output: str
+
+
+@dataclass(frozen=True)
+class Whole:
+    """What a program that was left alone does: its time, its points, its files."""
+
+    seconds: float
+    points: int
+    files: dict[str, bytes]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files, without those of locks."""
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.name not in (".lock", "lock")]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+class Program(ABC):
+    """A program with its inputs, and what harms it.
+
+    Args:
+        place: a folder for all that it makes.
+        model: a tiny one.
+        report: called with each harm.
+    """
+
+    name: str
+    module: str
+    watch: Sequence[str]
+
+    def __init__(self, place: Path, model: Path, damages: Damages, report: Report) -> None:
+        self.place, self.model, self.damages, self._report = place / self.name, model, damages, report
+        self._number = 0
+        self.place.mkdir(parents=True)
+        self.prepare()
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """What is given, and how it ends when left alone."""
+
+    @abstractmethod
+    def rounds(self) -> Sequence[Callable[[Path, random.Random], None]]:
+        """Each harms the program in a new folder, and raises AssertionError for what is not as expected."""
+
+    def round(self, draw: random.Random) -> None:
+        """One of them, in turn."""
+        rounds = self.rounds()
+        folder = self.folder()
+        rounds[self._number % len(rounds)](folder, draw)
+        shutil.rmtree(folder)
+
+    def folder(self) -> Path:
+        self._number += 1
+        folder = self.place / f"round_{self._number}"
+        folder.mkdir()
+        return folder
+
+    def start(self, folder: Path, options: Sequence[str], harm: Harm | None = None) -> Ended:
+        harm = replace(harm or Harm(), watch=list(self.watch))
+        done = run(
+            *("tests.harmed", json.dumps(asdict(harm)), self.module, *options),
+            cwd=folder,
+            environment={"PYTHONPATH": str(ROOT), "IDIOM_CACHE": str(self.place / "cache")},
+        )
+        ended = Ended(done.returncode, done.stdout + done.stderr)
+        assert "Traceback" not in ended.output, ended.output
+        return ended
+
+    def whole(self, folder: Path, options: Sequence[str]) -> Whole:
+        began = time.perf_counter()
+        ended = self.start(folder, options, Harm(count="../points"))
+        assert ended.status == 0, ended.output
+        seconds = time.perf_counter() - began
+        return Whole(seconds, int((self.place / "points").read_text()), contents(folder))
+
+    def kill(self, folder: Path, options: Sequence[str], whole: Whole, draw: random.Random) -> bool:
+        """Start it and kill it; false if it had ended before."""
+        if draw.random() < 0.75:
+            at = draw.randint(1, whole.points)
+            harm, words = Harm(at=at), f"at point {at} of {whole.points}"
+        else:
+            after = draw.uniform(0, whole.seconds)
+            harm, words = Harm(after=after), f"after {after:.2f} s"
+        ended = self.start(folder, options, harm)
+        assert ended.status <= 0, ended.output
+        if ended.status < 0:
+            self._report(self.name, "kills", f"killed {words}")
+        return ended.status < 0
+
+    def both(self, folder: Path, first: Sequence[str], second: Sequence[str]) -> tuple[Ended, Ended]:
+        """Two at once."""
+        with ThreadPoolExecutor(2) as pool:
+            one, other = (pool.submit(self.start, folder, options) for options in (first, second))
+            return one.result(), other.result()
+
+
+class Output(Program):
+    """A program that makes a folder."""
+
+    options: list[str]
+    others: list[str]  # of a competing program
+    watch = (_OUTPUT, f".{_OUTPUT}", ".export", ".tmp")
+
+    def prepare(self) -> None:
+        self._wholes = []
+        for options in (self.options, self.options, self.others):
+            self._wholes.append(self.whole(self.folder(), options))
+        first, again, _ = self._wholes
+        assert first.files.keys() == again.files.keys()
+        # Such as those with a date, or with seconds.
+        self._volatile = {name for name in first.files if first.files[name] != again.files[name]}
+
+    def rounds(self) -> Sequence[Callable[[Path, random.Random], None]]:
+        return [self._killed, self._killed, self._raced, self._disturbed]
+
+    def _killed(self, folder: Path, draw: random.Random) -> None:
+        whole = self._wholes[0]
+        for _ in range(draw.randint(1, _MAX_KILLS)):
+            if not self.kill(folder, self.options, whole, draw):
+                break
+            if (folder / _OUTPUT).exists():
+                self._check(folder, whole)
+                break
+        else:
+            ended = self.start(folder, self.options)
+            assert ended.status == 0, ended.output
+        if (folder / _OUTPUT).exists():  # the next start of all clears away what was left
+            self.start(folder, self.options)
+        self._check(folder, whole)
+        assert [path.name for path in folder.iterdir()] == [_OUTPUT], list(folder.iterdir())
+
+    def _raced(self, folder: Path, draw: random.Random) -> None:  # noqa: ARG002
+        ended = self.both(folder, self.options, self.others)
+        self._report(self.name, "races", "two programs with one output")
+        statuses = [one.status for one in ended]
+        assert sorted(statuses) == [0, 2], (statuses, *(one.output for one in ended))
+        self._check(folder, self._wholes[0 if statuses[0] == 0 else 2])
+        assert [path.name for path in folder.iterdir()] == [_OUTPUT], list(folder.iterdir())
+
+    def _disturbed(self, folder: Path, draw: random.Random) -> None:
+        """A user's folder appears in the output's place."""
+        at = draw.randint(1, self._wholes[0].points)
+        harm = Harm(at=at, how="put", path=f"{_OUTPUT}/{_MINE}", content="mine")
+        ended = self.start(folder, self.options, harm)
+        self._report(self.name, "races", f"a user's folder appears at point {at}")
+        assert ended.status in (0, 2), ended.output
+        mine = folder / _OUTPUT / _MINE
+        assert mine.read_text(encoding="utf-8") == "mine", ended.output
+        if ended.status == 0:  # the output was there already
+            mine.unlink()
+            self._check(folder, self._wholes[0])
+        self.start(folder, self.options)
+        left = {path.name for path in folder.iterdir()}
+        assert left <= {_OUTPUT, f"{_OUTPUT}-2"}, left
+
+    def _check(self, folder: Path, whole: Whole) -> None:
+        files = contents(folder / _OUTPUT)
+        expected = {name.removeprefix(f"{_OUTPUT}/"): content for name, content in whole.files.items()}
+        assert files.keys() == expected.keys(), sorted(files.keys() ^ expected.keys())
+        differing = [
+            name
+            for name in files
+            if files[name] != expected[name] and f"{_OUTPUT}/{name}" not in self._volatile
+        ]
+        assert not differing, f"other than of an undisturbed program: {differing}"
+
+
+class Learn(Output):
+    name, module = "learn", "train.learn"
+
+    def prepare(self) -> None:
+        rows = {
+            f"{verb} the {noun}": f"to {verb} it"
+            for verb in ("kick", "spill", "tie")
+            for noun in _WORDS.split()[:4]
+        }
+        lines = [f"{expression}\t{meaning}" for expression, meaning in rows.items()]
+        mine = write(self.place / "mine.tsv", "\n".join(["expression\tmeaning", *lines]))
+        other = write(self.place / "other.tsv", "expression\tmeaning\nbreak the ice\tmake people relax\n")
+        common = ["model=pretrained", f"model.path={self.model}", "sentences=4", "steps=6", "device=cpu"]
+        self.options = [*common, f"glossary={mine}", f"output={_OUTPUT}"]
+        self.others = [*common, f"glossary={other}", f"output={_OUTPUT}"]
+        super().prepare()
+
+
+class Export(Output):
+    name, module = "export", "train.export"
+
+    def prepare(self) -> None:
+        common = [
+            "data=sample",
+            "benchmark.idiolink.bm25_modes=[]",
+            "benchmark.idiolink.query_modes=[sentence]",
+        ]
+        common += ["model=pretrained", f"model.path={self.model}", "format=static", f"output={_OUTPUT}"]
+        self.options, self.others = [*common, "truncate_dim=16"], [*common, "truncate_dim=8"]
+        super().prepare()
+
+
+class Stores(Program):
+    """Scores by embeddings in files."""
+
+    name, module, watch = "stores", "train.evaluate", ("store",)
+
+    def prepare(self) -> None:
+        words = _WORDS.split()
+        texts = [f"the {a} and the {b}" for a in words[:6] for b in words]
+        self._corpus = self._lines(texts)
+        self._reversed = self._lines(texts[::-1])
+        self._other = tiny_sentence_transformer(self.place, str(self.model), all_tokens=True)
+        self._options = self._of(self.model)
+        self._whole = self.whole(self.folder(), self._options)
+        self._scores = {model: self._scored(model) for model in (self.model, self._other)}
+
+    def _lines(self, texts: Sequence[str]) -> str:
+        return "".join(json.dumps({"_id": f"d{n}", "text": text}) + "\n" for n, text in enumerate(texts))
+
+    def _of(self, model: Path, output: str = "scores.json") -> list[str]:
+        own = "benchmark.own_retrieval"
+        index = ["hnsw", "exact"][self._number % 2]
+        return [
+            *("device=cpu", "model=pretrained", f"model.path={model}", "benchmarks=[own_retrieval]"),
+            *(f"{own}.path=mine", f"{own}.store=store", f"{own}.shard_size=16", f"{own}.index={index}"),
+            f"output={output}",
+        ]
+
+    def folder(self) -> Path:
+        folder = super().folder()
+        numbers = range(0, 120, 5)
+        write(folder / "mine" / "corpus.jsonl", self._corpus)
+        texts = [json.loads(line)["text"] for line in self._corpus.splitlines()]
+        write_lines(folder / "mine" / "queries.jsonl", [{"_id": f"q{n}", "text": texts[n]} for n in numbers])
+        judged = "".join(f"q{n}\td{n}\t1\n" for n in numbers)
+        write(folder / "mine" / "qrels" / "test.tsv", "query-id\tcorpus-id\tscore\n" + judged)
+        return folder
+
+    def _scored(self, model: Path) -> dict[str, float]:
+        folder = self.folder()
+        ended = self.start(folder, self._of(model))
+        assert ended.status == 0, ended.output
+        return self._read(folder / "scores.json")
+
+    def _read(self, path: Path) -> dict[str, float]:
+        scores: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))["scores"]
+        assert scores
+        return scores
+
+    def rounds(self) -> Sequence[Callable[[Path, random.Random], None]]:
+        return [self._killed, self._damaged, self._raced, self._damaged, self._changed, self._damaged]
+
+    def _check(self, folder: Path, output: str = "scores.json", model: Path | None = None) -> None:
+        assert self._read(folder / output) == self._scores[model or self.model]
+        files = contents(folder / "store")
+        assert all(re.fullmatch(r"mine/sentence/(\d{5}\.npy|store\.json|hnsw\.usearch)", f) for f in files), (
+            files
+        )
+        if model is None:
+            shards = {f"store/{name}": content for name, content in files.items() if name.endswith(".npy")}
+            assert shards == {n: c for n, c in self._whole.files.items() if n.endswith(".npy")}
+
+    def _again(self, folder: Path, options: Sequence[str] | None = None) -> Ended:
+        (folder / "scores.json").unlink(missing_ok=True)
+        ended = self.start(folder, options or self._options)
+        assert ended.status == 0, ended.output
+        self._check(folder)
+        return ended
+
+    def _killed(self, folder: Path, draw: random.Random) -> None:
+        for _ in range(draw.randint(1, _MAX_KILLS)):
+            if not self.kill(folder, self._options, self._whole, draw):
+                break
+        self._again(folder)
+
+    def _damaged(self, folder: Path, draw: random.Random) -> None:
+        options = self._of(self.model)
+        assert self.start(folder, options).status == 0
+        path = draw.choice([path for path in sorted((folder / "store").rglob("[!.]*")) if path.is_file()])
+        kind = draw.choice(list(self.damages))
+        self.damages[kind](path, draw)
+        self._report(self.name, "damages", f"{path.name} {kind}")
+        if path.name != "store.json":
+            ended = self._again(folder, options)
+            assert kind == "removed" or f"{path.name} is damaged" in ended.output, ended.output
+            return
+        before = contents(folder / "store")
+        (folder / "scores.json").unlink()
+        ended = self.start(folder, options)
+        assert ended.status == 2, ended.output  # nothing says whose vectors these are
+        assert "store.json" in ended.output, ended.output
+        assert contents(folder / "store") == before
+
+    def _raced(self, folder: Path, draw: random.Random) -> None:
+        other = draw.choice([self.model, self._other])
+        ended = self.both(folder, self._of(self.model), self._of(other, "other.json"))
+        self._report(
+            self.name, "races", f"one store for {'two models' if other != self.model else 'one model'}"
+        )
+        statuses = [one.status for one in ended]
+        assert sorted(statuses) == ([0, 0] if other == self.model else [0, 2]), ended
+        if statuses[0] == 0:
+            self._check(folder)
+        if statuses[1] == 0:
+            self._check(folder, "other.json", other)
+
+    def _changed(self, folder: Path, draw: random.Random) -> None:
+        at = draw.randint(1, self._whole.points)
+        harm = Harm(at=at, how="put", path="mine/corpus.jsonl", content=self._reversed)
+        ended = self.start(folder, self._options, harm)
+        self._report(self.name, "races", f"the corpus is overwritten at point {at}")
+        assert ended.status in (0, 2), ended.output
+        if ended.status == 0:
+            self._check(folder)
+        else:
+            assert re.search(r"changed after it was first read|no longer there|row \d+", ended.output), ended
+        write(folder / "mine" / "corpus.jsonl", self._corpus)
+        self._again(folder)
+
+
+class Sweeps(Program):
+    """Sweeps, and searches by Optuna."""
+
+    name, module, watch = "sweeps", "train", ("sweep", "checkpoints")
+
+    def prepare(self) -> None:
+        pairs = write_pairs(self.place / "train.csv", 48)
+        common = ["-m", "+experiment=own", "device=cpu", f"data.train={pairs}", "data.val_share=0.25"]
+        common += ["model=pretrained", f"model.path={self.model}", "trainer.batch_size=16", "eval.every=1"]
+        self._sweep = [*common, "trainer.max_epochs=1", "seed=1,2", "hydra.sweep.dir=sweep"]
+        self._search = [*common, "trainer.max_epochs=1", "hydra/sweeper=optuna", "hydra.sweeper.n_trials=2"]
+        self._search += ["trainer.learning_rate=choice(1e-3,1e-4)", "hydra.sweeper.sampler=random"]
+        first, second = self.folder(), self.folder()
+        self._swept, self._searched = self.whole(first, self._sweep), self.whole(second, self._search)
+        self._jobs, self._study = first / "sweep", second / "checkpoints" / "searches" / "search"
+
+    def rounds(self) -> Sequence[Callable[[Path, random.Random], None]]:
+        return [self._swept_again, self._searched_again, self._swept_again, self._damaged]
+
+    def _swept_again(self, folder: Path, draw: random.Random) -> None:
+        for _ in range(draw.randint(1, _MAX_KILLS)):
+            finished = self._finished(folder / "sweep")
+            is_killed = self.kill(folder, self._sweep, self._swept, draw)
+            assert finished.items() <= self._finished(folder / "sweep").items()
+            if not is_killed:
+                break
+        ended = self.start(folder, self._sweep)
+        assert ended.status == 0, ended.output
+        assert len(self._finished(folder / "sweep")) == len(list(self._jobs.glob("[0-9]")))
+        for job in self._jobs.glob("[0-9]"):
+            assert_same_run(job, folder / "sweep" / job.name)
+        assert {path.name for path in (folder / "sweep").iterdir()} == {p.name for p in self._jobs.iterdir()}
+
+    def _finished(self, sweep: Path) -> dict[str, str]:
+        records = {path.parent.name: path.read_text(encoding="utf-8") for path in sweep.glob("*/run.json")}
+        return {name: text for name, text in records.items() if json.loads(text)["status"] == "finished"}
+
+    def _searched_again(self, folder: Path, draw: random.Random) -> None:
+        study = folder / "checkpoints" / "searches" / "search"
+        for _ in range(draw.randint(1, _MAX_KILLS)):
+            finished = self._finished(study)
+            is_killed = self.kill(folder, self._search, self._searched, draw)
+            assert finished.items() <= self._finished(study).items()
+            if not is_killed:
+                break
+        ended = self.start(folder, self._search)
+        assert ended.status == 0, ended.output
+        trials = json.loads((study / "search.json").read_text(encoding="utf-8"))["trials"]
+        complete = [trial for trial in trials if trial["state"] == "complete"]
+        assert len(complete) == 2, trials
+        assert {Path(trial["folder"]).name for trial in complete} == self._finished(study).keys(), trials
+
+    def _damaged(self, folder: Path, draw: random.Random) -> None:
+        study = folder / "checkpoints" / "searches" / "search"
+        shutil.copytree(self._study, study)
+        kind = draw.choice([kind for kind in self.damages if kind != "flipped"])  # SQLite has no sums
+        self.damages[kind](study / "study.db", draw)
+        before = contents(study)
+        ended = self.start(folder, self._search)
+        self._report(self.name, "damages", f"study.db {kind}")
+        assert ended.status == 2, ended.output
+        assert "study.db" in ended.output, ended.output
+        after = contents(study)
+        assert {n: c for n, c in after.items() if n != "study.db"} == {
+            n: c for n, c in before.items() if n != "study.db"
+        }
+
+
+PROGRAMS: dict[str, type[Program]] = {one.name: one for one in (Learn, Export, Stores, Sweeps)}
