@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 from collections.abc import Callable
@@ -10,9 +11,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.profiler import ProfilerActivity, profile
 from transformers import AutoConfig
 
-from tests.allocations import allocated
 from tests.tiny_families import CORPUS, FAMILIES, tiny_checkpoint
 from tests.tiny_runs import WholeRun, assert_same_run, at_loss, composed, metrics, train
 from train.config import TrainSettings, check
@@ -102,6 +103,22 @@ def test_the_longest_batch_has_the_most_letters() -> None:
 
 
 # ------------------------------------------------------------------ the rule of thumb
+
+
+def allocated(run: Callable[[], None]) -> int:
+    """The most bytes of what is allocated in a call that are there at a time."""
+    gc.collect()  # what came before must not be freed in between
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        run()
+    assert profiled.profiler is not None
+    found = profiled.profiler.kineto_results.events()
+    changes = sorted((e.start_ns(), e.nbytes()) for e in found if e.name() == "[memory]")
+    live = most = 0
+    for _, size in changes:
+        live += size
+        most = max(most, live)
+    return most
+
 
 SIZES = {"hidden_size": 128, "num_hidden_layers": 3, "intermediate_size": 384, "num_attention_heads": 4}
 T5_SIZES = {"d_model": 128, "num_layers": 3, "d_ff": 384, "num_heads": 4}
