@@ -225,6 +225,19 @@ def test_other_hosts_are_refused(client: TestClient) -> None:
     assert client.get("/", headers={"Host": "elsewhere.example"}).status_code == 400
 
 
+def test_other_pages_and_long_bodies_are_refused(client: TestClient) -> None:
+    """Any page that a browser shows could send a query to a server on this machine."""
+    query = {"text": "ice", "mode": "sentence"}
+    own = {"Origin": "http://127.0.0.1"}
+    assert client.post("/search", json=query, headers=own).status_code == 200
+    other = client.post("/search", json=query, headers={"Origin": "http://elsewhere.example"})
+    assert other.status_code == 400
+    assert "http://elsewhere.example" in other.json()["error"]
+    long = client.post("/search", content=b"x" * 100_001)
+    assert long.status_code == 400
+    assert "100,000 bytes" in long.json()["error"]
+
+
 def test_a_port_in_use_is_told() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
