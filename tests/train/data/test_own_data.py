@@ -325,7 +325,7 @@ SPOILED: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     (TWO + ",q\n,r\nc,\n", {}, ("3 problems", "row 3", "row 4", "row 5")),
     (TWO + "b\0,q\n", {}, ("row 3", "'anchor'", "NUL")),
     (THREE + "b,q,q\n", {}, ("row 3", "'negative'", "'q'", "positive")),
-    ("anchor,positive,weight\na,p,1\nb,q,-1\n", {}, ("row 3", "'weight'", "negative")),
+    ("anchor,positive,weight\na,p,1\nb,q,-1\n", {}, ("row 3", "'weight'", "-1")),
     ("anchor,positive,weight\na,p,1\nb,q,1_0\n", {}, ("row 3", "'weight'", "'1_0' is no number")),
     (SPANS + "a cat,p,dog,,\n", {}, ("row 3", "'span'", "'dog'", "'a cat'")),
     (SPANS + "a cat,p,,2,\n", {}, ("row 3", "'span_start'", "span_end")),
