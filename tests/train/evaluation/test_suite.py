@@ -143,8 +143,8 @@ def test_a_score_that_is_not_finite_is_said_and_left_out(
         ([Own("mine", {"mine/x": True})], ("mine/x", "True")),
         ([Own("mine", {"mine/x": None})], ("mine/x", "None")),
         ([Own("mine", {3: 0.5})], ("benchmark mine", "3")),
-        ([Own("mine", {"x": 1.0}), Own("theirs", {"x": 2.0})], ("mine", "theirs", "'x'")),
-        ([Own("mine", {"x": 1.0}), Own("mine", {"x": 2.0})], ("mine", "'x'")),
+        ([Own("mine", {"a/x": 1.0}), Own("theirs", {"a/x": 2.0})], ("mine", "theirs", "'a/x'")),
+        ([Own("mine", {"a/x": 1.0}), Own("mine", {"a/x": 2.0})], ("mine", "'a/x'")),
         ([Own("mine", {"mine/x": 1.0}, {"id": torch.zeros(2)})], ("benchmark mine", "Tensor")),
     ],
 )
