@@ -331,8 +331,8 @@ def test_a_run_is_its_model_before_and_after(tiny_path: Path, tmp_path: Path) ->
 
 
 def test_a_run_reads_another_glossary(tiny_path: Path, tmp_path: Path) -> None:
-    sections = {"model": {"path": str(tiny_path)}, "data": {"train": "x"}, "objective": {"name": "x"}}
-    run = plant(tmp_path / "run", **sections)
+    model = {"path": str(tiny_path)}
+    run = plant(tmp_path / "run", model=model, data={"train": "x"}, objective={"name": "x"})
     shutil.copytree(tiny_path, run / "best")
     (tmp_path / "mine.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
     (tmp_path / "mine.tsv").write_text("expression\tmeaning\nbreak the ice\tmake people relax\n")
