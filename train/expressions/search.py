@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from train.expressions.patterns import IN_A_WORD, expression_pattern, expression_words, lower_case
 
-_RUN = re.compile(f"{IN_A_WORD}+")
+# U+02BC is a letter, but stands for an apostrophe too.
+_RUN = re.compile(rf"(?:(?!\u02bc){IN_A_WORD})+")
 
 
 def find_expression(text: str, expression: str) -> tuple[int, int] | None:
@@ -35,16 +36,25 @@ class ExpressionIndex:
         expressions: where several match at one place, the longest match counts, then the first expression.
 
     Raises:
-        ValueError: if one holds no letter or digit.
+        ValueError: as :func:`~train.expressions.patterns.expression_words`.
     """
 
     def __init__(self, expressions: Iterable[str]) -> None:
-        # First word → pattern, expression and number of signs that stand before that word (one in ".NET").
-        self._starting: dict[str, list[tuple[re.Pattern[str], str, int]]] = {}
+        # First letters → what the next letters may be (None: anything, or nothing), expression, and number of
+        # signs before the first letters (one in ".NET"). A pattern takes a millisecond to compile, and a
+        # glossary may have 50,000 expressions: so it is compiled where both are met.
+        self._starting: dict[str, list[tuple[frozenset[str] | None, str, int]]] = {}
         for expression in dict.fromkeys(expressions):
-            pattern = expression_pattern(expression)
-            for start, lead in dict.fromkeys(map(_first_run, expression_words(expression)[0].forms)):
-                self._starting.setdefault(start, []).append((pattern, expression, lead))
+            first, *others = expression_words(expression)
+            second = None
+            if others and others[0].stands_for is None:
+                second = frozenset(next(_RUN.finditer(form)).group() for form in others[0].forms)
+            for form in first.forms:
+                run, *rest = _RUN.finditer(form)
+                entry = frozenset([rest[0].group()]) if rest else second, expression, run.start()
+                starting = self._starting.setdefault(run.group(), [])
+                if entry not in starting[-1:]:  # other forms may begin alike
+                    starting.append(entry)
 
     def find(self, text: str) -> list[tuple[int, int, str]]:
         """(start, end, expression) of all occurrences, from left to right, without overlaps."""
@@ -85,16 +95,18 @@ class ExpressionIndex:
         """
         after = start
         plain = str.lower if text.isascii() else lower_case
-        for word in _RUN.finditer(text, start, end):
+        for word, following in pairwise(chain(_RUN.finditer(text, start, end), [None])):
+            assert word is not None
             candidates = self._starting.get(plain(word.group()))
             if candidates is None or word.start() < after:
                 continue
+            next_run = "" if following is None else plain(following.group())
             matches = (
-                (pattern.match(text, word.start() - lead, end), name)
-                for pattern, name, lead in candidates
-                if word.start() - lead >= after
+                (expression_pattern(name).match(text, word.start() - lead, end), name)
+                for second, name, lead in candidates
+                if (second is None or next_run in second) and word.start() - lead >= after and name != apart
             )
-            ends = [(match, name) for match, name in matches if match and name != apart]
+            ends = [(match, name) for match, name in matches if match]
             if ends:
                 longest = max(ends, key=lambda found: (found[0].end(), -found[0].start()))
                 after = longest[0].end()
@@ -105,10 +117,3 @@ def contained(expressions: Iterable[str]) -> dict[str, list[str]]:
     """Expression → the others found in it as it is listed, for those in which any is."""
     index = ExpressionIndex(names := list(expressions))
     return {name: others for name in names if (others := index.inside(name))}
-
-
-def _first_run(form: str) -> tuple[str, int]:
-    """The letters that a form begins with, and their place in it: `devil` for `devil's`, `net` for `.net`."""
-    found = _RUN.search(form)
-    assert found is not None  # an expression holds a letter or digit
-    return lower_case(found.group()), found.start()
