@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -89,8 +90,8 @@ def test_placeholders_in_a_file_of_expressions_and_in_a_saved_glossary(tmp_path:
     (tmp_path / "idioms.txt").write_text(f"home run\n{PLACEHOLDERS}\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"idioms\.txt, line 2: .* 14 placeholders"):
         read_expressions(tmp_path / "idioms.txt")
-    saved = '{"format": 1, "num_senses": 1, "about": {}, "senses": {"%s": ["x"]}}' % PLACEHOLDERS
-    (tmp_path / "glossary.json").write_text(saved, encoding="utf-8")
+    saved = {"format": 1, "num_senses": 1, "about": {}, "senses": {PLACEHOLDERS: ["x"]}}
+    (tmp_path / "glossary.json").write_text(json.dumps(saved), encoding="utf-8")
     with pytest.raises(UserError, match=r"glossary\.json: field 'senses'"):
         read_meanings(tmp_path / "glossary.json")
 

@@ -267,7 +267,7 @@ def test_no_text_takes_long(name: str) -> None:
 def test_more_than_four_placeholders_are_refused() -> None:
     """Each multiplies the time of a text by up to five: ten of them took minutes."""
     expression = "take " + "the someone " * 5 + "home"
-    with pytest.raises(ValueError, match="5 placeholders .* may have 4"):
+    with pytest.raises(ValueError, match=r"5 placeholders .* may have 4"):
         find_expression("take it home", expression)
     assert find_expression("they took it all home", "someone takes something something home") is not None
 

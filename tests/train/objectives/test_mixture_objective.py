@@ -98,7 +98,7 @@ def test_the_plan_is_a_function_of_seed_and_epoch() -> None:
 
 @pytest.mark.parametrize("shards", [1, 2])
 def test_a_parts_steps_are_those_of_its_own_epochs_in_turn(shards: int) -> None:
-    """Against all of a part's epochs in one list; in any order of asking, as by a check, a run and a resumed run."""
+    """Against all its epochs in one list, asked for as by a check, a run and a resumed run."""
     mixture, part = build(0, 1.0, 3.0), Part("b", 12, 4)
     counted = [step for epoch in range(80) for step in part.epoch_steps(epoch, shards)]
     for epoch in (0, 0, 1, 2, 5, 4, 0, 7):
