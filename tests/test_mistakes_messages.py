@@ -11,6 +11,7 @@ import pytest
 
 from tests.mistakes import OWN, PAIRS, Mistake, run_mistake, run_sound
 from tests.programs import assert_explained, run
+from tests.tiny_runs import composed
 from train.data.own.load import load_own
 from train.declarations.own_data import OwnData
 from train.errors import UserError
@@ -27,7 +28,7 @@ WEIGHED = "question,answer,weight\n" + "".join(f"Where is {i}?,At {i}.,1e300\n" 
 def sentences(before: str, number: int = 24) -> str:
     """Labelled uses of an expression, each after the words `before`."""
     rows = [
-        {"text": f"{before}spill the beans {i}", "span": "spill the beans", "group": f"g{i % 4}"}
+        {"text": f"{i} {before}spill the beans {i}", "span": "spill the beans", "group": f"g{i % 4}"}
         | {"meaning": ("idiom", "literal")[i // 4 % 2]}
         for i in range(number)
     ]
@@ -57,7 +58,7 @@ DECLARED = [BenchmarkType({name!r}, Options, lambda settings, options: Benchmark
 
 
 TRAIN = {"train.csv": PAIRS}
-SPANS = ("+experiment=own", "device=cpu", "data.train=train.jsonl", "data.val=val.jsonl")
+SPANS: tuple[str, ...] = ("+experiment=own", "device=cpu", "data.train=train.jsonl", "data.val=val.jsonl")
 SPANS += ("objective.query_mode=span", "objective.document_mode=span", "trainer.batch_size=8")
 TWO = {"one.py": extension("one/a/x", "one"), "two.py": extension("one/a/x", "two")}
 MISTAKES = [
@@ -84,13 +85,13 @@ MISTAKES = [
         "spans beyond the length",
         SPANS,
         ["'spill the beans'", "model.max_length"],
-        {"train.jsonl": sentences("word " * 80), "val.jsonl": sentences("They ", 8)},
+        {"train.jsonl": sentences("word " * 80), "val.jsonl": sentences("They ", 16)},
     ),
     Mistake(
         "held-out spans beyond the length",
         SPANS,
         ["'spill the beans'", "model.max_length"],
-        {"train.jsonl": sentences("They "), "val.jsonl": sentences("word " * 80, 8)},
+        {"train.jsonl": sentences("They "), "val.jsonl": sentences("word " * 80, 16)},
     ),
     Mistake("home folder", ("+experiment=own", "data.train=~nosuch/f"), ["data.train=~nosuch/f"]),
     Mistake(
@@ -118,7 +119,7 @@ MISTAKES = [
         {"g.tsv": "expression\tmeaning\nspill the beans\treveal a secret\n"},
         "train.learn",
     ),
-    Mistake("escape", ("model=minilm", "corpus=x" + ESCAPE), ["x\\x1b[31m"], program="train.explore"),
+    Mistake("escape", ("+experiment=own", "device=cpu", f"data.train='x{ESCAPE}'"), ["x\\x1b[31m"]),
 ]
 
 
@@ -188,7 +189,7 @@ def test_an_extension_that_exits_ends_no_program_with_status_0(tmp_path: Path, t
     done = run_sound([*OWN, "extensions=[leaves]"], tmp_path, tiny_path, files)
     assert done.returncode == 2
     assert_explained(done, "extensions: leaves", "SystemExit")
-    later = extension("leaves2/a", "leaves2").replace("lambda settings, options: Benchmark()", "exit")
+    later = extension("leaves2/a", "leaves2").replace("Benchmark())", "exit())")
     options = [*OWN, "extensions=[leaves2]", "+benchmark.leaves2={name: leaves2}"]
     done = run_sound(options, tmp_path, tiny_path, TRAIN | {"leaves2.py": later})
     assert done.returncode == 1
@@ -295,12 +296,13 @@ def test_a_finished_models_record_of_its_glossary(tmp_path: Path, tiny_path: Pat
 
 
 def test_a_column_of_numbers_beside_a_column_of_names_is_refused_only_by_its_numbers(tmp_path: Path) -> None:
+    defaults = {name: composed("config")["data"][name] for name in OwnData.model_fields}
     for column, is_refused in (("rating", True), ("is_duplicate", True), ("idx", False), ("note", False)):
         value = "a word" if column == "note" else "1"
         path = tmp_path / f"{column}.csv"
         rows = "".join(f"Cat {i}.,Dog {i}.,{value}\n" for i in range(8))
         path.write_text(f"sentence1,sentence2,{column}\n{rows}", encoding="utf-8")
-        data = OwnData(train=[str(path)], val=None, val_share=0.25, columns={}, form=None)
+        data = OwnData(**(defaults | {"train": [str(path)], "val_share": 0.25}))
         if is_refused:
             with pytest.raises(UserError, match=f"score: {column}"):
                 load_own(data)

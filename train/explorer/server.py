@@ -111,7 +111,7 @@ def application(explorer: Explorer, page: str) -> Starlette:
     from starlette.middleware import Middleware
     from starlette.middleware.trustedhost import TrustedHostMiddleware
     from starlette.requests import ClientDisconnect
-    from starlette.responses import HTMLResponse, JSONResponse, Response
+    from starlette.responses import HTMLResponse, JSONResponse
     from starlette.routing import Route
 
     lock = Lock()  # a model and its tokenizer serve one at a time
@@ -128,10 +128,8 @@ def application(explorer: Explorer, page: str) -> Starlette:
             except ValidationError as error:
                 where = ".".join(map(str, error.errors()[0]["loc"]))
                 return JSONResponse({"error": f"{where}: {error.errors()[0]['msg']}"}, 400)
-            except UserError as error:
+            except (UserError, ClientDisconnect) as error:  # the latter goes nowhere
                 return JSONResponse({"error": str(error)}, 400)
-            except ClientDisconnect:  # while it sent the query: nobody waits for the answer
-                return Response()
 
         return endpoint
 

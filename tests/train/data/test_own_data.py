@@ -270,7 +270,7 @@ def test_what_is_held_out_is_not_trained_on(tmp_path: Path) -> None:
 
 
 def test_groups_on_both_sides_are_said(tmp_path: Path) -> None:
-    rows = [{"text": f"{i}", "group": f"g{i % 2}", "meaning": "m"} for i in range(8)]
+    rows = [{"text": f"t{i}", "group": f"g{i % 2}", "meaning": "m"} for i in range(8)]
     val = write_lines(tmp_path / "val.jsonl", [{"text": "new", "group": "g1", "meaning": "m"}])
     splits = read(write_lines(tmp_path / "a.jsonl", rows), val=[str(val)])
     assert any("1 groups are both" in note for note in splits.notes)
@@ -279,18 +279,17 @@ def test_groups_on_both_sides_are_said(tmp_path: Path) -> None:
 NOTES: list[tuple[list[dict[str, Any]], tuple[str, ...]]] = [
     ([*PAIRS[:5], PAIRS[2]], ("said twice", "1 row ", "mine.jsonl row 6")),
     (
-        [{"text": f"{i}", "label": "x"} for i in range(4)] + [{"text": "alone", "label": "y"}],
+        [{"text": f"t{i}", "label": "x"} for i in range(4)] + [{"text": "alone", "label": "y"}],
         ("label", "1 row ", "mine.jsonl row 5"),
     ),
     (
-        [{"text": f"{i}", "group": "g", "meaning": min(i, 1)} for i in range(4)],
+        [{"text": f"t{i}", "group": "g", "meaning": min(i, 1)} for i in range(4)],
         ("group and meaning", "mine.jsonl row 1"),
     ),
     (
-        [{"text": f"{i}", "group": min(i // 2, 1), "meaning": min(i, 2)} for i in range(5)],
+        [{"text": f"t{i}", "group": min(i // 2, 1), "meaning": min(i, 2)} for i in range(5)],
         ("1 of 2 groups", "one meaning", "mine.jsonl row 3"),
     ),
-    ([{"sentence1": f"{i}", "sentence2": "b", "score": 1} for i in range(3)], ("all scores", "1")),
     ([{"anchor": "a", "positive": "p", "anchr_span": "a"}], ("left out: anchr_span",)),
 ]
 
@@ -344,7 +343,7 @@ SPOILED: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     (LABELLED + " ,x\n", {}, ("row 3", "'text'", "blank")),
     (LABELLED + "b,x\nc,y\n", {}, ("labels", "too few", "data.val=")),
     ("text,group\na,\n", {}, ("row 2", "'group'", "empty")),
-    (TWO + "a,q\n", {}, ("anchors", "too few", "data.val=")),
+    ("anchor,positive,group\na,p,g\nb,q,g\n", {}, ("groups", "too few", "data.val=")),
     (LIST + '{"query": "b", "pos": []}\n', {}, ("row 2", "'pos'", "empty")),
     (LIST + '{"query": "b", "pos": [null]}\n', {}, ("row 2", "'pos'", "empty")),
     (LIST + '{"query": "b", "pos": ["p"], "neg": [""]}\n', {}, ("row 2", "'neg'", "empty")),
