@@ -147,8 +147,8 @@ class Tally:
         print(f"{self.harms.total()}: {program}, {words}", flush=True)
 
     def fail(self, what: str, error: Exception) -> None:
-        self.failures.append(f"{what}: {type(error).__name__}: {error}")
-        print(f"FAILED: {self.failures[-1]}\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+        self.failures.append(f"{what}: {type(error).__name__}: {error}"[:300])
+        print(f"FAILED: {what}\n{traceback.format_exc()}", file=sys.stderr, flush=True)
 
     def table(self) -> str:
         """Programs by kinds of harm, as Markdown."""
@@ -447,7 +447,7 @@ def _kill_many(
     names = list(options)
     while tally.harms.total() < wanted and time.monotonic() < deadline:
         name = names[tally.runs % len(names)]
-        title = f"{name} by {starter.processes}"
+        title = name if starter.processes == 1 else f"{name}, two processes"
         if name not in wholes:
             wholes[name] = whole_run(title, starter, options[name], place / title / "whole")
             print(

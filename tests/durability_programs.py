@@ -24,10 +24,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from safetensors.torch import load_file, save_file
+
 from tests.harmed import Harm
 from tests.own_data import write, write_lines, write_pairs
 from tests.programs import ROOT, run
-from tests.tiny_models import tiny_sentence_transformer
 from tests.tiny_runs import assert_same_run
 
 Damages = Mapping[str, Callable[[Path, random.Random], object]]
@@ -252,7 +253,9 @@ class Stores(Program):
         texts = [f"the {a} and the {b}" for a in words[:6] for b in words]
         self._corpus = self._lines(texts)
         self._reversed = self._lines(texts[::-1])
-        self._other = tiny_sentence_transformer(self.place, str(self.model), all_tokens=True)
+        self._other = Path(shutil.copytree(self.model, self.place / "other"))
+        weights = load_file(self._other / "model.safetensors")
+        save_file({name: values * 0.9 for name, values in weights.items()}, self._other / "model.safetensors")
         self._options = self._of(self.model)
         self._whole = self.whole(self.folder(), self._options)
         self._scores = {model: self._scored(model) for model in (self.model, self._other)}

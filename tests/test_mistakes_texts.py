@@ -160,7 +160,7 @@ SOUND: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "a model out of reach": ((*OWN, "model.path=nobody/nothing"), {"train.csv": PAIRS}),
     "invisible marks in a text": (OWN, {"train.csv": PAIRS + "Where\u200b is it?,Here\u00ad.\n"}),
     **{
-        experiment: ((f"+experiment={experiment}", "data=sample", "device=cpu"), {})
+        experiment: ((f"+experiment={experiment}", "data=sample", "device=cpu", "model.max_length=64"), {})
         for experiment in ("idiolink_ft", "adaptive_triplet", "adaptive_triplet_paper", "joint")
     },
 }

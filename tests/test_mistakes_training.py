@@ -33,7 +33,7 @@ MISTAKES = [
         ["trainer.batch_size", "trainer.accumulation"],
         PAIRS_FILE,
     ),
-    Mistake("equal answers", OWN, ["different texts"], {"train.csv": EQUAL}),
+    Mistake("equal answers", OWN, ["one text in all rows", "data.columns={positive:"], {"train.csv": EQUAL}),
     Mistake(
         "no negatives",
         (*OWN, "objective.infonce.in_batch=none"),

@@ -118,7 +118,7 @@ SOUND: dict[str, tuple[str | None, tuple[str, ...]]] = {
             "idiolink_paper": ("trainer.batch_size=8",),
             "idiolink_released": ("trainer.batch_size=8",),
             "adaptive_triplet": (),
-            "adaptive_triplet_paper": (),
+            "adaptive_triplet_paper": ("model.max_length=64",),  # what the tiny model has
             "joint": (),
             "admire_experts": (),
             "admire_aima": (

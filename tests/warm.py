@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ADDRESS = "IDIOM_TESTS_WARM"  # the server's socket, of the session
 # Read where a library is imported: a program for which they differ is started cold.
 _READ_AT_IMPORT = (
-    *("HF_", "HUGGINGFACE_", "TRANSFORMERS_", "TORCH_", "OMP_", "MKL_"),
+    *("HF_", "HUGGINGFACE_", "TRANSFORMERS_", "TORCH_", "OMP_", "MKL_", "ATEN_", "ONEDNN_"),
     *("XDG_", "HOME", "LANG", "LC_", "PYTHON"),
 )
 # But these the Hub's client reads again in a program for which they differ.

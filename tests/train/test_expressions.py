@@ -19,6 +19,7 @@ from train.expressions import (
     find_expression,
     inflections,
     replacements,
+    word_end_patterns,
 )
 
 
@@ -66,6 +67,11 @@ from train.expressions import (
         ("100%", "I am 100% sure", "100%"),
         (".NET", "the .NET runtime", ".NET"),
         (".NET", ".NET is a runtime", ".NET"),
+        (".NET core", "a .Net-Core runtime", ".Net-Core"),
+        ("the devil's advocate", "as the devil\u02bcs advocates do", "the devil\u02bcs advocates"),
+        ("devil's advocate", "a devil\u02bcs advocate", "devil\u02bcs advocate"),
+        ("R&D lab", "two r&d labs", "r&d labs"),
+        ("fall for someone", "falls for me", "falls for me"),
         ("#MeToo", "Since #metoo, much changed", "#metoo"),
         ("हिन्दी भाषा", "यह हिन्दी भाषा है", "हिन्दी भाषा"),
     ],
@@ -228,6 +234,7 @@ def test_an_expression_without_placeholder_is_looked_for_as_it_was() -> None:
 
 
 PLACEHOLDERS = ["take someone for a ride", "lose one's temper", "pull the wool over someone's eyes"]
+FOUR = "take someone the someone the someone for something the home"
 ADVERSARIAL = {
     "words": "take a " * 20_000,
     "letters": "take " + "s" * 100_000,
@@ -237,6 +244,9 @@ ADVERSARIAL = {
     "spaces": "take" + " " * 100_000,
     "starts": "pull the wool over " * 5_000,
     "owners": "lose a b c d's " * 7_000,
+    "words between": "take " + "the " * 30_000,
+    "words between, often": ("take " + "the for " * 20) * 500,
+    "nearly": "take a the b the c for d the house. " * 3_000,
 }
 
 
@@ -245,11 +255,21 @@ ADVERSARIAL = {
     60
 )  # they take about a second; quadratic ones took minutes, or more than Oniguruma allows
 def test_no_text_takes_long(name: str) -> None:
-    for expression in PLACEHOLDERS:
-        text = ADVERSARIAL[name]
+    text = ADVERSARIAL[name]
+    for expression in [*PLACEHOLDERS, FOUR]:
         assert not list(expression_pattern(expression).finditer(text))
         assert by_rules(text, expression) == text
-    assert ExpressionIndex(PLACEHOLDERS).find(ADVERSARIAL[name]) == []
+        for pattern in word_end_patterns(expression, " (meaning)", str)[::5]:
+            assert normalizers.Replace(Regex("(?i)" + pattern), "!").normalize_str(text) == text
+    assert ExpressionIndex([*PLACEHOLDERS, FOUR]).find(text) == []
+
+
+def test_more_than_four_placeholders_are_refused() -> None:
+    """Each multiplies the time of a text by up to five: ten of them took minutes."""
+    expression = "take " + "the someone " * 5 + "home"
+    with pytest.raises(ValueError, match=r"5 placeholders .* may have 4"):
+        find_expression("take it home", expression)
+    assert find_expression("they took it all home", "take something something home") is not None
 
 
 def by_rules(text: str, *expressions: str) -> str:

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, field_validator, model_val
 
 from train.declarations.models import model_names, model_values, near_model_names, needs_its_code
 from train.declarations.options import Count, Ratio, Section, Text, Weight, as_list
+from train.expressions import expression_words
 from train.io.paths import is_folder
 
 
@@ -91,9 +92,8 @@ class ModelSettings(Section):
             return value
         if not isinstance(value, list) or not value:
             raise ValueError(f"must be train, a list of expressions, or a text file of them, got {value!r}")
-        for expression in value:
-            if not isinstance(expression, str) or not any(c.isalnum() for c in expression):
-                raise ValueError(f"{expression!r} holds no letter: it is no expression")
+        for expression in map(str, value):
+            expression_words(expression)
         return value
 
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, field_validator, 
 from train.data.folds import held_out
 from train.data.names import QueryMode, TrainDocumentMode, TrainQueryMode
 from train.errors import UserError
-from train.expressions import plain_expression
+from train.expressions import expression_words, plain_expression
 from train.io.paths import is_folder
 from train.io.records import name_record, raise_problems, read_records
 from train.requests import Pooling, Request, Role, find_span
@@ -53,8 +53,7 @@ class Document(BaseModel):
     @field_validator("idiom")
     @classmethod
     def _idiom_is_of_words(cls, idiom: str) -> str:
-        if not any(c.isalnum() for c in idiom):
-            raise ValueError(f"{idiom!r} holds no letter or digit: it is no idiom")
+        expression_words(idiom)
         return idiom
 
     @property

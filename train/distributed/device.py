@@ -80,11 +80,7 @@ def place(device: str, precision: str) -> Placement:
     if precision == "auto":
         chosen: Precision = "bf16" if bf16 else "fp32"
         why += f"; precision {chosen}: " + (
-            "the GPU supports it"
-            if bf16
-            else "exact; bf16 is slower on this processor"
-            if device == "cpu" and not has_bf16_instructions()
-            else "exact; on some processors bf16 is faster"
+            "the GPU supports it" if bf16 else "exact; on some processors bf16 is faster"
         )
     elif precision == "fp16" and device == "cpu":
         raise UserError("precision=fp16 is not for the CPU; use precision=fp32 or bf16")

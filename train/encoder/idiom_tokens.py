@@ -15,7 +15,7 @@ from tokenizers import AddedToken
 
 from train.encoder.files import fetch_file
 from train.errors import UserError
-from train.expressions import ExpressionIndex, plain_expression
+from train.expressions import ExpressionIndex, expression_words, is_expression, plain_expression
 from train.io.files import write_json
 from train.io.records import read_json, read_text
 from train.io.text import first_of, text_lines
@@ -291,9 +291,9 @@ def read_expressions(path: Path) -> list[str]:
     for number, line in lines:
         if line.strip():
             try:
-                token_name(line)
-            except UserError:
-                raise UserError(f"{path}, line {number}: {line!r} holds no letter or digit") from None
+                expression_words(line)
+            except ValueError as error:
+                raise UserError(f"{path}, line {number}: {error}") from None
             expressions.append(line.strip())
     if not expressions:
         raise UserError(f"{path}: names no expression; one a line is expected")
@@ -351,7 +351,7 @@ def _problem(content: Any) -> str | None:
         if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
             return f"field 'expressions', token {token!r}: expected a list of expressions, got {names!r}"
         for name in names:
-            if not any(c.isalnum() for c in name):
+            if not is_expression(name):
                 return f"field 'expressions', token {token!r}: {name!r} is no expression"
             if name in seen:
                 return f"field 'expressions': {name!r} has two tokens"

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from train.errors import UserError
-from train.expressions import ExpressionIndex
+from train.expressions import ExpressionIndex, is_expression
 from train.io.files import write_json
 from train.io.records import read_json
 
@@ -246,13 +246,13 @@ def _problem(content: Any) -> str | None:
     if not isinstance(senses, dict):
         return "field 'senses': expected expressions with their meanings"
     for name, meanings in senses.items():
-        if not any(c.isalnum() for c in name):
+        if not is_expression(name):
             return f"field 'senses': {name!r} is no expression"
         if not isinstance(meanings, list) or not meanings or not all(isinstance(m, str) for m in meanings):
             return f"field 'senses', {name!r}: expected a list of meanings, got {json.dumps(meanings)[:60]}"
     left_out = content["left_out"]
     if not isinstance(left_out, list) or not all(
-        isinstance(name, str) and any(c.isalnum() for c in name) for name in left_out
+        isinstance(name, str) and is_expression(name) for name in left_out
     ):
         return f"field 'left_out': expected a list of expressions, got {json.dumps(left_out)[:60]}"
     gate = content["gate"]

@@ -25,13 +25,12 @@ from train.expressions import (
     KEEP,
     ExpressionIndex,
     contained,
-    expression_pattern,
     insertion_pattern,
     replacements,
     whole_pattern,
     word_end_patterns,
 )
-from train.expressions.patterns import IN_A_WORD
+from train.expressions.patterns import IN_A_WORD, expression_words
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +134,7 @@ def _meaning_rules(
     if meanings is None:
         return []
     names = [*meanings.senses, *meanings.left_out]
-    has_placeholder = {name: expression_pattern(name).groups > 0 for name in names}
+    has_placeholder = {name: any(word.stands_for for word in expression_words(name)) for name in names}
     outer = contained(names).keys()
     steps = []
     for name in sorted(names, key=lambda name: (not has_placeholder[name], -len(name))):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _HOST = "127.0.0.1"
 _MAX_CHARACTERS = 20_000
+_MAX_BYTES = 100_000  # of a query, which is two texts at most
 
 
 class Asked(BaseModel):
@@ -109,6 +110,7 @@ def application(explorer: Explorer, page: str) -> Starlette:
     from starlette.concurrency import run_in_threadpool
     from starlette.middleware import Middleware
     from starlette.middleware.trustedhost import TrustedHostMiddleware
+    from starlette.requests import ClientDisconnect
     from starlette.responses import HTMLResponse, JSONResponse
     from starlette.routing import Route
 
@@ -121,12 +123,12 @@ def application(explorer: Explorer, page: str) -> Starlette:
 
         async def endpoint(request: Request) -> Response:
             try:
-                asked = Asked.model_validate_json(await request.body())
+                asked = Asked.model_validate_json(await _body(request))
                 return JSONResponse(await run_in_threadpool(locked, asked))
             except ValidationError as error:
                 where = ".".join(map(str, error.errors()[0]["loc"]))
                 return JSONResponse({"error": f"{where}: {error.errors()[0]['msg']}"}, 400)
-            except UserError as error:
+            except (UserError, ClientDisconnect) as error:  # the latter goes nowhere
                 return JSONResponse({"error": str(error)}, 400)
 
         return endpoint
@@ -143,6 +145,23 @@ def application(explorer: Explorer, page: str) -> Starlette:
         # Or a page elsewhere could reach this one under a name of its own.
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[_HOST, "localhost"])],
     )
+
+
+async def _body(request: Request) -> bytes:
+    """What the page sends; any page that a browser shows could send something here.
+
+    Raises:
+        UserError: if another page has sent it, or it is longer than a query.
+    """
+    origin = request.headers.get("origin")
+    if origin not in (None, f"http://{request.headers['host']}"):
+        raise UserError(f"only this server's own page may ask it, not {origin}")
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MAX_BYTES:
+            raise UserError(f"a query may have {_MAX_BYTES:,} bytes")
+    return body
 
 
 def _search(explorer: Explorer, asked: Asked) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -66,6 +67,7 @@ _CLAUSE = [
     "whom",
 ]
 _MAX_FILLERS = 5  # words of a phrase
+_MAX_PLACEHOLDERS = 4  # of an expression; the time that a text takes is multiplied by up to 5 for each
 # Letters and spaces of a phrase are listed, since libraries of regular expressions differ in what \w and \s
 # match. Both cases are listed, and case is not ignored: Oniguruma would also read "ss" as the one letter ß,
 # and try each reading. A word has at most 40 letters; without a limit, long texts of letters would take for
@@ -94,7 +96,7 @@ def expression_pattern(expression: str) -> re.Pattern[str]:
     """What :func:`~train.expressions.find_expression` looks for, with a group for each run of fixed words.
 
     Raises:
-        ValueError: if the expression holds no letter or digit.
+        ValueError: as :func:`expression_words`.
     """
     parts = _parts(expression_words(expression))
     if len(parts) == 1:
@@ -158,23 +160,18 @@ def word_end_patterns(expression: str, inserted: str, normalize: Callable[[str],
     """
     words = _normalized(expression, normalize)
     filler = f"(?:{_filler(_parts(words)[0])})"
-    # The words after the first, each with its placeholder's number or None.
-    pieces: list[tuple[str, int | None]] = []
-    for number, word in enumerate(words[1:]):
-        if word.stands_for is None:
-            pieces.append((_GAP + _any_of(word.forms), None))
-        else:
-            pieces += [(filler, number)] * _MAX_FILLERS
+    # The words with how many each may stand for; the spaces before a word belong to it.
+    pieces = [(_any_of(words[0].forms), 1)]
+    for word in words[1:]:
+        pieces.append((_GAP + _any_of(word.forms), 1) if word.stands_for is None else (filler, _MAX_FILLERS))
     patterns = []
-    for place in range(len(pieces), -1, -1):
-        here = pieces[place - 1][1] if place else None
-        # Of a phrase all words up to the place are there, of other phrases as many as there are.
-        before = [p if n is None or n == here else f"{p}??" for p, n in pieces[:place]]
-        after = [f"{p}{_ACCENT}?" if n is None else f"{p}??" for p, n in pieces[place:]]
-        patterns.append(
-            f"{_START}{_any_of(words[0].forms)}{''.join(before)}{KEEP}"
-            f"(?={''.join(after)}{re.escape(inserted)})"
-        )
+    for place, (piece, most) in reversed(list(enumerate(pieces))):
+        before = [p if n == 1 else f"{p}{{0,{n}}}?" for p, n in pieces[:place]]
+        after = [f"{p}{_ACCENT}?" if n == 1 else f"{p}{{0,{n}}}?" for p, n in pieces[place + 1 :]]
+        for count in range(most, 0, -1):
+            rest = f"{piece}{{0,{most - count}}}?" if count < most else ""
+            behind = f"(?={rest}{''.join(after)}{re.escape(inserted)})"
+            patterns.append(f"{_START}{''.join(before)}{piece * count}{KEEP}{behind}")
     return patterns
 
 
@@ -250,7 +247,11 @@ class Word(NamedTuple):
 
 
 def expression_words(expression: str) -> list[Word]:
-    """The words of an expression with their forms."""
+    """The words of an expression with their forms.
+
+    Raises:
+        ValueError: if it holds no letter or digit, or has more than four placeholders between its words.
+    """
     bare = _without_punctuation(unicodedata.normalize("NFC", expression))
     written = [word for word in re.split(rf"[\s{_HYPHENS}]+", bare) if word]
     if not written:
@@ -266,7 +267,19 @@ def expression_words(expression: str) -> list[Word]:
         elif bare_word == "oneself":
             kind = "reflexive"
         words.append(Word(inflections(word, as_verb=previous not in BEFORE_NOUNS), kind))
-    return _with_pronouns_at_ends(words)
+    words = _with_pronouns_at_ends(words)
+    if (count := sum(word.stands_for is not None for word in words)) > _MAX_PLACEHOLDERS:
+        raise ValueError(
+            f"{expression!r} has {count} placeholders (someone, one's, …), and may have {_MAX_PLACEHOLDERS}"
+        )
+    return words
+
+
+def is_expression(text: str) -> bool:
+    """Whether it can be looked for, see :func:`expression_words`."""
+    with suppress(ValueError):
+        return bool(expression_words(text))
+    return False
 
 
 def _without_punctuation(expression: str) -> str:

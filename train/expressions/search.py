@@ -8,7 +8,8 @@ from itertools import pairwise
 
 from train.expressions.patterns import IN_A_WORD, expression_pattern, expression_words, lower_case
 
-_RUN = re.compile(f"{IN_A_WORD}+")
+# U+02BC is a letter, but stands for an apostrophe too.
+_RUN = re.compile(rf"(?:(?!\u02bc){IN_A_WORD})+")
 
 
 def find_expression(text: str, expression: str) -> tuple[int, int] | None:
@@ -35,16 +36,23 @@ class ExpressionIndex:
         expressions: where several match at one place, the longest match counts, then the first expression.
 
     Raises:
-        ValueError: if one holds no letter or digit.
+        ValueError: as :func:`~train.expressions.patterns.expression_words`.
     """
 
     def __init__(self, expressions: Iterable[str]) -> None:
-        # First word → pattern, expression and number of signs that stand before that word (one in ".NET").
-        self._starting: dict[str, list[tuple[re.Pattern[str], str, int]]] = {}
+        # First letters → letters that the further words may begin with, expression, and number of signs
+        # before the first letters (one in ".NET"). A pattern takes a millisecond to compile, and a glossary
+        # may have 50,000 expressions: so it is compiled where the text holds all the expression's words.
+        self._starting: dict[str, list[tuple[tuple[frozenset[str], ...], str, int]]] = {}
         for expression in dict.fromkeys(expressions):
-            pattern = expression_pattern(expression)
-            for start, lead in dict.fromkeys(map(_first_run, expression_words(expression)[0].forms)):
-                self._starting.setdefault(start, []).append((pattern, expression, lead))
+            first, *others = expression_words(expression)
+            further = tuple(
+                frozenset(_first_run(form)[0] for form in word.forms)
+                for word in others
+                if word.stands_for is None
+            )
+            for start, lead in dict.fromkeys(map(_first_run, first.forms)):
+                self._starting.setdefault(start, []).append((further, expression, lead))
 
     def find(self, text: str) -> list[tuple[int, int, str]]:
         """(start, end, expression) of all occurrences, from left to right, without overlaps."""
@@ -85,16 +93,20 @@ class ExpressionIndex:
         """
         after = start
         plain = str.lower if text.isascii() else lower_case
-        for word in _RUN.finditer(text, start, end):
-            candidates = self._starting.get(plain(word.group()))
-            if candidates is None or word.start() < after:
+        words = [(plain(word.group()), word.start()) for word in _RUN.finditer(text, start, end)]
+        letters = {word for word, _ in words}
+        for word, place in words:
+            candidates = self._starting.get(word)
+            if candidates is None or place < after:
                 continue
             matches = (
-                (pattern.match(text, word.start() - lead, end), name)
-                for pattern, name, lead in candidates
-                if word.start() - lead >= after
+                (expression_pattern(name).match(text, place - lead, end), name)
+                for further, name, lead in candidates
+                if place - lead >= after
+                and name != apart
+                and not any(letters.isdisjoint(forms) for forms in further)
             )
-            ends = [(match, name) for match, name in matches if match and name != apart]
+            ends = [(match, name) for match, name in matches if match]
             if ends:
                 longest = max(ends, key=lambda found: (found[0].end(), -found[0].start()))
                 after = longest[0].end()

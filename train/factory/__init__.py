@@ -15,7 +15,7 @@ from train.factory.encoder import (
 from train.factory.experts import module_benchmarks, saved_modules
 from train.factory.mining import without_mining
 from train.factory.objectives import build_objective
-from train.factory.own import own_revisions
+from train.factory.own import forget_own_data, own_revisions
 
 __all__ = [
     "build_benchmarks",
@@ -24,6 +24,7 @@ __all__ = [
     "build_retention",
     "check_dimensions",
     "embedding_width",
+    "forget_own_data",
     "glossary_path",
     "idiom_expressions",
     "leave_transparent",

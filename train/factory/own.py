@@ -41,6 +41,11 @@ def own_splits(settings: Common) -> OwnSplits:
     return _loaded(settings.data.own.model_dump_json())
 
 
+def forget_own_data() -> None:
+    """Let go of the tables that an earlier job of this process has read; they may also have changed since."""
+    _loaded.cache_clear()
+
+
 @lru_cache(maxsize=32)
 def _loaded(data: str) -> OwnSplits:
     splits = load_own(OwnData.model_validate_json(data))

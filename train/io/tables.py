@@ -10,7 +10,7 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TextIO, TypeVar, cast
+from typing import IO, Any, AnyStr, NamedTuple, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -26,6 +26,10 @@ _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons"}  # those that spreadsheets write
 _JSON_LINES = (".jsonl", ".ndjson")
 _GZIP = ".gz"
+_MAX_LINE = (
+    10_000_000  # characters, also of a cell; a small packed file can hold a line that fills the memory
+)
+csv.field_size_limit(_MAX_LINE)
 _BATCH_ROWS = 1024  # of a Parquet file, held at a time
 _NOT_CLOSED = " (is a quotation mark not closed?)"
 _CSV_HINTS = {  # part of what Python's csv says → what is likely the matter
@@ -152,8 +156,8 @@ def _suffix(path: Path) -> str:
 
 
 def _delimited(path: Path, delimiter: str, columns: Sequence[str], problems: Problems) -> Iterator[Row]:
-    with _text(path, newline="") as file:
-        numbered = _csv_rows(path, file, delimiter)
+    with text_lines_of(path, newline="") as lines:
+        numbered = _csv_rows(path, lines, delimiter)
         _, header = next(numbered, (0, []))
         if any("\0" in name for name in header):
             raise UserError(f"{path}: not UTF-8 text (NUL in the header): save it as UTF-8")
@@ -206,8 +210,8 @@ def _check_columns(path: Path, found: Sequence[str], required: Sequence[str]) ->
 
 
 def _json_lines(path: Path, problems: Problems) -> Iterator[Row]:
-    with _text(path, newline="\n") as file:
-        for number, line in enumerate(file, 1):
+    with text_lines_of(path) as lines:
+        for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
             try:
@@ -245,17 +249,33 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Row]:
 
 
 @contextlib.contextmanager
-def _text(path: Path, newline: str) -> Iterator[TextIO]:
-    """The file's text; what goes wrong where it is read is told."""
+def text_lines_of(path: Path, newline: str = "\n") -> Iterator[Iterator[str]]:
+    """The lines of a file, packed or not.
+
+    Raises:
+        UserError: within the context, for what goes wrong where they are read.
+    """
     try:
         with io.TextIOWrapper(_open(path), encoding="utf-8-sig", newline=newline) as file:
-            yield file
+            yield _lines(path, file)
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 text: {_first_wrong_byte(path) or error.reason}") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(f"{path}: cannot be unpacked as gzip: {error}") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def _lines(path: Path, file: IO[AnyStr]) -> Iterator[AnyStr]:
+    number = 0
+    while line := file.readline(_MAX_LINE + 1):
+        number += 1
+        if len(line) > _MAX_LINE:
+            raise UserError(
+                f"{path}, line {number}: has more than {_MAX_LINE:,} characters, too many for a row: "
+                "write each row on a line of its own"
+            )
+        yield line
 
 
 def _open(path: Path) -> IO[bytes]:
@@ -268,7 +288,7 @@ def _first_wrong_byte(path: Path) -> str | None:
         contextlib.suppress(EOFError, zlib.error, OSError),
         _open(path) as file,
     ):  # gzip may be cut short, too
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(_lines(path, file), 1):
             if number == 1 and line.startswith(_UTF16):
                 return "it is UTF-16; save it as UTF-8"
             try:

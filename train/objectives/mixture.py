@@ -10,8 +10,11 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor, nn
 
+from train.errors import UserError
 from train.objectives import Batch, HasUsages, Objective, ObjectiveLoss, UsesSpecialTokens
 from train.requests import Request
+
+_LEAST_PROPORTION = 0.001
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,9 @@ class MixtureObjective:
         parts: by name.
         seed: of the order of steps.
 
+    Raises:
+        UserError: if a part is so rare that the others would begin again thousands of times in an epoch.
+
     Attributes:
         parts: name → objective.
         proportions: name → share of all steps; they sum to 1.
@@ -51,6 +57,13 @@ class MixtureObjective:
     def __init__(self, parts: Mapping[str, Part], seed: int) -> None:
         self.parts = {name: part.objective for name, part in parts.items()}
         self.seed = seed
+        least, largest = (pick(part.proportion for part in parts.values()) for pick in (min, max))
+        if least < _LEAST_PROPORTION * largest:
+            raise UserError(
+                f"the part {next(name for name in parts if parts[name].proportion == least)} has "
+                f"proportion={least:g}, which must be at least {_LEAST_PROPORTION:g} times the largest, "
+                f"{largest:g}: an epoch lasts until every part has given all its steps"
+            )
         total = sum(part.proportion for part in parts.values())
         self.proportions = {name: part.proportion / total for name, part in parts.items()}
         self.weights = {name: part.weight for name, part in parts.items()}
@@ -61,9 +74,8 @@ class MixtureObjective:
         self.idiom_sentences = [pair for part in self.parts.values() for pair in part.idiom_sentences]
         usages = (part.usages for part in self.parts.values() if isinstance(part, HasUsages))
         self.usages = list(chain.from_iterable(usages))
-        self._streams: dict[str, list[list[list[int]]]] = {name: [] for name in self.parts}
-        self._planned: dict[str, int] = dict.fromkeys(self.parts, 0)
-        self._shards = 0
+        # Part and shards → one of the part's own epochs, and the number of its first step.
+        self._reached: dict[tuple[str, int], tuple[int, int]] = {}
 
     @property
     def special_tokens(self) -> Mapping[str, str]:
@@ -87,10 +99,6 @@ class MixtureObjective:
 
         Part i of n numbers its anchors i, i + n, i + 2n, …
         """
-        if shards != self._shards:
-            self._shards = shards
-            self._streams = {name: [] for name in self.parts}
-            self._planned = dict.fromkeys(self.parts, 0)
         lengths = {name: len(part.epoch_steps(0, shards)) for name, part in self.parts.items()}
         total = max(lengths[name] / proportion for name, proportion in self.proportions.items())
         counts = {name: max(round(proportion * total), 1) for name, proportion in self.proportions.items()}
@@ -102,12 +110,21 @@ class MixtureObjective:
         return [steps[i] for i in order]
 
     def _steps(self, name: str, start: int, end: int, shards: int) -> list[list[list[int]]]:
-        """Steps `start` to `end` of a part, counted through all its epochs."""
-        stream = self._streams[name]
-        while len(stream) < end:
-            stream += self.parts[name].epoch_steps(self._planned[name], shards)
-            self._planned[name] += 1
-        return stream[start:end]
+        """Steps `start` to `end` of a part, counted through all its epochs.
+
+        Epochs are planned again rather than kept, from the one in which the steps before these began.
+        """
+        epoch, first = self._reached.get((name, shards), (0, 0))
+        if start < first:
+            epoch, first = 0, 0
+        steps: list[list[list[int]]] = []
+        while first < end:
+            planned = self.parts[name].epoch_steps(epoch, shards)
+            if first <= start:
+                self._reached[name, shards] = epoch, first
+            steps += planned[max(start - first, 0) : end - first]
+            epoch, first = epoch + 1, first + len(planned)
+        return steps
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:
         """The part's batch; what a part redraws each epoch, it redraws each epoch of the mixture."""

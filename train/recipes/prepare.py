@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from train.benchmarks import Benchmark
 from train.config import TrainSettings
-from train.factory import build_benchmarks, build_objective, check_dimensions
+from train.factory import build_benchmarks, build_objective, check_dimensions, forget_own_data
 from train.factory.model_options import check_model_options
 from train.objectives import Objective
 from train.recipes.knowledge import gate_usages, glossary_files
@@ -41,6 +41,7 @@ def prepare(settings: TrainSettings, *, has_negatives: bool = True) -> Prepared:
     Raises:
         UserError: for everything that the user can fix.
     """
+    forget_own_data()
     glossary_files(settings.model)  # a slip there is told before anything is downloaded
     objective = build_objective(settings)
     check_remedies(settings.retain, objective)

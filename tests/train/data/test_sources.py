@@ -58,6 +58,7 @@ def test_download_is_done_once_verified_and_explained_when_damaged(
         "device=cpu",
         "benchmarks=[idiolink]",
         f"output={tmp_path / 'scores.json'}",
+        "overwrite=true",
     )
     (three_layouts["hub"] / "README.md").write_text("a file that is not asked for", encoding="utf-8")
     with serve(

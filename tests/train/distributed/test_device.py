@@ -45,7 +45,7 @@ def test_auto(monkeypatch: pytest.MonkeyPatch, there: dict[str, bool], device: s
 def test_bf16_without_instructions_for_it_is_warned_of(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, has_bf16: bool
 ) -> None:
-    """On a CPU, and where it is asked for: `auto` takes float32 there, and says why."""
+    """On a CPU, and where it is asked for: `auto` takes float32 there."""
     machine(monkeypatch, cuda=True)
     monkeypatch.setattr(device_module, "has_bf16_instructions", lambda: has_bf16)
     for device, precision in (("cpu", "auto"), ("cpu", "fp32"), ("cuda", "auto"), ("cuda", "bf16")):
@@ -54,7 +54,6 @@ def test_bf16_without_instructions_for_it_is_warned_of(
     log_placement(place("cpu", "bf16"))
     warned = [record.getMessage() for record in caplog.records]
     assert [("use precision=fp32" in message) for message in warned] == ([] if has_bf16 else [True])
-    assert ("bf16 is slower on this processor" in place("cpu", "auto").reason) is not has_bf16
 
 
 def test_what_was_asked_for_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,8 +143,9 @@ def test_a_score_that_is_not_finite_is_said_and_left_out(
         ([Own("mine", {"mine/x": True})], ("mine/x", "True")),
         ([Own("mine", {"mine/x": None})], ("mine/x", "None")),
         ([Own("mine", {3: 0.5})], ("benchmark mine", "3")),
-        ([Own("mine", {"x": 1.0}), Own("theirs", {"x": 2.0})], ("mine", "theirs", "'x'")),
-        ([Own("mine", {"x": 1.0}), Own("mine", {"x": 2.0})], ("mine", "'x'")),
+        ([Own("mine", {"m/x": 1.0}), Own("theirs", {"m/x": 2.0})], ("mine", "theirs", "'m/x'")),
+        ([Own("mine", {"m/x": 1.0}), Own("mine", {"m/x": 2.0})], ("mine", "'m/x'")),
+        ([Own("mine", {"x": 1.0})], ("'x'", "mine/accuracy")),
         ([Own("mine", {"mine/x": 1.0}, {"id": torch.zeros(2)})], ("benchmark mine", "Tensor")),
     ],
 )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shutil
 import socket
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +227,65 @@ def test_other_hosts_are_refused(client: TestClient) -> None:
     assert client.get("/", headers={"Host": "elsewhere.example"}).status_code == 400
 
 
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        (None, 200),
+        ("http://127.0.0.1", 200),
+        ("https://127.0.0.1", 400),
+        ("http://127.0.0.1:1234", 400),
+        ("https://elsewhere.example", 400),
+        ("null", 400),  # of a file, or of a frame without rights
+    ],
+)
+def test_another_page_may_not_ask(client: TestClient, origin: str | None, status: int) -> None:
+    headers = {} if origin is None else {"Origin": origin}
+    answer = client.post("/search", json={"text": "ice"}, headers=headers)
+    assert answer.status_code == status
+    assert ("only this server's own page" in answer.text) == (status == 400)
+
+
+def test_no_more_of_a_query_is_read_than_a_query_has(client: TestClient) -> None:
+    num_read = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal num_read
+        for _ in range(1000):
+            num_read += 1
+            yield b" " * 60_000
+
+    assert client.post("/search", json={"text": "ice" + " " * 15_000}).status_code == 200
+    answer = client.post("/search", content=b'{"text": "' + b"a" * 100_000 + b'"}')
+    assert (answer.status_code, answer.json()["error"]) == (400, "a query may have 100,000 bytes")
+    messages = ({"type": "http.request", "body": body, "more_body": True} for body in endless())
+    assert _sent(client, messages) == 400
+    assert num_read == 2
+
+
+def test_who_goes_away_while_asking_is_no_error(client: TestClient) -> None:
+    messages: list[dict[str, Any]] = [
+        {"type": "http.request", "body": b'{"text"', "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    assert _sent(client, iter(messages)) == 400  # which nobody receives
+
+
+def _sent(client: TestClient, messages: Iterator[dict[str, Any]]) -> int:
+    """The status of the answer to these messages of a client."""
+    headers = [(b"host", b"127.0.0.1")]
+    scope = {"type": "http", "method": "POST", "path": "/search", "headers": headers, "query_string": b""}
+    statuses: list[int] = []
+
+    async def receive() -> dict[str, Any]:
+        return next(messages)
+
+    async def send(message: Any) -> None:
+        statuses.extend([message["status"]] if message["type"] == "http.response.start" else [])
+
+    asyncio.run(client.app(scope, receive, send))  # type: ignore[arg-type]
+    return statuses[0]
+
+
 def test_a_port_in_use_is_told() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -318,7 +379,8 @@ def test_a_run_is_its_model_before_and_after(tiny_path: Path, tmp_path: Path) ->
 
 
 def test_a_run_reads_another_glossary(tiny_path: Path, tmp_path: Path) -> None:
-    run = plant(tmp_path / "run", model={"path": str(tiny_path)}, data={}, objective={"name": "x"})
+    model = {"path": str(tiny_path)}
+    run = plant(tmp_path / "run", model=model, data={"train": "x"}, objective={"name": "x"})
     shutil.copytree(tiny_path, run / "best")
     (tmp_path / "mine.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
     (tmp_path / "mine.tsv").write_text("expression\tmeaning\nbreak the ice\tmake people relax\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from tests.tiny_runs import composed
 from train.config import TrainSettings, check
+from train.errors import UserError
 from train.factory import build_objective
 from train.objectives import Batch, ObjectiveLoss
 from train.objectives.mixture import MixtureObjective
@@ -92,6 +94,30 @@ def test_the_plan_is_a_function_of_seed_and_epoch() -> None:
     assert plans[0] != plans[1]
     assert len({len(plan) for plan in plans}) == 1
     assert build(seed=1).epoch_steps(0, 1) != plans[0]
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_parts_steps_are_those_of_its_own_epochs_in_turn(shards: int) -> None:
+    """Against all its epochs in one list, asked for as by a check, a run and a resumed run."""
+    mixture, part = build(0, 1.0, 3.0), Part("b", 12, 4)
+    counted = [step for epoch in range(80) for step in part.epoch_steps(epoch, shards)]
+    for epoch in (0, 0, 1, 2, 5, 4, 0, 7):
+        steps = [step for step in mixture.epoch_steps(epoch, shards) if step[0][0] % 2]
+        ours = [[[a // 2 for a in shard] for shard in step] for step in steps]
+        assert sorted(ours) == sorted(counted[epoch * 30 : (epoch + 1) * 30])
+
+
+def test_epochs_are_not_kept() -> None:
+    """A search or a long run would hold a number for every anchor of every epoch."""
+    mixture = build(0, 1.0, 10.0)
+    sizes = [len(pickle.dumps((mixture.epoch_steps(epoch, 1), vars(mixture))[1])) for epoch in range(40)]
+    assert sizes[-1] < sizes[0] + 100
+
+
+def test_a_part_so_rare_that_an_epoch_would_not_end_is_refused() -> None:
+    assert len(build(0, 1000.0, 1.0).epoch_steps(0, 1)) == 3003
+    with pytest.raises(UserError, match=r"part b has proportion=1, .* 0\.001 times the largest, 1001"):
+        build(0, 1001.0, 1.0)
 
 
 def test_parts_take_turns() -> None:

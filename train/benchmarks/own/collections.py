@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import gzip
 import re
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TextIO
 
 from train.benchmarks.own import DOCUMENT_COLUMNS, JUDGEMENT_COLUMNS, QUERY_COLUMNS, Mode
 from train.benchmarks.own.fields import Columns, FieldError, OwnText, Record, Table
@@ -18,8 +14,7 @@ from train.benchmarks.own.streamed import Check, Documents, StreamedDocuments, h
 from train.data.own.cells import normalised
 from train.errors import UserError
 from train.io.paths import is_file, is_folder
-from train.io.tables import Row, read_rows
-from train.io.text import printable
+from train.io.tables import Row, read_rows, text_lines_of
 
 _CORPUS = ("corpus", "collection", "documents", "docs")
 _QUERIES = ("queries", "topics")
@@ -281,10 +276,10 @@ def _rows(path: Path, columns: Columns, forms: Mapping[int, Sequence[str]]) -> I
         yield from read_rows(path)
         return
     problems = Table(path, columns, ())
-    with _opened(path) as file:
-        names = _fields(file.readline(), are_judgements) if has_header else []
+    with text_lines_of(path) as rows:
+        names = _fields(next(rows), are_judgements) if has_header else []
         num_rows = 0
-        for number, line in enumerate(file, 2 if has_header else 1):
+        for number, line in enumerate(rows, 2 if has_header else 1):
             if not line.strip():
                 continue
             num_rows += 1
@@ -302,8 +297,8 @@ def _rows(path: Path, columns: Columns, forms: Mapping[int, Sequence[str]]) -> I
 
 def _has_header(path: Path, columns: Columns) -> bool:
     """Whether the first line names columns."""
-    with _opened(path) as file:
-        names = {normalised(field) for field in _fields(file.readline(), columns is JUDGEMENT_COLUMNS)}
+    with text_lines_of(path) as rows:
+        names = {normalised(field) for field in _fields(next(rows, ""), columns is JUDGEMENT_COLUMNS)}
     needed = [known for role, known in columns.items() if role in ("id", "text", "query", "document")]
     return all(not names.isdisjoint(known) for known in needed)
 
@@ -311,21 +306,3 @@ def _has_header(path: Path, columns: Columns) -> bool:
 def _fields(line: str, splits_at_blanks: bool) -> list[str]:
     line = line.rstrip("\r\n")
     return line.split() if splits_at_blanks and "\t" not in line else line.split("\t")
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[TextIO]:
-    """A file's text, packed or not."""
-    try:
-        with (
-            gzip.open(path, "rt", encoding="utf-8-sig", newline="\n")
-            if path.suffix.lower() == ".gz"
-            else path.open(encoding="utf-8-sig", newline="\n")
-        ) as file:
-            yield file
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 text: {error.reason}") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(f"{path}: cannot be unpacked as gzip: {error}") from None
-    except OSError as error:
-        raise UserError(printable(f"{path}: cannot be read: {error.strerror or error}")) from None

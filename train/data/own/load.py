@@ -317,9 +317,10 @@ def _without_held_out(train: Examples, val: Examples, notes: list[str]) -> Examp
     train = train.without(is_in_both)
     if train.form == "pairs":
         trained = train.store.text_ids[[text for row in range(len(train)) for text in train.texts(row)]]
-        answers = [np.isin(val.store.text_ids[val.texts(row)[1]], trained) for row in range(len(val))]
-        if any(answers):
-            notes.append(f"held-out answers that are trained on too: {_rows(val, np.array(answers))}")
+        answers = val.store.text_ids[[val.texts(row)[1] for row in range(len(val))]]
+        is_trained = np.isin(answers, trained)
+        if is_trained.any():
+            notes.append(f"held-out answers that are trained on too: {_rows(val, is_trained)}")
     return train
 
 
