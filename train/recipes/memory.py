@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import torch
 from torch import nn
-from transformers import AutoModel, PreTrainedConfig
+from transformers import PreTrainedConfig
 
 from train.config import TrainSettings
 from train.distributed.device import Placement
@@ -17,7 +16,7 @@ from train.distributed.limits import device_memory
 from train.encoder.glossary_files import meanings_of
 from train.errors import UserError
 from train.factory import named_glossary
-from train.factory.unloaded import UnloadedModel
+from train.factory.unloaded import UnloadedModel, empty_transformer
 from train.io.hub import first_line
 from train.objectives import Objective
 from train.recipes.texts import some_steps
@@ -133,10 +132,7 @@ class Sizes(NamedTuple):
 
 def sizes_of(config: PreTrainedConfig, *, trust_remote_code: bool = False) -> Sizes:
     """Of the encoder that has this configuration."""
-    auto: Any = AutoModel
-    with torch.device("meta"):
-        model: Any = auto.from_config(config, trust_remote_code=trust_remote_code)
-    model = model.get_encoder() if config.is_encoder_decoder else model
+    model = empty_transformer(config, trust_remote_code=trust_remote_code)
     lookups = [module.weight for module in model.modules() if isinstance(module, nn.Embedding)]
     embeddings = {id(p): p.numel() for p in lookups}
     matrices = [p.shape for p in model.parameters() if p.dim() > 1 and id(p) not in embeddings]

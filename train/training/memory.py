@@ -52,6 +52,8 @@ def try_longest_batch(context: TrainingContext, training: Training) -> None:
     batch = longest(objective.batch(epoch, anchors) for anchors in drawn)
     log.info("trying the longest of the epoch's batches: %d texts", len({r.text for r in batch.requests}))
     trained = [p for group in training.optimizer.param_groups for p in group["params"]]
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)  # the untrained model was scored before
     context.encoder.train()
     objective.modules.train()
     try:
