@@ -12,7 +12,6 @@ from train.config import TrainSettings
 from train.distributed.device import Placement
 from train.io.hub import first_line
 from train.objectives import Batch
-from train.training.context import TrainingContext
 from train.training.run_end import is_out_of_memory
 from train.training.setup import Training
 from train.training.step import compute_gradients
@@ -28,14 +27,14 @@ def longest(batches: Iterable[Batch]) -> Batch:
     return max(batches, key=lambda batch: sum(map(len, {request.text for request in batch.requests})))
 
 
-def is_tried(context: TrainingContext) -> bool:
+def is_tried(training: Training) -> bool:
     """Whether the longest batch is to be tried: not on a CPU, where too much memory ends in no error."""
-    trainer = context.trainer
-    on_cpu = context.encoder.device.type == "cpu"
+    trainer = training.trainer
+    on_cpu = training.encoder.device.type == "cpu"
     return not (on_cpu or trainer.memory_check == "off" or trainer.freeze_encoder)
 
 
-def try_longest_batch(context: TrainingContext, training: Training) -> None:
+def try_longest_batch(training: Training) -> None:
     """Compute the gradients of the epoch's longest batch and discard them; the run is the same without.
 
     Meanwhile as much memory is taken as later steps need besides: for the optimizer's moments, and for the
@@ -45,7 +44,7 @@ def try_longest_batch(context: TrainingContext, training: Training) -> None:
         RuntimeError: if memory does not suffice, unless `trainer.memory_check` only warns of it. With several
             processes in any case: the others would wait for this one.
     """
-    trainer, objective, device = context.trainer, context.objective, context.encoder.device
+    trainer, objective, device = training.trainer, training.objective, training.encoder.device
     epoch = training.state.epoch
     micro_steps = list(chain.from_iterable(objective.epoch_steps(epoch, trainer.accumulation)))
     drawn = micro_steps[:: -(-len(micro_steps) // _MAX_DRAWN)]
@@ -54,7 +53,7 @@ def try_longest_batch(context: TrainingContext, training: Training) -> None:
     trained = [p for group in training.optimizer.param_groups for p in group["params"]]
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)  # the untrained model was scored before
-    context.encoder.train()
+    training.encoder.train()
     objective.modules.train()
     try:
         later = [torch.empty_like(p) for p in 2 * trained] if training.state.step == 0 else []
@@ -62,10 +61,10 @@ def try_longest_batch(context: TrainingContext, training: Training) -> None:
             for p in trained:
                 p.grad = torch.zeros_like(p)
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            compute_gradients(context, training, batch)
+            compute_gradients(training, batch)
         later += [torch.empty_like(p) for p in trained]  # what AdamW computes on a GPU, of all at once
     except RuntimeError as error:
-        if not is_out_of_memory(error) or trainer.memory_check == "stop" or context.processes.count > 1:
+        if not is_out_of_memory(error) or trainer.memory_check == "stop" or training.processes.count > 1:
             raise
         log.warning("the longest batch does not fit into memory: %s", first_line(error))
     else:

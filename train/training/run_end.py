@@ -13,7 +13,7 @@ from train.distributed.processes import Processes, is_lost_peer
 from train.errors import Interrupted, Pruned, UserError
 from train.io.hub import first_line, is_network_error, without_secrets
 from train.runs.folder import RunFolder
-from train.training.checkpoint import latest_checkpoint
+from train.training.checkpoint import last_saved
 from train.training.signals import stopped_by_sigterm
 
 
@@ -53,9 +53,7 @@ def system_errors_explained(run: RunFolder, processes: Processes, takes_less: st
         what = what_failed(error)
         if what is None:
             raise
-        last = latest_checkpoint(run.path)
-        saved = f"The last complete checkpoint: {last}" if last else "No checkpoint is saved yet"
-        raise UserError(f"{what}. {saved}") from error
+        raise UserError(f"{what}. {last_saved(run.path)}") from error
     except (RuntimeError, MemoryError) as error:
         if is_out_of_memory(error):
             raise UserError(f"memory does not suffice: {first_line(error)}\n{takes_less}") from error
