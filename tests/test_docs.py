@@ -287,16 +287,22 @@ def test_record_is_one() -> None:
 
 
 def test_what_there_is_is_listed() -> None:
-    readme, benchmarks, ecosystem = (
+    readme, results_page, objectives, benchmarks, ecosystem = (
         (ROOT / name).read_text(encoding="utf-8")
-        for name in ("README.md", "docs/benchmarks.md", "docs/ecosystem.md")
+        for name in (
+            "README.md",
+            "RESULTS.md",
+            "docs/objectives.md",
+            "docs/benchmarks.md",
+            "docs/ecosystem.md",
+        )
     )
     for name in config_names("experiment"):
-        assert f"| `{name}` |" in readme
+        assert f"| `{name}` |" in objectives
     for name in config_names("benchmark"):
         assert f"| `{name}` |" in benchmarks
     for page in PAGES[1:]:
-        assert f"({page.relative_to(ROOT)})" in readme
+        assert f"({page.relative_to(ROOT)})" in readme + results_page
     for path in sorted((ROOT / "examples").glob("*.py")):
         assert f"| `python examples/{path.name}" in ecosystem
 
