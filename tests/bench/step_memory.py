@@ -16,7 +16,7 @@ from tests.tiny_runs import composed
 from train.config import TrainSettings, check
 from train.distributed.device import place, start_processes
 from train.distributed.processes import Processes
-from train.encoder.dropout import use_byte_dropout
+from train.encoder.kernels import use_byte_dropout
 from train.factory import build_encoder, build_objective
 from train.recipes.forecast import Forecast
 from train.recipes.memory import gigabytes

@@ -23,8 +23,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, AutoModel, 
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from train.encoder.attention import use_short_attention
-from train.encoder.dropout import use_byte_dropout
+from train.encoder.kernels import use_byte_dropout, use_short_attention
 
 _FUSED_ATTENTION = "fused_on_gpu"  # stands for a GPU's kernel, whose dropout keeps no mask
 _NUM_BLOCKS = 2  # of which the second says what a block keeps, and all else is said once

@@ -17,8 +17,8 @@ from torch import nn
 from train.config import TrainerSettings
 from train.distributed.processes import Processes
 from train.distributed.sharding import shard
-from train.encoder.dropout import use_byte_dropout
 from train.encoder.idiom_token_embeddings import IdiomTokenRows
+from train.encoder.kernels import use_byte_dropout
 from train.objectives import Batch, Objective, PartlyPretrained
 from train.training.checkpoint import TrainerState, load_training_state
 from train.training.context import TrainingContext

@@ -14,8 +14,8 @@ from tests.allocations import allocated
 from tests.tiny_families import CORPUS, FAMILIES, tiny_checkpoint
 from train.distributed.device import place, start_processes
 from train.distributed.processes import Processes
-from train.encoder.dropout import use_byte_dropout
 from train.encoder.encoder import Encoder
+from train.encoder.kernels import use_byte_dropout
 from train.encoder.lora import add_adapters
 from train.requests import Request
 from train.training.embedder import TrainableEmbedder
