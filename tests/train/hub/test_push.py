@@ -17,7 +17,7 @@ from huggingface_hub import HfApi, ModelCard, constants, parse_eval_result_entri
 from huggingface_hub.errors import HfHubHTTPError
 from sentence_transformers import SentenceTransformer
 
-from tests.fake_hub_upload import Failure, FakeHub, Repository, serve
+from tests.fake_hub import Failure, FakeHub, Repository, serve
 from tests.programs import assert_explained, run
 from tests.tiny_runs import KEY, composed, train
 from train.cli.arguments import rewrite_arguments
