@@ -146,8 +146,10 @@ class _Handler(BaseHTTPRequestHandler):
     def route(self, path: str, body: bytes) -> None:
         parts = path.strip("/").split("/")
         if path == "/api/whoami-v2":
-            known = {"type": "user", "name": self.user, "orgs": []}
-            self.answer(*((401, {"error": "Invalid credentials"}) if self.user is None else (200, known)))
+            if self.user is None:
+                self.answer(401, {"error": "Invalid credentials in Authorization header"})
+            else:
+                self.answer(200, {"type": "user", "name": self.user, "orgs": []})
         elif path == "/api/validate-yaml":
             self.answer(200, {"errors": [], "warnings": []})
         elif path == "/api/repos/create":

@@ -70,9 +70,10 @@ def write_onnx(encoder: Encoder, folder: Path) -> None:
     free = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
     file = folder / ONNX_FILE
     file.parent.mkdir(parents=True, exist_ok=True)
-    if encoder.transformer.config._attn_implementation == SHORT_ATTENTION:
+    transformer: Any = encoder.transformer
+    if transformer.config._attn_implementation == SHORT_ATTENTION:
         # It depends on the length of texts, which a graph leaves free.
-        encoder.transformer.set_attn_implementation("sdpa")
+        transformer.set_attn_implementation("sdpa")
     with _quiet(), torch.no_grad():
         try:
             torch.onnx.export(

@@ -126,7 +126,7 @@ def card(kind: Literal["trained", "learnt", "exported"], metadata: Mapping[str, 
         metadata: what the Hub reads at its head, apart from what all models have in common.
         facts: the template's variables for this kind of model.
     """
-    common = {"library_name": "sentence-transformers", "pipeline_tag": "sentence-similarity"}
+    common: dict[str, Any] = {"library_name": "sentence-transformers", "pipeline_tag": "sentence-similarity"}
     return template().render(kind=kind, metadata=ModelCardData(**common, **metadata).to_yaml(), **facts)
 
 

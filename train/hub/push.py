@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 # Seconds without any answer: the client has no limit of its own.
 _QUESTION_TIMEOUT = 15.0
 _UPLOAD_TIMEOUT = 120.0
+# In a commit the client wraps errors in the last two, and its Rust part raises them.
+_PUSH_ERRORS: tuple[type[Exception], ...] = (*CLIENT_ERRORS, RuntimeError, ValueError)
 
 
 def send(upload: Upload, settings: PushSettings) -> str | None:
@@ -172,8 +174,7 @@ def _push(upload: Upload, settings: PushSettings) -> str:
                 revision=upload.branch,
                 repo_type=upload.kind,
             )
-    # In a commit the client wraps errors in the last two, and its Rust part raises them.
-    except (*CLIENT_ERRORS, RuntimeError, ValueError) as error:
+    except _PUSH_ERRORS as error:
         raise UserError(
             f"{upload.repo_id}: the push failed: {reason_for(error)}\n  Nobody sees a push until it is "
             "complete, and files that were uploaded completely are not sent again: run the command again"

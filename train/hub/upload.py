@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from train.hub.card import eval_result_files, model_card, shortened_paths
 from train.hub.licences import ask_for_licence, common_licence, glossary_sources, shown_texts, sources_of
 from train.io.files import fingerprint
 from train.io.paths import expanded, is_file
-from train.runs.resume import read_config, read_run
+from train.runs.resume import CHECKSUMS, read_config, read_mapping, read_run
 
 MANIFEST = "idiomtune.json"  # in a repository: what of it was pushed, so that only that is ever replaced
 
@@ -235,24 +236,16 @@ def _scores(run: Path, folder: Path) -> dict[str, Any]:
         path, advice = run / "scores.json", f"score it again with python -m train resume={run}"
     else:
         path, advice = folder / "scores.json", "the checkpoint was saved at an interrupt; push another"
-    content = _read_json(path)
-    if not isinstance(content, dict) or not {"scores", "baseline", "meta"} <= content.keys():
+    content = read_mapping(path)
+    if not {"scores", "baseline", "meta"} <= content.keys():
         state = "damaged" if path.exists() else "no file"
         raise UserError(f"{path}: {state}, and a model is published with its scores: {advice}")
     if folder.name != "best":
-        content["baseline"] = _read_json(run / "baseline.json")
+        content["baseline"] = read_mapping(run / "baseline.json")
         content["meta"] = {**content["meta"], "checkpoint": folder.name}
-    for part in ("scores", "baseline"):  # older runs may have kept scores that are not finite
-        content[part] = {k: v for k, v in (content[part] or {}).items() if v is not None}
+    for part in ("scores", "baseline"):  # older runs may have scores that are not finite
+        content[part] = {key: value for key, value in (content[part] or {}).items() if math.isfinite(value)}
     return content
-
-
-def _read_json(path: Path) -> Any:
-    """The content of a file; None if it is missing or damaged, and for numbers that are not finite."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
-    except (OSError, ValueError):
-        return None
 
 
 def _model_files(run: Path, folder: Path, record: Mapping[str, Any]) -> tuple[dict[str, Path], list[str]]:
@@ -265,7 +258,7 @@ def _model_files(run: Path, folder: Path, record: Mapping[str, Any]) -> tuple[di
 
     files: dict[str, Path] = {}
     left_out: list[str] = []
-    saved = _read_json(_saved_as(run, folder, record) / "checksums.json") or ()
+    saved = read_mapping(_saved_as(run, folder, record) / CHECKSUMS)
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         is_hidden = any(part.startswith(".") for part in name.split("/"))
@@ -321,7 +314,7 @@ def _check_undamaged(run: Path, folder: Path, record: Mapping[str, Any]) -> None
     from train.training.checkpoint import verify  # torch takes seconds to start
 
     checkpoint = _saved_as(run, folder, record)
-    problem = verify(checkpoint, model_in=folder) if (checkpoint / "checksums.json").is_file() else None
+    problem = verify(checkpoint, model_in=folder) if (checkpoint / CHECKSUMS).is_file() else None
     for path in folder.rglob("*.safetensors"):
         try:
             with safe_open(path, "numpy"):  # checks the header against the file's length

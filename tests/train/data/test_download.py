@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import huggingface_hub.constants
 import pytest
@@ -38,7 +38,7 @@ CONTENT = b'name,text\r\none,"A sentence, with a comma."\r\ntwo,Another.\r\n' * 
 PINNED = PublishedFile("in/x.csv", "c0ffee", hashlib.sha256(CONTENT).hexdigest())
 UNPINNED = PublishedFile("in/x.csv", "HEAD", columns=("name", "text"))
 PAGE = b"<!DOCTYPE html><html><body>Please log in.</body></html>"
-Server = Callable[[type[BaseHTTPRequestHandler] | partial[SimpleHTTPRequestHandler]], None]
+Server = Callable[[Any], None]  # of a handler
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -60,7 +60,7 @@ def as_github(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     assert not cache.exists()
     servers = []
 
-    def start(handler: type[BaseHTTPRequestHandler] | partial[SimpleHTTPRequestHandler]) -> None:
+    def start(handler: Any) -> None:
         servers.append(ThreadingHTTPServer(("127.0.0.1", 0), handler))
         threading.Thread(target=servers[-1].serve_forever, args=(0.02,), daemon=True).start()
         monkeypatch.setattr(download, "GITHUB_FILES", f"http://127.0.0.1:{servers[-1].server_port}")
