@@ -19,7 +19,7 @@ from train.errors import UserError
 from train.hub.card import eval_result_files, model_card, shortened_paths
 from train.hub.licences import ask_for_licence, common_licence, glossary_sources, shown_texts, sources_of
 from train.io.files import fingerprint
-from train.io.paths import expanded, is_file
+from train.io.paths import expanded, is_file, is_folder
 from train.runs.resume import CHECKSUMS, read_config, read_mapping, read_run
 
 MANIFEST = "idiomtune.json"  # in a repository: what of it was pushed, so that only that is ever replaced
@@ -192,9 +192,15 @@ def _json(content: Any) -> bytes:
 
 
 def run_and_model(path: Path) -> tuple[Path, Path] | None:
-    """The run that a path refers to, and the folder of the model (`best/` by default); None for others."""
+    """The run that a path refers to, and the folder of the model (`best/` by default); None for others.
+
+    Raises:
+        UserError: for a folder of several runs.
+    """
     if is_file(path / "run.json"):
         return path, path / "best"
+    if is_folder(path) and (several := sorted(path.glob("*/run.json"))):
+        raise UserError(f"{path}: holds {len(several)} runs: name one of them, as {several[0].parent}")
     is_part = path.name == "best" or path.name.removeprefix("step_").isdigit()
     return (path.parent, path) if is_part and is_file(path.parent / "run.json") else None
 
@@ -208,16 +214,12 @@ def _finished(checkpoint: str) -> tuple[Path, Path, dict[str, Any]]:
     path = expanded(checkpoint, "checkpoint").resolve()
     found = run_and_model(path)
     if found is None or not found[1].is_dir():
-        several = sorted(run.parent.name for run in path.glob("*/run.json"))
-        if several:
-            hint = f"it holds {len(several)} runs: name one of them, as {checkpoint}/{several[0]}"
-        elif (path / "modules.json").is_file():
+        hint = "give a run folder (with run.json), its best/ or one of its step_<n>/"
+        if is_file(path / "modules.json"):
             hint = (
                 "it is a model, but what its card says (scores, data, how it was trained) is in the run "
                 "folder around it: give that"
             )
-        else:
-            hint = "give a run folder (with run.json), its best/ or one of its step_<n>/"
         raise UserError(f"checkpoint={checkpoint}: there is no run in that folder; {hint}")
     run, folder = found
     record = read_run(run)

@@ -133,9 +133,6 @@ def find_models(name: str) -> list[Named]:
         options = {key: value for key, value in taught["options"].items() if not key.startswith("glossary")}
         base = _settings(taught["model"]).model_copy(update=options)
         return [_untrained(base), Named(f"taught: {path.name}", str(path), _settings(str(path)))]
-    several = sorted(path.glob("*/run.json")) if is_folder(path) else []
-    if several:
-        raise UserError(f"{name}: holds {len(several)} runs: name one or more, as {several[0].parent}")
     settings = _settings(str(path) if is_folder(path) else name)
     return [Named(name, settings.path, settings)]
 
