@@ -44,8 +44,8 @@ def test_unseen_idioms_are_left_out_and_overlap_is_said(tmp_path: Path) -> None:
     path = write(tmp_path, *rows)
     corpus = read_pie(path, unseen=["take someone for a ride", "break the ice"], trained=["old hat"])
     assert {d.idiom for d in corpus.documents} == {"hit the sack (PIE 1)"}
-    assert corpus.unseen == ("Break the ice", "take for a ride")
-    assert corpus.shared == ("old hat",)
+    assert list(corpus.unseen) == ["Break the ice", "take for a ride"]
+    assert list(corpus.shared) == ["old hat"]
     said = corpus.describe()
     assert "with external idiom data" in said
     assert "left out: 1 idioms (old hat) also in the training split" in said
@@ -85,7 +85,7 @@ def test_real_corpus(real_data: Path) -> None:
     everything = read_pie(path)
     assert (everything.num_idioms, everything.num_without_span) == (850, 140)
     assert len(everything.documents) == 2 * 5094 - 140 + 850
-    assert corpus.unseen == ()
+    assert not corpus.unseen
     assert len(everything.documents) - len(corpus.documents) > 9 * 5
     assert set(corpus.shared) - {"in the black"} <= trained
     assert len(corpus.shared) == 9

@@ -21,8 +21,8 @@ from train.distributed import limits
 from train.distributed.device import place, start_processes
 from train.distributed.limits import Memory, device_memory
 from train.distributed.processes import Processes
-from train.encoder.dropout import use_byte_dropout
 from train.encoder.encoder import Encoder
+from train.encoder.kernels import use_byte_dropout
 from train.encoder.lora import add_adapters
 from train.errors import UserError
 from train.factory import build_objective
