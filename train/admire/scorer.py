@@ -110,7 +110,7 @@ class Scorer(nn.Module, ABC):
         )
 
     def sense_text(self, phrase: str, sentence: str) -> str:
-        """What says the sense of a compound."""
+        """The text that shows in which sense a compound is used."""
         return f"{phrase} {self.options.separator} {sentence}"
 
     def sense_requests(self, phrase: str, sentence: str, span: tuple[int, int] | None) -> list[Request]:
