@@ -46,7 +46,8 @@ evaluation reports                               all benchmarks on one checkpoin
 runs objectives                                  the run folder; a batch and its loss
 benchmarks                                       scores from embeddings
 experts                                          AdMIRe's heads and towers
-encoder data                                     text → embedding; data sets
+encoder                                          text → embedding
+data                                             data sets; the reader of users' tables
 config                                           conf/ → settings
 io                                               files, text, messages, network
 distributed                                      processes, devices, sharded weights
