@@ -103,7 +103,7 @@ class Meanings:
 
 
 def usages_file(name: AStitchFile) -> str:
-    """Where a file of labelled sentences lies in the data set's folder."""
+    """Where a file of labelled sentences is in the data set's folder."""
     return f"EN/{name}.csv"
 
 

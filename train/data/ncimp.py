@@ -103,7 +103,7 @@ class Compound:
         class_token: the same, of it in its sentences.
         words: modifier and head.
         versions: those with a synonym of the modifier, of the head, each in the order of the columns.
-        contexts: its sentences, each as what stands before and after it.
+        contexts: its sentences, each as what comes before and after it.
     """
 
     name: str

@@ -165,7 +165,7 @@ def _group(rows: Sequence[dict[str, str]]) -> Group:
 def read_pairs(files: DataFiles, split: SemEvalSplit) -> PairSplit:
     """A split's pairs and, where there is one, its gold.
 
-    `dev_a` and `dev_b` are the expressions of dev in two halves, and its STS pairs likewise, drawn once.
+    `dev_a` and `dev_b` are the expressions of dev in two halves, as are its STS pairs, drawn once.
 
     Raises:
         UserError: naming file, row and field of what is wrong.

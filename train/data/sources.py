@@ -1,4 +1,4 @@
-"""Where a data set lies: the sample, a folder that the user names, or downloads."""
+"""Where a data set is: the sample, a folder that the user names, or downloads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class GitHubData:
     Attributes:
         dataset: what it is called here.
         repo: its repository.
-        contents: what a folder of it holds, for messages.
+        contents: what a folder of it contains, for messages.
         files: by their paths in such a folder.
     """
 
@@ -74,7 +74,7 @@ class DataFiles:
                 _warn_if_altered(self.folder / path, self.source.files[name].sha256)
                 return self.folder / path
         raise UserError(
-            f"{self.folder / name}: there is no such file; {self.folder} is to be the folder with {contents} "
+            f"{self.folder / name}: there is no such file; {self.folder} must be the folder with {contents} "
             f"({dataset.setting}=)"
         )
 

@@ -41,7 +41,7 @@ class _Row(TableRow):
 
 
 def released_file(root: Path, split: str) -> Path:
-    """Where the authors' released tuples of a split lie."""
+    """Where the authors' released tuples of a split are."""
     return root / split / f"triplets_{split}_full.jsonl"
 
 

@@ -72,11 +72,11 @@ class Glossary:
     @property
     def never_literal(self) -> set[str]:
         """Expressions that are not used literally: a row says so, and none says otherwise."""
-        said: dict[str, list[bool | str]] = {}
+        stated: dict[str, list[bool | str]] = {}
         for entry in self.entries:
             if entry.literal is not None:
-                said.setdefault(plain_expression(entry.expression), []).append(entry.literal)
-        never = {plain for plain, values in said.items() if not any(values)}
+                stated.setdefault(plain_expression(entry.expression), []).append(entry.literal)
+        never = {plain for plain, values in stated.items() if not any(values)}
         return {name for name in self.senses if plain_expression(name) in never}
 
     def describe(self) -> dict[str, Any]:
@@ -249,13 +249,13 @@ def _notes(senses: dict[str, list[str]], places: dict[str, str]) -> list[str]:
         )
     for name in (name for name in senses if re.search(r"[()\[\]]", name)):
         notes.append(
-            f"{places[name]}: the brackets of {name!r} are looked for as they stand: write expressions as "
+            f"{places[name]}: the brackets of {name!r} are searched for literally: write expressions as "
             "people use them, each form in a row of its own"
         )
     for name, others in contained(senses).items():
         notes += [
-            f"{places[inner]}: {inner!r} stands inside {name!r} ({places[name]}): "
-            "where the longer one stands, that one counts"
+            f"{places[inner]}: {inner!r} is part of {name!r} ({places[name]}): "
+            "where the longer one occurs, that one counts"
             for inner in others
             if len(inner) < len(name)
         ]

@@ -1,4 +1,4 @@
-"""Tables of users' own, row by row: CSV, TSV, JSON lines and Parquet, told apart by the file's suffix."""
+"""Tables, row by row: CSV, TSV, JSON lines and Parquet, by the file's suffix."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Row(NamedTuple):
 
 
 def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = None) -> Iterator[Row]:
-    """The rows of a table, which is never held whole.
+    """The rows of a table, one at a time.
 
     Text is UTF-8, with or without a byte order mark; CSV, TSV and JSON lines may be packed (`.csv.gz`).
     Blank lines are passed over.
@@ -73,7 +73,7 @@ def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = Non
         UserError: naming the file, and the row or line. At once: a file that is missing, of another kind,
             not UTF-8 or not readable as its kind; columns that are missing or there twice. After the last
             row, all together: rows with another number of fields than the header, lines that are not valid
-            JSON or no object. And where there is no row.
+            JSON or no object. And if the table is empty.
     """
     if not is_file(path):
         raise UserError(f"{path}: there is no such file")

@@ -273,7 +273,7 @@ def test_groups_on_both_sides_are_said(tmp_path: Path) -> None:
 
 
 NOTES: list[tuple[list[dict[str, Any]], tuple[str, ...]]] = [
-    ([*PAIRS[:5], PAIRS[2]], ("said twice", "1 row ", "mine.jsonl row 6")),
+    ([*PAIRS[:5], PAIRS[2]], ("duplicated", "1 row ", "mine.jsonl row 6")),
     (
         [{"text": f"t{i}", "label": "x"} for i in range(4)] + [{"text": "alone", "label": "y"}],
         ("label", "1 row ", "mine.jsonl row 5"),

@@ -73,7 +73,7 @@ def test_rows_that_want_a_look_are_named(tmp_path: Path) -> None:
     said = "\n".join(glossary.notes)
     for part in ("b.csv, row 2", "(a.csv, row 4): left out"):
         assert part in said
-    assert "a.csv, row 3: 'in the dark' stands inside 'keep in the dark' (a.csv, row 2)" in said
+    assert "a.csv, row 3: 'in the dark' is part of 'keep in the dark' (a.csv, row 2)" in said
     assert "'Home-Run' (a.csv, row 4): 2" in said
 
 

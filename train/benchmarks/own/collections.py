@@ -90,7 +90,7 @@ def read_collection(
         name: in score keys.
         judgements: which of several files of judgements, as `test`; None for the only one, or `test`.
         instruction: before queries whose row has none.
-        streamed: hold no document's text: they are read anew where they are needed.
+        streamed: keep no document's text in memory: they are read again when needed.
 
     Raises:
         UserError: naming file, row and field of all problems in a file.
@@ -107,7 +107,7 @@ def read_collection(
         ids, find = documents.ids, documents.ids.find
     else:
         ids, documents = [], []
-        for id_, document in _each_document(corpus, unique({})):
+        for id_, document in _each_document(corpus, unique()):
             ids.append(id_)
             documents.append(document)
         find = {id_: position for position, id_ in enumerate(ids)}.get
@@ -182,7 +182,7 @@ def _each_document(files: Sequence[Path], check: Check | None = None) -> Iterato
 
 def _read_queries(files: Sequence[Path], instruction: str | None) -> dict[str, tuple[OwnText, str | None]]:
     """Id → text and group."""
-    check = unique({})
+    check = unique()
 
     def query(record: Record) -> tuple[str, tuple[OwnText, str | None]]:
         id_ = check(record, record.name("id"))

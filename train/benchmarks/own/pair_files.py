@@ -94,7 +94,7 @@ def _read(
     gold_of: Callable[[Record], float],
     instruction: str | None,
 ) -> list[OwnPair]:
-    check = unique({})
+    check = unique()
 
     def pair(record: Record) -> OwnPair:
         for role in SPAN_PARTS:

@@ -76,7 +76,7 @@ def read_ranking(
         UserError: naming file, row and field of all problems.
     """
     queries: dict[str, _Query] = {}
-    check = unique({})
+    check = unique()
 
     def add(record: Record) -> None:
         query = OwnText.of(record, "query", instruction=instruction)

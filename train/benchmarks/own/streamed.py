@@ -1,4 +1,4 @@
-"""Documents that are read anew each time, since memory may not hold their texts."""
+"""Documents that are read again each time, since their texts may not fit in memory."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class StreamedDocuments:
     """Documents in files, of which only the ids are held.
 
     Args:
-        read: begins to read anew: each document's id and text. It takes a check of ids.
+        read: reads from the start: each document's id and text. It takes a check of ids.
 
     Each reading is checked against the first by 8 bytes a document: files may change in between.
 
@@ -97,7 +97,7 @@ class StreamedDocuments:
             digest.update(f"{len(document.text)} {document.text} {document.span}".encode())
         self.digest = digest.hexdigest()
         if twice := self.ids.twice():
-            only_those = unique({})
+            only_those = unique()
             for _ in read(lambda record, id_: only_those(record, id_) if id_ in twice else id_):
                 pass  # to name the rows
 

@@ -226,7 +226,7 @@ def _oddities(train: Examples) -> Iterator[str]:
     is_again = np.zeros(len(keys), dtype=bool)
     is_again[order[1:]] = keys[order[1:]] == keys[order[:-1]]
     if is_again.any():
-        yield f"said twice in the training data: {_rows(train, is_again)}; they count twice"
+        yield f"duplicated in the training data: {_rows(train, is_again)}; they count twice"
     if train.form == "sentences":
         what = "label" if store.has_labels else "group and meaning" if store.has_meanings else "group"
         labels = store.label_ids[train.rows][:, None] if store.has_labels else store.labels[first]

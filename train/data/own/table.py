@@ -23,14 +23,7 @@ _INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp")  # categories: controls, formats, bl
 
 
 class FieldError(ValueError):
-    """What is wrong with a row's field, in words.
-
-    Args:
-        column: None for the whole row.
-    """
-
-    def __init__(self, column: str | None, problem: str) -> None:
-        super().__init__(problem if column is None else f"field {column!r}: {problem}")
+    """What is wrong with a row, in words that name the field."""
 
 
 class Record:
@@ -56,8 +49,8 @@ class Record:
     def error(self, role: str, problem: str) -> FieldError:
         """A problem of a role's cell."""
         if self._column is not None:
-            return FieldError(self._column, f"its {role!r} {problem}")
-        return FieldError(self.names.get(role, (role,))[0], problem)
+            return FieldError(f"field {self._column!r}: its {role!r} {problem}")
+        return FieldError(f"field {self.names.get(role, (role,))[0]!r}: {problem}")
 
     def has(self, role: str) -> bool:
         """Whether anything is in it."""
@@ -178,12 +171,11 @@ class Record:
             if not is_empty(self.values.get(column))
             for entry in _listed(self.values[column])
         ]
-        marks = {
-            f"span{end}": self.names[span + end] for end in ("", "_start", "_end") if self.has(span + end)
-        }
+        roles = {part: part.replace("span", span) for part in SPAN_PARTS}
+        marks = {part: self.names[role] for part, role in roles.items() if self.has(role)}
         if marks and len(cells) > 1:
             problem = 'there are several texts; write each as an object: {"text": …, "span": …}'
-            raise FieldError(next(iter(marks.values()))[0], problem)
+            raise self.error(roles[next(iter(marks))], problem)
         around = {columns[0]: self.values[columns[0]] for columns in marks.values()}
         entries = []
         for column, entry in cells:
@@ -271,11 +263,6 @@ def _place(record: Record) -> str:
     return name_row(record.number, record.values, named_by)
 
 
-def _span_roles(span: str) -> dict[str, str]:
-    """Part of a span → its role."""
-    return {part: part.replace("span", span) for part in SPAN_PARTS}
-
-
 def is_empty(value: Any) -> bool:
     """Whether nothing is in a cell: no value, only blanks, or an empty list."""
     return value is None or (isinstance(value, str) and not value.strip()) or value == []
@@ -294,17 +281,14 @@ def as_number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def unique(ids: dict[str, int]) -> Callable[[Record, str], str]:
-    """A check of ids, each of which one row may have.
-
-    Args:
-        ids: takes id → the number of its row.
-    """
+def unique() -> Callable[[Record, str], str]:
+    """A check of ids, each of which one row may have; it returns the id."""
+    rows: dict[str, int] = {}
 
     def check(record: Record, id_: str) -> str:
-        if id_ in ids:
-            raise record.error("id", f"{id_!r} occurs twice (first in row {ids[id_]})")
-        ids[id_] = record.number
+        if id_ in rows:
+            raise record.error("id", f"{id_!r} occurs twice (first in row {rows[id_]})")
+        rows[id_] = record.number
         return id_
 
     return check
