@@ -78,7 +78,7 @@ FORMS: list[tuple[dict[str, Any], Example]] = [
     # spans, groups and meanings
     (
         {
-            "query": "a cat",
+            "query": {"text": "a cat", "meaning": "m"},
             "span": "cat",
             "group": "g",
             "meaning": "m",

@@ -142,7 +142,7 @@ def example_of(record: Record, form: str, required: Sequence[str]) -> Example:
     labels = _name(record, "group"), _name(record, "meaning")
     num_echoes = 0
     if form == "pairs":
-        anchor = Sentence(*record.marked("anchor"), *labels)
+        anchor = _single(record, "anchor", "span", labels)
         positives = [_entry(entry, *labels) for entry in record.entries("positive", "positive_span")]
         if not positives:
             raise record.error("positive", "is empty")
@@ -154,11 +154,11 @@ def example_of(record: Record, form: str, required: Sequence[str]) -> Example:
             raise record.error("negative", f"{same[0]!r} is a positive of the row too")
         sentences, num_positives = [anchor, *positives, *negatives], len(positives)
     elif form == "scored":
-        sentences = [Sentence(*record.marked(f"sentence{n}", f"span{n}"), *labels) for n in "12"]
+        sentences = [_single(record, f"sentence{n}", f"span{n}", labels) for n in "12"]
         num_positives = 1
     else:
         record.cell(required[-1])  # label, or group
-        sentences, num_positives = [Sentence(*record.marked("text"), *labels)], 0
+        sentences, num_positives = [_single(record, "text", "span", labels)], 0
     weight = record.number_in("weight") if record.has("weight") else 1.0
     if not 0 <= weight <= _MAX_WEIGHT:
         raise record.error("weight", f"must be from 0 to {_MAX_WEIGHT:g}, got {weight:g}")
@@ -175,8 +175,15 @@ def example_of(record: Record, form: str, required: Sequence[str]) -> Example:
     )
 
 
+def _single(record: Record, role: str, span: str, labels: tuple[str | None, str | None]) -> Sentence:
+    """The text of a role that has one, which may be an object, too."""
+    if record.is_object(role):
+        return _entry(record.entry(role, span), *labels)
+    return Sentence(*record.marked(role, span), *labels)
+
+
 def _entry(record: Record, group: str | None, meaning: str | None = None) -> Sentence:
-    """A positive or negative; what an object says of itself comes before what its row says."""
+    """A text of a row; what an object says of itself comes before what its row says."""
     own = _name(record, "group"), _name(record, "meaning")
     return Sentence(*record.marked("text"), own[0] or group, own[1] or meaning)
 

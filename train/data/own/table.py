@@ -165,12 +165,25 @@ class Record:
         Args:
             span: as for :meth:`marked`; the row's is that of a single entry.
         """
-        cells = [
-            (column, entry)
-            for column in self.names.get(role, ())
-            if not is_empty(self.values.get(column))
-            for entry in _listed(self.values[column])
-        ]
+        return self._entries(
+            span,
+            [
+                (column, entry)
+                for column in self.names.get(role, ())
+                if not is_empty(self.values.get(column))
+                for entry in _listed(self.values[column])
+            ],
+        )
+
+    def is_object(self, role: str) -> bool:
+        """Whether its cell is an object, as in :meth:`entries`."""
+        return role in self.names and isinstance(self.values.get(self.names[role][0]), dict)
+
+    def entry(self, role: str, span: str) -> Record:
+        """The object in a role's cell."""
+        return self._entries(span, [(self.names[role][0], self.cell(role))])[0]
+
+    def _entries(self, span: str, cells: Sequence[tuple[str, Any]]) -> list[Record]:
         roles = {part: part.replace("span", span) for part in SPAN_PARTS}
         marks = {part: self.names[role] for part, role in roles.items() if self.has(role)}
         if marks and len(cells) > 1:
