@@ -63,7 +63,7 @@ def read_astitch_idioms(
                 external_document(f"astitch_{name}_sense", meaning, _idiom(name), meaning, "sense")
             )
     if not documents:
-        raise UserError(f"{usages.files[0]}: contains no sentence that could be used")
+        raise UserError(f"{usages.files[0]}: holds no sentence that could be used")
     return ExternalIdioms(
         ASTITCH.title,
         tuple(documents),

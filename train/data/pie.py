@@ -105,7 +105,7 @@ def read_pie(path: Path, *, unseen: Iterable[str] = (), trained: Iterable[str] =
             sense = external_document(f"pie_{number}_sense", row.sense, idiom, row.sense, "sense")
             documents.append(sense)
     if not documents:
-        raise UserError(f"{path}: contains no sentence that could be used")
+        raise UserError(f"{path}: holds no sentence that could be used")
     return ExternalIdioms(
         PIE.title, tuple(documents), num_without_span, exclusion.unseen, exclusion.shared, (path,)
     )
