@@ -25,8 +25,7 @@ from train.data.admire import Item, read_items
 from train.data.astitch import Meanings, Usage, UsageCorpus, read_senses, read_usages
 from train.data.names import ADMIRE_CV_SPLIT, AdmireSplit, AStitchFile, AStitchSplit, unseen_astitch
 from train.distributed.device import Placement
-from train.encoder.files import fetch_file
-from train.encoder.loading import locate_checkpoint
+from train.encoder.loading import fetch_file, locate_checkpoint
 from train.errors import DataMissingError, UserError
 from train.experts.aima import SYSTEM, AimaSystem, load_aima
 from train.experts.captions import CaptionOptions, Captions

@@ -9,8 +9,9 @@ from dataclasses import replace
 from train.config import TrainSettings
 from train.distributed.device import Placement
 from train.distributed.processes import Processes
-from train.encoder.forward import Tokens, cut
+from train.encoder.forward import cut
 from train.encoder.glossary_files import meanings_of
+from train.encoder.reading import Tokens
 from train.factory import named_glossary
 from train.factory.unloaded import UnloadedModel
 from train.objectives import Batch, Objective

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig
 
+from train.config.trainer import LoraSettings
 from train.encoder.lora import add_adapters
 from train.training.pass_memory import (
     PassMemory,
@@ -145,13 +146,9 @@ class Model:
         model = copy.deepcopy(self._whole)
         if way.trained == "adapters":
             with torch.device("meta"):
-                add_adapters(
-                    model,
-                    rank=way.lora_rank,
-                    alpha=1,
-                    dropout=way.lora_dropout,
-                    target_modules=way.lora_targets,
-                )
+                targets = None if way.lora_targets is None else list(way.lora_targets)
+                lora = {"rank": way.lora_rank, "dropout": way.lora_dropout, "target_modules": targets}
+                add_adapters(model, LoraSettings(**lora, alpha=None))
         elif way.trained != "all":
             model.requires_grad_(False)
         if way.trained == "tokens":

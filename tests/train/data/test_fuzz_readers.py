@@ -354,7 +354,7 @@ def of_file(name: str) -> Reader:
         ("dev.gold.csv", "ID", "nobody", "there is no such pair"),
         ("submission_format.csv", "Setting", "zero_shot", "is not one of 'pre_train' or 'fine_tune'"),
         ("submission_format.csv", "Language", "GL", "but the pair's is"),
-        ("train_data.csv", "MWE1", "---", "holds no letter or digit"),
+        ("train_data.csv", "MWE1", "---", "no letter or digit"),
         ("train_data.csv", "sim", "0.5", "is not one of '1' or 'None'"),
         ("data_cleaned.csv", "Idiomatic_Label", "O B X I O", "'X' is not O, B or I"),
         ("data_cleaned.csv", "Sense", "\n", "field 'Sense': is empty"),

@@ -24,9 +24,10 @@ from train.benchmarks.admire.keys import experts_keys
 from train.config import EvaluateSettings, TrainSettings, check
 from train.encoder.encoder import Encoder
 from train.encoder.loading import load_model
-from train.encoder.width import configured_width
+from train.encoder.named import model_settings
 from train.errors import Interrupted, UserError
 from train.experts.heads import FOLDER, Experts, ExpertsOptions, load_experts
+from train.factory.unloaded import UnloadedModel
 from train.objectives import Batch, ObjectiveLoss
 from train.objectives.admire import AdmireObjective
 from train.recipes.evaluate import score_model
@@ -262,9 +263,9 @@ def test_a_run_builds_the_model_twice(
     """To score it untrained and train it, and the best from its folder."""
     loaded: list[str] = []
 
-    def counted(path: str, **options: Any) -> SentenceTransformer:
+    def counted(path: str, *options: Any, **others: Any) -> SentenceTransformer:
         loaded.append(Path(path).name)
-        return load_model(path, **options)
+        return load_model(path, *options, **others)
 
     monkeypatch.setattr("train.encoder.encoder.load_model", counted)
     train(tmp_path / "run", [*experts_options, "trainer.max_steps=1"])
@@ -274,10 +275,10 @@ def test_a_run_builds_the_model_twice(
 @pytest.mark.parametrize("pooling", [None, "cls", "cls+sep", "last2"])
 def test_the_width_is_that_of_the_embeddings(tiny_path: Path, tmp_path: Path, pooling: str | None) -> None:
     encoder = Encoder.from_pretrained(tiny_path, device="cpu", pooling=pooling)
-    assert configured_width(str(tiny_path), own_pooling=pooling is None) == encoder.dimension
     encoder.save(tmp_path / "saved")
-    assert configured_width(str(tmp_path / "saved")) == encoder.dimension
-    assert configured_width(str(tiny_path.parent / "bert")) == encoder.dimension
+    for path, option in ((tiny_path, pooling), (tmp_path / "saved", None), (tiny_path.parent / "bert", None)):
+        model = UnloadedModel(model_settings(path, {"pooling": option}))
+        assert model.width == encoder.dimension
 
 
 def without_weights(folder: Path) -> None:

@@ -12,6 +12,7 @@ from transformers import AutoConfig, BertConfig, PreTrainedConfig, Qwen3MoeConfi
 from docs.memory import MODELS
 from tests.allocations import allocated
 from tests.tiny_families import CORPUS, FAMILIES, tiny_checkpoint
+from train.config.trainer import LoraSettings
 from train.distributed.device import place, start_processes
 from train.distributed.processes import Processes
 from train.encoder.dropout import use_byte_dropout
@@ -69,7 +70,7 @@ def test_a_step_takes_what_was_predicted(tmp_path: Path, family: str, way: Way) 
     accelerator, _ = start_processes(place("cpu", "bf16" if way.dtype else "fp32"))
     use_byte_dropout(encoder, encoder.transformer)
     if way.trained == "adapters":
-        add_adapters(encoder.transformer, rank=4, alpha=1, dropout=0.0, target_modules=None)
+        add_adapters(encoder.transformer, LoraSettings(rank=4, alpha=None, dropout=0.0, target_modules=None))
     if way.checkpointing:
         encoder.checkpoint_activations()
     encoder.train()
