@@ -461,7 +461,8 @@ class Encoder(nn.Module):
         """(N, D), each token's embedding as a text of its own, between the special tokens of any text."""
         before, after = special_tokens_around(self.model.tokenizer)
         sentences = [PooledSentence(row, row) for row in range(len(ids))]
-        return self.embed(ForwardBatch([[*before, i, *after] for i in ids], sentences, []))
+        batch = ForwardBatch([[*before, i, *after] for i in ids], sentences, [])
+        return self._pool(batch, *self._run(batch.texts))
 
     def embed_some_tokens(self) -> Tensor:
         """(N, D), of a few words of the vocabulary, each as a text."""
@@ -485,7 +486,10 @@ class Encoder(nn.Module):
 
     def embed(self, batch: ForwardBatch) -> Tensor:
         """(n, D), row i for the i-th of the batch's `requests`: first its sentences, then its spans."""
-        features, hidden = self._run(batch.texts)
+        return self._pool(batch, *self._run(batch.texts))
+
+    def _pool(self, batch: ForwardBatch, features: dict[str, Any], hidden: Tensor) -> Tensor:
+        """What :meth:`embed` gives, from what :meth:`_run` gives for the batch's texts."""
         pooling, *after = list(self.model)[self._pooling_at :]
         pooled = pool_sentences(pooling, features, [*batch.sentences, *batch.meanings])
         if batch.spans and not self.raw_spans:
