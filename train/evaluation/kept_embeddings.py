@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 _MAX_BYTES = 4 * 2**30
 _CPUINFO = Path("/proc/cpuinfo")
 # Of our code, what decides embeddings, and how they are kept.
-_CODE = ("encoder", "expressions", "requests.py", "io/kept_tensors.py")
+_CODE = ("encoder", "expressions", "requests.py", "io/kept_tensors.py", "io/cache.py")
 _KNOWN = (
     "torch",
     "transformers",

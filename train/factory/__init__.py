@@ -9,8 +9,8 @@ from train.factory.encoder import (
     embedding_width,
     glossary_path,
     idiom_expressions,
-    leave_transparent,
     named_glossary,
+    without_transparent,
 )
 from train.factory.mining import without_mining
 from train.factory.modules import module_benchmarks, saved_modules
@@ -27,11 +27,11 @@ __all__ = [
     "forget_own_data",
     "glossary_path",
     "idiom_expressions",
-    "leave_transparent",
     "module_benchmarks",
     "named_glossary",
     "own_revisions",
     "resolve_model_path",
     "saved_modules",
     "without_mining",
+    "without_transparent",
 ]

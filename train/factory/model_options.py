@@ -46,8 +46,7 @@ def check_model_options(
         if options.pooling is not None:
             pooling_modules(transformer, tokenizer, model.config.hidden_size, options.pooling)
         if lora.rank is not None:
-            targets = lora.target_modules
-            add_adapters(transformer, rank=lora.rank, alpha=1, dropout=0.0, target_modules=targets)
+            add_adapters(transformer, lora)
     first_step = objective.epoch_steps(0, settings.trainer.accumulation)[0]
     for requests in (objective.batch(0, first_step[0]).requests, *(b.requests for b in benchmarks)):
         _check_spans(model, requests)

@@ -19,6 +19,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from tests.tiny_families import CORPUS, FAMILIES, POSITIONS, WIDTH, tiny_checkpoint
 from tests.tiny_objectives import IDIOLINK_LOSS, idiolink_options
+from train.config.trainer import LoraSettings
 from train.data.idiolink import Split, load_split
 from train.data.tuples import draw_tuples
 from train.encoder.encoder import Encoder
@@ -170,15 +171,8 @@ def test_a_text_is_cut_where_the_positions_end_and_keeps_its_end_token(
 def test_lora_trains_adapters_that_reload_alone_and_merged(
     encoder: Encoder, paths: Any, name: str, tmp_path: Path
 ) -> None:
-    adapters = Adapters(
-        encoder,
-        rank=2,
-        alpha=4.0,
-        dropout=0.0,
-        target_modules=None,
-        seed=0,
-        base_model=str(paths(name)),
-    )
+    settings = LoraSettings(rank=2, alpha=4.0, dropout=0.0, target_modules=None)
+    adapters = Adapters(encoder, settings, seed=0, base_model=str(paths(name)))
     base = encoder.encode(TEXTS)
     encoder([Request(text) for text in TEXTS]).sum().backward()
     torch.optim.AdamW([p for p in encoder.parameters() if p.requires_grad], lr=1e-2).step()

@@ -64,7 +64,7 @@ def test_shares_of_words_add_up_to_the_cosine(tiny: Encoder, how: str) -> None:
     if how == "prompts":
         tiny.prompts = Prompts(document="passage: ")
         pooling: Any = tiny.model[1]
-        pooling.include_prompt = tiny._stack.pools_prompts = False
+        pooling.include_prompt = False
     if how == "meanings":
         tiny.meanings = Meanings({"break the ice": ["make people relax"]})
     assert tiny.averages_tokens
@@ -73,7 +73,7 @@ def test_shares_of_words_add_up_to_the_cosine(tiny: Encoder, how: str) -> None:
     found = word_rows(tiny, SENTENCES)
     for text, cosine, words in zip(SENTENCES, cosines.tolist(), found, strict=True):
         assert sum(words.shares(query)) == pytest.approx(cosine, abs=1e-5)
-        read = tiny.read([Request(text)])[0].text
+        read = tiny.reader.read([Request(text)])[0].text
         assert "".join(words.words) == read
         assert (how == "meanings" and "broke" in text) == ("(make people relax)" in read)
 
