@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 from train.config import TrainSettings, check
 from train.config.compose import compose_config
-from train.objectives.idiolink import IdioLinkObjective
+from train.objectives.contrastive import ContrastiveObjective
 from train.recipes.fine_tune import fine_tune
 from train.runs.folder import RunFolder
 from train.runs.resume import saved_config
@@ -96,7 +96,7 @@ def at_loss(
     monkeypatch: pytest.MonkeyPatch,
     number: int,
     happens: Callable[[], None],
-    objective: type[Any] = IdioLinkObjective,
+    objective: type[Any] = ContrastiveObjective,
 ) -> None:
     """Let something happen when the loss of this objective is computed for the `number`-th time."""
     real = objective.loss

@@ -9,7 +9,6 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import hydra
@@ -165,13 +164,3 @@ def experiment_name() -> str:
 def overrides() -> list[str]:
     """The command line's overrides of the current run."""
     return list(HydraConfig.get().overrides.task)
-
-
-def search() -> tuple[dict[str, Any], Path] | None:
-    """Options and folder of the search that the current run is a trial of; None outside a search."""
-    hydra_config = HydraConfig.get()
-    if hydra_config.sweeper.get("trial") is None:
-        return None
-    options = OmegaConf.to_container(hydra_config.sweeper, resolve=True)
-    assert isinstance(options, dict)
-    return {str(key): value for key, value in options.items()}, Path(str(hydra_config.sweep.dir))

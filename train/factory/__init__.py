@@ -13,9 +13,9 @@ from train.factory.encoder import (
     named_glossary,
 )
 from train.factory.experts import module_benchmarks, saved_modules
-from train.factory.mining import without_mining
-from train.factory.objectives import build_objective
-from train.factory.own import forget_own_data, own_revisions
+from train.factory.mining import build_objective, without_mining
+from train.factory.own import own_revisions
+from train.objectives.own import forget_own_data
 
 __all__ = [
     "build_benchmarks",

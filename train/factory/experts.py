@@ -38,7 +38,7 @@ from train.factory.encoder import embedding_width
 from train.io.paths import cache_folder
 from train.io.records import read_json
 from train.objectives.admire import AdmireObjective
-from train.objectives.options import AdmireObjectiveSettings, RankLossSettings
+from train.objectives.admire_options import AdmireObjectiveSettings, RankLossSettings
 
 if TYPE_CHECKING:
     from train.experts.clip import ClipTowers

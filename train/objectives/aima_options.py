@@ -9,9 +9,9 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from train.benchmarks.admire.keys import experts_keys
 from train.data.names import ADMIRE_CV_SPLIT, AStitchFile, unseen_astitch
-from train.declarations.objective import ObjectiveOptions
+from train.declarations.objective import ObjectiveOptions, ObjectiveType
 from train.declarations.options import Count, Section, Text, as_list
-from train.objectives.options import ClipSettings, RankLossSettings
+from train.objectives.admire_options import AdmireObjectiveSettings, ClipSettings, RankLossSettings
 
 
 class SenseEncoderSettings(Section):
@@ -68,3 +68,13 @@ class AimaSettings(ObjectiveOptions):
         if self.clip.path is None:
             raise ValueError("clip.path=null: without CLIP there is no such system; see objective=admire")
         return self
+
+
+_TRAINED_ON = ("admire", "astitch")
+_CARD = "`experts/` holds what was trained beside the encoder for AdMIRe; `train.evaluate` scores it too."
+_BUILD = "train.factory.experts:admire_objective", "train.factory.aima:aima_objective"
+
+DECLARED = [
+    ObjectiveType("admire", AdmireObjectiveSettings, _BUILD[0], lambda _: _TRAINED_ON, _CARD),
+    ObjectiveType("aima", AimaSettings, _BUILD[1], lambda _: _TRAINED_ON, _CARD),
+]

@@ -25,7 +25,7 @@ def publish(settings: PushSettings) -> None:
     if not settings.dry_run:
         check_can_send([*(model.problems if model is not None else []), *shown.problems])
     name = (settings.repo_id or settings.space).rpartition("/")[2]
-    options = Options([str(shown.model)], corpus=settings.corpus, name=name, overwrite=True)
+    options = Options(models=[str(shown.model)], corpus=settings.corpus, name=name, overwrite=True)
     write_space(options, shown.folder, metadata(shown, settings), shown.note)
     if model is not None:
         send(model, model_target(settings), dry_run=settings.dry_run)

@@ -15,7 +15,7 @@ from train.config import TrainSettings, check
 from train.encoder.encoder import Encoder
 from train.encoder.idiom_token_embeddings import IdiomTokenRows
 from train.errors import Interrupted, UserError
-from train.objectives.adaptive_triplet import AdaptiveTripletObjective
+from train.objectives.triplets import TripletObjective
 from train.requests import Request
 from train.training.setup import parameter_groups
 
@@ -102,7 +102,7 @@ def test_resumed_bit_for_bit(
 ) -> None:
     run_options = [*triplet_options, *TOKENS, *options]
     train(tmp_path / "whole", run_options)
-    at_loss(monkeypatch, 2, lambda: os.kill(os.getpid(), signal.SIGTERM), AdaptiveTripletObjective)
+    at_loss(monkeypatch, 2, lambda: os.kill(os.getpid(), signal.SIGTERM), TripletObjective)
     with pytest.raises(Interrupted):
         train(tmp_path / "cut", run_options)
     monkeypatch.undo()
