@@ -24,7 +24,7 @@ from PIL import Image
 import train.explore
 import train.gate
 import train.report
-from docs import conf, memory, results, terms
+from docs import conf, results, terms
 from tests.doc_pages import PAGES, blocks, inline, messages, page_files, shell_lines
 from tests.programs import ROOT
 from train.cli.arguments import rewrite_arguments
@@ -353,14 +353,6 @@ def test_the_first_picture_is_that_of_its_script() -> None:
     with Image.open(terms.PICTURE) as picture:
         assert picture.info["Description"] == terms.content(), "run python docs/terms.py"
     assert terms.PICTURE.stat().st_size < 100_000
-
-
-def test_the_table_of_memory_is_that_of_its_script() -> None:
-    """Its smallest model's row; the others take seconds each."""
-    page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
-    assert memory.row(next(iter(memory.MODELS))) in page, "run python docs/memory.py"
-    assert all(f"| {name} | " in page for name in memory.MODELS)
-    assert " | ".join(memory.WAYS) in page
 
 
 def test_the_site_lists_every_page_once() -> None:
