@@ -8,7 +8,6 @@ import re
 import shutil
 import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
 from hydra._internal.utils import get_args_parser
 
@@ -190,22 +189,11 @@ def _check_new_folder(value: str) -> None:
     started.made_folder = not path.exists()
 
 
-def sweep_folder(arguments: Sequence[str]) -> Path | None:
-    """The folder of a plain sweep, where the command line names it; None for a search."""
-    named = [a.partition("=")[2].strip("'\"") for a in arguments if a.startswith("hydra.sweep.dir=")]
-    return Path(named[-1]) if named and _is_sweep(arguments) and not _is_search(arguments) else None
-
-
-def _is_search(arguments: Sequence[str]) -> bool:
-    return any("sweeper=" in a or a.startswith("+sweep=") for a in arguments)
-
-
-def is_unnamed_sweep(arguments: Sequence[str]) -> bool:
-    """Whether a plain sweep needs a folder; a search has that of its study."""
+def named_grid(arguments: Sequence[str]) -> str | None:
+    """The folder that a grid of runs is given, "" if it is given none; None for all that is not a grid."""
     asks = ("--cfg", "-c", "--info", "-i", "--help", "-h", "--hydra-help", "--version")
-    return (
-        _is_sweep(arguments)
-        and not _is_search(arguments)
-        and not any(a.startswith("hydra.sweep.dir=") for a in arguments)
-        and not any(a.partition("=")[0] in asks for a in arguments)
-    )
+    is_search = any("sweeper=" in a or a.startswith("+sweep=") for a in arguments)
+    if not _is_sweep(arguments) or is_search or any(a.partition("=")[0] in asks for a in arguments):
+        return None
+    folders = [a.partition("=")[2].strip("'\"") for a in arguments if a.startswith("hydra.sweep.dir=")]
+    return folders[-1] if folders else ""

@@ -172,26 +172,22 @@ def load_extensions(modules: Sequence[str]) -> None:
         if module in _added:
             continue
         if not all(part.isidentifier() for part in module.split(".")):
-            raise UserError(f"extensions: {module!r} is no name of a module, as my_package.my_module")
+            raise UserError(f"extensions: {module!r} is not a module's name, such as my_package.my_module")
         try:
             declared = _declared_in(module)
         except (KeyboardInterrupt, UserError):
             raise
         except BaseException as error:  # whatever its code raises; a status that it exits with is not ours
-            name = error.name if isinstance(error, ModuleNotFoundError) else None
-            if name is None or not f"{module}.".startswith(f"{name}."):
-                said = f"{type(error).__name__}: {error}".rstrip(": ")
-                raise UserError(f"extensions: {module} cannot be imported: {said}") from error
-            raise UserError(
-                f"extensions: there is no module {module}. It must be installed, or lie where the command is "
-                "started (or in PYTHONPATH)"
-            ) from None
+            missing = error.name if isinstance(error, ModuleNotFoundError) else None
+            if missing is not None and f"{module}.".startswith(f"{missing}."):
+                why = "is not installed, and is not in the current folder (or in PYTHONPATH)"
+            else:
+                why = f"cannot be imported: {type(error).__name__}: {error}".rstrip(": ")
+            raise UserError(f"extensions: {module} {why}") from error
         names = {(type(one), one.name) for one in _all()}
         for one in declared:
             if (type(one), one.name) in names:
-                raise UserError(
-                    f"extensions: {module} declares {one.name}, which there is already: rename it"
-                )
+                raise UserError(f"extensions: {module} declares {one.name}, which exists already: rename it")
         _added[module] = declared
 
 
