@@ -14,14 +14,7 @@ from train.objectives.triplets import TripletObjective
 
 _SECTIONS = {
     name: composed("config", f"objective={name}")["objective"]
-    for name in ("idiolink", "adaptive_triplet", "admire", "own")
-}
-ADMIRE: dict[str, Any] = {
-    "batch_size": 2,
-    "seed": 0,
-    "usages_per_item": _SECTIONS["admire"]["usages_per_item"],
-    "temperature": _SECTIONS["admire"]["loss"]["temperature"],
-    "weights": tuple(_SECTIONS["admire"]["loss"][f"{term}_weight"] for term in ("rank", "sense", "meaning")),
+    for name in ("idiolink", "adaptive_triplet", "own")
 }
 
 

@@ -32,9 +32,9 @@ _OURS = (
     "train.benchmarks.mteb",
     "train.objectives.idiolink",
     "train.objectives.adaptive_triplet",
-    "train.objectives.aima_options",
     "train.objectives.own",
     "train.objectives.mixture",
+    "train.admire",
 )
 _by_decorator: list[ObjectiveType] = []
 _added: dict[str, list[Declaration]] = {}  # by module
@@ -43,16 +43,16 @@ Options = TypeVar("Options", bound=type[ObjectiveOptions])
 
 
 def objective(
-    name: str, *, datasets: Callable[[Mapping[str, Any]], Sequence[str]] | None = None, card: str = ""
+    name: str, *, datasets: Callable[[Mapping[str, Any]], Sequence[str]] | None = None, **facts: Any
 ) -> Callable[[Options], Options]:
     """Declare a class of options as those of an objective, which its method `build` makes.
 
     Args:
-        name, datasets, card: as of :class:`~train.declarations.objective.ObjectiveType`.
+        name, datasets, facts: as of :class:`~train.declarations.objective.ObjectiveType`.
     """
 
     def declare(options: Options) -> Options:
-        _by_decorator.append(ObjectiveType(name, options, _build, datasets, card))
+        _by_decorator.append(ObjectiveType(name, options, _build, datasets, **facts))
         return options
 
     return declare
