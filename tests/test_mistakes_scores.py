@@ -15,7 +15,7 @@ from tests.tiny_runs import composed
 from train.benchmarks.own import OwnValOptions
 from train.benchmarks.own.held_out import OwnValBenchmark
 from train.config import TrainSettings, check
-from train.factory.own import own_splits
+from train.objectives.own import own_splits
 from train.reports.compare import Difference
 from train.reports.head import beats_untrained
 
@@ -89,7 +89,7 @@ def held_out(folder: Path, name: str, rows: list[dict[str, object]]) -> OwnValBe
     options = ("+experiment=own", f"data.train={train}", f"data.val={val}")
     settings: TrainSettings = check(TrainSettings, composed("config", *options))
     limits = OwnValOptions(name="own_val", max_queries=100, max_documents=100)
-    return OwnValBenchmark({"": own_splits(settings).val}, [], limits)
+    return OwnValBenchmark({"": own_splits(settings.data.own).val}, [], limits)
 
 
 def scored(benchmark: OwnValBenchmark, vectors: dict[str, int]) -> dict[str, float]:

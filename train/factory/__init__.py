@@ -12,10 +12,10 @@ from train.factory.encoder import (
     named_glossary,
     without_transparent,
 )
-from train.factory.mining import without_mining
+from train.factory.mining import build_objective, without_mining
 from train.factory.modules import module_benchmarks, saved_modules
-from train.factory.objectives import build_objective
-from train.factory.own import forget_own_data, own_revisions
+from train.factory.own import own_revisions
+from train.objectives.own import forget_own_data
 
 __all__ = [
     "build_benchmarks",

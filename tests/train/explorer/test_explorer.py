@@ -370,7 +370,7 @@ def test_a_run_is_its_model_before_and_after(tiny_path: Path, tmp_path: Path) ->
     assert before.settings == after.settings
     assert before.settings.path == str(tiny_path)
     assert find_models(str(run / "best")) == [before, after]
-    corpus = find_corpus(Options([str(run)]))
+    corpus = find_corpus(Options(models=[str(run)]))
     assert corpus.name == "the sample, val"
     assert len(corpus.relevant) == len(corpus.queries) == 12
     plant(tmp_path / "other")
@@ -408,9 +408,9 @@ def test_tables_and_folders_are_corpora(tmp_path: Path, sample_root: Path) -> No
     assert found.relevant == {0: {0}, 1: {1}}
     for number, train in enumerate((str(pairs), [str(pairs)])):  # as data.train= was written
         run = plant(tmp_path / f"run{number}", data={"train": train}, objective={"name": "own"})
-        assert find_corpus(Options([str(run)])).documents == found.documents
+        assert find_corpus(Options(models=[str(run)])).documents == found.documents
     for name in (sample_root, sample_root / "val"):
-        assert find_corpus(Options(["x"], corpus=str(name))).name.endswith("val")
+        assert find_corpus(Options(models=["x"], corpus=str(name))).name.endswith("val")
     folder = tmp_path / "beir"
     folder.mkdir()
     (folder / "corpus.jsonl").write_text('{"_id": "1", "text": "one"}\n{"_id": "2", "text": "two"}\n')
@@ -469,7 +469,7 @@ def test_help_and_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
     assert main(["--help"]) == 0
     assert "corpus=" in capsys.readouterr().out
     assert parse(["a", "b", "glossary=x.tsv,y.tsv", "queries=7"]) == Options(
-        ["a", "b"], glossary=["x.tsv", "y.tsv"], queries=7
+        models=["a", "b"], glossary=["x.tsv", "y.tsv"], queries=7
     )
     assert parse(["a", "glossary=none"]).glossary == []
     run = str(tmp_path / "seed=42")

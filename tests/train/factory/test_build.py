@@ -20,7 +20,7 @@ from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from train.config import TrainSettings, check
 from train.errors import UserError
 from train.factory import build_benchmarks, build_objective, resolve_model_path
-from train.objectives.idiolink import IdioLinkObjective
+from train.objectives.contrastive import ContrastiveObjective
 
 
 def settings(*overrides: str) -> TrainSettings:
@@ -30,7 +30,7 @@ def settings(*overrides: str) -> TrainSettings:
 
 def objective(*overrides: str) -> Any:
     built = build_objective(settings(*overrides))
-    assert isinstance(built, IdioLinkObjective)
+    assert isinstance(built, ContrastiveObjective)
     return built
 
 
@@ -48,15 +48,6 @@ def test_every_option_of_the_loss() -> None:
     )._loss
     got = (loss.temperature, loss.denominator, loss.hard_weight, loss.soft_weight, loss.positives)
     assert got == (0.3, "all_positives", 2.0, 0.5, "hardest")
-
-
-@pytest.mark.parametrize("in_batch", ["none", "positives", "all"])
-@pytest.mark.parametrize("false_negatives", ["keep", "mask", "positive"])
-def test_masks(in_batch: str, false_negatives: str) -> None:
-    built = objective(
-        f"objective.loss.in_batch={in_batch}", f"objective.loss.false_negatives={false_negatives}"
-    )
-    assert (built.options.in_batch, built.options.false_negatives) == (in_batch, false_negatives)
 
 
 def test_anchors() -> None:
