@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from train.benchmarks import Benchmark
+from train.benchmarks import Benchmark, announced
 from train.config import TrainSettings
 from train.encoder.loading import check_positions, num_positions
 from train.encoder.lora import add_adapters, check_peft
@@ -50,7 +50,7 @@ def check_model_options(
             targets = lora.target_modules
             add_adapters(transformer, rank=lora.rank, alpha=1, dropout=0.0, target_modules=targets)
     first_step = objective.epoch_steps(0, settings.trainer.accumulation)[0]
-    for requests in (objective.batch(0, first_step[0]).requests, *(b.requests for b in benchmarks)):
+    for requests in (objective.batch(0, first_step[0]).requests, *map(announced, benchmarks)):
         _check_spans(model, requests)
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from torch import Tensor
 
 from tests.tiny_runs import KEY, composed, metrics, resume, train
-from train.benchmarks import BenchmarkResult
+from train.benchmarks import BenchmarkResult, Embed
 from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from train.config import TrainerSettings, TrainSettings, check
 from train.errors import UserError
@@ -92,12 +92,15 @@ def breaks(monkeypatch: pytest.MonkeyPatch, *evaluations: int) -> None:
     """
     real, calls = IdioLinkBenchmark.score, 0
 
-    def score(self: IdioLinkBenchmark, embeddings: Tensor) -> BenchmarkResult:
+    def score(self: IdioLinkBenchmark, embed: Embed) -> BenchmarkResult:
         nonlocal calls
         calls += 1
-        result = real(self, embeddings)
+        result = real(self, embed)
         if calls in evaluations or not evaluations:
-            result.scores[KEY] = math.nan
+            scores = [
+                replace(score, value=math.nan) if str(score) == KEY else score for score in result.scores
+            ]
+            return replace(result, scores=scores)
         return result
 
     monkeypatch.setattr(IdioLinkBenchmark, "score", score)

@@ -13,6 +13,7 @@ from mteb.abstasks.aggregated_task import AbsTaskAggregate
 from mteb.abstasks.retrieval import AbsTaskRetrieval
 from mteb.get_tasks import TASK_LIST
 
+from train.declarations.score import Score
 from train.errors import DataMissingError, UserError
 from train.io.hub import NETWORK_ERRORS, causes, without_secrets
 
@@ -130,12 +131,12 @@ def _judged_splits(task: AbsTask, subset: str) -> list[str]:
     return [str(split) for split in get_dataset_split_names(path, name, revision=revision)] if name else []
 
 
-def key_of(task: AbsTask, subset: str = "") -> str:
+def score_of(task: AbsTask, subset: str = "") -> Score:
     """`mteb/<task>/<metric>`; of one of several subsets `mteb/<task>/<subset>/<metric>`."""
-    return "/".join(filter(None, ["mteb", task.metadata.name, subset, task.metadata.main_score]))
+    return Score("mteb", task.metadata.name, subset, task.metadata.main_score)
 
 
 def keys_of(task: AbsTask) -> list[str]:
-    """Every score that it gives: its own, and that of each subset where it has several."""
+    """Every score that it gives: its own, and that of each subset if it has several."""
     is_one = isinstance(task, AbsTaskAggregate) or len(task.hf_subsets) == 1
-    return [key_of(task), *([] if is_one else [key_of(task, subset) for subset in task.hf_subsets])]
+    return [str(score_of(task, subset)) for subset in ("", *([] if is_one else task.hf_subsets))]
