@@ -33,8 +33,8 @@ class Scorecard:
     Attributes:
         scores: flat key → finite number; see :class:`train.declarations.score.Score`.
         per_query: benchmark → one record a query and mode, as JSON can hold it.
-        maps: benchmark → likewise one record for each group of texts: where they lie.
-        predictions: file name → text, in the form in which a task takes them.
+        maps: benchmark → one record for each group of texts: their places in two dimensions.
+        predictions: file name → text, in a task's submission format.
         plots: name → what to draw.
         notes: how to read the scores, a sentence each.
         seconds: wall time, and of it the encoder's.

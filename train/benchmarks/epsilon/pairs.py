@@ -16,7 +16,7 @@ from train.data.ncimp import WORDS, Ncimp
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-# Phrases that the model does not tell apart (as an uncased one, of case) have no ε: only rounding is left.
+# Phrases that the model does not distinguish (as an uncased one, of case) have no ε: only rounding is left.
 _NO_DISTANCE = 1e-6
 
 

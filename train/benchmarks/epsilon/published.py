@@ -33,7 +33,7 @@ _DISTANCES = [
 
 
 def _rows() -> Iterator[PublishedRow]:
-    """The rows of `published.tsv`, beside this module: figures as printed, but shares rather than percent.
+    """The rows of `published.tsv`, next to this module: figures as printed, but shares rather than percent.
 
     `pooling` is written into the command, if the model's configuration does not have it; `poolings` are all
     that are this row's; `instruction`, whether each text has the paper's. (For Qwen3 the paper says mean; the

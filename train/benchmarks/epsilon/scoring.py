@@ -146,7 +146,7 @@ def _notes(language: EpsilonLanguage, pairs: Pairs, reading: str) -> list[str]:
 
 
 def _effect(pairs: Pairs, chosen: NDArray[np.bool_], shuffled: Array) -> dict[str, float]:
-    """The metrics of some pairs; none where there is no difference at all.
+    """The metrics of some pairs; none if no pair has a difference.
 
     Args:
         chosen: (P,), which; those without both ε do not count.

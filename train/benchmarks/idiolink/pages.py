@@ -150,7 +150,7 @@ def _shares(queries: Sequence[_Query], texts: _Texts) -> Shares:
             _, idiom = texts.get(document.id, ("", query.idiom))
             counts[query.usage][document.usage if idiom == query.idiom else _OTHER] += 1
     rows = {usage: [count[kind] / max(1, count.total()) for kind in kinds] for usage, count in counts.items()}
-    return Shares("What stands among the first ten documents, by the query's own usage:", kinds, rows)
+    return Shares("The first ten documents, by the query's own usage:", kinds, rows)
 
 
 def figures(run: QueryRecords) -> Figures:
@@ -215,7 +215,7 @@ def _maps(run: QueryRecords, pairs: _Pairs) -> Maps | None:
         ],
         f"Idioms: {which}, by nDCG@10 of their queries ({mode}), the greatest gain first. Each panel has the "
         "principal components (PC) of its own: of this idiom's documents by this model, as unit vectors. "
-        "Each is turned so that idiomatic meanings lie to the right and up.",
+        "Each is turned so that idiomatic meanings are to the right and up.",
     )
 
 

@@ -125,7 +125,7 @@ class OwnOptions(BenchmarkOptions):
     def _data_is_named(self) -> Self:
         if not self.path:
             raise ValueError(
-                f"names no data: benchmark.{self.name}.path=<where it lies>, or several with names: "
+                f"names no data: benchmark.{self.name}.path=<its file or folder>, or several with names: "
                 f"benchmark.{self.name}.path={{mine: <…>, theirs: <…>}}"
             )
         for name in self.paths:
@@ -138,7 +138,7 @@ class OwnOptions(BenchmarkOptions):
 
     @property
     def paths(self) -> dict[str, Path]:
-        """Name of the data → where it lies."""
+        """Name of the data → its file or folder."""
         option = f"benchmark.{self.name}.path"
         if isinstance(self.path, dict):
             return {name: expanded(path, option) for name, path in self.path.items()}
@@ -332,7 +332,7 @@ def _declared(
     """A benchmark of this package.
 
     Args:
-        compared: metrics that models are compared by, and that stand in the card; the first is drawn.
+        compared: metrics that models are compared by, and that are in the card; the first is drawn.
         table: metrics in its table.
     """
     return BenchmarkType(

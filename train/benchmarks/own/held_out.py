@@ -120,7 +120,7 @@ def _pairs(part: str, examples: Examples, section: str) -> PairFile:
 
 
 def _sampled(numbers: NDArray[Any], limit: int) -> NDArray[Any]:
-    """At most so many, the same in every run, in their order."""
+    """At most this many, the same in every run, in their order."""
     if len(numbers) <= limit:
         return numbers
     return np.sort(np.random.default_rng(0).choice(numbers, limit, replace=False))

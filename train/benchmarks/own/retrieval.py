@@ -64,7 +64,7 @@ def build(_settings: Any, options: OwnRetrievalOptions) -> OwnRetrievalBenchmark
 class OwnRetrievalBenchmark:
     """Metrics of the first hundred documents by cosine; means over queries with a relevant document.
 
-    The gain of nDCG is a judgement's grade, 0 where there is none, as in trec_eval; for all else a document
+    The gain of nDCG is a judgement's grade, 0 without one, as in trec_eval; for all else a document
     with a grade above 0 is relevant. MAP and recall divide by the number of all relevant documents. Documents
     with equal cosines are ordered by hashes of their ids.
 
