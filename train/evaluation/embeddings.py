@@ -103,7 +103,6 @@ class Remembered:
         with torch.autocast("cpu", dtype, enabled=is_lowered):
             new = self._embed(self._encoder, requests, self._processes, "scoring")
         if self._processes.is_main:
-            check_finite(new)
             for row, request in enumerate(requests, len(self._table)):
                 self._rows.setdefault(request, row)
             self._table = torch.cat([self._table, new]) if len(self._table) else new
@@ -117,9 +116,10 @@ class Remembered:
             self.add(new)
         rows = [self._rows[request] for request in requests]
         first = rows[0] if rows else 0
-        if rows == list(range(first, first + len(rows))):  # a view: of a large corpus no second copy
-            return self._table[first : first + len(rows)]
-        return self._table[rows]
+        is_stretch = rows == list(range(first, first + len(rows)))  # a view: of a large corpus no second copy
+        found = self._table[first : first + len(rows)] if is_stretch else self._table[rows]
+        check_finite(found)
+        return found
 
     def stored(self, corpus: Corpus) -> VectorStore:
         """See :class:`train.benchmarks.Embeddings`."""

@@ -101,7 +101,8 @@ class Suite:
         try:
             with ExitStack() as held:
                 embed = Remembered(encoder, self._processes, cached=keep)
-                embed.add([request for benchmark in chosen for request in announced(benchmark)])
+                if requests := [request for benchmark in chosen for request in announced(benchmark)]:
+                    embed.add(requests)
                 for corpus in (corpus for benchmark in chosen for corpus in _corpora(benchmark)):
                     store = embedded(corpus, encoder, self._processes, keep=self._keep_stores)
                     embed.stores[corpus] = held.enter_context(store)
