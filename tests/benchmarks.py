@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -30,7 +30,7 @@ def idiolink(splits: Sequence[Split], *query_modes: str, **options: Any) -> Idio
     )
 
 
-def in_turn(rows: Tensor | Sequence[Sequence[float]]) -> Callable[[Sequence[Request]], Tensor]:
+def in_turn(rows: Tensor | Sequence[Sequence[float]]) -> Any:
     """Embeddings: these rows, in the order in which a benchmark asks for them."""
     table = torch.as_tensor(rows)
     given = 0
@@ -43,6 +43,6 @@ def in_turn(rows: Tensor | Sequence[Sequence[float]]) -> Callable[[Sequence[Requ
     return embed
 
 
-def by_text(vectors: Mapping[str, Any]) -> Callable[[Sequence[Request]], Tensor]:
+def by_text(vectors: Mapping[str, Any]) -> Any:
     """Embeddings: each text's vector."""
     return lambda requests: torch.stack([torch.as_tensor(vectors[request.text]) for request in requests])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +20,6 @@ from train.config import TrainSettings, check
 from train.factory.own import own_splits
 from train.reports.compare import Difference
 from train.reports.head import beats_untrained
-from train.requests import Request
 
 EVALUATE = ("benchmarks=[own_retrieval]", "benchmark.own_retrieval.path=mine", "device=cpu")
 
@@ -100,7 +99,7 @@ def scored(benchmark: OwnValBenchmark, vectors: dict[str, int]) -> dict[str, flo
     return benchmark.score(one_hot(vectors)).by_key
 
 
-def one_hot(vectors: dict[str, int]) -> Callable[[Sequence[Request]], torch.Tensor]:
+def one_hot(vectors: dict[str, int]) -> Any:
     return by_text({text: torch.eye(max(vectors.values()) + 1)[n] for text, n in vectors.items()})
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "Distributions",
     "Embed",
     "Embeddings",
+    "Result",
     "Score",
     "requests_of",
 ]
@@ -46,11 +47,10 @@ class Distributions:
 
 
 @dataclass(frozen=True)
-class BenchmarkResult:
+class Result:
     """What a benchmark gives for one checkpoint.
 
     Attributes:
-        scores: a benchmark that states its requests may give key → value instead.
         per_query: one record for each query (or item) and mode.
         predictions: file name → text, in the task's submission format.
         plots: name → what to draw.
@@ -58,7 +58,7 @@ class BenchmarkResult:
         maps: one record for each group of texts: their places in two dimensions, for a figure.
     """
 
-    scores: list[Score] | dict[str, float]
+    scores: list[Score] = field(default_factory=list)
     per_query: list[dict[str, Any]] = field(default_factory=list)
     predictions: dict[str, str] = field(default_factory=dict)
     plots: dict[str, Distributions] = field(default_factory=dict)
@@ -68,9 +68,18 @@ class BenchmarkResult:
     @property
     def by_key(self) -> dict[str, float]:
         """Key → value."""
-        if isinstance(self.scores, dict):
-            return self.scores
         return {str(score): score.value for score in self.scores}
+
+
+@dataclass(frozen=True)
+class BenchmarkResult(Result):
+    """The result of a benchmark that states its requests: its scores are key → value."""
+
+    scores: dict[str, float]  # type: ignore[assignment]
+
+    @property
+    def by_key(self) -> dict[str, float]:
+        return self.scores
 
 
 @dataclass(frozen=True)
@@ -121,7 +130,7 @@ class Benchmark(Protocol):
     - `takes_whole_embeddings = True`, if it cannot score embeddings that are cut to fewer dimensions.
 
     The earlier contract still works: an attribute `requests`, and a method `score(embeddings)` that gets
-    their rows (and the stores of its corpora, if it has any); its scores are a dict, key → value.
+    their rows (and the stores of its corpora, if it has any) and returns a :class:`BenchmarkResult`.
     """
 
     @property
@@ -140,7 +149,7 @@ class Benchmark(Protocol):
         ...
 
     def score(self, embed: Any, /) -> Any:
-        """A :class:`BenchmarkResult`, from what `embed` (an :class:`Embeddings`) gives when it is asked."""
+        """A :class:`Result`, from what `embed` (an :class:`Embeddings`) gives when it is asked."""
         ...
 
 
@@ -175,9 +184,9 @@ def requests_of(benchmark: Benchmark) -> Sequence[Request]:
     return list(asked)
 
 
-def scored(benchmark: Benchmark, embed: Embeddings) -> BenchmarkResult:
+def scored(benchmark: Benchmark, embed: Embeddings) -> Result:
     """The result of a benchmark of either contract."""
-    result: BenchmarkResult
+    result: Result
     if not is_stated(benchmark):
         result = benchmark.score(embed)
     else:

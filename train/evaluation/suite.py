@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from train.benchmarks import Benchmark, BenchmarkResult, Corpus, Distributions, announced, scored
+from train.benchmarks import Benchmark, Corpus, Distributions, Result, announced, scored
 from train.declarations.dimensions import at_dimension
 from train.declarations.registry import benchmark_of
 from train.distributed.processes import Processes
@@ -179,7 +179,7 @@ def too_few_dimensions(size: int, width: int) -> UserError:
     )
 
 
-def _checked(benchmark: Benchmark, result: BenchmarkResult, given_by: Mapping[str, str]) -> dict[str, float]:
+def _checked(benchmark: Benchmark, result: Result, given_by: Mapping[str, str]) -> dict[str, float]:
     """A benchmark's scores by key, as plain numbers, which may not be finite.
 
     Args:

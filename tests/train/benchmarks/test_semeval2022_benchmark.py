@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from tests.benchmarks import in_turn, section
-from train.benchmarks import BenchmarkResult
+from train.benchmarks import Result
 from train.benchmarks.own.pair_files import read_scored_pairs
 from train.benchmarks.own.pairs import OwnPairBenchmark, correlations
 from train.benchmarks.semeval2022.scoring import SemEvalBenchmark
@@ -38,7 +38,7 @@ def embedded(cosines: list[float]) -> Tensor:
     return torch.cat([first, second])
 
 
-def scored(gold: list[Gold] | None, rows: Tensor, name: str = "dev", **options: str) -> BenchmarkResult:
+def scored(gold: list[Gold] | None, rows: Tensor, name: str = "dev", **options: str) -> Result:
     benchmark = SemEvalBenchmark([split(gold, name=name)], section("semeval2022", **options))
     return benchmark.score(in_turn(rows))
 

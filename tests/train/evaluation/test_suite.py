@@ -19,7 +19,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from train.benchmarks import BenchmarkResult, Embed, Score, requests_of
+from train.benchmarks import BenchmarkResult, Embed, Result, Score, requests_of
 from train.distributed.processes import Processes
 from train.encoder.encoder import Encoder
 from train.errors import UserError
@@ -203,13 +203,13 @@ class Asking:
     def __init__(self) -> None:
         self.num_scored = 0
 
-    def score(self, embed: Embed) -> BenchmarkResult:
+    def score(self, embed: Embed) -> Result:
         self.num_scored += 1
         first, second = (
             embed([Request(text) for text in texts]) for texts in (["one", "two"], ["two", "three"])
         )
         assert torch.equal(first[1], second[0])
-        return BenchmarkResult([Score("asking", "", "", "sum", value=(first + second).sum().item())])
+        return Result([Score("asking", "", "", "sum", value=(first + second).sum().item())])
 
 
 def test_a_benchmark_asks_when_it_needs_embeddings(tiny: Encoder) -> None:

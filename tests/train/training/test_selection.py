@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.tiny_runs import KEY, composed, metrics, resume, train
-from train.benchmarks import BenchmarkResult, Embed
+from train.benchmarks import BenchmarkResult, Embed, Result
 from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from train.config import TrainerSettings, TrainSettings, check
 from train.errors import UserError
@@ -92,15 +91,12 @@ def breaks(monkeypatch: pytest.MonkeyPatch, *evaluations: int) -> None:
     """
     real, calls = IdioLinkBenchmark.score, 0
 
-    def score(self: IdioLinkBenchmark, embed: Embed) -> BenchmarkResult:
+    def score(self: IdioLinkBenchmark, embed: Embed) -> Result:
         nonlocal calls
         calls += 1
         result = real(self, embed)
         if calls in evaluations or not evaluations:
-            scores = [
-                replace(score, value=math.nan) if str(score) == KEY else score for score in result.scores
-            ]
-            return replace(result, scores=scores)
+            return BenchmarkResult(result.by_key | {KEY: math.nan}, result.per_query, notes=result.notes)
         return result
 
     monkeypatch.setattr(IdioLinkBenchmark, "score", score)

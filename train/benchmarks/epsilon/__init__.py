@@ -87,8 +87,9 @@ class EpsilonBenchmarkOptions(BenchmarkOptions):
         scores = []
         for language in dict.fromkeys(self.languages):
             words = ("", *WORDS) if self.versions == "same_word" and language == "en" else ("",)
-            parts = [*product(EPSILON_CLASSES, _METRICS, words), *product([*EPSILON_CLASSES, ALL], _FACTS)]
-            scores += [epsilon_score(language, *part) for part in [*parts, (ALL, "num_pairs")]]
+            names = [*product(EPSILON_CLASSES, _METRICS, words), (ALL, "num_pairs", "")]
+            names += product([*EPSILON_CLASSES, ALL], _FACTS, [""])
+            scores += [epsilon_score(language, class_, metric, word) for class_, metric, word in names]
         return list(map(str, scores))
 
 

@@ -100,8 +100,8 @@ class Block:
         order = by_name[unit, places]
         first, second = self.neighbours()
         version, following = order[:, :, first - 1] + 1, order[:, :, second - 1] + 1  # (orders, R, N)
-        differences = self.epsilon[unit, 0, version] - self.epsilon[unit, version, following]
-        return differences.reshape(orders, -1)
+        differences: Array = self.epsilon[unit, 0, version] - self.epsilon[unit, version, following]
+        return differences.reshape(orders, num_units * len(first))
 
 
 class Pairs:

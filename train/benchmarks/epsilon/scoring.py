@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata, wilcoxon
 
-from train.benchmarks import BenchmarkResult, Distributions, Embed, Score
+from train.benchmarks import Distributions, Embed, Result, Score
 from train.benchmarks.epsilon import (
     ALL,
     KINDS,
@@ -74,14 +74,14 @@ class EpsilonBenchmark:
         role = "document" if instruction is None else "query"
         return [Request(text, role=role, instruction=instruction) for text in texts]  # type: ignore[arg-type]
 
-    def score(self, embed: Embed) -> BenchmarkResult:
+    def score(self, embed: Embed) -> Result:
         """The scores of all languages."""
         requests = self.announced
         rows = embed(requests).double().numpy()
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
         rows = rows / np.where(norms > 0, norms, 1)
         row_of = {request.text: row for row, request in enumerate(requests)}
-        result = BenchmarkResult([])
+        result = Result()
         for language, units in self._units.items():
             sizes = sorted({len(unit.phrases) for unit in units})
             blocks = [Block([u for u in units if len(u.phrases) == size], row_of, rows) for size in sizes]
@@ -89,9 +89,7 @@ class EpsilonBenchmark:
                 self._score_language(language, blocks, result)
         return result
 
-    def _score_language(
-        self, language: EpsilonLanguage, blocks: list[Block], result: BenchmarkResult
-    ) -> None:
+    def _score_language(self, language: EpsilonLanguage, blocks: list[Block], result: Result) -> None:
         pairs = Pairs(blocks)
         rng = np.random.default_rng(0)
         shuffled = np.concatenate([b.shuffled_differences(self.options.orders, rng) for b in blocks], axis=1)

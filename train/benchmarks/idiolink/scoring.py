@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from idiomloss.similarity import unit_vectors
-from train.benchmarks import BenchmarkResult, Embed, Score
+from train.benchmarks import Embed, Result, Score
 from train.benchmarks.idiolink import (
     RELEVANT_USAGES,
     VECTORS_PER_DOCUMENT,
@@ -79,9 +79,9 @@ class IdioLinkBenchmark:
                 requests += [r for part in knowledge_requests(split).values() for r in part]
         return requests
 
-    def score(self, embed: Embed) -> BenchmarkResult:
+    def score(self, embed: Embed) -> Result:
         """The scores of all splits and modes."""
-        result = BenchmarkResult([])
+        result = Result()
         for split in self.splits:
             documents = embed([document_request(d) for d in split.documents])
             units = unit_vectors(documents)  # once, for all parts
@@ -135,7 +135,7 @@ class IdioLinkBenchmark:
             self._lexical[split.name, mode] = self._rank(split, lambda chunk: bm25.scores(queries[chunk]))
         return self._lexical[split.name, mode]
 
-    def _score_mode(self, split: Split, mode: str, ranked: Ranking, result: BenchmarkResult) -> None:
+    def _score_mode(self, split: Split, mode: str, ranked: Ranking, result: Result) -> None:
         relevance, (ranking, similarities) = self._relevance[split.name], ranked
         hits, number = relevance.hits(ranking), relevance.number()
         result.notes.extend(tie_note(f"{self.name}/{split.name}/{mode}", hits, similarities))

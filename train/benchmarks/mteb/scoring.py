@@ -20,7 +20,7 @@ from mteb.types import PromptType
 from torch import Tensor
 
 from idiomloss import cosine_similarity, paired_cosine_similarity
-from train.benchmarks import BenchmarkResult, Embed, Score
+from train.benchmarks import Embed, Result, Score
 from train.benchmarks.mteb import MtebOptions
 from train.benchmarks.mteb.generators import unchanged_generators
 from train.benchmarks.mteb.tasks import load, parts_of, score_of
@@ -47,13 +47,13 @@ class MtebBenchmark:
     def __init__(self, tasks: Sequence[AbsTask]) -> None:
         self._tasks = list(tasks)
 
-    def score(self, embed: Embed) -> BenchmarkResult:
+    def score(self, embed: Embed) -> Result:
         """The scores of all tasks.
 
         Raises:
             UserError: if mteb cannot score one of them.
         """
-        result = BenchmarkResult([])
+        result = Result()
         for task in self._tasks:
             try:
                 of_task = _result(task, _Model(embed))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from train.benchmarks import BenchmarkResult, Embeddings, Score
-from train.benchmarks.own import HELD_OUT, OwnValOptions
+from train.benchmarks import Embeddings, Result, Score
+from train.benchmarks.own import HELD_OUT, Mode, OwnValOptions, own_key
 from train.benchmarks.own.collections import Collection, OwnQuery
 from train.benchmarks.own.fields import OwnText
 from train.benchmarks.own.pair_files import OwnPair, PairFile
@@ -55,22 +55,19 @@ class OwnValBenchmark:
         """What the parts announce."""
         return [request for _, _, part in self._parts for request in part.announced]
 
-    def score(self, embed: Embeddings) -> BenchmarkResult:
+    def score(self, embed: Embeddings) -> Result:
         """The scores of all parts, and their mean."""
-        result = BenchmarkResult([])
+        result = Result()
         main_scores = []
         for name, has_spans, part in self._parts:
             scored = part.score(embed)
             result.scores.extend(scored.scores)
             result.notes.extend(scored.notes)
-            main, metric = (
-                "span" if has_spans else "",
-                "spearman" if isinstance(part, OwnPairBenchmark) else "ndcg@10",
-            )
-            (value,) = (s.value for s in scored.scores if (s.mode, s.metric) == (main, metric))
+            mode: Mode = "span" if has_spans else "sentence"
+            metric = "spearman" if isinstance(part, OwnPairBenchmark) else "ndcg@10"
+            value = scored.by_key[own_key(HELD_OUT, name, mode, metric)]
             main_scores.append(Score(HELD_OUT, name, "", "score", value=value))
-            is_main = main or "sentence"
-            result.per_query.extend({**item, "is_main": item["mode"] == is_main} for item in scored.per_query)
+            result.per_query.extend({**item, "is_main": item["mode"] == mode} for item in scored.per_query)
         result.scores.extend(main_scores)
         if [name for name, _, _ in self._parts] != [""]:
             mean = float(np.mean([score.value for score in main_scores]))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from train.benchmarks import BenchmarkResult, Embed
+from train.benchmarks import Embed, Result
 from train.benchmarks.own import Mode, OwnPairsOptions, OwnStsOptions, own_score
 from train.benchmarks.own.fields import span_note
 from train.benchmarks.own.pair_files import PairFile, read_labelled_pairs, read_scored_pairs
@@ -93,9 +93,9 @@ class OwnPairBenchmark:
             for request in side
         ]
 
-    def score(self, embed: Embed) -> BenchmarkResult:
+    def score(self, embed: Embed) -> Result:
         """The scores of all files and modes."""
-        result = BenchmarkResult([])
+        result = Result()
         for file in self.data:
             gold = [pair.gold for pair in file.pairs]
             for mode in file.modes:

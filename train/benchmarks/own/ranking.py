@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from idiomloss import cosine_similarity
-from train.benchmarks import BenchmarkResult, Embed
+from train.benchmarks import Embed, Result
 from train.benchmarks.own import RANKING_METRICS, Mode, OwnRankingOptions, own_score
 from train.benchmarks.own.fields import span_note
 from train.benchmarks.own.ranking_files import RankedQuery, RankingFile, read_ranking
@@ -66,9 +66,9 @@ class OwnRankingBenchmark:
             requests += [q.query.request(mode, "query") for mode in file.modes for q in file.queries]
         return requests
 
-    def score(self, embed: Embed) -> BenchmarkResult:
+    def score(self, embed: Embed) -> Result:
         """The scores of all files and modes."""
-        result = BenchmarkResult([])
+        result = Result()
         for file in self.data:
             candidates = [embed([Request(text) for text in query.candidates]) for query in file.queries]
             for mode in file.modes:
@@ -88,7 +88,7 @@ class OwnRankingBenchmark:
         return result
 
 
-def _score_mode(file: RankingFile, mode: Mode, cosines: Sequence[Tensor], result: BenchmarkResult) -> None:
+def _score_mode(file: RankingFile, mode: Mode, cosines: Sequence[Tensor], result: Result) -> None:
     orders = [rank(of_query[None])[0].tolist() for of_query in cosines]
     gains = pad_sequence(  # (Q, K), zeros after a query's own
         [

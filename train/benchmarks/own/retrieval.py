@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from train.benchmarks import BenchmarkResult, Corpus, Embeddings
+from train.benchmarks import Corpus, Embeddings, Result
 from train.benchmarks.approximate import SAMPLE, approximate_ranking
 from train.benchmarks.own import (
     NDCG_CUTOFFS,
@@ -122,9 +122,9 @@ class OwnRetrievalBenchmark:
                 requests += _queries(collection, mode)
         return requests
 
-    def score(self, embed: Embeddings) -> BenchmarkResult:
+    def score(self, embed: Embeddings) -> Result:
         """The scores of all collections and modes."""
-        result = BenchmarkResult([])
+        result = Result()
         for collection in self.collections:
             key = "/".join(filter(None, (self.name, collection.name)))
             for mode in collection.modes:
@@ -153,9 +153,7 @@ class OwnRetrievalBenchmark:
             result.notes.extend(span_note((query.text for query in collection.queries), f"{key}/span"))
         return result
 
-    def _score_mode(
-        self, collection: Collection, mode: Mode, ranking: Ranking, result: BenchmarkResult
-    ) -> None:
+    def _score_mode(self, collection: Collection, mode: Mode, ranking: Ranking, result: Result) -> None:
         orders = ranking[0].tolist()
         graded = zip(collection.queries, orders, strict=True)
         gains = torch.tensor(

@@ -6,8 +6,9 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from itertools import product
+from typing import Any
 
-from train.benchmarks import BenchmarkResult, Embed
+from train.benchmarks import Embed, Result
 from train.benchmarks.pairs import cosines, spearman
 from train.benchmarks.semeval2022 import LANGUAGES, SUBSETS, SemEvalBenchmarkOptions, spearman_of
 from train.data.semeval2022 import PairSplit
@@ -49,9 +50,9 @@ class SemEvalBenchmark:
         pairs = dict.fromkeys(pair for split in self.splits for pair in split.pairs)
         return [Request(pair.sentence1) for pair in pairs] + [Request(pair.sentence2) for pair in pairs]
 
-    def score(self, embed: Embed) -> BenchmarkResult:
+    def score(self, embed: Embed) -> Result:
         """The scores of all splits, and predictions for them."""
-        result = BenchmarkResult([])
+        result = Result()
         for split in self.splits:
             first = embed([Request(pair.sentence1) for pair in split.pairs])
             second = embed([Request(pair.sentence2) for pair in split.pairs])
@@ -63,9 +64,9 @@ class SemEvalBenchmark:
         return result
 
 
-def _score_split(split: PairSplit, predicted: Mapping[str, float], result: BenchmarkResult) -> None:
+def _score_split(split: PairSplit, predicted: Mapping[str, float], result: Result) -> None:
     pairs_by_id = {pair.id: pair for pair in split.pairs}
-    items = []
+    items: list[dict[str, Any]] = []
     for item in split.gold or ():
         pair = pairs_by_id[item.id]
         items.append(
