@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,32 +16,20 @@ from sentence_transformers import SentenceTransformer
 
 from tests.fake_hub import serve
 from tests.programs import run
-from tests.tiny_runs import WIDE, assert_same_run, at_loss, composed, metrics, resume, train, weights
+from tests.tiny_runs import composed, metrics, train, weights
 from train import data
 from train.benchmarks.admire.keys import experts_keys
 from train.config import EvaluateSettings, TrainSettings, check
 from train.encoder.encoder import Encoder
 from train.encoder.loading import load_model
 from train.encoder.width import configured_width
-from train.errors import Interrupted, UserError
+from train.errors import UserError
 from train.experts.heads import FOLDER, Experts, ExpertsOptions, load_experts
 from train.objectives import Batch, ObjectiveLoss
 from train.objectives.admire import AdmireObjective
 from train.recipes.evaluate import score_model
 
 CV = ["+protocol=cross_validation_admire", "data.fold=0"]
-
-
-@pytest.fixture
-def experts_options(tiny_path: Path) -> list[str]:
-    """Two epochs of three steps on the sample's items that fold 0 of 5 leaves; the encoder is trained too."""
-    return [
-        *("+experiment=admire_experts", *CV, "data=sample", "benchmark=[admire]", "device=cpu"),
-        "eval.cache=false",
-        *("model=pretrained", f"model.path={tiny_path}", WIDE, "trainer.batch_size=2"),
-        "trainer.max_epochs=2",
-        *("trainer.learning_rate=1e-3", "objective.usages_per_item=2", "trainer.freeze_encoder=false"),
-    ]
 
 
 def scores_of(folder: Path) -> dict[str, float]:
@@ -86,31 +72,6 @@ def test_what_a_run_leaves_and_reloads(tmp_path: Path, experts_options: list[str
     (saved / "experts.safetensors").write_bytes(b"")
     with pytest.raises(UserError, match=r"experts\.safetensors: cannot be loaded"):
         evaluated(tmp_path / "run", *FOLD)
-
-
-@pytest.mark.parametrize(("frozen", "features"), [("true", "usage"), ("false", "sentence")])
-def test_resumed_bit_for_bit(
-    tmp_path: Path, experts_options: list[str], monkeypatch: pytest.MonkeyPatch, frozen: str, features: str
-) -> None:
-    """In mid-epoch: encoder, experts and both optimizer groups go on where they were.
-
-    A frozen encoder embeds each text once, in the company of its first batch: a resumed run too.
-    """
-    run_options = [*experts_options, f"trainer.freeze_encoder={frozen}"]
-    run_options += [f"objective.sense_features={features}"]
-    train(tmp_path / "whole", run_options)
-    lines = [line for line in metrics(tmp_path / "whole") if "loss" in line]
-    assert len(lines) == 6
-    at_loss(monkeypatch, 2, lambda: os.kill(os.getpid(), signal.SIGTERM), AdmireObjective)
-    with pytest.raises(Interrupted):
-        train(tmp_path / "cut", run_options)
-    monkeypatch.undo()
-    resume(tmp_path / "cut")
-    assert_same_run(tmp_path / "whole", tmp_path / "cut")
-    ours, theirs = (
-        load_file(tmp_path / run / "best" / FOLDER / "experts.safetensors") for run in ("whole", "cut")
-    )
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 def test_a_frozen_encoder_stays_as_it_is(tmp_path: Path, experts_options: list[str], tiny_path: Path) -> None:
