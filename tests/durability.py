@@ -33,7 +33,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from tests.attempts import POINT, Attempt, Attempts
-from tests.durability_programs import PROGRAMS
+from tests.durability_programs import PROGRAMS, Program
 from tests.launches import Launches
 from tests.power import Disk, is_possible
 from tests.tiny_models import tiny_sentence_transformer
@@ -372,13 +372,17 @@ def main() -> int:
         for name, program in PROGRAMS.items():
             if count := getattr(asked, name):
                 harmed = program(place / "programs", tiny, DAMAGES, partial(_report, tally))
-                tally.rounds(count, [name], lambda _, harmed=harmed: harmed.round(draw))  # type: ignore[misc]
+                tally.rounds(count, [name], partial(_round, harmed, draw))
     minutes = (time.monotonic() - began) / 60
     print(f"\n{tally.harms.total()} harms in {tally.runs} rounds, {minutes:.0f} minutes\n\n{tally.table()}\n")
     counted = ", ".join(f"{what} {count}" for what, count in tally.doing.most_common())
     print(f"train was harmed while: {counted}")
     print(f"{len(tally.failures)} failures" + "".join(f"\n  - {what}" for what in tally.failures))
     return 1 if tally.failures else 0
+
+
+def _round(harmed: Program, draw: random.Random, _: str) -> None:
+    harmed.round(draw)
 
 
 def _report(tally: Tally, name: str, kind: str, words: str) -> None:

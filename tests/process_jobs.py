@@ -219,7 +219,7 @@ def _stop_in(step: int) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
         return real(training)
 
-    Training.reduce_and_clip = watched  # type: ignore[method-assign]
+    Training.reduce_and_clip = watched  # type: ignore[assignment,method-assign]
 
 
 def _kill_after(seconds: float) -> None:

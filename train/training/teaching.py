@@ -6,7 +6,7 @@ for bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -189,7 +189,7 @@ def teach_weights(
     requests: Sequence[Request],
     goal: Tensor,
     settings: LearnSettings,
-    saved: MutableMapping[str, Tensor],
+    saved: dict[str, Tensor],
     *,
     autocast: AbstractContextManager[object],
     save: Callable[[], None],

@@ -204,7 +204,9 @@ def test_the_run_folders_other_files_are_made_again(
     run: Path, whole: Path, name: str, content: str | None
 ) -> None:
     """From the checkpoint; the untrained model's scores are computed again."""
-    (run / name).unlink() if content is None else (run / name).write_text(content, encoding="utf-8")
+    (run / name).unlink()
+    if content is not None:
+        (run / name).write_text(content, encoding="utf-8")
     resume(run)
     assert_same_run(whole, run)
     assert (run / "config.yaml").read_text() == (whole / "config.yaml").read_text()

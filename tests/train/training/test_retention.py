@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -219,18 +220,6 @@ def test_a_run_with_a_teacher_is_recorded(tmp_path: Path, options: list[str], wi
     assert record["teacher_weights"] == weights_digest(Encoder.from_pretrained(wide, device="cpu"))
 
 
-def test_another_teacher_is_refused_at_resume(tmp_path: Path, options: list[str], tiny: Encoder) -> None:
-    """One of the student's width, too, which the run needs no plain sentences for."""
-    tiny.save(tmp_path / "teacher")
-    teacher = [f"retain.teacher='{tmp_path / 'teacher'}'", "retain.teacher_texts=all"]
-    run_options = [*options, *DISTILLATION, *teacher, "objective.document_mode=span"]
-    train(tmp_path / "run", [*run_options, "trainer.max_steps=1"])
-    disturbed(tiny)
-    tiny.save(tmp_path / "teacher")
-    with pytest.raises(UserError, match=r"the teacher \(retain\.teacher\) has other weights"):
-        resume(tmp_path / "run", "trainer.max_steps=2")
-
-
 @pytest.mark.parametrize("name", [p.stem for p in (CONF / "model").glob("*.yaml") if p.stem != "pretrained"])
 def test_a_teacher_by_name_is_the_model_of_that_name(name: str) -> None:
     config = composed("config", f"model={name}", "model.trust_remote_code=true")["model"]
@@ -408,14 +397,29 @@ def test_interpolation_only_moves_what_is_published(
     assert losses[0] == losses[1]
 
 
-def test_another_base_model_is_refused_at_resume(tmp_path: Path, options: list[str], tiny: Encoder) -> None:
-    """A remedy goes by it, and it is loaded again: other weights under the same name would go unnoticed."""
+@pytest.mark.parametrize(
+    ("model", "remedy"),
+    [
+        ("the base model (model.path)", ["model.path={}", *DISTILLATION]),
+        (  # one of the student's width, too, which the run needs no plain sentences for
+            "the teacher (retain.teacher)",
+            [
+                *("retain.teacher='{}'", "retain.teacher_texts=all", "objective.document_mode=span"),
+                *DISTILLATION,
+            ],
+        ),
+    ],
+)
+def test_other_weights_are_refused_at_resume(
+    tmp_path: Path, options: list[str], tiny: Encoder, model: str, remedy: list[str]
+) -> None:
+    """A remedy goes by them, and they are loaded again: under the same name they would go unnoticed."""
     tiny.save(tmp_path / "model")
-    run_options: list[Any] = [*options, *DISTILLATION, f"model.path={tmp_path / 'model'}"]
+    run_options = [*options, *(option.format(tmp_path / "model") for option in remedy)]
     train(tmp_path / "run", [*run_options, "trainer.max_steps=1"])
     disturbed(tiny)
     tiny.save(tmp_path / "model")
-    with pytest.raises(UserError, match=r"the base model \(model\.path\) has other weights"):
+    with pytest.raises(UserError, match=f"{re.escape(model)} has other weights"):
         resume(tmp_path / "run", "trainer.max_steps=2")
 
 
