@@ -19,8 +19,8 @@ from torch.nn import functional
 from train.admire import FILES, ScorerOptions
 from train.admire.captions import Captions
 from train.admire.pretrained import ClipTowers, SenseEncoder
-from train.benchmarks import BenchmarkResult
-from train.benchmarks.admire.keys import GOLD_SENSE, MAJORITY, admire_key
+from train.benchmarks import Embed, Result, Score
+from train.benchmarks.admire.keys import GOLD_SENSE, MAJORITY
 from train.benchmarks.admire.scoring import add_order
 from train.config import Common
 from train.data import astitch
@@ -248,24 +248,35 @@ class ExpertsBenchmark:
         self.files += [path for corpus in usages.values() for path in corpus.files]
         self.files += scorer.prepare(items)
         self.without_gold = [split.name for split in splits if not split.has_gold]
-        self.requests: list[Request] = [r for item in items for r in scorer.item_requests(item)]
-        for corpus in usages.values():
-            self.requests += [
-                r for u in corpus.usages for r in scorer.sense_requests(u.phrase, u.sentence, u.span)
-            ]
 
-    def score(self, embeddings: Tensor) -> BenchmarkResult:
-        """Scores from embeddings (N, D), row i for `requests[i]`."""
+    @property
+    def announced(self) -> list[Request]:
+        """What the scorer reads of items, and of sentences."""
+        items = [request for split in self.splits for request in self._of_items(split)]
+        return items + [request for corpus in self.usages.values() for request in self._of_usages(corpus)]
+
+    def _of_items(self, split: ItemSplit) -> list[Request]:
+        return [request for item in split.items for request in self.scorer.item_requests(item)]
+
+    def _of_usages(self, corpus: UsageCorpus) -> list[Request]:
+        return [
+            request
+            for usage in corpus.usages
+            for request in self.scorer.sense_requests(usage.phrase, usage.sentence, usage.span)
+        ]
+
+    def score(self, embed: Embed) -> Result:
+        """The scores of all splits, and predictions for them."""
         was_training = self.scorer.training
         self.scorer.eval()
         try:
             with torch.no_grad():
-                return self._score(embeddings)
+                return self._score(embed)
         finally:
             self.scorer.train(was_training)
 
-    def _score(self, embeddings: Tensor) -> BenchmarkResult:
-        result = BenchmarkResult({})
+    def _score(self, embed: Embed) -> Result:
+        result = Result()
         if self.usages and self.scorer.options.astitch is None:
             result.notes.append(
                 f"{', '.join(self.usages)}: an earlier version saved these experts without the names of "
@@ -273,9 +284,8 @@ class ExpertsBenchmark:
             )
         mode = self.scorer.options.mode
         for split in self.splits:
-            width = len(self.scorer.item_requests(split.items[0]))
-            own, embeddings = embeddings.tensor_split([width * len(split.items)])
-            rows = own.view(len(split.items), width, -1)  # (Q, R, D)
+            asked = self._of_items(split)
+            rows = embed(asked).view(len(split.items), len(asked) // len(split.items), -1)  # (Q, R, D)
             parts = [
                 self.scorer(split.items[i : i + _ITEMS_AT_ONCE], rows[i : i + _ITEMS_AT_ONCE])
                 for i in range(0, len(split.items), _ITEMS_AT_ONCE)
@@ -297,18 +307,19 @@ class ExpertsBenchmark:
             _add_senses(result, split.name, MAJORITY, ids, gold.mode().values.expand(len(gold)), gold)
         for name, corpus in self.usages.items():
             width = self.scorer.num_sense_requests
-            own, embeddings = embeddings.tensor_split([width * len(corpus.usages)])
-            predicted = self.scorer.sense(own.view(len(corpus.usages), width, -1))[1].argmax(1).cpu()
+            rows = embed(self._of_usages(corpus)).view(len(corpus.usages), width, -1)
+            predicted = self.scorer.sense(rows)[1].argmax(1).cpu()
             gold = torch.tensor([int(not usage.is_idiomatic) for usage in corpus.usages])
             ids = [(f"astitch_{usage.id}", usage.phrase) for usage in corpus.usages]
             for given_by, senses in ((mode, predicted), (MAJORITY, gold.mode().values.expand(len(gold)))):
                 _add_senses(result, name, given_by, ids, senses, gold)
-                result.scores[admire_key(name, given_by, "sense_macro_f1")] = macro_f1(senses, gold)
+                f1 = macro_f1(senses, gold)
+                result.scores.append(Score("admire", name, given_by, "sense_macro_f1", value=f1))
         return result
 
 
 def _add_senses(
-    result: BenchmarkResult,
+    result: Result,
     split: str,
     mode: str,
     ids: Sequence[tuple[str, str]],
@@ -324,7 +335,8 @@ def _add_senses(
     for number, sense in ((None, None), *enumerate(ADMIRE_SENSES)):
         members = is_right if number is None else is_right[gold == number]
         if len(members):
-            result.scores[admire_key(split, mode, "sense_accuracy", sense)] = members.mean().item()
+            accuracy = members.mean().item()
+            result.scores.append(Score("admire", split, mode, "sense_accuracy", sense or "", accuracy))
     for (id_, compound), given, is_literal in zip(ids, predicted.tolist(), gold.tolist(), strict=False):
         record: dict[str, Any] = {"split": split, "mode": mode, "id": id_, "compound": compound}
         record |= {"sense": ADMIRE_SENSES[is_literal], "predicted_sense": ADMIRE_SENSES[given]}

@@ -54,7 +54,7 @@ def build_benchmarks(
             log.warning("benchmark %s is NOT SCORED: %s", name, error)
             continue
         benchmarks.append(benchmark)
-        if is_stated(benchmark) and not type(benchmark).__module__.startswith("train."):
+        if is_stated(benchmark):
             log.warning("benchmark %s: `requests` is the earlier contract: docs/adding-a-benchmark.md", name)
         if benchmark.without_gold:
             splits = ", ".join(benchmark.without_gold)

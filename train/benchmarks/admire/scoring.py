@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from train.benchmarks import BenchmarkResult
-from train.benchmarks.admire.keys import AdmireMode, admire_key
+from train.benchmarks import Embed, Result, Score
+from train.benchmarks.admire.keys import AdmireMode
 from train.benchmarks.candidate_ranking import graded_ndcg, predicted_ranks, rank_difference, top1_accuracy
 from train.data.admire import NUM_IMAGES, Item, ItemSplit
 from train.data.names import ADMIRE_SENSES
@@ -41,21 +41,28 @@ class AdmireBenchmark:
         self.modes = list(modes)
         self.files: list[Path] = [path for split in splits for path in split.files]
         self.without_gold = [split.name for split in splits if not split.has_gold]
-        self.requests: list[Request] = []
-        for split in self.splits:
-            for item in split.items:
-                self.requests += [_item_request(item, mode) for mode in self.modes]
-                self.requests += [Request(candidate.caption) for candidate in item.candidates]
 
-    def score(self, embeddings: Tensor) -> BenchmarkResult:
-        """Scores from embeddings (N, D), row i for `requests[i]`."""
-        result = BenchmarkResult({})
-        start = 0
+    @property
+    def announced(self) -> list[Request]:
+        """Of each item its modes and captions."""
+        return [request for split in self.splits for request in self._asked(split)]
+
+    def _asked(self, split: ItemSplit) -> list[Request]:
+        return [
+            request
+            for item in split.items
+            for request in (
+                *(_item_request(item, mode) for mode in self.modes),
+                *(Request(candidate.caption) for candidate in item.candidates),
+            )
+        ]
+
+    def score(self, embed: Embed) -> Result:
+        """The scores of all splits and modes, and predictions for them."""
+        result = Result()
         for split in self.splits:
-            shape = (len(split.items), len(self.modes) + NUM_IMAGES, embeddings.shape[1])
-            end = start + shape[0] * shape[1]
-            vectors = embeddings[start:end].view(shape).double()  # (Q, modes + 5, D)
-            start = end
+            rows = embed(self._asked(split)).double()
+            vectors = rows.view(len(split.items), len(self.modes) + NUM_IMAGES, -1)  # (Q, modes + 5, D)
             captions = vectors[:, len(self.modes) :]  # (Q, 5, D)
             for number, mode in enumerate(self.modes):
                 cosine = functional.cosine_similarity(vectors[:, number, None], captions, dim=2)
@@ -63,7 +70,7 @@ class AdmireBenchmark:
         return result
 
 
-def add_order(split: ItemSplit, mode: str, scores: Tensor, result: BenchmarkResult) -> None:
+def add_order(split: ItemSplit, mode: str, scores: Tensor, result: Result) -> None:
     """Add to the result the order of each item's images by `scores` (Q, 5), and its metrics."""
     predicted = predicted_ranks(scores)
     metrics: dict[str, Tensor] = {}
@@ -78,7 +85,8 @@ def add_order(split: ItemSplit, mode: str, scores: Tensor, result: BenchmarkResu
         for sense in (None, *ADMIRE_SENSES):
             members = torch.tensor([sense in (None, item.sense) for item in split.items])
             if members.any():
-                result.scores[admire_key(split.name, mode, metric, sense)] = values[members].mean().item()
+                value = values[members].mean().item()
+                result.scores.append(Score("admire", split.name, mode, metric, sense or "", value))
 
     orders = [_names(item, ranks) for item, ranks in zip(split.items, predicted.tolist(), strict=True)]
     columns = {metric: values.tolist() for metric, values in metrics.items()}
