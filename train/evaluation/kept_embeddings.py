@@ -37,13 +37,13 @@ _KNOWN = (
     "transformers",
     "sentence_transformers",
     "train",
-)  # packages whose code is told by a version
+)  # packages whose code a version identifies
 
 
 def kept_file(encoder: Encoder, requests: Sequence[Request], num_processes: int) -> Path | None:
     """The file for these embeddings, whether it is there or not; None if they are not to be kept.
 
-    So are those of a model with code of its own, which no sum tells from other code, and what would not fit.
+    Those of a model with code of its own, which no sum identifies, are not; nor is what would not fit.
     """
     if len(requests) * encoder.dimension * 4 > _MAX_BYTES:
         return None

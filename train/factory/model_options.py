@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from train.benchmarks import Benchmark
+from train.benchmarks import Benchmark, announced
 from train.config import TrainSettings
 from train.encoder.loading import check_positions, num_positions
 from train.encoder.lora import add_adapters, check_peft
@@ -48,7 +48,7 @@ def check_model_options(
         if lora.rank is not None:
             add_adapters(transformer, lora)
     first_step = objective.epoch_steps(0, settings.trainer.accumulation)[0]
-    for requests in (objective.batch(0, first_step[0]).requests, *(b.requests for b in benchmarks)):
+    for requests in (objective.batch(0, first_step[0]).requests, *map(announced, benchmarks)):
         _check_spans(model, requests)
 
 

@@ -17,8 +17,8 @@ import torch
 from starlette.testclient import TestClient
 from torch.nn.functional import normalize
 
+from tests.benchmarks import idiolink
 from tests.planted_runs import plant
-from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from train.data.idiolink import load_split
 from train.encoder.attribution import word_rows
 from train.encoder.encoder import Encoder
@@ -99,9 +99,9 @@ def test_meanings_that_are_added_make_no_sum(tiny: Encoder) -> None:
 
 def test_neighbours_and_scores_are_those_of_the_benchmark(explorer: Explorer, sample_root: Path) -> None:
     split = load_split(sample_root, "val")
-    benchmark = IdioLinkBenchmark([split], ["sentence", "span"])
+    benchmark = idiolink([split], "sentence", "span")
     with torch.no_grad():
-        result = benchmark.score(explorer.models[0].encoder(benchmark.requests))
+        result = benchmark.score(explorer.models[0].encoder)
     scores, (answers, _) = explorer.scores(), explorer.answers()
     assert scores is not None
     for mode in ("sentence", "span"):

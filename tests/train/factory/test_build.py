@@ -15,8 +15,6 @@ from idiomloss import (
     Top1PrintedLoss,
 )
 from tests.tiny_runs import composed
-from train.benchmarks.epsilon.scoring import EpsilonBenchmark
-from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from train.config import TrainSettings, check
 from train.errors import UserError
 from train.factory import build_benchmarks, build_objective, resolve_model_path
@@ -151,30 +149,6 @@ def test_split_wins_over_the_benchmarks_own() -> None:
     ((top,), _) = build_benchmarks(settings("split=[test,val+train]", monitor), ["idiolink"])
     assert [s.name for s in named.splits] == ["test"]  # type: ignore[attr-defined]
     assert [s.name for s in top.splits] == ["test", "val+train"]  # type: ignore[attr-defined]
-
-
-def test_scorers_and_diagnosis_reach_the_benchmark() -> None:
-    ((built,), _) = build_benchmarks(
-        settings(
-            "benchmark.idiolink.multivector_modes=[span_late,span_window]",
-            "benchmark.idiolink.window_words=5",
-            "benchmark.idiolink.diagnosis=true",
-        ),
-        ["idiolink"],
-    )
-    assert isinstance(built, IdioLinkBenchmark)
-    assert (built.multivector_modes, built.window_words) == (["span_late", "span_window"], 5)
-    assert list(built._knowledge) == ["val"]
-
-
-def test_options_of_epsilon_reach_it() -> None:
-    options = ("phrases=compound", "versions=any_word", "classes=token", "orders=7", "languages=[en,pt]")
-    ((built,), _) = build_benchmarks(settings(*(f"benchmark.epsilon.{o}" for o in options)), ["epsilon"])
-    assert isinstance(built, EpsilonBenchmark)
-    assert (built.classes, built.orders) == ("token", 7)
-    texts = {request.text for request in built.requests}
-    assert {"crimson herring", "porta destrancada"} <= texts
-    assert "crimson" not in texts
 
 
 @pytest.mark.parametrize(
