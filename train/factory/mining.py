@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -25,8 +24,8 @@ from train.encoder.fingerprint import model_digest
 from train.encoder.parallel import embed_all
 from train.errors import UserError
 from train.factory.encoder import build_encoder
+from train.io import cache
 from train.io.files import write_jsonl
-from train.io.paths import cache_folder
 from train.io.progress import progress_bar
 from train.objectives import Objective
 from train.objectives.mixture import MixtureOptions
@@ -112,12 +111,11 @@ def _mined_negatives(data: OwnData, settings: TrainSettings, instruction: str | 
     encoder = build_encoder(settings.model, place(settings.device, settings.precision))
     content: list[Any] = [options.model_dump(exclude={"corpus"}), instruction, model_digest(encoder)]
     content += [pairs, corpus]
-    key = hashlib.sha256(json.dumps(content).encode()).hexdigest()
-    path = cache_folder() / "negatives" / f"{key[:16]}.jsonl"
-    if path.is_file():
-        log.info("hard negatives: as mined before, %s", path)
-    else:
+
+    def mine(path: Path) -> None:
         write_jsonl(path, _mined(options, encoder, pairs, corpus, instruction))
+
+    path = cache.get("negatives", content, mine, suffix=".jsonl")
     mined = read_mined(path)
     log.info(
         "hard negatives: %d for %d of %d anchors, from %d texts (%s)",
