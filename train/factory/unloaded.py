@@ -52,7 +52,7 @@ class UnloadedModel:
     def config(self) -> PreTrainedConfig:
         """Of its transformer."""
         with silence_libraries():
-            config = AutoConfig.from_pretrained(self._found, **self._options)
+            config: PreTrainedConfig = AutoConfig.from_pretrained(self._found, **self._options)
         if self._settings.bidirectional is not None:
             config.is_causal = not self._settings.bidirectional
         return config
@@ -87,7 +87,8 @@ class UnloadedModel:
 
     def _pooling_module(self, module: dict[str, Any]) -> Pooling:
         options = {name: self._options[name] for name in ("revision", "local_files_only")}
-        return Pooling.load(self._found, subfolder=module["path"], **options)
+        pooling: Pooling = Pooling.load(self._found, subfolder=module["path"], **options)
+        return pooling
 
     def tokens_of_span(self, request: Request) -> list[int]:
         """The positions of the tokens of a request's span.
