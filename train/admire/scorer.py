@@ -19,7 +19,7 @@ from torch.nn import functional
 from train.admire import FILES, ScorerOptions
 from train.admire.captions import Captions
 from train.admire.pretrained import ClipTowers, SenseEncoder
-from train.benchmarks import BenchmarkResult
+from train.benchmarks import Embed, Result
 from train.benchmarks.admire.keys import GOLD_SENSE, MAJORITY
 from train.benchmarks.admire.scoring import add_order, add_scores
 from train.config import Common
@@ -238,24 +238,35 @@ class ExpertsBenchmark:
         self.files += [path for corpus in usages.values() for path in corpus.files]
         self.files += scorer.prepare(items)
         self.without_gold = [split.name for split in splits if not split.has_gold]
-        self.requests: list[Request] = [r for item in items for r in scorer.item_requests(item)]
-        for corpus in usages.values():
-            self.requests += [
-                r for u in corpus.usages for r in scorer.sense_requests(u.phrase, u.sentence, u.span)
-            ]
 
-    def score(self, embeddings: Tensor) -> BenchmarkResult:
-        """Scores from embeddings (N, D), row i for `requests[i]`."""
+    @property
+    def announced(self) -> list[Request]:
+        """What the scorer reads of items, and of sentences."""
+        items = [request for split in self.splits for request in self._of_items(split)]
+        return items + [request for corpus in self.usages.values() for request in self._of_usages(corpus)]
+
+    def _of_items(self, split: ItemSplit) -> list[Request]:
+        return [request for item in split.items for request in self.scorer.item_requests(item)]
+
+    def _of_usages(self, corpus: UsageCorpus) -> list[Request]:
+        return [
+            request
+            for usage in corpus.usages
+            for request in self.scorer.sense_requests(usage.phrase, usage.sentence, usage.span)
+        ]
+
+    def score(self, embed: Embed) -> Result:
+        """The scores of all splits, and predictions for them."""
         was_training = self.scorer.training
         self.scorer.eval()
         try:
             with torch.no_grad():
-                return self._score(embeddings)
+                return self._score(embed)
         finally:
             self.scorer.train(was_training)
 
-    def _score(self, embeddings: Tensor) -> BenchmarkResult:
-        result = BenchmarkResult({})
+    def _score(self, embed: Embed) -> Result:
+        result = Result()
         if self.usages and self.scorer.options.astitch is None:
             result.notes.append(
                 f"{', '.join(self.usages)}: an earlier version saved these experts without the names of "
@@ -263,9 +274,8 @@ class ExpertsBenchmark:
             )
         mode = self.scorer.options.mode
         for split in self.splits:
-            width = len(self.scorer.item_requests(split.items[0]))
-            own, embeddings = embeddings.tensor_split([width * len(split.items)])
-            rows = own.view(len(split.items), width, -1)  # (Q, R, D)
+            asked = self._of_items(split)
+            rows = embed(asked).view(len(split.items), len(asked) // len(split.items), -1)  # (Q, R, D)
             parts = [
                 self.scorer(split.items[i : i + _ITEMS_AT_ONCE], rows[i : i + _ITEMS_AT_ONCE])
                 for i in range(0, len(split.items), _ITEMS_AT_ONCE)
@@ -287,8 +297,8 @@ class ExpertsBenchmark:
             )
         for name, corpus in self.usages.items():
             width = self.scorer.num_sense_requests
-            own, embeddings = embeddings.tensor_split([width * len(corpus.usages)])
-            predicted = self.scorer.sense(own.view(len(corpus.usages), width, -1))[1].argmax(1)
+            rows = embed(self._of_usages(corpus)).view(len(corpus.usages), width, -1)
+            predicted = self.scorer.sense(rows)[1].argmax(1)
             gold = torch.tensor([int(not usage.is_idiomatic) for usage in corpus.usages])
             ids = [(f"astitch_{usage.id}", usage.phrase) for usage in corpus.usages]
             result.per_query.extend(_senses(name, mode, ids, predicted, gold))

@@ -17,8 +17,8 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from train.encoder.encoder import Encoder
-from train.encoder.forward import Tokenizer
 from train.encoder.kernels import SHORT_ATTENTION
+from train.encoder.reading import Tokenizer
 from train.encoder.token_models import ONNX_FILE
 from train.errors import UserError
 from train.io.hub import first_line

@@ -27,6 +27,6 @@ def publish(settings: PushSettings) -> list[str | None]:
         check_can_send([problem for upload in [*models, *spaces] for problem in upload.problems])
     for space in spaces:
         name = (settings.repo_id or space.repo_id).rpartition("/")[2]
-        options = Options([str(space.model)], corpus=settings.corpus, name=name, overwrite=True)
+        options = Options(models=[str(space.model)], corpus=settings.corpus, name=name, overwrite=True)
         write_space(options, space.folder, space.metadata, space.note)
     return [send(upload, settings) for upload in [*models, *spaces]]

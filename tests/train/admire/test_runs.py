@@ -34,8 +34,9 @@ from train.config import EvaluateSettings, check
 from train.data.names import ExpertsMode
 from train.encoder.encoder import Encoder
 from train.encoder.loading import load_model
-from train.encoder.width import configured_width
+from train.encoder.named import model_settings
 from train.errors import Interrupted, UserError
+from train.factory.unloaded import UnloadedModel
 from train.objectives import Batch, ObjectiveLoss
 from train.recipes.evaluate import score_model
 
@@ -254,9 +255,9 @@ def test_a_run_builds_the_model_twice(
     """To score it untrained and train it, and the best from its folder."""
     loaded: list[str] = []
 
-    def counted(path: str, **more: Any) -> SentenceTransformer:
+    def counted(path: str, *options: Any, **more: Any) -> SentenceTransformer:
         loaded.append(Path(path).name)
-        return load_model(path, **more)
+        return load_model(path, *options, **more)
 
     monkeypatch.setattr("train.encoder.encoder.load_model", counted)
     train(tmp_path / "run", [*options("admire"), "trainer.max_steps=1"])
@@ -266,10 +267,10 @@ def test_a_run_builds_the_model_twice(
 @pytest.mark.parametrize("pooling", [None, "cls", "cls+sep", "last2"])
 def test_the_width_is_that_of_the_embeddings(tiny_path: Path, tmp_path: Path, pooling: str | None) -> None:
     encoder = Encoder.from_pretrained(tiny_path, device="cpu", pooling=pooling)
-    assert configured_width(str(tiny_path), own_pooling=pooling is None) == encoder.dimension
     encoder.save(tmp_path / "saved")
-    assert configured_width(str(tmp_path / "saved")) == encoder.dimension
-    assert configured_width(str(tiny_path.parent / "bert")) == encoder.dimension
+    for path, option in ((tiny_path, pooling), (tmp_path / "saved", None), (tiny_path.parent / "bert", None)):
+        model = UnloadedModel(model_settings(path, {"pooling": option}))
+        assert model.width == encoder.dimension
 
 
 def test_runs_on_the_real_images(

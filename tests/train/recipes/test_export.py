@@ -103,7 +103,7 @@ def test_onnx_embeds_as_the_model(onnx: Path, idiomatic: Path, monkeypatch: pyte
     read, tokens, _ = graph.run(TEXTS)
     for one, found, text in zip(read, tokens, TEXTS, strict=True):
         ids = [i for i, is_token in zip(one.ids, one.attention_mask, strict=True) if is_token]
-        assert ids == encoder.read([Request(text)])[0].tokens.input_ids
+        assert ids == encoder.reader.read([Request(text)])[0].tokens.input_ids
         with torch.no_grad():
             wanted = encoder.embed_tokens([ids])[0].numpy()
         np.testing.assert_allclose(found[: len(ids)], wanted, atol=1e-5)

@@ -158,7 +158,7 @@ def test_the_rule_is_within_a_third_of_what_torch_allocates(
     accelerator, _ = start_processes(placement)
     use_byte_dropout(encoder, encoder.transformer)
     if settings.retain.lora.rank is not None:
-        add_adapters(encoder.transformer, rank=4, alpha=1, dropout=0.0, target_modules=None)
+        add_adapters(encoder.transformer, settings.retain.lora)
     if settings.trainer.activation_checkpointing:
         encoder.checkpoint_activations()
     encoder.train()

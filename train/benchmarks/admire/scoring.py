@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from train.benchmarks import BenchmarkResult
+from train.benchmarks import Embed, Result, Score
 from train.benchmarks.admire import read_record
 from train.benchmarks.admire.keys import AdmireMode
 from train.benchmarks.candidate_ranking import graded_ndcg, predicted_ranks, rank_difference, top1_accuracy
@@ -44,21 +44,28 @@ class AdmireBenchmark:
         self.modes = list(modes)
         self.files: list[Path] = [path for split in splits for path in split.files]
         self.without_gold = [split.name for split in splits if not split.has_gold]
-        self.requests: list[Request] = []
-        for split in self.splits:
-            for item in split.items:
-                self.requests += [_item_request(item, mode) for mode in self.modes]
-                self.requests += [Request(candidate.caption) for candidate in item.candidates]
 
-    def score(self, embeddings: Tensor) -> BenchmarkResult:
-        """Scores from embeddings (N, D), row i for `requests[i]`."""
-        result = BenchmarkResult({})
-        start = 0
+    @property
+    def announced(self) -> list[Request]:
+        """Of each item its modes and captions."""
+        return [request for split in self.splits for request in self._asked(split)]
+
+    def _asked(self, split: ItemSplit) -> list[Request]:
+        return [
+            request
+            for item in split.items
+            for request in (
+                *(_item_request(item, mode) for mode in self.modes),
+                *(Request(candidate.caption) for candidate in item.candidates),
+            )
+        ]
+
+    def score(self, embed: Embed) -> Result:
+        """The scores of all splits and modes, and predictions for them."""
+        result = Result()
         for split in self.splits:
-            shape = (len(split.items), len(self.modes) + NUM_IMAGES, embeddings.shape[1])
-            end = start + shape[0] * shape[1]
-            vectors = embeddings[start:end].view(shape).double()  # (Q, modes + 5, D)
-            start = end
+            rows = embed(self._asked(split)).double()
+            vectors = rows.view(len(split.items), len(self.modes) + NUM_IMAGES, -1)  # (Q, modes + 5, D)
             captions = vectors[:, len(self.modes) :]  # (Q, 5, D)
             for number, mode in enumerate(self.modes):
                 cosine = functional.cosine_similarity(vectors[:, number, None], captions, dim=2)
@@ -67,7 +74,7 @@ class AdmireBenchmark:
         return result
 
 
-def add_order(split: ItemSplit, mode: str, scores: Tensor, result: BenchmarkResult) -> list[dict[str, Any]]:
+def add_order(split: ItemSplit, mode: str, scores: Tensor, result: Result) -> list[dict[str, Any]]:
     """Add to the result the order of each item's images by `scores` (Q, 5); returns its records."""
     predicted = predicted_ranks(scores)
     metrics: dict[str, list[float]] = {}
@@ -98,7 +105,7 @@ def add_order(split: ItemSplit, mode: str, scores: Tensor, result: BenchmarkResu
     return records
 
 
-def add_scores(result: BenchmarkResult) -> None:
+def add_scores(result: Result) -> None:
     """Add the scores: of what the records add to each, the mean, or the macro-F1 of predicted and gold."""
     results: dict[str, list[QueryResult]] = {}
     for record in result.per_query:
@@ -107,7 +114,9 @@ def add_scores(result: BenchmarkResult) -> None:
     for key, of_key in results.items():
         pairs = [one.pair for one in of_key if one.pair is not None]
         values = [one.value for one in of_key if one.value is not None]
-        result.scores[key] = macro_f1(pairs) if pairs else sum(values) / len(values)
+        name, split, mode, metric, *slices = key.split("/")
+        value = macro_f1(pairs) if pairs else sum(values) / len(values)
+        result.scores.append(Score(name, split, mode, metric, "".join(slices), value))
 
 
 def macro_f1(pairs: Sequence[tuple[float, float]]) -> float:
