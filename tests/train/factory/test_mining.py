@@ -19,7 +19,7 @@ from train.encoder.encoder import Encoder
 from train.errors import UserError
 from train.factory import build_objective
 from train.objectives.contrastive import ContrastiveObjective
-from train.objectives.own_contrastive import OwnContrastiveData
+from train.objectives.own_rows import OwnContrastiveData
 from train.recipes.check import check_data
 from train.requests import Request
 

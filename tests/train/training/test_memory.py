@@ -21,8 +21,8 @@ from train.distributed import limits
 from train.distributed.device import place, start_processes
 from train.distributed.limits import Memory, device_memory
 from train.distributed.processes import Processes
-from train.encoder.dropout import use_byte_dropout
 from train.encoder.encoder import Encoder
+from train.encoder.kernels import use_byte_dropout
 from train.encoder.lora import add_adapters
 from train.errors import UserError
 from train.factory import build_objective
@@ -158,7 +158,7 @@ def test_the_rule_is_within_a_third_of_what_torch_allocates(
     accelerator, _ = start_processes(placement)
     use_byte_dropout(encoder, encoder.transformer)
     if settings.retain.lora.rank is not None:
-        add_adapters(encoder.transformer, rank=4, alpha=1, dropout=0.0, target_modules=None)
+        add_adapters(encoder.transformer, settings.retain.lora)
     if settings.trainer.activation_checkpointing:
         encoder.checkpoint_activations()
     encoder.train()
