@@ -20,14 +20,13 @@ from train.admire import FILES, ScorerOptions
 from train.admire.captions import Captions
 from train.admire.pretrained import ClipTowers, SenseEncoder
 from train.benchmarks import BenchmarkResult
-from train.benchmarks.admire.keys import GOLD_SENSE, MAJORITY, admire_key
-from train.benchmarks.admire.scoring import add_order
+from train.benchmarks.admire.keys import GOLD_SENSE, MAJORITY
+from train.benchmarks.admire.scoring import add_order, add_scores
 from train.config import Common
 from train.data import astitch
 from train.data.admire import NUM_IMAGES, Item, ItemSplit
 from train.data.astitch import UsageCorpus, read_usages
 from train.data.names import ADMIRE_SENSES, AdmireSplit, AStitchSplit, unseen_astitch
-from train.declarations.options import Count, Section
 from train.errors import DataMissingError
 from train.factory.data import admire_split, data_files
 from train.io.files import write_json
@@ -66,14 +65,6 @@ class Inputs(NamedTuple):
 
     sentences: Tensor
     candidates: list[Tensor]
-
-
-class SavedScorer(Section):
-    """The content of `experts.json`."""
-
-    system: str
-    width: Count
-    options: dict[str, Any]
 
 
 class Scorer(nn.Module, ABC):
@@ -119,7 +110,7 @@ class Scorer(nn.Module, ABC):
         )
 
     def sense_text(self, phrase: str, sentence: str) -> str:
-        """What says the sense of a compound."""
+        """The text that shows in which sense a compound is used."""
         return f"{phrase} {self.options.separator} {sentence}"
 
     def sense_requests(self, phrase: str, sentence: str, span: tuple[int, int] | None) -> list[Request]:
@@ -212,8 +203,7 @@ class Scorer(nn.Module, ABC):
         options_file.parent.mkdir(parents=True, exist_ok=True)
         save_file({k: t.detach().cpu().contiguous() for k, t in self.state_dict().items()}, weights_file)
         options = self.options.model_dump(include=set(self.section.model_fields))
-        saved = SavedScorer(system=self.system, width=self.width, options=options)
-        write_json(options_file, saved.model_dump())
+        write_json(options_file, {"system": self.system, "width": self.width, "options": options})
 
 
 class ExpertsBenchmark:
@@ -283,9 +273,8 @@ class ExpertsBenchmark:
             sense, vectors, by_expert = zip(*parts, strict=True)
             scores = Scores(torch.cat(sense), torch.cat(vectors), torch.cat(by_expert, 1))
             predicted = scores.sense.argmax(1)
-            before = len(result.per_query)
-            add_order(split, mode, scores.routed(predicted).double().cpu(), result)
-            for record, number in zip(result.per_query[before:], predicted.tolist(), strict=True):
+            records = add_order(split, mode, scores.routed(predicted).double().cpu(), result)
+            for record, number in zip(records, predicted.tolist(), strict=True):
                 record["predicted_sense"] = ADMIRE_SENSES[number]
             if any(item.sense is None for item in split.items):
                 continue
@@ -293,52 +282,33 @@ class ExpertsBenchmark:
             by_gold_sense = scores.routed(gold.to(predicted.device)).double().cpu()
             add_order(split, f"{mode}_{GOLD_SENSE}", by_gold_sense, result)
             ids = [(item.id, item.compound) for item in split.items]
-            _add_senses(result, split.name, mode, [], predicted.cpu(), gold)
-            _add_senses(result, split.name, MAJORITY, ids, gold.mode().values.expand(len(gold)), gold)
+            result.per_query.extend(
+                _senses(split.name, MAJORITY, ids, gold.mode().values.expand(len(gold)), gold)
+            )
         for name, corpus in self.usages.items():
             width = self.scorer.num_sense_requests
             own, embeddings = embeddings.tensor_split([width * len(corpus.usages)])
-            predicted = self.scorer.sense(own.view(len(corpus.usages), width, -1))[1].argmax(1).cpu()
+            predicted = self.scorer.sense(own.view(len(corpus.usages), width, -1))[1].argmax(1)
             gold = torch.tensor([int(not usage.is_idiomatic) for usage in corpus.usages])
             ids = [(f"astitch_{usage.id}", usage.phrase) for usage in corpus.usages]
-            for given_by, senses in ((mode, predicted), (MAJORITY, gold.mode().values.expand(len(gold)))):
-                _add_senses(result, name, given_by, ids, senses, gold)
-                result.scores[admire_key(name, given_by, "sense_macro_f1")] = macro_f1(senses, gold)
+            result.per_query.extend(_senses(name, mode, ids, predicted, gold))
+            result.per_query.extend(_senses(name, MAJORITY, ids, gold.mode().values.expand(len(gold)), gold))
+        add_scores(result)
         return result
 
 
-def _add_senses(
-    result: BenchmarkResult,
-    split: str,
-    mode: str,
-    ids: Sequence[tuple[str, str]],
-    predicted: Tensor,
-    gold: Tensor,
-) -> None:
-    """Add the accuracy, of all and by the gold sense, and records, from int (N,) and (N,), 0 = idiomatic.
-
-    Args:
-        ids: and compounds; none where other records have the predicted senses.
-    """
-    is_right = (predicted == gold).double()
-    for number, sense in ((None, None), *enumerate(ADMIRE_SENSES)):
-        members = is_right if number is None else is_right[gold == number]
-        if len(members):
-            result.scores[admire_key(split, mode, "sense_accuracy", sense)] = members.mean().item()
-    for (id_, compound), given, is_literal in zip(ids, predicted.tolist(), gold.tolist(), strict=False):
-        record: dict[str, Any] = {"split": split, "mode": mode, "id": id_, "compound": compound}
-        record |= {"sense": ADMIRE_SENSES[is_literal], "predicted_sense": ADMIRE_SENSES[given]}
-        result.per_query.append(record)
-
-
-def macro_f1(predicted: Tensor, gold: Tensor) -> float:
-    """The mean of both classes' F1, from int (N,) and (N,), 0 or 1.
-
-    A class that is neither predicted nor there has F1 0.
-    """
-    f1 = []
-    for sense in (0, 1):
-        both = ((predicted == sense) & (gold == sense)).sum().item()
-        either = (predicted == sense).sum().item() + (gold == sense).sum().item()
-        f1.append(2 * both / either if either else 0.0)
-    return sum(f1) / 2
+def _senses(
+    split: str, mode: str, ids: Sequence[tuple[str, str]], predicted: Tensor, gold: Tensor
+) -> list[dict[str, Any]]:
+    """Records of ids and compounds, with their senses, from int (N,) and (N,), 0 = idiomatic."""
+    return [
+        {
+            "split": split,
+            "mode": mode,
+            "id": id_,
+            "compound": compound,
+            "sense": ADMIRE_SENSES[is_literal],
+            "predicted_sense": ADMIRE_SENSES[given],
+        }
+        for (id_, compound), given, is_literal in zip(ids, predicted.tolist(), gold.tolist(), strict=True)
+    ]

@@ -14,7 +14,6 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from train.distributed.sharding import compute_device
-from train.encoder.activations import checkpoint_activations
 from train.encoder.arguments import (
     EncodeOptions,
     Spans,
@@ -27,6 +26,7 @@ from train.encoder.conversion import converted
 from train.encoder.expression_files import load_expressions, save_expressions
 from train.encoder.forward import ForwardBatch, Tokenizer, in_request_order
 from train.encoder.idiom_tokens import IdiomTokens, TokenStart, add_idiom_tokens
+from train.encoder.kernels import checkpoint_activations
 from train.encoder.loading import (
     keep_attention,
     limit_length,

@@ -19,7 +19,6 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
 
 from train.declarations.models import near_model_names
-from train.encoder.attention import use_short_attention
 from train.encoder.checks import (
     check_length,
     check_report,
@@ -30,6 +29,7 @@ from train.encoder.checks import (
     loading_reports,
 )
 from train.encoder.files import damaged_setting, has_sentencepiece_alone, is_load_error
+from train.encoder.kernels import use_short_attention
 from train.encoder.pooling_modules import is_sum, pooling_modules
 from train.encoder.token_models import TokenModel, is_onnx_export, load_onnx_export, with_token_table
 from train.errors import UserError

@@ -49,7 +49,7 @@ class ExpressionIndex:
             further = tuple(
                 frozenset(_first_run(form)[0] for form in word.forms)
                 for word in others
-                if word.stands_for is None
+                if word.stands_for is None and all(map(_RUN.search, word.forms))
             )
             for start, lead in dict.fromkeys(map(_first_run, first.forms)):
                 self._starting.setdefault(start, []).append((further, expression, lead))

@@ -24,7 +24,7 @@ from train.encoder.meanings import Meanings
 from train.errors import UserError
 from train.expressions import ExpressionIndex, find_expression, plain_expression
 from train.factory import build_encoder, glossary_path, leave_transparent, resolve_model_path
-from train.hub.learnt_card import learnt_card
+from train.hub.card import learnt_card
 from train.io.claims import claimed
 from train.io.files import fingerprint, fingerprints, write_json, write_text
 from train.io.paths import expanded

@@ -18,9 +18,10 @@ from tests.planted_runs import write_lines
 from tests.tiny_runs import composed
 from tests.train.admire.conftest import Build
 from train.admire.objectives import contrast_loss, meaning_loss
-from train.admire.scorer import ExpertsBenchmark, macro_f1
+from train.admire.scorer import ExpertsBenchmark
 from train.admire.systems import RankingNetwork, load
 from train.benchmarks.admire.keys import admire_keys, experts_keys
+from train.benchmarks.admire.scoring import macro_f1
 from train.config import TrainSettings, check
 from train.data import astitch
 from train.data.admire import fold_items, read_items
@@ -457,8 +458,8 @@ def test_without_gold_there_are_predictions_only(build: Build) -> None:
 
 
 def test_macro_f1_by_hand() -> None:
-    predicted, gold = torch.tensor([0, 0, 1, 1, 0]), torch.tensor([0, 1, 1, 1, 1])
-    assert macro_f1(predicted, gold) == pytest.approx((2 * 1 / 4 + 2 * 2 / 6) / 2)
+    pairs = list(zip((0.0, 0.0, 1.0, 1.0, 0.0), (0.0, 1.0, 1.0, 1.0, 1.0), strict=True))
+    assert macro_f1(pairs) == pytest.approx((2 * 1 / 4 + 2 * 2 / 6) / 2)
 
 
 # --------------------------------------------------------------------------------------- saved and loaded

@@ -127,7 +127,7 @@ def test_spans_are_a_mode_of_their_own(tmp_path: Path) -> None:
 
 def test_a_tie_of_columns_is_the_users_to_break(tmp_path: Path) -> None:
     text = "sentence1,sentence2,score,label\na,b,1,0\nc,d,0,1\n"
-    with pytest.raises(UserError, match=r"score and label.*benchmark\.own_sts\.columns"):
+    with pytest.raises(UserError, match=r"'score' and 'label'.*benchmark\.own_sts\.columns"):
         scored(tmp_path, text)
     path = tmp_path / "mine.csv"
     assert read_scored_pairs("mine", path, {"score": "label"}).pairs[0].gold == 0

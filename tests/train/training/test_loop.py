@@ -214,7 +214,7 @@ def test_not_finite_loss_names_the_batch_and_what_is_saved(
     batch = json.loads((tmp_path / "run" / "nonfinite_batch.json").read_text())
     assert len(batch["anchors"]) == 48
     assert batch["anchors"][0] in message
-    assert f"the last checkpoint is {tmp_path / 'run' / 'step_2'}" in message
+    assert f"The last complete checkpoint: {tmp_path / 'run' / 'step_2'}" in message
     run = json.loads((tmp_path / "run" / "run.json").read_text())
     assert run["status"] == "failed"
     assert "the loss is nan" in run["error"]

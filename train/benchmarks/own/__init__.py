@@ -1,6 +1,6 @@
 """Benchmarks on users' own files: retrieval, scored pairs, labelled pairs, rankings.
 
-Declared here; files are read in `fields`, `pair_files`, `ranking_files` and `collections`, and scored in a
+Declared here; files are read in `pair_files`, `ranking_files` and `collections`, and scored in a
 module each.
 """
 
@@ -14,8 +14,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from train.data.own.cells import SPAN_PARTS
-from train.data.own.columns import ALIASES
+from train.data.own import forms
 from train.declarations.benchmark import BenchmarkOptions, BenchmarkType, Layout, QueryResult
 from train.declarations.options import Count, Text
 from train.io.paths import expanded
@@ -41,59 +40,6 @@ STS_METRICS = ("spearman", "pearson")
 PAIR_METRICS = ("average_precision", "roc_auc", "f1", "accuracy")
 PAIR_THRESHOLDS = ("f1_threshold", "accuracy_threshold")
 RANKING_METRICS = ("ndcg@1", "ndcg@5", "ndcg@10", "mrr", "map", "r_precision", "spearman")
-
-# Names of columns that are understood as they are, in any case, with - or _ or a blank between words.
-SPAN_COLUMNS = {part: (part,) for part in SPAN_PARTS}
-_PAIR_COLUMNS = {
-    "sentence1": ALIASES["sentence1"],
-    "sentence2": ALIASES["sentence2"],
-    "id": ("id", "_id", "pair_id"),
-    "group": ("group", "cluster"),
-    "instruction": ("instruction",),
-    **SPAN_COLUMNS,  # understood in order to be refused: of which sentence?
-    **{
-        name.replace("span", f"span{side}"): tuple(name.replace("span", f"span{form}") for form in forms)
-        for name in SPAN_COLUMNS
-        for side, forms in (("1", ("1", "_1", "_a")), ("2", ("2", "_2", "_b")))
-    },
-}
-STS_COLUMNS = {
-    **_PAIR_COLUMNS,
-    "score": (*ALIASES["score"], "label", "gold"),
-}
-PAIR_COLUMNS = {**_PAIR_COLUMNS, "label": ("label", "labels", "is_duplicate", "score", "gold")}
-RANKING_COLUMNS = {
-    "query": ("query", "question", "anchor"),
-    "candidate": ("candidate", "document", "passage", "text"),
-    "grade": ("grade", "score", "relevance", "label"),
-    "candidates": ("candidates", "documents", "passages"),
-    "grades": ("grades", "scores", "relevances", "labels"),
-    "positives": ("positives", "positive", "pos"),
-    "negatives": ("negatives", "negative", "neg"),
-    "id": ("query_id", "qid"),
-    "row_id": ("id", "_id"),  # the query's, where it has a row of its own
-    "group": ("group", "cluster"),
-    "instruction": ("instruction",),
-    **SPAN_COLUMNS,
-}
-DOCUMENT_COLUMNS = {
-    "id": ("_id", "id", "corpus_id", "document_id", "doc_id", "docid", "docno", "pid"),
-    "text": ("text", "contents", "content", "passage", "document", "sentence", "body"),
-    "title": ("title",),
-    **SPAN_COLUMNS,
-}
-QUERY_COLUMNS = {
-    "id": ("_id", "id", "query_id", "qid"),
-    "text": ("text", "query", "question", "sentence"),
-    "group": ("group", "cluster"),
-    "instruction": ("instruction",),
-    **SPAN_COLUMNS,
-}
-JUDGEMENT_COLUMNS = {
-    "query": ("query_id", "qid", "query"),
-    "document": ("corpus_id", "document_id", "doc_id", "docid", "docno", "pid", "document"),
-    "relevance": ("score", "relevance", "rel", "label", "grade"),
-}
 
 
 def own_key(benchmark: str, name: str, mode: Mode, metric: str) -> str:
@@ -182,21 +128,21 @@ class OwnTableOptions(OwnOptions):
 
 class OwnStsOptions(OwnTableOptions):
     metrics: ClassVar[Sequence[str]] = STS_METRICS
-    roles: ClassVar[Collection[str]] = STS_COLUMNS.keys()
+    roles: ClassVar[Collection[str]] = forms.STS.roles.keys()
 
     name: Literal["own_sts"]
 
 
 class OwnPairsOptions(OwnTableOptions):
     metrics: ClassVar[Sequence[str]] = PAIR_METRICS
-    roles: ClassVar[Collection[str]] = PAIR_COLUMNS.keys()
+    roles: ClassVar[Collection[str]] = forms.LABELLED_PAIRS.roles.keys()
 
     name: Literal["own_pairs"]
 
 
 class OwnRankingOptions(OwnTableOptions):
     metrics: ClassVar[Sequence[str]] = RANKING_METRICS
-    roles: ClassVar[Collection[str]] = RANKING_COLUMNS.keys()
+    roles: ClassVar[Collection[str]] = forms.RANKINGS[0].roles.keys()
 
     name: Literal["own_ranking"]
 
