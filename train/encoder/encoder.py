@@ -135,8 +135,8 @@ class Encoder(nn.Module):
     ) -> None:
         super().__init__()
         modules = list(model)
-        poolings = [i for i, module in enumerate(modules) if isinstance(module, Pooling)]
-        if not isinstance(modules[0], Transformer | TokenModel) or len(poolings) != 1:
+        num_poolings = sum(isinstance(module, Pooling) for module in modules)
+        if not isinstance(modules[0], Transformer | TokenModel) or num_poolings != 1:
             names = " → ".join(type(module).__name__ for module in modules)
             raise UserError(
                 f"this model is {names}; span embeddings need a transformer followed by one pooling"
@@ -147,7 +147,6 @@ class Encoder(nn.Module):
                 f"model.span=raw: the model's hidden states have {hidden} dimensions and its embeddings "
                 f"{width}, so they cannot be compared: leave model.span unset"
             )
-        self._pooling_at = poolings[0]
         self.raw_spans = raw_spans
         self.model = model
         self.prompts = prompts or Prompts()
@@ -433,6 +432,10 @@ class Encoder(nn.Module):
             min_batches=min_batches,
             batch_size=batch_size,
         )
+
+    @property
+    def _pooling_at(self) -> int:
+        return next(i for i, module in enumerate(self.model) if isinstance(module, Pooling))
 
     @property
     def _pooling(self) -> Any:
