@@ -91,7 +91,7 @@ def test_placeholders_in_a_file_of_expressions_and_in_a_saved_glossary(tmp_path:
         read_expressions(tmp_path / "idioms.txt")
     saved = {"format": 1, "num_senses": 1, "about": {}, "senses": {PLACEHOLDERS: ["x"]}}
     with pytest.raises(ValueError, match="14 placeholders"):
-        saved_meanings(saved, 32)
+        saved_meanings(saved, None)
 
 
 # ------------------------------------------------------------------ precision

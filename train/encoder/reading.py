@@ -159,9 +159,13 @@ class Reader(NamedTuple):
         return self._are_full([text for text, _ in self.render(requests)])
 
     def _are_full(self, texts: Sequence[str]) -> list[bool]:
-        return [
-            self.limit is not None and len(tokens.input_ids) >= self.limit for tokens in self.tokenizer(texts)
-        ]
+        distinct = list(dict.fromkeys(texts))
+        full = {
+            text
+            for text, tokens in zip(distinct, self.tokenizer(distinct), strict=True)
+            if self.limit is not None and len(tokens.input_ids) >= self.limit
+        }
+        return [text in full for text in texts]
 
     def num_skipped(self, text: str, tokens: Tokens, request: Request) -> int:
         """How many prompt tokens a request's pooling leaves out, for models that do not pool prompts.

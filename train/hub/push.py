@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shlex
+import tempfile
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -207,8 +208,9 @@ def _pushed_before(api: HfApi, upload: Upload, settings: PushSettings) -> set[st
     there = names(api.repo_info(**where, revision=upload.branch))
     if MANIFEST not in there:
         return set()
-    listed = Path(api.hf_hub_download(**where, filename=MANIFEST, revision=upload.branch))
-    return there & set(json.loads(listed.read_text(encoding="utf-8"))["files"])
+    with tempfile.TemporaryDirectory() as folder:  # the client's cache may be read-only
+        api.hf_hub_download(**where, filename=MANIFEST, revision=upload.branch, local_dir=folder)
+        return there & set(json.loads(Path(folder, MANIFEST).read_text(encoding="utf-8"))["files"])
 
 
 def _check_existing(

@@ -214,7 +214,7 @@ class JointOptions(ObjectiveOptions):
 
     def build(self, settings: Any) -> MixtureObjective:
         """The mixture, its data read and checked."""
-        parts = {
+        parts: dict[str, Part] = {
             name: Part(getattr(self, name).build(settings), proportion, 1.0, f"objective.{name}")
             for name, proportion in self.proportions.items()
         }

@@ -100,8 +100,12 @@ class OwnOptions(ContrastiveOptions):
                 f"objective.loss={loss} is for {_FORMS[loss]}, but the training data are {form}; "
                 "objective.loss=null takes the one that fits"
             )
-        build = {"infonce": contrastive_rows, "triplet": labelled_rows}.get(loss, scored_rows)
-        return build(splits, self.model_copy(update={"loss": loss}), settings)
+        options = self.model_copy(update={"loss": loss})
+        if loss == "infonce":
+            return contrastive_rows(splits, options, settings)
+        if loss == "triplet":
+            return labelled_rows(splits, options, settings)
+        return scored_rows(splits, options, settings)
 
 
 def own_splits(data: OwnData) -> OwnSplits:
