@@ -13,12 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from train.benchmarks import BenchmarkResult
+from train.benchmarks import Embed, Result
 from train.data.fields import FilledCell, TableRow
 from train.declarations.benchmark import BenchmarkType, OptionsWithSplit, QueryResult
 from train.declarations.dataset import DatasetType
 from train.declarations.objective import ObjectiveOptions, ObjectiveType
 from train.declarations.options import Temperature
+from train.declarations.score import Score
 from train.errors import DataMissingError
 from train.io.tables import read_table
 from train.objectives import Batch, ObjectiveLoss
@@ -67,18 +68,17 @@ class ParaphraseBenchmark:
 
     def __init__(self, splits: Mapping[str, tuple[Path, Sequence[Row]]]) -> None:
         self.files = [path for path, _ in splits.values()]
-        self._rows = [(split, row) for split, (_, rows) in splits.items() for row in rows]
-        self.requests = [request for _, row in self._rows for request in row.requests]
+        self._splits = splits
 
-    def score(self, embeddings: Tensor) -> BenchmarkResult:
-        """Scores from embeddings (N, D), row i for `requests[i]`."""
-        near, far = similarities(embeddings.double())
-        result = BenchmarkResult({})
-        right: dict[str, list[bool]] = {}
-        for (split, row), is_right in zip(self._rows, (near > far).tolist(), strict=True):
-            right.setdefault(split, []).append(is_right)
-            result.per_query.append({"split": split, "id": row.sentence, "right": is_right})
-        result.scores.update({f"{NAME}/{split}/accuracy": sum(v) / len(v) for split, v in right.items()})
+    def score(self, embed: Embed) -> Result:
+        """The accuracy on each split."""
+        result = Result()
+        for split, (_, rows) in self._splits.items():
+            near, far = similarities(embed([request for row in rows for request in row.requests]).double())
+            right = (near > far).tolist()
+            result.scores.append(Score(NAME, split, "", "accuracy", value=sum(right) / len(right)))
+            for row, is_right in zip(rows, right, strict=True):
+                result.per_query.append({"split": split, "id": row.sentence, "right": is_right})
         return result
 
 

@@ -61,7 +61,7 @@ def test_dev_has_neither_sense_nor_gold(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"compound": "?!"}, "field 'compound': '?!' holds no letter"),
+        ({"compound": "?!"}, "field 'compound': '?!' contains no letter"),
         ({"sentence": " "}, "field 'sentence': is empty"),
         ({"image3_caption": ""}, "field 'image3_caption': is empty"),
         ({"image3_name": ""}, "field 'image3_name': is empty"),
