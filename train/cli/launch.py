@@ -115,7 +115,7 @@ def _show_sweep(arguments: Sequence[str]) -> None:
     """The table of a plain sweep's jobs, also where some have failed; a search shows its own."""
     folder = sweep_folder(arguments)
     if folder is not None and folder.is_dir():
-        from train.reports.sweep_screen import show_finished_sweep
+        from train.reports.screens import show_finished_sweep
 
         try:
             show_finished_sweep(folder)

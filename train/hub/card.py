@@ -22,7 +22,7 @@ from train.declarations.registry import benchmark_of, is_headline, objective_typ
 from train.hub.licences import common_licence, sources_of
 from train.hub.paths import shortened_override
 from train.io.yaml_text import parse_yaml
-from train.reports.scorecard import score_rows
+from train.reports.score_tables import changes
 from train.runs.resume import read_config, read_run
 
 FOLDER = "path/to/this/folder"  # how the card names the model before it has a name on the Hub
@@ -203,8 +203,8 @@ def eval_result_files(scores: Mapping[str, float]) -> dict[str, bytes]:
 def _headline(run: Path, scores: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Rows of the table: key, the untrained model's score, the model's; of all queries, pairs or items."""
     untrained = scores.get("baseline") or _baseline(run)
-    rows = score_rows(scores["scores"], untrained)
-    return [(row.key, row.cells[0], row.cells[1]) for row in rows if is_headline(row.key)]
+    rows = changes(scores["scores"], untrained).rows
+    return [(key, before, after) for key, before, after, _ in rows if is_headline(key)]
 
 
 def _baseline(run: Path) -> dict[str, float]:
