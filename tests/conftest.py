@@ -67,7 +67,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 # What makes a test train or start a run: seconds. Those of the loop itself stay among the quick ones.
-_RUNS = {"options", "triplet_options", "joint_options", "experts_options", "launches", "attempts"}
+_RUNS = {"options", "triplet_options", "joint_options", "launches", "attempts"}
 _QUICK = "test_loop.py"
 
 
@@ -225,4 +225,18 @@ def joint_options(tiny_path: Path) -> list[str]:
         *("trainer.batch_size=48", "trainer.max_epochs=2", "trainer.learning_rate=1e-3"),
         *(f"trainer.monitor={KEY}", "benchmark.semeval2022.split=dev", "benchmark.idiolink.split=val"),
         *("benchmark.idiolink.query_modes=[sentence]", "benchmark.idiolink.bm25_modes=[]"),
+    ]
+
+
+@pytest.fixture(scope="session")
+def experts_options(tiny_path: Path) -> list[str]:
+    """Two epochs of three steps on the sample's items that fold 0 of 5 leaves; the encoder is trained too."""
+    from tests.tiny_runs import WIDE
+
+    return [
+        *("+experiment=admire_experts", "+protocol=cross_validation_admire", "data.fold=0", "data=sample"),
+        *("benchmark=[admire]", "device=cpu", "eval.cache=false"),
+        *("model=pretrained", f"model.path={tiny_path}", WIDE, "trainer.batch_size=2"),
+        *("trainer.max_epochs=2", "trainer.learning_rate=1e-3", "objective.usages_per_item=2"),
+        "trainer.freeze_encoder=false",
     ]

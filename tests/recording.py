@@ -209,13 +209,16 @@ def write_files(folder: Path) -> None:
         ],
         "spans.jsonl": [
             json.dumps(
-                {"sentence": f"Person {i} {verb} at once.", "span": verb, "idiom": idiom, "meaning": m}
+                {"sentence": f"Person {i} {verb} {end}.", "span": verb, "idiom": idiom, "meaning": meaning}
             )
-            for i in range(30)
-            for idiom, verb, m in (
-                ("break the ice", "broke the ice", "relax"),
-                ("spill the beans", "spilled the beans", "reveal"),
+            for i in range(16)
+            for idiom, verb in (
+                ("break the ice", "broke the ice"),
+                ("spill the beans", "spilled the beans"),
+                ("cut corners", "cut corners"),
+                ("bite the bullet", "bit the bullet"),
             )
+            for meaning, end in (("idiom", "at the party"), ("literal", "with a spoon"))
         ],
         "own/corpus.jsonl": [json.dumps({"_id": f"d{i}", "text": a}) for i, (_, a) in enumerate(pairs)],
         "own/queries.jsonl": [json.dumps({"_id": f"q{i}", "text": q}) for i, (q, _) in enumerate(pairs)],

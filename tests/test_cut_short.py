@@ -79,7 +79,7 @@ def test_killed_twice_then_out_of_space_it_still_ends_as_uninterrupted(
     _kill_once(_start(f"resume={cut}"), cut, before + 2, draw)
 
     newest = max(int(path.name[5:]) for path in cut.glob("step_*"))
-    last = f"The last complete one: {cut}/step_{newest}"
+    last = f"The last complete checkpoint: {cut}/step_{newest}"
     _assert_says_full(f"run_dir={tmp_path / 'new'}", _SMALL, "error: a file could not be read or written")
     _assert_says_full(
         f"resume={cut}", _SMALL, "error: a file could not be read or written", "config.yaml", "step_"

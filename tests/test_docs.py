@@ -24,7 +24,7 @@ from PIL import Image
 import train.explore
 import train.gate
 import train.report
-from docs import conf, memory, results, terms
+from docs import conf, results, terms
 from tests.doc_pages import PAGES, blocks, inline, messages, page_files, shell_lines
 from tests.programs import ROOT
 from train.cli.arguments import rewrite_arguments
@@ -287,16 +287,22 @@ def test_record_is_one() -> None:
 
 
 def test_what_there_is_is_listed() -> None:
-    readme, benchmarks, ecosystem = (
+    readme, results_page, objectives, benchmarks, ecosystem = (
         (ROOT / name).read_text(encoding="utf-8")
-        for name in ("README.md", "docs/benchmarks.md", "docs/ecosystem.md")
+        for name in (
+            "README.md",
+            "RESULTS.md",
+            "docs/objectives.md",
+            "docs/benchmarks.md",
+            "docs/ecosystem.md",
+        )
     )
     for name in config_names("experiment"):
-        assert f"| `{name}` |" in readme
+        assert f"| `{name}` |" in objectives
     for name in config_names("benchmark"):
         assert f"| `{name}` |" in benchmarks
     for page in PAGES[1:]:
-        assert f"({page.relative_to(ROOT)})" in readme
+        assert f"({page.relative_to(ROOT)})" in readme + results_page
     for path in sorted((ROOT / "examples").glob("*.py")):
         assert f"| `python examples/{path.name}" in ecosystem
 
@@ -347,14 +353,6 @@ def test_the_first_picture_is_that_of_its_script() -> None:
     with Image.open(terms.PICTURE) as picture:
         assert picture.info["Description"] == terms.content(), "run python docs/terms.py"
     assert terms.PICTURE.stat().st_size < 100_000
-
-
-def test_the_table_of_memory_is_that_of_its_script() -> None:
-    """Its smallest model's row; the others take seconds each."""
-    page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
-    assert memory.row(next(iter(memory.MODELS))) in page, "run python docs/memory.py"
-    assert all(f"| {name} | " in page for name in memory.MODELS)
-    assert " | ".join(memory.WAYS) in page
 
 
 def test_the_site_lists_every_page_once() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from idiomloss.sentence_transformers import (
     RankingTrainerLoss,
     group_columns,
 )
+from tests.programs import run
 from train.integrations.sentence_transformers import SCORES_FILE
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,6 +54,29 @@ def test_trainer_examples(
     if name != "ranking":
         lines = (tmp_path / "eval" / SCORES_FILE).read_text(encoding="utf-8").splitlines()
         assert [json.loads(line)["epoch"] for line in lines] == ([1.0] if name == "infonce" else [1.0, 2.0])
+
+
+def test_a_plug_in_trains_is_scored_and_reported(tiny_path: Path, tmp_path: Path) -> None:
+    """The command of its docstring, with a tiny model; a report of the run knows what it declares."""
+    folder = ROOT / "examples"
+
+    def python(*arguments: str) -> None:
+        environment = {"PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"}
+        done = run(*arguments, cwd=folder, environment=environment)
+        assert done.returncode == 0, done.stderr
+
+    python(
+        *("train", "--config-dir", "paraphrases/conf", "+experiment=paraphrases", f"model={tiny_path}"),
+        *("device=cpu", "trainer.learning_rate=1e-2", f"run_dir={tmp_path / 'run'}"),
+    )
+    card = json.loads((tmp_path / "run" / "scores.json").read_text(encoding="utf-8"))
+    assert 0 <= card["scores"]["paraphrases/val/accuracy"] <= 1
+    assert card["scores"].keys() == card["baseline"].keys()
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    losses = [json.loads(line)["loss"] for line in lines if '"loss"' in line]
+    assert losses[-1] < losses[0]
+    python("train.report", str(tmp_path / "run"), "extensions=paraphrases", f"output={tmp_path / 'report'}")
+    assert "paraphrases, val" in (tmp_path / "report" / "table.md").read_text(encoding="utf-8")
 
 
 def test_metric_learning_example(monkeypatch: pytest.MonkeyPatch, tiny_path: Path) -> None:

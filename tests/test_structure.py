@@ -40,12 +40,12 @@ FLOORS = """
 __init__ __main__ check evaluate learn export explore report gate push    entry points
 cli                                              command line → checked configuration; error → message
 recipes integrations                             whole programs; other people's frameworks
+admire                                           AdMIRe's two systems, through the extensions' door
 factory hub explorer                             settings → objects; publishing; what models find
 training sweeps                                  the loop and what it keeps; runs of runs
 evaluation reports                               all benchmarks on one checkpoint; tables and pages of runs
 runs objectives                                  the run folder; a batch and its loss
 benchmarks                                       scores from embeddings
-experts                                          AdMIRe's heads and towers
 encoder data                                     text → embedding; data sets
 config                                           conf/ → settings
 io                                               files, text, messages, network

@@ -10,7 +10,6 @@ from train.objectives.contrastive import ContrastiveOptions
 
 _IDIOLINK = composed("config", "objective=idiolink")["objective"]
 _TRIPLET = composed("config", "objective=adaptive_triplet")["objective"]
-_ADMIRE = composed("config", "objective=admire")["objective"]
 
 IDIOLINK_LOSS = InfoNCELoss(_IDIOLINK["loss"]["temperature"])
 _IDIOLINK_OPTIONS: dict[str, Any] = {
@@ -31,13 +30,6 @@ ADAPTIVE_TRIPLET: dict[str, Any] = {
     "whole_groups": _TRIPLET["whole_groups"],
     "only_usable": _TRIPLET["groups"] == "usable",
     "per_expression": _TRIPLET["groups_per_expression"],
-}
-ADMIRE: dict[str, Any] = {
-    "batch_size": 2,
-    "seed": 0,
-    "usages_per_item": _ADMIRE["usages_per_item"],
-    "temperature": _ADMIRE["loss"]["temperature"],
-    "weights": tuple(_ADMIRE["loss"][f"{term}_weight"] for term in ("rank", "sense", "meaning")),
 }
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable
 from contextlib import ExitStack
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from unittest.mock import patch
 
 import pytest
@@ -17,11 +19,12 @@ from safetensors.torch import load_file
 
 from train.config import TrainSettings, check
 from train.config.compose import compose_config
-from train.objectives.idiolink import IdioLinkObjective
+from train.errors import Interrupted
 from train.recipes.fine_tune import fine_tune
 from train.runs.folder import RunFolder
-from train.runs.resume import saved_config
-from train.training.checkpoint import checkpoints, read_state
+from train.runs.resume import checkpoints, saved_config
+from train.training import step
+from train.training.checkpoint import read_state
 
 WholeRun = Callable[[list[str]], Path]  # see the fixture `whole_run`
 KEY = "idiolink/val/sentence/ndcg@10"
@@ -95,17 +98,50 @@ def at_loss(
     monkeypatch: pytest.MonkeyPatch,
     number: int,
     happens: Callable[[], None],
-    objective: type[Any] = IdioLinkObjective,
+    objective: type[Any] | None = None,
 ) -> None:
-    """Let something happen when the loss of this objective is computed for the `number`-th time."""
-    real = objective.loss
-    calls = 0
+    """Let something happen when a loss is computed for the `number`-th time, or this objective's."""
+    place, name = (step, "matryoshka_loss") if objective is None else (objective, "loss")
+    real, calls = getattr(place, name), 0
 
-    def loss(self: Any, *arguments: Any) -> Any:
+    def loss(*arguments: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == number:
             happens()
-        return real(self, *arguments)
+        return real(*arguments)
 
-    monkeypatch.setattr(objective, "loss", loss)
+    monkeypatch.setattr(place, name, loss)
+
+
+def terminate() -> None:
+    """As a scheduler ends a run: the step is finished and saved."""
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def die() -> NoReturn:
+    """As a crash ends a run: nothing more is saved."""
+    raise SystemExit("killed")
+
+
+def assert_resumed_equals_whole(whole: Path, cut: Path, options: list[str]) -> None:
+    """A run that is stopped in the middle of its first epoch, and killed in its second, is the whole one."""
+    with pytest.MonkeyPatch.context() as patch:
+        at_loss(patch, 2, terminate)
+        with pytest.raises(Interrupted):
+            train(cut, options)
+    with pytest.MonkeyPatch.context() as patch:
+        at_loss(patch, 3, die)
+        with pytest.raises(SystemExit):
+            resume(cut)
+    resume(cut)
+    assert_same_run(whole, cut)
+    assert files_of(whole) == files_of(cut)
+    for path in whole.rglob("*.safetensors"):
+        ours, theirs = load_file(path), load_file(cut / path.relative_to(whole))
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours), path
+
+
+def files_of(folder: Path) -> list[Path]:
+    return sorted(path.relative_to(folder) for path in folder.rglob("*"))

@@ -15,9 +15,9 @@ from train.encoder.encoder import Encoder
 from train.evaluation.suite import Scorecard, Suite
 from train.factory import build_benchmarks, build_encoder, build_objective
 from train.runs.folder import RunFolder
-from train.training.context import TrainingContext
 from train.training.loop import train_loop
 from train.training.regularization import Retention
+from train.training.setup import RunContext, Training
 
 
 class _TimedSuite(Suite):
@@ -69,23 +69,13 @@ def run(workload: Workload, steps: Steps | None = None) -> Measured:
 
 def _train(settings: TrainSettings, encoder: Encoder, suite: _TimedSuite, steps: Steps) -> Measured:
     objective = build_objective(settings)
-    accelerator, processes = start_processes(place(settings.device, settings.precision))
+    placement = place(settings.device, settings.precision)
+    accelerator, processes = start_processes(placement)
     with tempfile.TemporaryDirectory() as folder:
         run_folder = _TimedFolder(Path(folder), steps)
         run_folder.start({}, experiment="bench")
-        context = TrainingContext(
-            retention=Retention(encoder),
-            objective=objective,
-            suite=suite,
-            accelerator=accelerator,
-            processes=processes,
-            run=run_folder,
-            trainer=settings.trainer,
-            evaluation=settings.eval,
-            seed=settings.seed,
-            card="",
-        )
-        train_loop(context)
+        context = RunContext(settings, run_folder, placement, accelerator, processes)
+        train_loop(Training(context, Retention(encoder), objective, suite, card=""))
         lines = run_folder.metrics()
     losses = [line["loss"] for line in lines if "loss" in line]
     (scores,) = (line["scores"] for line in lines if "scores" in line)

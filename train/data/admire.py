@@ -38,38 +38,34 @@ def _one_line(caption: str) -> str:
     return " ".join(caption.replace("\\n", " ").split())
 
 
+def _plain(name: str) -> str:
+    if not is_plain_name(name):
+        raise ValueError(f"{name!r} is not the name of a file or folder")
+    return name
+
+
 def _sense(value: str) -> str | None:
     if (sense := value.strip()) not in ("idiomatic", "literal", ""):
         raise ValueError(f"{value!r} is neither idiomatic nor literal")
     return sense or None
 
 
-class _Sentence(TableRow):
-    compound: FilledCell
-    sentence: FilledCell
-    sense: Annotated[Sense | None, BeforeValidator(_sense)] = Field(alias="sentence_type")
-    expected_order: Cell
-
-    @property
-    def names(self) -> list[str]:
-        """Of the images."""
-        return [getattr(self, f"image{i}_name") for i in range(1, NUM_IMAGES + 1)]
-
-    @property
-    def captions(self) -> list[str]:
-        """Of the images."""
-        return [getattr(self, f"image{i}_caption") for i in range(1, NUM_IMAGES + 1)]
-
-
+_Name = Annotated[FilledCell, AfterValidator(_plain)]
 _Caption = Annotated[str, AfterValidator(_one_line), NOT_BLANK]
 _IMAGES: dict[str, Any] = {
     f"image{i}_{what}": (cell, ...)
     for i in range(1, NUM_IMAGES + 1)
-    for what, cell in (
-        ("name", FilledCell),
-        ("caption", Annotated[str, AfterValidator(_one_line), NOT_BLANK]),
-    )
+    for what, cell in (("name", _Name), ("caption", _Caption))
 }
+
+
+class _Sentence(TableRow):
+    compound: _Name
+    sentence: FilledCell
+    sense: Annotated[Sense | None, BeforeValidator(_sense)] = Field(alias="sentence_type")
+    expected_order: Cell
+
+
 _Row = create_model("_Row", __base__=_Sentence, **_IMAGES)
 
 
@@ -111,16 +107,11 @@ class Item:
 
 @dataclass(frozen=True)
 class ItemSplit:
-    """A split's items; all of them have gold, or none.
-
-    Attributes:
-        num_without_span: items whose compound was not found in the sentence.
-    """
+    """A split's items; all of them have gold, or none."""
 
     name: AdmireSplit
     items: tuple[Item, ...]
     files: tuple[Path, ...]
-    num_without_span: int
 
     @property
     def has_gold(self) -> bool:
@@ -128,7 +119,7 @@ class ItemSplit:
 
 
 def not_here() -> DataMissingError:
-    """What to do where no folder is named: there is no plain address to download from."""
+    """What to do without a folder: the data has no plain address to download from."""
     return DataMissingError(
         "the AdMIRe data (SemEval-2025 Task 1, subtask A, English) is not here, and its public links are not "
         "for programs\n"
@@ -143,7 +134,7 @@ def read_items(folder: Path, split: AdmireSplit, *, check_images: bool = False) 
     """A split's items.
 
     The table is `subtask_a_<split>.tsv` in `folder` or in `<folder>/<split>`. An image `<stem>.png` of it is
-    `images/<split>/<compound>/<stem>.jpg` or `.png`, or lies as published, in `<split>/<compound>/` or
+    `images/<split>/<compound>/<stem>.jpg` or `.png`, or is as published, in `<split>/<compound>/` or
     `<compound>/`; an apostrophe in a compound may be `_` in its folder's name.
 
     Args:
@@ -162,13 +153,8 @@ def read_items(folder: Path, split: AdmireSplit, *, check_images: bool = False) 
         where = f"row {number} (compound {row.compound})"
         if (first := first_row.setdefault((row.compound, row.sentence), number)) != number:
             problems.append(f"{where}: is the same item as row {first}")
-        paths: Sequence[Path | None] = [None] * NUM_IMAGES
-        found = _name_problems(folder, split, row)
-        if check_images and not found:
-            paths, found = _image_paths(folder, split, row)
-        problems += [f"{where}, {problem}" for problem in found]
         try:
-            items.append(_item(f"{split}_{number}", row, paths, has_gold=split in _MUST_HAVE_GOLD))
+            items.append(_item(f"{split}_{number}", row, folder, split, check_images=check_images))
         except ValueError as error:
             problems.append(f"{where}, {error}")
     if not problems and len({item.gold_ranks is None for item in items}) > 1:
@@ -178,56 +164,40 @@ def read_items(folder: Path, split: AdmireSplit, *, check_images: bool = False) 
     if without:
         log.warning(
             "%s: the compound was not found in %d of %d sentences (the first: %r in %r)",
-            path,
-            len(without),
-            len(items),
-            without[0].compound,
-            without[0].sentence,
+            *(path, len(without), len(items), without[0].compound, without[0].sentence),
         )
-    return ItemSplit(split, tuple(items), (path,), len(without))
+    return ItemSplit(split, tuple(items), (path,))
 
 
-def _name_problems(folder: Path, split: str, row: _Sentence) -> list[str]:
-    """What is wrong with the names of a row."""
-    if not is_plain_name(row.compound):
-        return [f"field 'compound': {row.compound!r} is no name of a folder, which its images lie in"]
-    problems = []
-    if len(set(row.names)) < NUM_IMAGES:
-        problems.append("fields 'image1_name' to 'image5_name': an image is there twice")
-    for i, name in enumerate(row.names, 1):
-        if not is_plain_name(name):
-            problems.append(f"field 'image{i}_name': {name!r} is no name of a file")
-        elif (path := _place(folder, split, row.compound, name)) is not None and leads_out(path, folder):
-            problems.append(f"field 'image{i}_name': {path} is a link to outside of {folder}")
-    return problems
-
-
-def _image_paths(folder: Path, split: str, row: _Sentence) -> tuple[list[Path | None], list[str]]:
-    """The files of a row's images, and what is said of those that are missing."""
-    paths = [find_image(folder, split, row.compound, name) for name in row.names]
-    expected = folder / "images" / split / _folder_name(row.compound)
-    return paths, [
-        f"field 'image{i}_name': there is no image {name} in {expected} or as published"
-        for i, (name, path) in enumerate(zip(row.names, paths, strict=True), 1)
-        if path is None
-    ]
-
-
-def _item(id_: str, row: _Sentence, paths: Sequence[Path | None], *, has_gold: bool) -> Item:
+def _item(id_: str, row: _Sentence, folder: Path, split: str, *, check_images: bool) -> Item:
     """The item of a row.
 
     Raises:
-        ValueError: naming the field that is wrong.
+        ValueError: naming the first field that is wrong.
     """
+    names, captions = (
+        [getattr(row, f"image{i}_{what}") for i in range(1, NUM_IMAGES + 1)] for what in ("name", "caption")
+    )
+    if len(set(names)) < NUM_IMAGES:
+        raise ValueError("fields 'image1_name' to 'image5_name': an image is there twice")
+    paths = [_place(folder, split, row.compound, name) for name in names]
+    for i, (name, path) in enumerate(zip(names, paths, strict=True), 1):
+        if path is not None and leads_out(path, folder):
+            raise ValueError(f"field 'image{i}_name': {path} is a link to outside of {folder}")
+        if path is None and check_images:
+            expected = folder / "images" / split / _folder_name(row.compound)
+            raise ValueError(f"field 'image{i}_name': there is no image {name} in {expected} or as published")
+    has_gold = split in _MUST_HAVE_GOLD
     if row.sense is None and has_gold:
         raise ValueError("field 'sentence_type': '' is neither idiomatic nor literal")
     try:
         span = find_expression(row.sentence, row.compound)
     except ValueError as error:
         raise ValueError(f"field 'compound': {error}") from None
-    ranks = _gold_ranks(row.expected_order, row.names) if row.expected_order or has_gold else None
-    candidates = map(Candidate, row.names, row.captions, paths)
-    return Item(id_, row.compound, row.sentence, span, row.sense, tuple(candidates), ranks)
+    ranks = _gold_ranks(row.expected_order, names) if row.expected_order or has_gold else None
+    seen = paths if check_images else [None] * NUM_IMAGES
+    candidates = tuple(map(Candidate, names, captions, seen))
+    return Item(id_, row.compound, row.sentence, span, row.sense, candidates, ranks)
 
 
 def fold_items(split: ItemSplit, fold: int, folds: int) -> tuple[ItemSplit, ItemSplit]:
@@ -247,7 +217,7 @@ def fold_items(split: ItemSplit, fold: int, folds: int) -> tuple[ItemSplit, Item
 
     def part(*, is_scored: bool) -> ItemSplit:
         items = tuple(i for i in split.items if (plain_expression(i.compound) in scored) == is_scored)
-        return replace(split, items=items, num_without_span=sum(item.span is None for item in items))
+        return replace(split, items=items)
 
     return part(is_scored=False), replace(part(is_scored=True), name="train_cv")
 
@@ -263,15 +233,15 @@ def _table(folder: Path, split: str) -> Path:
         if path.is_file():
             return path
     raise UserError(
-        f"{folder / name}: there is no such file, nor one in {folder / split}; {folder} is to be the folder "
+        f"{folder / name}: there is no such file, nor one in {folder / split}; {folder} must be the folder "
         f"with the tables of AdMIRe's subtask A (data.admire=, or {FOLDER}/ in IDIOM_DATA)"
     )
 
 
 def find_image(folder: Path, split: str, compound: str, name: str) -> Path | None:
-    """The file of an image, in any of the places of :func:`read_items`; None where it is not there.
+    """The file of an image, in any of the places of :func:`read_items`; None if it is missing.
 
-    Nor is it there if it lies outside of `folder`: only the data's own images are opened and shown.
+    A file outside of `folder` counts as missing: only the data's own images are opened and shown.
     """
     path = _place(folder, split, compound, name)
     return None if path is None or leads_out(path, folder) else path
@@ -297,11 +267,11 @@ def _gold_ranks(order: str, names: Sequence[str]) -> tuple[int, ...]:
     """The rank of each image, 0 = best, from the table's list of names.
 
     Raises:
-        ValueError: if it is none, or not of these images.
+        ValueError: if it is not a list, or not of these images.
     """
     listed = parse_list(order)
     if listed is None or not all(isinstance(name, str) for name in listed):
-        raise ValueError(f"field 'expected_order': {order!r} is no list of image names")
+        raise ValueError(f"field 'expected_order': {order!r} is not a list of image names")
     if sorted(listed) != sorted(names):
         raise ValueError(
             f"field 'expected_order': {order} is not an order of the item's images {', '.join(names)}"

@@ -73,6 +73,9 @@ class ObjectiveType:
         datasets: a run's section `objective` → names of the data sets that it trains on, for the licence and
             the card. None: nothing is known of them, and no licence is concluded.
         card: what the model card says of what is trained beside the encoder.
+        saved: of what its modules write into a model's folder (:class:`train.objectives.Publishes`), the
+            files; a folder that has the first holds such modules.
+        load: "module:function", (folder, :class:`train.distributed.device.Placement`) → those modules again.
     """
 
     name: str
@@ -80,3 +83,5 @@ class ObjectiveType:
     build: Callable[[Any, Any], Any] | str
     datasets: Callable[[Mapping[str, Any]], Sequence[str]] | None = None
     card: str = ""
+    saved: Sequence[str] = ()
+    load: str = ""

@@ -28,6 +28,7 @@ _OURS = (
     "train.benchmarks.own",
     "train.benchmarks.mteb",
     "train.objectives.declared",
+    "train.admire",
 )
 _added: dict[str, list[Declaration]] = {}  # by module
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
 import torch
 
 _CGROUP = Path("/sys/fs/cgroup")
 _OWN_CGROUP = Path("/proc/self/cgroup")
-_MEMINFO = Path("/proc/meminfo")
-_BEYOND_MPS = 0.7  # of what Metal recommends: so much more torch takes (PYTORCH_MPS_HIGH_WATERMARK_RATIO=1.7)
 # In a container's `memory.stat`: what is freed where memory is short.
 _RECLAIMED = ("inactive_file", "active_file", "slab_reclaimable")
 
@@ -23,9 +20,9 @@ class Memory(NamedTuple):
     """Bytes of one device.
 
     Attributes:
-        total: that it has.
-        free: that a process can still take.
-        swap: that it can take beyond, more slowly.
+        total: all.
+        free: a process can still take these.
+        swap: it can take these in addition, more slowly.
     """
 
     total: int
@@ -33,53 +30,37 @@ class Memory(NamedTuple):
     swap: int = 0
 
 
-def device_memory(device: str) -> Memory | None:
-    """The memory of a device, `cpu`, `cuda` or `mps`, for one process; None where it is not known.
+def device_memory(device: str) -> Memory:
+    """The memory of a device, `cpu`, `cuda` or `mps`, for one process.
 
-    Main memory is divided by the number of the launch's processes on this machine.
+    Main memory is that of the container or job, divided by the number of the launch's processes here.
     """
-    if device != "cpu":
-        gc.collect()  # the model of a sweep's earlier run
     if device == "cuda":
         free, total = torch.cuda.mem_get_info()
-        # What torch's allocator keeps of freed tensors is not free for others, but for this process it is.
-        return Memory(total, free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
+        return Memory(total, free)
     if device == "mps":
         total = torch.mps.recommended_max_memory()
-        free = max(total - torch.mps.current_allocated_memory(), 0)
-        return Memory(total, free, int(_BEYOND_MPS * total))
-    memory = _main_memory()
-    count = int(os.environ.get("LOCAL_WORLD_SIZE", "1") or 1)
-    return None if memory is None else Memory(*(size // count for size in memory))
-
-
-def _main_memory() -> Memory | None:
-    """Of the machine, or of the container or job that this process runs in."""
-    try:
-        found = dict(re.findall(r"^(\w+): +(\d+) kB", _MEMINFO.read_text(encoding="ascii"), re.MULTILINE))
-        sizes = found["MemTotal"], found["MemAvailable"], found.get("SwapFree", 0)
-        memory = Memory(*(int(size) * 1024 for size in sizes))
-    except (OSError, KeyError):
-        return None
-    for limit, free in _limits():
-        memory = Memory(min(memory.total, limit), max(min(memory.free, free), 0))
-    return memory
-
-
-def _limits() -> Iterator[tuple[int, int]]:
-    """Of each control group (version 2) around this process, what it may take and what of it is free."""
-    try:
-        found = re.search(r"^0::/(.*)$", _OWN_CGROUP.read_text(encoding="utf-8"), re.MULTILINE)
-    except (OSError, ValueError):
-        found = None
-    inner = _CGROUP / found.group(1) if found else _CGROUP
-    for group in (inner, *inner.parents):
-        if not group.is_relative_to(_CGROUP):
-            return
+        return Memory(total, max(total - torch.mps.driver_allocated_memory(), 0))
+    main = psutil.virtual_memory()
+    memory = Memory(main.total, main.available, psutil.swap_memory().free)
+    for group in _groups():
         try:
             limit = int((group / "memory.max").read_text())
             used = int((group / "memory.current").read_text())
-            said = dict(re.findall(r"^(\w+) (\d+)", (group / "memory.stat").read_text(), re.MULTILINE))
+            stat = dict(re.findall(r"^(\w+) (\d+)", (group / "memory.stat").read_text(), re.MULTILINE))
         except (OSError, ValueError):  # no such group here, or one without a limit ("max")
             continue
-        yield limit, limit - used + sum(int(said.get(name, 0)) for name in _RECLAIMED)
+        free = limit - used + sum(int(stat.get(name, 0)) for name in _RECLAIMED)
+        memory = Memory(min(memory.total, limit), max(min(memory.free, free), 0))
+    count = int(os.environ.get("LOCAL_WORLD_SIZE", "1") or 1)
+    return Memory(*(size // count for size in memory))
+
+
+def _groups() -> list[Path]:
+    """The control groups (version 2) around this process, from the inside."""
+    try:
+        own = re.search(r"^0::/(.*)$", _OWN_CGROUP.read_text(encoding="utf-8"), re.MULTILINE)
+    except (OSError, ValueError):
+        own = None
+    inner = _CGROUP / own.group(1) if own else _CGROUP
+    return [group for group in (inner, *inner.parents) if group.is_relative_to(_CGROUP)]

@@ -12,8 +12,8 @@ from train.factory.encoder import (
     leave_transparent,
     named_glossary,
 )
-from train.factory.experts import module_benchmarks, saved_modules
 from train.factory.mining import without_mining
+from train.factory.modules import module_benchmarks, saved_modules
 from train.factory.objectives import build_objective
 from train.factory.own import forget_own_data, own_revisions
 

@@ -13,10 +13,9 @@ from train.encoder.loading import check_positions, num_positions
 from train.encoder.lora import add_adapters, check_peft
 from train.encoder.pooling_modules import pooling_modules
 from train.errors import UserError
-from train.factory.unloaded import UnloadedModel
+from train.factory.unloaded import UnloadedModel, empty_transformer
 from train.objectives import Objective
 from train.requests import Request
-from train.training.pass_memory import empty_transformer
 
 log = logging.getLogger(__name__)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any
 
+import torch
 from sentence_transformers.sentence_transformer.modules import Pooling
-from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig
+from torch import nn
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedConfig
 
 from train.config import ModelSettings
 from train.encoder.files import fetch_file
@@ -113,3 +116,12 @@ class _TokenizerAlone:
 
     def __getitem__(self, number: int) -> _TokenizerAlone:
         return self
+
+
+def empty_transformer(config: PreTrainedConfig, *, trust_remote_code: bool = False) -> nn.Module:
+    """The transformer that the encoder has for this configuration, its weights without data."""
+    auto: Any = AutoModel
+    with torch.device("meta"):
+        model = auto.from_config(copy.deepcopy(config), trust_remote_code=trust_remote_code)
+    encoder: nn.Module = model.get_encoder() if config.is_encoder_decoder else model
+    return encoder

@@ -124,20 +124,6 @@ def fingerprints(files: Iterable[Path]) -> dict[str, str]:
     return {str(path): fingerprint(path) for path in dict.fromkeys(files)}
 
 
-def copy_aside(path: Path) -> Path:
-    """Copy a damaged file to `<name>.damaged`, or `.damaged-2`, … if that exists.
-
-    It is a copy, so that what can still be read of the file stays until it is rewritten.
-    """
-    number, aside = 1, path.with_name(f"{path.name}.damaged")
-    while aside.exists():
-        number += 1
-        aside = path.with_name(f"{path.name}.damaged-{number}")
-    copy_file(path, aside)
-    sync(aside)
-    return aside
-
-
 def find_links(folder: Path, *, apart: Iterable[str] = ()) -> list[Path]:
     """All symbolic links in a folder and below it.
 

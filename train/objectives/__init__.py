@@ -13,6 +13,8 @@ from train.requests import Request
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from train.benchmarks import Benchmark
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -106,6 +108,25 @@ class Publishes(Protocol):
 
 
 @runtime_checkable
+class Scored(Protocol):
+    """A module of an objective that is scored, together with the trained encoder.
+
+    Attributes:
+        scored_by: the benchmark to whose scores it adds; it is scored where that is.
+    """
+
+    scored_by: str
+
+    def benchmark(self, settings: Any) -> Benchmark:
+        """What scores it, as it is then.
+
+        Args:
+            settings: of the program, a :class:`train.config.Common`.
+        """
+        ...
+
+
+@runtime_checkable
 class PartlyPretrained(Protocol):
     """A module of an objective with a part that is pretrained, as the encoder is."""
 
@@ -145,8 +166,8 @@ class Objective(Protocol):
         """What is trained in addition to the encoder; an empty module if nothing is.
 
         The loop optimises it, checkpoints hold it, and resuming restores it. A submodule that
-        :class:`Publishes` is also written to the model's folder. Scores that need the module come from a
-        benchmark that holds it: :func:`train.factory.module_benchmarks` makes it.
+        :class:`Publishes` is also written to the model's folder; one that is :class:`Scored` brings a
+        benchmark of its own.
         """
         ...
 

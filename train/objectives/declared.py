@@ -8,25 +8,18 @@ from typing import Any
 from train.declarations.objective import ObjectiveType
 from train.declarations.own_data import OWN
 from train.declarations.registry import objective_types
-from train.objectives.aima_options import AimaSettings
 from train.objectives.mixture_options import MixtureSettings
 from train.objectives.options import (
     AdaptiveTripletSettings,
-    AdmireObjectiveSettings,
     IdioLinkObjectiveSettings,
     JointSettings,
 )
 from train.objectives.own_options import OwnSettings
 
-_EXPERTS_CARD = (
-    "`experts/` holds what was trained beside the encoder for AdMIRe; `train.evaluate` scores it too."
-)
 _BUILDERS = "train.factory.objectives"
 _TRAINED_ON = {
     "idiolink": ("idiolink",),
     "adaptive_triplet": ("semeval2022_task2b",),
-    "admire": ("admire", "astitch"),
-    "aima": ("admire", "astitch"),
 }
 
 
@@ -57,21 +50,7 @@ DECLARED = [
         f"{_BUILDERS}:triplet_objective",
         lambda _: _TRAINED_ON["adaptive_triplet"],
     ),
-    ObjectiveType(
-        "admire",
-        AdmireObjectiveSettings,
-        "train.factory.experts:admire_objective",
-        lambda _: _TRAINED_ON["admire"],
-        card=_EXPERTS_CARD,
-    ),
     ObjectiveType("own", OwnSettings, "train.factory.own:own_objective", lambda _: [OWN]),
-    ObjectiveType(
-        "aima",
-        AimaSettings,
-        "train.factory.aima:aima_objective",
-        lambda _: _TRAINED_ON["aima"],
-        card=_EXPERTS_CARD,
-    ),
     ObjectiveType("joint", JointSettings, f"{_BUILDERS}:joint_objective", _datasets_of_joint),
     ObjectiveType("mixture", MixtureSettings, f"{_BUILDERS}:mixture_objective", _datasets_of_parts),
 ]

@@ -33,18 +33,18 @@ from train.recipes.knowledge import benchmark_texts, describe_glossary, glossary
 from train.recipes.learning import not_learnt, sample_weights
 from train.recipes.memory import check_memory
 from train.recipes.prepare import prepare
-from train.recipes.run_context import RunContext
 from train.recipes.run_report import report_run
 from train.recipes.untrained import score_untrained
 from train.runs.folder import RunFolder
 from train.runs.resume import check_same_data, check_same_weights
 from train.runs.tracking import tracked
 from train.training.checkpoint import TrainerState, read_state
-from train.training.context import OnScores, TrainingContext
 from train.training.loop import train_loop
+from train.training.memory import what_takes_less
 from train.training.regularization import Retention
 from train.training.run_end import recorded_end, system_errors_explained
 from train.training.run_start import start_or_resume
+from train.training.setup import OnScores, RunContext, Training
 from train.training.signals import stopped_by_sigterm
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,12 @@ def fine_tune(
     accelerator, processes = start_processes(placement)
     run.writes = processes.is_main
     context = RunContext(settings, run, placement, accelerator, processes)
-    with system_errors_explained(run, processes), stopped_by_sigterm(), contextlib.ExitStack() as held:
+    takes_less = what_takes_less(settings, placement)
+    with (
+        system_errors_explained(run, processes, takes_less),
+        stopped_by_sigterm(),
+        contextlib.ExitStack() as held,
+    ):
 
         def start() -> tuple[Path, Path | None, dict[str, Any]]:
             resume = settings.resume is not None
@@ -91,7 +96,7 @@ def fine_tune(
             glossary = named_glossary(settings.model) if settings.hub.push is not None else None
             check_can_push(settings.hub, config, None if glossary is None else glossary.describe())
             checkpoint = start_or_resume(settings, config, experiment, run, placement)
-            return run.path, checkpoint, run.recorded() or {}
+            return run.path, checkpoint, dict(run.record)
 
         run.path, checkpoint, record = processes.from_main(start)
         step = read_state(checkpoint).step if checkpoint else 0
@@ -142,10 +147,10 @@ def _run(
     if processes.count > 1:
         log.info("%d processes share each step's texts; the batch is the same as in one", processes.count)
 
-    processes.from_main(lambda: check_memory(settings, objective, context.placement, processes))
+    processes.from_main(lambda: check_memory(settings, objective, context.placement))
     baseline, untrained = score_untrained(context, Suite(benchmarks, processes, settings.cut_dimensions))
     if checkpoint is not None or expressions:
-        untrained = None  # not what is trained, so not kept in memory beside it
+        untrained = None  # not what is trained, so its memory is freed
     retention = build_retention(
         settings, context.placement, objective, checkpoint, expressions, processes, untrained=untrained
     )
@@ -157,29 +162,24 @@ def _run(
     texts = {"training": [text for _, text in objective.idiom_sentences], **benchmark_texts(suite.benchmarks)}
     run.update(glossary=describe_glossary(settings.model, retention.encoder, texts))
     has_tokens = retention.encoder.idiom_tokens is not None
-    training = TrainingContext(
-        retention=retention,
-        objective=objective,
-        suite=suite,
-        accelerator=context.accelerator,
-        processes=processes,
-        run=run,
-        trainer=settings.trainer,
-        evaluation=settings.eval,
-        seed=settings.seed,
+    new_modules = sample_weights(objective.modules)  # before they have the checkpoint's weights
+    training = Training(
+        context,
+        retention,
+        objective,
+        suite,
         card=processes.from_main(lambda: _card(context, has_tokens)),
-        benchmarks=settings.checkpoint_benchmarks,
+        checkpoint=checkpoint,
         usages=prepared.usages,
         on_saved=_push_each(settings) if settings.hub.push == "every" else None,
         on_scores=on_scores,
     )
-    new_modules = sample_weights(objective.modules)
-    state = train_loop(training, checkpoint)
+    state = train_loop(training)
     best, trained = _score_best(context, benchmarks)
     trained += sample_weights(objective.modules)
 
     def report() -> None:
-        known = [*(run.recorded() or {}).get("untrained_weights", ()), *new_modules]  # none of an old run
+        known = [*run.record.get("untrained_weights", ()), *new_modules]  # none of an old run
         is_same = len(known) == len(trained) and np.allclose(known, trained, rtol=1e-6, atol=0)
         report_run(
             context,

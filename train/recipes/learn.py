@@ -6,7 +6,8 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -35,15 +36,24 @@ from train.recipes.learning_state import RECORD, LearningState, open_state
 from train.requests import Request
 from train.runs.folder import code_version
 from train.training.run_end import explained
-from train.training.token_distillation import Carrier, Teaching, as_they_are, distil, targets
-from train.training.weight_distillation import WeightTeaching, distil_into_weights
+from train.training.teaching import (
+    Carrier,
+    as_they_are,
+    embedding_matrix,
+    targets,
+    teach_tokens,
+    teach_weights,
+    token_ids,
+)
 
 log = logging.getLogger(__name__)
 
-_LITERAL = 0.3  # of a model that was not trained, by meanings beside expressions, to tell literal uses apart
+_LITERAL = 0.3  # unless the model was trained, by meanings after expressions, to tell literal uses apart
 _CHUNK = 8  # expressions whose tokens are learnt together
 _SENTENCES = {"tokens": 16, "weights": 64}
 _LEARNING_RATE = {"tokens": 0.01, "weights": 2e-4}
+# Options that are on record, and that the same command must repeat to resume.
+_HOW = ("into", "steps", "epochs", "precision", "literal", "remove", "sentences", "learning_rate")
 # Sentences that say nothing of an expression, for where the corpus has too few; its form is the glossary's.
 NEUTRAL = (
     "{}",
@@ -65,16 +75,19 @@ NEUTRAL = (
 )
 
 
+Goal = Callable[[Sequence[Carrier]], torch.Tensor]  # what each sentence and expression should embed as
+
+
 def learn(settings: LearnSettings) -> Path:
     """Teach a model the expressions of a glossary, and save it as a plain sentence-transformers model.
 
-    An interrupted start is gone on with by the same command.
+    The same command resumes an interrupted start.
 
     Returns:
         The folder of the new model. The old one is not touched.
 
     Raises:
-        UserError: for everything that the user can mend.
+        UserError: for everything that the user can fix.
         KeyboardInterrupt: at SIGINT or SIGTERM.
     """
     output = _output(settings)
@@ -85,8 +98,9 @@ def learn(settings: LearnSettings) -> Path:
 
 def _learn(settings: LearnSettings, folder: Path) -> None:
     source = resolve_model_path(settings.model.path)
-    num_sentences = settings.sentences or _SENTENCES[settings.into]
+    sentences = settings.sentences or _SENTENCES[settings.into]
     learning_rate = settings.learning_rate or _LEARNING_RATE[settings.into]
+    settings = settings.model_copy(update={"sentences": sentences, "learning_rate": learning_rate})
     glossary = read_glossary([glossary_path(named, "glossary") for named in settings.glossary])
     corpus = _corpus(settings)
     facts = {
@@ -95,12 +109,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
         "weights": fingerprints(sorted(Path(source).rglob("*.safetensors"))) if Path(source).is_dir() else {},
         "glossary": glossary.describe(),
         "corpus": None if settings.corpus is None else fingerprint(expanded(settings.corpus, "corpus")),
-        **{
-            name: getattr(settings, name)
-            for name in ("into", "steps", "epochs", "precision", "literal", "remove")
-        },
-        "sentences": num_sentences,
-        "learning_rate": learning_rate,
+        **{name: getattr(settings, name) for name in _HOW},
     }
     state = open_state(folder.parents[1], facts)
     for note in glossary.notes:
@@ -115,7 +124,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
     read = encoder.meanings  # what the model was trained to read
     num_senses = read.num_senses if read else settings.model.glossary_senses
     meanings = meanings_of(glossary, num_senses=num_senses, brief=settings.model.glossary_brief)
-    teaching = _teaching(settings, learning_rate, read, glossary)
+    in_place = read is None or read.form == "in_place"
     encoder.meanings = None
     _check_removed(encoder, settings.remove)
     encoder.drop_idiom_tokens([*settings.remove, *glossary.senses])
@@ -126,16 +135,27 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
             f"model.glossary_max_similarity={settings.model.glossary_max_similarity}: leaves out every "
             "expression of the glossary, so there is nothing to learn: raise it"
         )
-    carriers = find_carriers(glossary, corpus, num_sentences, meanings.left_out)
+    carriers = find_carriers(glossary, corpus, sentences, meanings.left_out)
+    literal = _literal_shares(settings, glossary, in_place=in_place)
+
+    def goal_of(some: Sequence[Carrier]) -> torch.Tensor:
+        return targets(encoder, some, meanings, literal, in_place=in_place)
+
+    start = time.monotonic()
     if settings.into == "weights":
         meanings.gate = read.gate if read else None
         dtype = placement.autocast_dtype
         autocast = torch.autocast(placement.device, dtype) if dtype else contextlib.nullcontext()
-        how = WeightTeaching(settings.epochs, learning_rate, autocast)
         others = _others(corpus, carriers, meanings)
-        _into_weights(encoder, carriers, others, meanings, teaching, how, state)
+        num_new = _into_weights(encoder, carriers, others, goal_of, autocast, settings, state)
     else:
-        _into_tokens(encoder, carriers, meanings, teaching, state)
+        num_new = _into_tokens(encoder, carriers, goal_of, settings, state)
+    if num_new:
+        seconds = time.monotonic() - start
+        log.info(
+            "%d expressions learnt in %.0f s (%.1f s each); mean cosine with what they should mean: %.3f",
+            *(num_new, seconds, seconds / num_new, sum(state.reached.values()) / len(state.reached)),
+        )
     record = facts | {"reached": state.reached, "sentences_found": _found(carriers)}
     if before := learnt_glossaries(settings.model):
         record["taught_before"] = before
@@ -156,84 +176,93 @@ def _check_removed(encoder: Encoder, expressions: Sequence[str]) -> None:
         raise UserError(f"remove: the model has no token for {first_of(unknown)}; {has}")
 
 
-def _teaching(
-    settings: LearnSettings, learning_rate: float, read: Meanings | None, glossary: Glossary
-) -> Teaching:
-    """How the model is taught, by what it was trained to read."""
-    in_place = read is None or read.form == "in_place"
+def _literal_shares(settings: LearnSettings, glossary: Glossary, *, in_place: bool) -> dict[str, float]:
+    """Expression → how much of the unchanged sentence is in what it learns: 0 if it is never used literally.
+
+    Args:
+        in_place: whether the model was not trained to tell literal uses apart.
+    """
     literal = settings.literal if settings.literal is not None else _LITERAL * in_place
     never = glossary.never_literal
     if literal and never:
         log.info("never used literally by the glossary, so literal=0: %s", first_of(sorted(never)))
-    return Teaching(settings.steps, learning_rate, literal, in_place, never)
+    return {name: 0.0 if name in never else literal for name in glossary.senses}
 
 
 def _into_tokens(
     encoder: Encoder,
     carriers: dict[str, list[Carrier]],
-    meanings: Meanings,
-    teaching: Teaching,
+    goal_of: Goal,
+    settings: LearnSettings,
     state: LearningState,
-) -> None:
-    """Teach each expression's token; the encoder is frozen."""
-    unlearnt, start = encoder.idiom_tokens, time.monotonic()
+) -> int:
+    """Teach each expression's token; the encoder is frozen. Returns how many were not learnt before."""
+    unlearnt = encoder.idiom_tokens
     if carriers:
         encoder.add_idiom_tokens(carriers)
-    learnt = encoder.idiom_tokens
-    # One more may have a vector than is on record, where it was cut off in between: it is learnt again.
-    reached = state.reached = {name: value for name, value in state.reached.items() if name in state.tensors}
-    state.tensors = {name: state.tensors[name] for name in reached}
-    _put(encoder, state.tensors)
-    todo = [name for name in carriers if name not in reached]
-    if len(todo) < len(carriers):
-        log.info("%d of %d expressions were learnt before: going on", len(reached), len(carriers))
+    learnt, weight = encoder.idiom_tokens, embedding_matrix(encoder).weight
+    if state.reached:
+        log.info("%d of %d expressions were learnt before", len(state.reached), len(carriers))
+        before = list(state.reached)
+        with torch.no_grad():
+            weight[token_ids(encoder, before)] = torch.stack([state.tensors[n] for n in before]).to(weight)
+    todo = [name for name in carriers if name not in state.reached]
     with progress_bar("expressions", len(todo)) as advance:
         for chunk in (todo[i : i + _CHUNK] for i in range(0, len(todo), _CHUNK)):
             some = [carrier for name in chunk for carrier in carriers[name]]
             encoder.idiom_tokens = unlearnt
-            goal = targets(encoder, some, meanings, teaching)
+            goal = goal_of(some)
             encoder.idiom_tokens = learnt
-            reached |= _mean_cosines(some, distil(encoder, some, goal, teaching))
-            state.tensors |= _rows(encoder, chunk)
-            state.keep()
+            cosines = teach_tokens(encoder, some, goal, settings)
+            state.reached |= _mean_cosines(some, cosines)
+            rows = weight.detach()[token_ids(encoder, chunk)].cpu()
+            state.tensors |= {name: row.clone() for name, row in zip(chunk, rows, strict=True)}
+            state.save()
             advance(len(chunk))
-            log.info("%d of %d expressions learnt", len(reached), len(carriers))
-    if todo:
-        _tell(len(todo), time.monotonic() - start, reached)
+            log.info("%d of %d expressions learnt", len(state.reached), len(carriers))
+    return len(todo)
 
 
 def _into_weights(
     encoder: Encoder,
     carriers: dict[str, list[Carrier]],
     others: Sequence[str],
-    meanings: Meanings,
-    teaching: Teaching,
-    how: WeightTeaching,
+    goal_of: Goal,
+    autocast: AbstractContextManager[object],
+    settings: LearnSettings,
     state: LearningState,
-) -> None:
-    """Teach the encoder to embed expressions as it does with their meanings, and other texts as before."""
-    start = time.monotonic()
+) -> int:
+    """Teach the encoder to embed expressions as it does with their meanings, and other texts as before.
+
+    Returns:
+        How many expressions there are.
+    """
     some = [carrier for own in carriers.values() for carrier in own]
-    taught, kept = as_they_are(some), [Request(text) for text in others]
+    taught, unchanged = as_they_are(some), [Request(text) for text in others]
     log.info(
-        "%d sentences of %d expressions, and %d others, which are to keep their embeddings",
-        *(len(some), len(carriers), len(kept)),
+        "%d sentences of %d expressions, and %d others, which should keep their embeddings",
+        *(len(some), len(carriers), len(unchanged)),
     )
-    if not kept:
+    if not unchanged:
         log.warning(
             "the corpus has no sentence without an expression, so nothing keeps the embeddings of other "
             "texts as they are: add as many such sentences as there are with one"
         )
-    with torch.no_grad(), how.autocast:
-        goal = targets(encoder, some, meanings, teaching)  # (2C, D)
-        if kept:
-            goal = torch.cat([goal, normalize(encoder(kept).float(), dim=1)])
-    with progress_bar("texts", how.epochs * len(goal)) as advance:
-        distil_into_weights(encoder, [*taught, *kept], goal, how, state.tensors, state.keep, advance)
-    with torch.no_grad(), how.autocast:
+    with torch.no_grad(), autocast:
+        goal = goal_of(some)  # (2C, D)
+        if unchanged:
+            goal = torch.cat([goal, normalize(encoder(unchanged).float(), dim=1)])
+    with progress_bar("texts", settings.epochs * len(goal)) as advance:
+        teach_weights(
+            *(encoder, [*taught, *unchanged], goal, settings, state.tensors),
+            autocast=autocast,
+            save=state.save,
+            advance=advance,
+        )
+    with torch.no_grad(), autocast:
         cosines = cosine_similarity(encoder(taught).float(), goal[: len(taught)])  # (2C,)
     state.reached |= _mean_cosines(some, cosines.view(2, -1).mean(0))
-    _tell(len(carriers), time.monotonic() - start, state.reached)
+    return len(carriers)
 
 
 def _mean_cosines(carriers: Sequence[Carrier], cosines: torch.Tensor) -> dict[str, float]:
@@ -242,13 +271,6 @@ def _mean_cosines(carriers: Sequence[Carrier], cosines: torch.Tensor) -> dict[st
     for carrier, cosine in zip(carriers, cosines.tolist(), strict=True):
         by_name.setdefault(carrier.expression, []).append(cosine)
     return {name: round(sum(some) / len(some), 4) for name, some in by_name.items()}
-
-
-def _tell(number: int, seconds: float, reached: dict[str, float]) -> None:
-    log.info(
-        "%d expressions learnt in %.0f s (%.1f s each); mean cosine with what they were to mean: %.3f",
-        *(number, seconds, seconds / number, sum(reached.values()) / len(reached)),
-    )
 
 
 def _others(corpus: Sequence[str], carriers: dict[str, list[Carrier]], meanings: Meanings) -> list[str]:
@@ -274,7 +296,7 @@ def find_carriers(
     """Expression → the sentences to learn it from: the corpus' first, then neutral ones.
 
     Args:
-        left_out: expressions that are not learnt; nothing is learnt from where one stands within them either.
+        left_out: expressions that are not learnt; occurrences within them are not learnt from either.
     """
     found: dict[str, list[Carrier]] = {name: [] for name in glossary.senses}
     index = ExpressionIndex([*glossary.senses, *left_out])
@@ -305,31 +327,6 @@ def _corpus(settings: LearnSettings) -> list[str]:
     if not sentences:
         raise UserError(f"corpus={path}: holds no sentence; one a line is expected")
     return sentences
-
-
-def _ids(encoder: Encoder, expressions: Sequence[str]) -> Iterator[tuple[str, int]]:
-    if not expressions:  # a model may have no idiom tokens then
-        return
-    assert encoder.idiom_tokens is not None
-    embedder: Any = encoder.model[0]
-    vocabulary = embedder.tokenizer.get_vocab()
-    for name in expressions:
-        yield name, vocabulary[encoder.idiom_tokens.token_of(name)]
-
-
-def _rows(encoder: Encoder, expressions: Sequence[str]) -> dict[str, torch.Tensor]:
-    """Expression → its token's embedding."""
-    embedder: Any = encoder.model[0]
-    weight = embedder.auto_model.get_input_embeddings().weight
-    return {name: weight[id_].detach().cpu().clone() for name, id_ in _ids(encoder, expressions)}
-
-
-def _put(encoder: Encoder, vectors: dict[str, torch.Tensor]) -> None:
-    embedder: Any = encoder.model[0]
-    weight = embedder.auto_model.get_input_embeddings().weight
-    with torch.no_grad():
-        for name, id_ in _ids(encoder, list(vectors)):
-            weight[id_] = vectors[name].to(weight.device)
 
 
 def _save(

@@ -1,4 +1,4 @@
-"""Whether a run can learn anything, asked before it starts; and whether its model has changed, at its end."""
+"""Whether a run has changed its model."""
 
 from __future__ import annotations
 
@@ -7,39 +7,11 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from train.config import TrainerSettings, TrainSettings
-from train.errors import UserError
-from train.objectives import Objective
-from train.objectives.mixture import MixtureObjective, in_section
+from train.config import TrainSettings
 from train.training.checkpoint import TrainerState
 from train.training.schedule import num_warmup_steps
 
 Scores = Mapping[str, float]
-
-
-def check_can_learn(objective: Objective, trainer: TrainerSettings, section: str = "objective") -> None:
-    """Check that some batch of the first epoch has anything to learn from, in a mixture of each part.
-
-    Looks no further than the first such step, or than the steps after which a run would end with an error
-    (`trainer.max_empty_steps`). An objective that says nothing of its batches can learn.
-
-    Args:
-        section: where the objective's options are.
-
-    Raises:
-        UserError: with the reason, and the option that cures it.
-    """
-    if isinstance(objective, MixtureObjective):
-        for name, part in objective.parts.items():
-            check_can_learn(part, trainer, objective.sections[name])
-        return
-    whys: list[str] = []
-    for step in objective.epoch_steps(0, trainer.accumulation)[: trainer.max_empty_steps]:
-        whys += [objective.batch(0, anchors).empty_because for anchors in step]
-        if not all(whys):
-            return
-    if whys:
-        raise UserError(f"{section}: no batch has anything to learn from: {in_section(whys[0], section)}")
 
 
 def sample_weights(model: nn.Module) -> list[float]:

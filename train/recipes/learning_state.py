@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from train.errors import UserError
-from train.io.files import sync, write_json
+from train.io.files import sync
 from train.io.paths import is_file
 from train.io.records import read_json
 
 RECORD = "learnt.json"
-_STATE, _TENSORS = ".learning.json", ".learning.safetensors"
+_STATE = ".learnt.safetensors"
 
 
 @dataclass
@@ -25,10 +25,10 @@ class LearningState:
     """What was learnt so far.
 
     Attributes:
-        folder: where it is kept.
-        facts: what is learnt, from what, how: only the same can be gone on with.
+        folder: where it is saved.
+        facts: what is learnt, from what, how: only an identical command can resume.
         reached: expression → how close its sentences came to their goal.
-        tensors: what goes with it. They are written first, so one more may be there than is on record.
+        tensors: expression → its token's embedding; or weights and an optimizer's state.
     """
 
     folder: Path
@@ -36,13 +36,13 @@ class LearningState:
     reached: dict[str, float] = field(default_factory=dict)
     tensors: dict[str, Tensor] = field(default_factory=dict)
 
-    def keep(self) -> None:
-        """Write it."""
-        partial = self.folder / f"{_TENSORS}.partial"
-        save_file(self.tensors, partial)
+    def save(self) -> None:
+        """Write it to one file, completely or not at all."""
+        partial = self.folder / f"{_STATE}.partial"
+        recorded = {"facts": json.dumps(self.facts), "reached": json.dumps(self.reached)}
+        save_file(self.tensors, partial, metadata=recorded)
         sync(partial)
-        partial.replace(self.folder / _TENSORS)
-        write_json(self.folder / _STATE, {"facts": self.facts, "reached": self.reached})
+        partial.replace(self.folder / _STATE)
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
@@ -73,13 +73,13 @@ def open_state(folder: Path, facts: dict[str, Any]) -> LearningState:
         UserError: if a start with other facts was interrupted; it names them.
     """
     try:
-        state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
-        tensors = load_file(folder / _TENSORS)
-        begun, reached = state["facts"], state["reached"]
-    except (OSError, ValueError, SafetensorError, KeyError, TypeError):  # cut off before the first was kept
+        with safe_open(folder / _STATE, "pt") as file:
+            before, reached = (json.loads(file.metadata()[name]) for name in ("facts", "reached"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, ValueError, KeyError, SafetensorError):  # interrupted before the first was saved
         return LearningState(folder, facts)
     ours = json.loads(json.dumps(facts))
-    if changed := [name for name in ours if begun.get(name) != ours[name]]:
+    if changed := [name for name in ours if before.get(name) != ours[name]]:
         raise UserError(
             f"output: another command with this output was interrupted ({', '.join(changed)} differ): repeat "
             f"that one to resume it, name another output, or delete {folder}"

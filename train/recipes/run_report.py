@@ -8,9 +8,9 @@ from pathlib import Path
 from train.evaluation.suite import Scorecard
 from train.io.files import write_json, write_jsonl, write_text
 from train.recipes.knowledge import glossary_note, learnt_glossaries
-from train.recipes.run_context import RunContext
 from train.reports.runs import EXTERNAL_NOTE, SAMPLE_NOTE, read_run
 from train.training.checkpoint import TrainerState
+from train.training.setup import RunContext
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +37,7 @@ def report_run(
     notes = [SAMPLE_NOTE] if settings.data.sample else []
     notes += [EXTERNAL_NOTE.format(extra=settings.data.extra)] if settings.data.extra else []
     learnt = learnt_glossaries(settings.model)
-    recorded = run.recorded() or {}
-    glossary = recorded.get("glossary")
+    glossary = run.record.get("glossary")
     notes += glossary_note(glossary, learnt)
     empty = [f"{n} of {state.step} steps learnt nothing: {why}" for why, n in state.empty_steps.items()]
     meta = {
@@ -47,13 +46,13 @@ def report_run(
         "seed": settings.seed,
         "monitor": settings.trainer.monitor,
         "data": "; ".join([", ".join(suite_names), *notes]),
-        "not_scored": recorded.get("not_scored", {}),
-        "trained_on": recorded.get("trained_on"),
+        "not_scored": run.record.get("not_scored", {}),
+        "trained_on": run.record.get("trained_on"),
         "glossary": glossary,
         **({"glossary_learnt": learnt} if learnt else {}),
         "notes": [*best.notes, *empty],
         "warnings": warnings,
-        "files": recorded.get("data", {}),
+        "files": run.record.get("data", {}),
         "num_texts": best.num_texts,
         "seconds": round(best.seconds, 3),
         "encoder_seconds": round(best.encoder_seconds, 3),
@@ -72,7 +71,7 @@ def report_run(
 
 
 def write_per_query(folder: Path, scorecard: Scorecard) -> None:
-    """Write each benchmark's records by query, and beside them where its texts lie."""
+    """Write each benchmark's records by query, and next to them the positions of its texts on a map."""
     for name, records in scorecard.per_query.items():
         write_jsonl(folder / f"{name}.jsonl", records)
     for name, records in scorecard.maps.items():

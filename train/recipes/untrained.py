@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
-
-from pydantic import TypeAdapter, ValidationError
 
 from train.encoder.encoder import Encoder
 from train.evaluation.suite import Suite
 from train.factory import build_encoder
-from train.io.files import copy_aside, write_json
+from train.io.files import write_json
 from train.recipes.learning import sample_weights
-from train.recipes.run_context import RunContext
 from train.recipes.run_report import write_per_query
+from train.runs.resume import read_mapping
 from train.training.early_stopping import monitor_name, monitored_if_any
+from train.training.setup import RunContext
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +25,7 @@ def score_untrained(context: RunContext, suite: Suite) -> tuple[dict[str, float]
     """
     settings, processes = context.settings, context.processes
     path = context.run.path / "baseline.json"
-    known = processes.from_main(lambda: _read(path))
-    if known is not None:
+    if known := processes.from_main(lambda: read_mapping(path)):
         return known, None
     with context.accelerator.local_main_process_first():
         encoder = build_encoder(settings.model, context.placement)
@@ -51,14 +48,3 @@ def score_untrained(context: RunContext, suite: Suite) -> tuple[dict[str, float]
     processes.from_main(write)
     encoder.cut_spans.clear()  # so that training tells of its own
     return scorecard.scores, encoder
-
-
-def _read(path: Path) -> dict[str, float] | None:
-    if not path.is_file():
-        return None
-    try:
-        return TypeAdapter(dict[str, float]).validate_json(path.read_bytes())
-    except ValidationError:
-        aside = copy_aside(path)
-        log.warning("%s is damaged, kept as %s: scoring the untrained model again", path, aside.name)
-        return None

@@ -100,7 +100,7 @@ def run_checks(
                 continue
             if kind == "margin":
                 checks.append(_margin(d, of_key[d.key]))
-            elif d.problems or (len(d.changes) and not d.in_ranks):
+            elif d.by_cluster is None or (len(d.changes) and not d.in_ranks):
                 checks.append(_cluster_margin(d, of_key[d.key]))
             elif d.key in limits[kind]:
                 raise UserError(f"{kind}={d.key}: {_NO_CLUSTERS}; use margin=")
@@ -180,7 +180,8 @@ def _cluster_margin(d: Difference, margin: float) -> Check:
     """Whether any cluster by itself lost more than the margin."""
     check = f"{d.key}: each cluster worse by at most {margin:g}"
     whole = replace(_margin(d, margin), check=check, kind="cluster_margin", difference=None, interval=None)
-    clusters = [_cluster(d, str(name), changes, margin) for name, changes in d.changes.groupby(level=0)]
+    changes = d.changes.iloc[:0] if d.in_ranks else d.changes
+    clusters = [_cluster(d, str(name), of_it, margin) for name, of_it in changes.groupby(level=0, sort=False)]
     clusters.sort(key=lambda cluster: -_loss(d.key, cluster.difference))
     judged = [cluster for cluster in clusters if cluster.verdict]
     if not judged:

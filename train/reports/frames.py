@@ -191,8 +191,8 @@ def items_of(records: Iterable[Mapping[str, Any]], benchmark: str) -> tuple[pd.D
     """
     rows: list[tuple[Any, ...]] = []
     damaged = 0
-    read = benchmark_type(benchmark).read_record
-    for record in records if read else ():
+    read = benchmark_type(benchmark).read_record or (lambda _: ())
+    for record in records:
         try:
             rows += [
                 (r.key, r.query, r.cluster, *((r.statistic, *r.pair) if r.pair else ("mean", r.value, None)))
@@ -304,9 +304,8 @@ def _with_model_name(config: Mapping[str, Any]) -> dict[str, Any]:
     path = config.get("model.path")
     if not isinstance(path, str):
         return dict(config)
-    model, others = {}, {}
-    for key, value in config.items():
-        (model if key.startswith(_MODEL) else others)[key] = value
+    model = {key: value for key, value in config.items() if key.startswith(_MODEL)}
+    others = {key: value for key, value in config.items() if not key.startswith(_MODEL)}
     known = {name: values for name, values in _known_models().items() if values["model.path"] == path}
     changed = {
         name: {

@@ -1,14 +1,13 @@
-"""The run folder: the lock by which it is one start's alone, and what a run writes beside its checkpoints."""
+"""The run folder: the lock by which it is one start's alone, and what a run writes around its checkpoints."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import json
-import logging
 import platform
 import shutil
 import subprocess
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,14 +18,12 @@ import yaml
 import train
 from train.errors import UserError
 from train.io.claims import LOCK, TakenError, locked
-from train.io.files import copy_aside, find_links, named_in_errors, sync, write_json, write_jsonl, write_text
+from train.io.files import find_links, named_in_errors, write_json, write_jsonl, write_text
 from train.io.logs import logged_to
 from train.io.paths import numbered
-from train.runs.resume import damage, holds_a_run, read_run
+from train.runs.resume import holds_a_run
 
-log = logging.getLogger(__name__)
-
-LOG, START = "train.log", ".hydra"
+LOG, START, _METRICS = "train.log", ".hydra", "metrics.jsonl"
 _RECORD = frozenset({LOCK, LOG, START, "run.json", "config.yaml"})  # of a run without any result
 _KEEPS_LINKS = "wandb"  # makes links in its own folder
 _PACKAGES = (
@@ -41,14 +38,20 @@ _PACKAGES = (
 )
 
 
-class Follower(Protocol):
-    """Gets what is logged (a tracker); raises nothing."""
+class Tracker(Protocol):
+    """Where what a run logs is sent.
+
+    A step may be logged in several parts, and again after a resume. `summarise` gets the scorecard of the
+    best checkpoint, and its step; `keep_model` the folder of its model, which is complete by then.
+    """
 
     def log(self, record: Mapping[str, Any]) -> None: ...
 
     def summarise(self, scores: Mapping[str, float], step: int) -> None: ...
 
     def keep_model(self, folder: Path, scores: Mapping[str, float]) -> None: ...
+
+    def close(self, *, succeeded: bool) -> None: ...
 
 
 class RunFolder:
@@ -63,19 +66,19 @@ class RunFolder:
         made: whether this start made the folder; it is removed if the run does not start.
 
     Attributes:
+        record: the content of `run.json`, in the process that writes.
         trackers: also get what is logged.
     """
 
-    trackers: Sequence[Follower] = ()
+    trackers: Sequence[Tracker] = ()
 
     def __init__(self, path: Path, *, writes: bool = True, chosen: bool = False, made: bool = False) -> None:
         self.path = path
         self.writes = writes
         self._chosen = chosen
         self._made = made or chosen
-        self._run: dict[str, Any] = {}
+        self.record: dict[str, Any] = {}
         self._config: dict[str, Any] = {}
-        self._num_metrics = 0
 
     @contextmanager
     def claimed(self, *, resume: bool, record_start: Callable[[Path], None] | None = None) -> Iterator[None]:
@@ -98,7 +101,7 @@ class RunFolder:
                     f"{links[0]} is a symbolic link, and a run writes no file through one: remove it, or "
                     "name another folder with run_dir="
                 )
-            before = {name for name in (START, LOG) if (self.path / name).exists()}
+            before = {name for name in _RECORD - {LOCK} if (self.path / name).exists()}
             is_mistake = False
             try:
                 if record_start is not None and not resume:
@@ -110,16 +113,10 @@ class RunFolder:
                 raise
             finally:
                 if not resume and (is_mistake or not (self.path / "run.json").exists()):
-                    self._remove_leftovers(_RECORD if is_mistake else {LOG, LOCK, START}, keep=before)
-
-    def _remove_leftovers(self, names: Collection[str], *, keep: Collection[str]) -> None:
-        if START not in keep:
-            shutil.rmtree(self.path / START, ignore_errors=True)
-        for name in set(names).difference(keep, [START]):
-            with suppress(OSError):
-                (self.path / name).unlink(missing_ok=True)
-        if self._made:
-            remove_if_empty(self.path, with_parents=self._chosen)
+                    for name in _RECORD - before:
+                        _remove(self.path / name)
+                    if self._made:
+                        remove_if_empty(self.path, with_parents=self._chosen)
 
     @contextmanager
     def _locked_somewhere(self, *, resume: bool) -> Iterator[None]:
@@ -155,12 +152,11 @@ class RunFolder:
 
         Removes what an earlier start left that ended before its first checkpoint.
         """
-        for name in ("metrics.jsonl", "baseline.json", "error.log", "report.html"):
+        for name in (_METRICS, "baseline.json", "error.log", "report.html"):
             (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.path / "per_query_baseline", ignore_errors=True)
         self._write_config(config)
-        self._num_metrics = 0
-        self._run = {
+        self.record = {
             "status": "running",
             "started": _now(),
             "ended": None,
@@ -169,64 +165,29 @@ class RunFolder:
         }
         self._write_run()
 
-    def resume(self, config: dict[str, Any], step: int, kept: Mapping[str, Any] | None, **facts: Any) -> None:
+    def resume(self, config: dict[str, Any], step: int, saved: Mapping[str, Any], **facts: Any) -> None:
         """Resume a run from its checkpoint at `step`: what was logged after that is dropped.
-
-        Damaged files are kept under another name, and restored from the checkpoint.
 
         Args:
             config: the run's configuration; its length may have changed.
-            kept: what the checkpoint keeps of the run's record, see :meth:`snapshot`.
+            saved: the run as of then, see :meth:`snapshot`, from which the folder's files are made again.
             facts: what may differ from the first start (the device).
         """
-        recorded = read_run(self.path)
-        for name in ("config.yaml", "run.json"):
-            if (self.path / name).exists() and damage(self.path, name):
-                log.warning("the damaged %s is kept as %s", name, copy_aside(self.path / name))
+        self.record = dict(saved["run"])
+        self.record.setdefault("resumed", []).append({"step": step, "at": _now(), **_surroundings(), **facts})
         self._write_config(config)
-        self._run = recorded
-        self._run.setdefault("resumed", []).append({"step": step, "at": _now(), **_surroundings(), **facts})
         self.update(status="running", ended=None)
-        self._restore_metrics(step, (kept or {}).get("num_metrics"))
-
-    def _restore_metrics(self, step: int, num_expected: int | None) -> None:
-        path = self.path / "metrics.jsonl"
-        lines, bad = read_metrics(path)
-        if bad:
-            log.warning(
-                "%s: %s damaged and left out; the whole file is kept as %s",
-                path,
-                f"{len(bad)} lines are" if len(bad) > 1 else f"line {bad[0]} is",
-                copy_aside(path),
-            )
-        lines = [line for line in lines if line["step"] <= step]
-        if num_expected is not None and len(lines) < num_expected:
-            log.warning(
-                "%s has %d of the %d lines that the run logged up to step %d: its curves will have a gap",
-                path,
-                len(lines),
-                num_expected,
-                step,
-            )
-        write_jsonl(path, lines)
-        self._num_metrics = len(lines)
-
-    def recorded(self) -> dict[str, Any] | None:
-        """The record of the run in this folder, if there is one."""
-        if not (self.path / "run.json").is_file() and not holds_a_run(self.path):
-            return None
-        return read_run(self.path)
+        # Earlier versions left the lines in the run folder alone.
+        lines = saved["metrics"] if "metrics" in saved else self.metrics()
+        write_jsonl(self.path / _METRICS, [line for line in lines if line["step"] <= step])
 
     def snapshot(self) -> dict[str, Any]:
-        """What a checkpoint keeps of the run's record. Also puts what was logged until now on the disk."""
-        path = self.path / "metrics.jsonl"
-        if path.is_file():
-            sync(path)
-        return {"config": self._config, "run": self._run, "num_metrics": self._num_metrics}
+        """The run so far, which a checkpoint has a copy of."""
+        return {"config": self._config, "run": self.record, "metrics": self.metrics()}
 
     def update(self, **facts: Any) -> None:
         """Add to `run.json`."""
-        self._run |= facts
+        self.record |= facts
         self._write_run()
 
     def end(self, status: str, **facts: Any) -> None:
@@ -239,22 +200,31 @@ class RunFolder:
 
     def _write_run(self) -> None:
         if self.writes:
-            write_json(self.path / "run.json", self._run)
+            write_json(self.path / "run.json", self.record)
 
     def log_metrics(self, record: dict[str, Any]) -> None:
         """Append one line to `metrics.jsonl`, and pass it to the trackers."""
         if not self.writes:
             return
-        path = self.path / "metrics.jsonl"
+        path = self.path / _METRICS
         with named_in_errors(path), path.open("a", encoding="utf-8", newline="") as file:
             file.write(json.dumps(record, allow_nan=False) + "\n")
-        self._num_metrics += 1
         for tracker in self.trackers:
             tracker.log(record)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """All lines of `metrics.jsonl`."""
-        return read_metrics(self.path / "metrics.jsonl")[0]
+        """The lines of `metrics.jsonl`, without a last one that a kill cut short."""
+        path = self.path / _METRICS
+        if not path.is_file():
+            return []
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def remove_if_empty(folder: Path, *, with_parents: bool) -> None:
@@ -269,28 +239,6 @@ def remove_if_empty(folder: Path, *, with_parents: bool) -> None:
             folder.parent.rmdir()
             if folder.parent.parent.name == "checkpoints":
                 folder.parent.parent.rmdir()
-
-
-def read_metrics(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
-    """The lines of a `metrics.jsonl`, and the numbers of those that are damaged.
-
-    A last line without a line end was cut short by a kill: it is left out, and does not count as damaged.
-    """
-    try:
-        lines = path.read_bytes().split(b"\n")[:-1]
-    except FileNotFoundError:
-        return [], []
-    good, bad = [], []
-    for number, line in enumerate(lines, 1):
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            record = None
-        if isinstance(record, dict) and isinstance(record.get("step"), int):
-            good.append(record)
-        else:
-            bad.append(number)
-    return good, bad
 
 
 def _surroundings() -> dict[str, Any]:

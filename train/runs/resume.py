@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -13,15 +12,15 @@ import yaml
 
 from train.declarations.registry import is_place
 from train.errors import UserError
+from train.io.files import fingerprint
 from train.io.paths import expanded, is_file
 from train.io.yaml_text import parse_yaml
 
-log = logging.getLogger(__name__)
-
-RECORD = "record.json"  # in a checkpoint: the run's `config.yaml` and `run.json` as of then
+CHECKSUMS = "checksums.json"  # in a checkpoint: file → SHA-256
+RECORD = "record.json"  # in a checkpoint: the run's `config.yaml`, `run.json` and `metrics.jsonl` as of then
 
 # The run's length, device, data folders (the files' checksums must be the same) and logging may change;
-# any other change would make it another run. A glossary may lie in another folder likewise.
+# any other change would make it another run. A glossary may also be in another folder.
 _MAY_CHANGE = (
     "device",
     "name",
@@ -50,10 +49,10 @@ def holds_a_run(folder: Path) -> bool:
     A run that failed before its first checkpoint (for a wrong path, say) may be overwritten.
     """
     status = _status(folder / "run.json")
-    return status not in (None, "failed") or bool(checkpoint_folders(folder))
+    return status not in (None, "failed") or bool(checkpoints(folder))
 
 
-def checkpoint_folders(run: Path) -> list[Path]:
+def checkpoints(run: Path) -> list[Path]:
     """`step_<n>/` of a run, oldest first."""
     found = [path for path in run.glob("step_*") if re.fullmatch("step_[0-9]+", path.name)]
     return sorted(found, key=lambda path: int(path.name.removeprefix("step_")))
@@ -93,11 +92,11 @@ def find_run(arguments: Sequence[str]) -> str | None:
 def is_unfinished(run: Path) -> bool:
     """Whether there is something to resume; a run that failed before its first checkpoint has nothing."""
     status = _status(run / "run.json")
-    return status != "finished" and (status != "failed" or bool(checkpoint_folders(run)))
+    return status != "finished" and (status != "failed" or bool(checkpoints(run)))
 
 
 def _last_written(run: Path) -> float:
-    files = [run / "run.json", *checkpoint_folders(run)]
+    files = [run / "run.json", *checkpoints(run)]
     return max((path.stat().st_mtime for path in files if path.exists()), default=0.0)
 
 
@@ -115,15 +114,15 @@ def saved_config(
     Raises:
         UserError: naming each override that differs from the run's.
     """
-    saved = read_config(folder)
+    record = saved_record(folder)
+    saved, recorded = record["config"], record["run"]["experiment"]
     if "hub" in composed:
         saved.setdefault("hub", composed["hub"])  # the run was started before there was this section
-    for section, options in _ADDED.items():  # likewise
+    for section, options in _ADDED.items():  # or these options
         for option, value in options.items():
             saved.setdefault(section, {}).setdefault(option, value)
     if searched := (saved.get("benchmark") or {}).get("own_retrieval"):
         saved["benchmark"]["own_retrieval"] = _ADDED_TO_SEARCHES | searched
-    recorded = read_run(folder)["experiment"]
     differences = []
     if experiment not in ("default", recorded):
         differences.append(f"experiment: {experiment}, but the run has {recorded}")
@@ -152,7 +151,7 @@ def _key(override: str) -> str:
 def _differences(
     override: str, named: Collection[str], folder: Path, composed: dict[str, Any], saved: dict[str, Any]
 ) -> list[str]:
-    """What an override says otherwise than `saved`, the configuration of the run in `folder`.
+    """Where an override differs from `saved`, the configuration of the run in `folder`.
 
     Of a group (`model=…`), the options in `named` have overrides of their own.
     """
@@ -197,30 +196,18 @@ def check_same_data(recorded: Mapping[str, str], now: Mapping[str, str]) -> None
     Raises:
         UserError: naming the files that differ.
     """
-    moved = _same_files(list(recorded), list(now))
-    differing = [path for path, to in moved.items() if to is None or recorded[path] != now[to]]
-    differing += sorted(now.keys() - set(moved.values()))
-    if differing:
-        shown = ", ".join("/".join(Path(path).parts[-2:]) for path in differing)
+    before, after = _by_name(recorded), _by_name(now)
+    if differing := [path for name, path in (before | after).items() if (name in before) != (name in after)]:
+        changed = ", ".join(sorted({"/".join(Path(path).parts[-2:]) for path in differing}))
         raise UserError(
-            f"the data is not what the run was started with: {shown} changed. Restore "
+            f"the data is not what the run was started with: {changed} changed. Restore "
             "it (data.root, data.train, IDIOM_DATA), or start a new run without resume="
         )
 
 
-def _same_files(recorded: Sequence[str], now: Sequence[str]) -> dict[str, str | None]:
-    """Where each recorded file lies now: the same name, in the folders most like its former ones."""
-
-    def common(path: str, other: str) -> int:
-        ends = zip(reversed(Path(path).parts), reversed(Path(other).parts), strict=False)
-        return next((i for i, (a, b) in enumerate(ends) if a != b), len(Path(path).parts))
-
-    found: dict[str, str | None] = dict.fromkeys(recorded)
-    pairs = [(common(path, other), path, other) for path in recorded for other in now]
-    for length, path, other in sorted(pairs, key=lambda pair: -pair[0]):
-        if length and found[path] is None and other not in found.values():
-            found[path] = other
-    return found
+def _by_name(sums: Mapping[str, str]) -> dict[tuple[str, str], str]:
+    """Name and sum of each file → its path, which may change."""
+    return {(Path(path).name, sum_): path for path, sum_ in sums.items()}
 
 
 def check_same_weights(recorded: str | None, now: str, model: str) -> None:
@@ -243,108 +230,55 @@ def check_same_weights(recorded: str | None, now: str, model: str) -> None:
 
 
 def _is_resumable(folder: Path) -> bool:
-    return all(is_file(folder / name) for name in ("config.yaml", "run.json")) or any(
-        is_file(checkpoint / RECORD) for checkpoint in checkpoint_folders(folder)
-    )
+    return is_file(folder / "run.json") or bool(checkpoints(folder))
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The configuration of a run: its `config.yaml`, or what a checkpoint keeps of it if that is damaged.
+    """The configuration of a run, its `config.yaml`.
 
     Raises:
-        UserError: if it is damaged and no checkpoint keeps it.
+        UserError: if it is damaged.
     """
-    return _read_or_restored(folder, "config.yaml")
+    return _read(folder / "config.yaml", needed="trainer")
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """The record of a run: its `run.json`, or what a checkpoint keeps of it if that is damaged.
+    """The record of a run, its `run.json`.
 
     Raises:
-        UserError: if it is damaged and no checkpoint keeps it.
+        UserError: if it is damaged.
     """
-    return _read_or_restored(folder, "run.json")
+    return _read(folder / "run.json", needed="experiment")
 
 
-def damage(folder: Path, name: str) -> list[str]:
-    """Fields of `config.yaml` or `run.json` that differ from the newest checkpoint's copy; [""] for all.
-
-    The copy has a checksum, these files have none.
-    """
-    content, kept = _parsed(folder / name), _kept(folder, name)
-    if content is None:
-        return [""]
-    if kept is None:
-        return []
-    if name == "run.json":
-        changed = [field for field in _NEVER_CHANGES if field in kept and content.get(field) != kept[field]]
-        return [field for field in changed if field != "data" or _sums(content) != _sums(kept)]
-    ours, theirs = _leaves(content), _leaves(kept)
-    return [
-        key
-        for key in sorted({*ours, *theirs})
-        if not (may_change(key) or _is_same(key, ours.get(key), theirs.get(key)))
-    ]
-
-
-def _sums(record: Mapping[str, Any]) -> list[tuple[str, Any]] | None:
-    """Names and checksums of the data files, which may have been moved since."""
-    data = record.get("data")
-    return sorted((Path(path).name, sum_) for path, sum_ in data.items()) if isinstance(data, dict) else None
-
-
-# Facts of `run.json` that do not change during a run.
-_NEVER_CHANGES = ("experiment", "seed", "started", "data", "sample", "base_weights", "teacher_weights")
-
-
-def _read_or_restored(folder: Path, name: str) -> dict[str, Any]:
-    content, kept = _parsed(folder / name), _kept(folder, name)
-    if kept is None:
-        if content is None:
-            raise UserError(
-                f"{folder / name} is damaged, and no checkpoint keeps what was in it, so the run cannot be "
-                "resumed. Its checkpoints, step_*, can be evaluated: python -m train.evaluate "
-                "model=<checkpoint>"
-            )
-        return content
-    damaged = damage(folder, name)
-    if damaged:
-        where = f" ({', '.join(damaged[:5])})" if content is not None else ""
-        log.warning("%s is damaged%s: using the newest checkpoint's copy", folder / name, where)
-    if content is None:
-        return kept
-    for key in damaged:
-        _set(content, key, _get(kept, key))
+def _read(path: Path, needed: str) -> dict[str, Any]:
+    content = read_mapping(path)
+    if needed not in content:
+        raise UserError(
+            f"{path} is damaged or missing. If there is a whole checkpoint, python -m train "
+            f"resume={path.parent} makes it again. A checkpoint, step_*, can be evaluated too: "
+            "python -m train.evaluate model=<checkpoint>"
+        )
     return content
 
 
-def _kept(folder: Path, name: str) -> dict[str, Any] | None:
-    """The copy of a file in the newest checkpoint that can be read."""
-    for checkpoint in reversed(checkpoint_folders(folder)):
-        kept = read_mapping(checkpoint / RECORD).get("run" if name == "run.json" else "config")
-        if isinstance(kept, dict) and kept:
-            return kept
-    return None
+def saved_record(run: Path, checkpoint: Path | None = None) -> dict[str, Any]:
+    """What a run is resumed as: `config`, `run` and `metrics` as of a checkpoint, without damage.
 
+    Of a run without a checkpoint, and of those of early versions, which had no such record, `config` and
+    `run` are in the run folder alone.
 
-def _leaves(config: Any, key: str = "") -> dict[str, Any]:
-    """`section.option` → value."""
-    if not isinstance(config, dict) or not config:
-        return {key: config}
-    return {
-        k: v for name, part in config.items() for k, v in _leaves(part, f"{key}.{name}".lstrip(".")).items()
-    }
+    Args:
+        checkpoint: None for the newest one with a whole record.
 
-
-def _parsed(path: Path) -> dict[str, Any] | None:
-    """The content of a `config.yaml` or `run.json`; None if it is damaged, or another program's."""
-    content = read_mapping(path)
-    if path.name == "run.json":
-        is_whole = all(isinstance(content.get(fact), str) for fact in ("status", "experiment"))
-    else:
-        sections = [content.get(s) for s in ("model", "data", "objective", "trainer")]
-        is_whole = all(isinstance(section, dict) and section for section in sections)
-    return content if is_whole else None
+    Raises:
+        UserError: if no whole record is left.
+    """
+    for each in [checkpoint] if checkpoint else reversed(checkpoints(run)):
+        sums = read_mapping(each / CHECKSUMS)
+        if RECORD in sums and is_file(each / RECORD) and fingerprint(each / RECORD) == sums[RECORD]:
+            return read_mapping(each / RECORD)
+    return {"config": read_config(run), "run": read_run(run)}
 
 
 def read_mapping(path: Path) -> dict[str, Any]:

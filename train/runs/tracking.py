@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from train.config.tracking import TrackingSettings, WandbSettings
 from train.declarations.options import as_list
@@ -20,29 +20,13 @@ from train.declarations.registry import is_headline
 from train.errors import Pruned
 from train.io.files import write_json
 from train.io.hub import without_secrets
-from train.runs.folder import RunFolder
+from train.runs.folder import RunFolder, Tracker
 from train.runs.resume import read_mapping
 
 log = logging.getLogger(__name__)
 
 _WANDB_RECORD = "wandb.json"
 _FINISH_SECONDS = 120.0  # for uploading at the end of a run; `wandb sync` uploads the rest
-
-
-class Tracker(Protocol):
-    """Where a run's metrics are sent.
-
-    A step may be logged in several parts, and again after a resume. `summarise` gets the scorecard of the
-    best checkpoint, and its step; `keep_model` the folder of its model, which is complete by then.
-    """
-
-    def log(self, step: int, values: Mapping[str, float], scores: Mapping[str, float]) -> None: ...
-
-    def summarise(self, scores: Mapping[str, float], step: int) -> None: ...
-
-    def keep_model(self, folder: Path, scores: Mapping[str, float]) -> None: ...
-
-    def close(self, *, succeeded: bool) -> None: ...
 
 
 @contextmanager
@@ -87,8 +71,7 @@ class _Trackers:
                 self._trackers[name] = make()
 
     def log(self, record: Mapping[str, Any]) -> None:
-        values = {k: v for k, v in record.items() if k not in ("step", "scores") and v is not None}
-        self._each(lambda tracker: tracker.log(record["step"], values, record.get("scores", {})))
+        self._each(lambda tracker: tracker.log(record))
 
     def summarise(self, scores: Mapping[str, float], step: int) -> None:
         self._each(lambda tracker: tracker.summarise(scores, step))
@@ -123,12 +106,17 @@ class _Trackers:
             )
 
 
+def _values(record: Mapping[str, Any]) -> dict[str, float]:
+    """What is logged of a step, without scores."""
+    return {k: v for k, v in record.items() if k not in ("step", "scores") and v is not None}
+
+
 class TensorBoardTracker:
     """Event files in a folder: scores by benchmark, the rest as `training/…`.
 
     Args:
         step: later steps that an earlier start of the run logged are discarded.
-        monitor: the scores that are shown beside the benchmarks' headlines; None = all are shown.
+        monitor: the scores that are shown in addition to the benchmarks' headlines; None = all.
     """
 
     def __init__(self, folder: Path, step: int, monitor: Sequence[str] | None = None) -> None:
@@ -139,17 +127,19 @@ class TensorBoardTracker:
         self._writer: Any = SummaryWriter(str(folder), purge_step=step + 1)
         log.info("tracking: tensorboard --logdir %s", folder)
 
-    def log(self, step: int, values: Mapping[str, float], scores: Mapping[str, float]) -> None:
-        for key, value in values.items():
+    def log(self, record: Mapping[str, Any]) -> None:
+        step = record["step"]
+        for key, value in _values(record).items():
             self._writer.add_scalar(f"training/{key}", value, step)
-        for key, value in scores.items():
+        for key, value in record.get("scores", {}).items():
             if self._monitor is None or key in self._monitor or is_headline(key):
                 self._with_curve.add(key)
                 self._writer.add_scalar(key, value, step)
 
     def summarise(self, scores: Mapping[str, float], step: int) -> None:
         """One point for each score that has no curve, as it was not scored while training."""
-        self.log(step, {}, {key: value for key, value in scores.items() if key not in self._with_curve})
+        rest = {key: value for key, value in scores.items() if key not in self._with_curve}
+        self.log({"step": step, "scores": rest})
 
     def keep_model(self, folder: Path, scores: Mapping[str, float]) -> None:
         """Nothing: these are files of figures."""
@@ -190,10 +180,11 @@ class WandbTracker:
         where = later if mode == "offline" else without_secrets(str(self._run.url))
         log.info("tracking: wandb run %s, %s", self._run.id, where)
 
-    def log(self, step: int, values: Mapping[str, float], scores: Mapping[str, float]) -> None:
+    def log(self, record: Mapping[str, Any]) -> None:
+        step = record["step"]
         if step <= self._known_step:
             return
-        self._run.log({**values, **scores}, step=step)
+        self._run.log({**_values(record), **record.get("scores", {})}, step=step)
         if step > self._last_step:
             self._last_step = step
             self._write()

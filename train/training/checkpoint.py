@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import shutil
 from collections.abc import Iterable, Mapping
@@ -21,13 +20,11 @@ from train.distributed.sharding import shard_like
 from train.errors import UserError
 from train.io.files import copy_file, fingerprint, seal, sync, write_json, write_text
 from train.objectives import Publishes
-from train.runs.resume import RECORD, checkpoint_folders
+from train.runs.resume import CHECKSUMS, RECORD, checkpoints, read_mapping, saved_record
 from train.training.regularization import TRAINER_WEIGHTS, Retention
 
 log = logging.getLogger(__name__)
 
-_CHECKSUMS = "checksums.json"
-_BEST = "best.json"  # in a checkpoint: the checksums of the model that was the best at that time
 NOT_OF_THE_MODEL = (
     "optimizer.safetensors",
     "objective.safetensors",
@@ -35,8 +32,8 @@ NOT_OF_THE_MODEL = (
     "state.json",
     "scores.json",
     RECORD,
-    _BEST,
-    _CHECKSUMS,
+    "best.json",  # of earlier versions
+    CHECKSUMS,
 )
 
 
@@ -85,7 +82,7 @@ def save_checkpoint(
     optimizer: torch.optim.Optimizer,
     state: TrainerState,
     scores: dict[str, float] | None,
-    record: Mapping[str, Any] | None = None,
+    record: Mapping[str, Any],
 ) -> Path:
     """Write `step_<n>/`, which gets its name only once it is complete and on the disk.
 
@@ -93,50 +90,50 @@ def save_checkpoint(
 
     Args:
         scores: None for a checkpoint that is saved because the run was asked to stop.
-        record: a copy of the run's configuration and record, in case those in the run folder are damaged.
+        record: of the run so far, see :meth:`~train.runs.folder.RunFolder.snapshot`.
 
     Raises:
         UserError: if the disk is full or the folder cannot be written.
     """
-    final = run / f"step_{state.step}"
-    partial, old = run / f".step_{state.step}", run / f".step_{state.step}_old"
+    final, partial = run / f"step_{state.step}", run / f".step_{state.step}"
     try:
         shutil.rmtree(partial, ignore_errors=True)
         retention.save(partial)
-        objective_weights = modules.state_dict()
-        if objective_weights:
+        if objective_weights := modules.state_dict():
             save_file(objective_weights, partial / "objective.safetensors")
         for module in modules.modules():  # in a mixture, those of each part
             if isinstance(module, Publishes):
                 module.publish(partial)
-        save_file(_flatten(optimizer), partial / "optimizer.safetensors")
+        save_file(optimizer_tensors(optimizer), partial / "optimizer.safetensors")
         write_json(partial / "state.json", asdict(state))
         if scores is not None:
             card = {"scores": scores, "baseline": {}, "meta": {"step": state.step}}
             write_json(partial / "scores.json", card)
-        if record is not None:
-            write_json(partial / RECORD, record)
         if state.best_step not in (None, state.step):
-            write_json(partial / _BEST, {"step": state.best_step, "sums": _best_sums(run, state.best_step)})
+            record = {**record, "best_sums": _model_sums(run / f"step_{state.best_step}")}
+        write_json(partial / RECORD, record)
         files = sorted(path for path in partial.rglob("*") if path.is_file())
-        sums = {str(path.relative_to(partial)): fingerprint(path) for path in files}
-        write_json(partial / _CHECKSUMS, sums)
-        seal(partial)
-        if final.exists():  # saved at an interrupt, and now again with its scores
-            shutil.rmtree(old, ignore_errors=True)
-            final.rename(old)
-        partial.rename(final)
-        sync(run)
-        shutil.rmtree(old, ignore_errors=True)
+        write_json(partial / CHECKSUMS, {str(p.relative_to(partial)): fingerprint(p) for p in files})
+        _put(partial, final)
     except (OSError, SafetensorError) as error:  # safetensors has its own exception for a full disk
         free = shutil.disk_usage(run).free / 2**20  # before the incomplete folder is removed
         shutil.rmtree(partial, ignore_errors=True)
-        last = latest_checkpoint(run)
         raise UserError(
-            f"could not save the checkpoint {final}: {error} ({free:.0f} MiB free). "
-            + (f"The last complete one: {last}" if last else "No checkpoint is saved yet")
+            f"could not save the checkpoint {final}: {error} ({free:.0f} MiB free). {last_saved(run)}"
         ) from error
     return final
+
+
+def _put(folder: Path, final: Path) -> None:
+    """Give a complete folder its name, in place of one that may have it."""
+    old = final.with_name(f".{final.name}_old")
+    seal(folder)
+    shutil.rmtree(old, ignore_errors=True)
+    if final.exists():
+        final.rename(old)
+    folder.rename(final)
+    sync(final.parent)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def load_training_state(
@@ -149,7 +146,7 @@ def load_training_state(
     objective_weights = checkpoint / "objective.safetensors"
     if objective_weights.is_file():
         modules.load_state_dict(load_file(objective_weights))
-    _unflatten(optimizer, load_file(checkpoint / "optimizer.safetensors"))
+    restore_optimizer(optimizer, load_file(checkpoint / "optimizer.safetensors"))
     return read_state(checkpoint)
 
 
@@ -175,44 +172,28 @@ def verify(checkpoint: Path, *, model_in: Path | None = None) -> str | None:
     Args:
         model_in: check only the model's files, in this folder (the checkpoint's or `best/`).
     """
-    sums = _read_sums(checkpoint)
-    if isinstance(sums, str):
-        return sums
-    return _difference(_of_model(sums) if model_in else sums, model_in or checkpoint)
+    if not (checkpoint / CHECKSUMS).is_file():
+        return f"{CHECKSUMS} is missing"
+    sums = read_mapping(checkpoint / CHECKSUMS)
+    if "state.json" not in sums:
+        return f"{CHECKSUMS} is damaged"
+    return _difference(_model_sums(checkpoint) if model_in else sums, model_in or checkpoint)
 
 
-def _read_sums(checkpoint: Path) -> dict[str, str] | str:
-    """File → SHA-256 of a checkpoint, or what is wrong with the file of checksums."""
-    try:
-        sums = json.loads((checkpoint / _CHECKSUMS).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        return f"{_CHECKSUMS} is missing"
-    except (OSError, ValueError, RecursionError):
-        return f"{_CHECKSUMS} is damaged"
-    if not isinstance(sums, dict) or "state.json" not in sums:
-        return f"{_CHECKSUMS} is damaged"
-    if any(Path(name).is_absolute() or ".." in Path(name).parts for name in sums):
-        return f"{_CHECKSUMS} is damaged"
-    return sums
-
-
-def _of_model(sums: Mapping[str, str]) -> dict[str, str]:
+def _model_sums(checkpoint: Path) -> dict[str, str]:
+    """The sums of the files that a checkpoint shares with `best/`."""
+    sums = read_mapping(checkpoint / CHECKSUMS)
     return {name: sum_ for name, sum_ in sums.items() if name not in (*NOT_OF_THE_MODEL, "README.md")}
 
 
 def _difference(sums: Mapping[str, str], folder: Path) -> str | None:
-    """The first file that does not match its checksum, in words; None if all do."""
+    """The first file that does not match its sum, in words; None if all do."""
     for name, expected in sums.items():
         if not (folder / name).is_file():
             return f"{name} is missing"
         if fingerprint(folder / name) != expected:
             return f"{name} is damaged"
     return None
-
-
-def checkpoints(run: Path) -> list[Path]:
-    """All complete checkpoints of a run, oldest first."""
-    return checkpoint_folders(run)
 
 
 def _number(checkpoint: Path) -> int:
@@ -222,22 +203,38 @@ def _number(checkpoint: Path) -> int:
 def latest_checkpoint(run: Path) -> Path | None:
     """The newest checkpoint from which a run can be resumed as if it had never stopped.
 
-    Its files are undamaged, and so are those of the model that was the best at that time. Other checkpoints
-    are skipped, with a warning.
+    Its files are undamaged, and so is the model that was the best at that time. Other checkpoints are
+    skipped, with a warning.
     """
     for checkpoint in reversed(checkpoints(run)):
-        problem = verify(checkpoint)
+        problem = verify(checkpoint) or _problem_of_state(run, checkpoint)
         if problem is None:
-            try:
-                best_step = read_state(checkpoint).best_step
-            except UserError as error:
-                problem = str(error)
-            else:
-                if best_step is None or _whole_best(run, best_step) is not None:
-                    return checkpoint
-                problem = f"the best model, of step_{best_step}, is lost there and in best/"
+            return checkpoint
         log.warning("cannot resume from %s (%s): trying the checkpoint before it", checkpoint, problem)
     return None
+
+
+def _problem_of_state(run: Path, checkpoint: Path) -> str | None:
+    try:
+        best_step = read_state(checkpoint).best_step
+    except UserError as error:
+        return str(error)
+    if best_step is None or _best_model(run, checkpoint) is not None:
+        return None
+    return f"the best model, of step_{best_step}, is damaged there and in best/"
+
+
+def _best_model(run: Path, checkpoint: Path) -> Path | None:
+    """The folder with the undamaged model of what was the best checkpoint then: `step_<n>/`, else `best/`."""
+    best = run / f"step_{read_state(checkpoint).best_step}"
+    sums = saved_record(run, checkpoint).get("best_sums") or _model_sums(best)
+    return next((path for path in (best, run / "best") if sums and not _difference(sums, path)), None)
+
+
+def last_saved(run: Path) -> str:
+    """A sentence about the newest checkpoint, for messages."""
+    last = latest_checkpoint(run)
+    return f"The last complete checkpoint: {last}" if last else "No checkpoint is saved yet"
 
 
 def recover(run: Path) -> None:
@@ -248,35 +245,11 @@ def recover(run: Path) -> None:
             old.rename(final)
 
 
-def restore_best(run: Path, best_step: int, card: str) -> None:
-    """Make `best/` from `step_<best_step>`, if that is complete and `best/` is not its copy already."""
-    sums, best = _best_sums(run, best_step), run / "best"
-    for leftover in (run / ".best", run / ".best_old"):  # of a copy that was cut short
-        shutil.rmtree(leftover, ignore_errors=True)
-    is_there = sums and _difference(sums, best) is None and (best / "README.md").is_file()
-    if not is_there and _whole_best(run, best_step) == run / f"step_{best_step}":
-        write_best(run, run / f"step_{best_step}", card)
-
-
-def _whole_best(run: Path, best_step: int) -> Path | None:
-    """The folder with the undamaged model of the best checkpoint: `step_<n>/`, else `best/`."""
-    sums = _best_sums(run, best_step)
-    folders = (run / f"step_{best_step}", run / "best")
-    return next((path for path in folders if sums and _difference(sums, path) is None), None)
-
-
-def _best_sums(run: Path, best_step: int) -> dict[str, str]:
-    """Checksums of the best model's files: from its checkpoint, else from a later one that keeps them."""
-    sums = _read_sums(run / f"step_{best_step}")
-    if isinstance(sums, dict):
-        return _of_model(sums)
-    for checkpoint in reversed(checkpoints(run)):
-        sums = _read_sums(checkpoint)
-        if isinstance(sums, dict) and _BEST in sums and not _difference({_BEST: sums[_BEST]}, checkpoint):
-            kept = json.loads((checkpoint / _BEST).read_text(encoding="utf-8"))
-            if kept["step"] == best_step:
-                return dict(kept["sums"])
-    return {}
+def restore_best(run: Path, checkpoint: Path, card: str) -> None:
+    """Make `best/` again as of a checkpoint, unless `best/` alone has that model undamaged."""
+    best = _best_model(run, checkpoint)
+    if best is not None and best != run / "best":
+        write_best(run, best, card)
 
 
 def prune(run: Path, keep: int, best_step: int | None) -> None:
@@ -312,19 +285,13 @@ def _remove(checkpoint: Path) -> None:
 
 def write_best(run: Path, checkpoint: Path, card: str) -> Path:
     """Copy a checkpoint's model to `best/`, a plain sentence-transformers folder with a model card."""
-    best, partial, old = run / "best", run / ".best", run / ".best_old"
-    for leftover in (partial, old):
-        shutil.rmtree(leftover, ignore_errors=True)
+    best, partial = run / "best", run / ".best"
+    shutil.rmtree(partial, ignore_errors=True)
     # No hard links: a file that is damaged on the disk would be so in both folders.
     ignored = shutil.ignore_patterns(*NOT_OF_THE_MODEL, "README.md")
     shutil.copytree(checkpoint, partial, copy_function=copy_file, ignore=ignored)
     write_text(partial / "README.md", card)
-    seal(partial)
-    if best.exists():
-        best.rename(old)
-    partial.rename(best)
-    sync(run)
-    shutil.rmtree(old, ignore_errors=True)
+    _put(partial, best)
     return best
 
 
@@ -332,7 +299,7 @@ def _parameters(optimizer: torch.optim.Optimizer) -> Iterable[nn.Parameter]:
     return (p for group in optimizer.param_groups for p in group["params"])
 
 
-def _flatten(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The optimizer's state, with keys `<number of the parameter>.<name>`."""
     return {
         f"{number}.{name}": value if isinstance(value, Tensor) else torch.tensor(value)
@@ -341,7 +308,8 @@ def _flatten(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     }
 
 
-def _unflatten(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Give an optimizer of the same parameters the state that :func:`optimizer_tensors` took."""
     content: dict[str, Any] = optimizer.state_dict()
     content["state"] = {}
     parameters = list(_parameters(optimizer))

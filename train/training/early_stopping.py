@@ -8,7 +8,8 @@ from pathlib import Path
 
 from train.config import TrainerSettings
 from train.errors import UserError
-from train.training.checkpoint import TrainerState, checkpoints
+from train.runs.resume import checkpoints
+from train.training.checkpoint import TrainerState
 
 
 def monitor_name(trainer: TrainerSettings) -> str:

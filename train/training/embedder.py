@@ -3,7 +3,7 @@
 With gradient caching (Gao et al. 2021, arXiv 2101.06983) the first forward pass keeps no graph; once its
 gradient is known, each forward batch is run again with the same dropout. So memory is that of one forward
 batch, however many anchors a batch has. With several processes each runs its own forward batches, see
-:mod:`train.encoder.parallel`; :class:`~train.training.setup.Gradients` sums their gradients once a step.
+:mod:`train.encoder.parallel`; :class:`~train.training.setup.Training` sums their gradients once a step.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class FrozenEmbedder:
     def embed_past(self, batches: Iterable[Batch]) -> None:
         """Embed what a resumed run embedded before, in the same forward batches.
 
-        The texts beside a text change its embedding by rounding, and so would change the rest of the run.
+        By rounding, a text's embedding depends on the other texts of its forward batch.
         """
         for batch in batches:
             self(batch.requests, 0)

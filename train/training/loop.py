@@ -12,22 +12,20 @@ from train.errors import Interrupted, UserError
 from train.io.progress import progress_bar
 from train.objectives import Objective
 from train.training.checkpoint import TrainerState, prune, restore_best
-from train.training.context import TrainingContext
 from train.training.early_stopping import no_best, out_of_patience
-from train.training.scoring import CheckpointScorer
-from train.training.setup import Training, setup_training
+from train.training.memory import is_tried, try_longest_batch
+from train.training.scoring import save, score_and_save
+from train.training.setup import Training
 from train.training.signals import stop_requests
 from train.training.step import StepResult, take_step
 
 log = logging.getLogger(__name__)
 
 
-def train_loop(context: TrainingContext, checkpoint: Path | None = None) -> TrainerState:
+def train_loop(training: Training) -> TrainerState:
     """Train until the epochs, the steps or the patience run out; every checkpoint is scored.
 
-    Args:
-        context: all processes run this loop with the same one.
-        checkpoint: the folder to resume from; the encoder already has its weights.
+    All processes run this loop.
 
     Returns:
         Where the run ended. `best/` holds the best checkpoint.
@@ -35,11 +33,11 @@ def train_loop(context: TrainingContext, checkpoint: Path | None = None) -> Trai
     Raises:
         UserError: if the loss or its gradient is not finite, a checkpoint cannot be saved, or the monitored
             score was not finite at any evaluation.
+        RuntimeError: if memory does not suffice.
         Interrupted: at SIGINT or SIGTERM, once the current step is finished and saved.
-        Pruned: if `context.on_scores` does.
+        Pruned: if `training.on_scores` does.
     """
-    training = setup_training(context, checkpoint)
-    state, length, trainer = training.state, training.length, context.trainer
+    state, length, trainer = training.state, training.length, training.trainer
     log.info(
         "%d steps (%d an epoch), %d of them warm-up (%.0f%%)",
         length.total,
@@ -49,53 +47,55 @@ def train_loop(context: TrainingContext, checkpoint: Path | None = None) -> Trai
     )
     if state.step >= length.total:
         log.info("no steps are left to train: step %d of %d", state.step, length.total)
-    if checkpoint is not None:
-        _finish_save(context, state)
-    scorer = CheckpointScorer(context, training)
+    if training.checkpoint is not None and training.processes.is_main:
+        _finish_save(training, training.checkpoint)
     has_ended = state.step >= length.total or out_of_patience(state, trainer)
-    if checkpoint is not None and has_ended and state.best_step is None:  # by now a score may be finite
-        scorer.score_and_save(last=state.step >= length.total)
+    if is_tried(training) and not has_ended:
+        try_longest_batch(training)
+    if training.checkpoint is not None and has_ended and state.best_step is None:
+        # By now a score may be finite.
+        score_and_save(training, last=state.step >= length.total)
 
     with stop_requests() as stop_requested, progress_bar("training", length.total, state.step) as advance:
-        for micro_batches in remaining_steps(context.objective, trainer, state, length.total):
+        for micro_batches in remaining_steps(training.objective, trainer, state, length.total):
             # ---- step
-            result = take_step(context, training, micro_batches)
+            result = take_step(training, micro_batches)
             is_last = state.step == length.total
 
             # ---- log
-            scorer.num_texts += result.num_texts
+            training.num_texts += result.num_texts
             if is_last or state.step % trainer.log_every == 0:
-                _log_step(context, training, result)
+                _log_step(training, result)
             advance(1, note=_standing(result))
             epoch_ends = state.step_in_epoch == length.steps_per_epoch
             if epoch_ends:
                 state.epoch, state.step_in_epoch = state.epoch + 1, 0
 
             # ---- evaluate and save
-            due = is_due(context.evaluation.every, state.step, epoch_ends=epoch_ends)
+            due = is_due(training.settings.eval.every, state.step, epoch_ends=epoch_ends)
             if due or is_last:
-                scorer.score_and_save(last=is_last)
+                score_and_save(training, last=is_last)
 
             # ---- stop
-            if context.processes.any(stop_requested()) and not is_last:
+            if training.processes.any(stop_requested()) and not is_last:
                 if not due:
-                    scorer.save_unscored()
+                    save(training, None)
                 raise Interrupted(f"stopped after step {state.step}, which is saved")
         if state.scored_step != state.step:  # resumed with nothing left to train
-            scorer.score_and_save(last=True)
+            score_and_save(training, last=True)
     if out_of_patience(state, trainer):
         log.info("no improvement in %d evaluations: stopped", state.num_without_improvement)
     if state.best_step is None:
-        raise no_best(scorer.undefined, trainer, context.run.path)
+        raise no_best(training.undefined, trainer, training.run.path)
     return state
 
 
-def _finish_save(context: TrainingContext, state: TrainerState) -> None:
+def _finish_save(training: Training, checkpoint: Path) -> None:
     """Do what follows a save, in case the run was killed in between."""
-    if context.processes.is_main:
-        if state.best_step is not None:
-            restore_best(context.run.path, state.best_step, context.card)
-        prune(context.run.path, context.trainer.keep_checkpoints, state.best_step)
+    run, best_step = training.run.path, training.state.best_step
+    if best_step is not None:
+        restore_best(run, checkpoint, training.card)
+    prune(run, training.trainer.keep_checkpoints, best_step)
 
 
 def _standing(result: StepResult) -> str:
@@ -104,9 +104,9 @@ def _standing(result: StepResult) -> str:
     return f"loss {result.loss:.4f}, lr {result.learning_rate:.1e}, {texts_per_second:.0f} texts/s"
 
 
-def _log_step(context: TrainingContext, training: Training, result: StepResult) -> None:
+def _log_step(training: Training, result: StepResult) -> None:
     state = training.state
-    context.run.log_metrics(
+    training.run.log_metrics(
         {
             "step": state.step,
             "epoch": state.epoch + state.step_in_epoch / training.length.steps_per_epoch,

@@ -147,7 +147,7 @@ class Distillation:
     Args:
         teacher: it embeds all requests here, once, in evaluation mode and float32.
         requests: every request that may be compared.
-        weight: of the term beside the objective's loss.
+        weight: of the term, which is added to the objective's loss.
         processes: among which the requests are divided.
         texts: which rows of a batch are compared: `plain` = those of whole sentences without an idiom.
     """

@@ -11,9 +11,9 @@ from safetensors import SafetensorError
 
 from train.distributed.processes import Processes, is_lost_peer
 from train.errors import Interrupted, Pruned, UserError
-from train.io.hub import is_network_error, without_secrets
+from train.io.hub import first_line, is_network_error, without_secrets
 from train.runs.folder import RunFolder
-from train.training.checkpoint import latest_checkpoint
+from train.training.checkpoint import last_saved
 from train.training.signals import stopped_by_sigterm
 
 
@@ -38,8 +38,11 @@ def recorded_end(run: RunFolder) -> Iterator[None]:
 
 
 @contextmanager
-def system_errors_explained(run: RunFolder, processes: Processes) -> Iterator[None]:
-    """Turn failures of disk, network and other processes into errors that say what to do.
+def system_errors_explained(run: RunFolder, processes: Processes, takes_less: str) -> Iterator[None]:
+    """Turn failures of memory, disk, network and other processes into errors that say what to do.
+
+    Args:
+        takes_less: options with which a step takes less memory.
 
     Raises:
         UserError: for such a failure; any other error is raised as it is.
@@ -50,10 +53,10 @@ def system_errors_explained(run: RunFolder, processes: Processes) -> Iterator[No
         what = what_failed(error)
         if what is None:
             raise
-        last = latest_checkpoint(run.path)
-        saved = f"The last complete checkpoint: {last}" if last else "No checkpoint is saved yet"
-        raise UserError(f"{what}. {saved}") from error
-    except RuntimeError as error:
+        raise UserError(f"{what}. {last_saved(run.path)}") from error
+    except (RuntimeError, MemoryError) as error:
+        if is_out_of_memory(error):
+            raise UserError(f"memory does not suffice: {first_line(error)}\n{takes_less}") from error
         if processes.count == 1 or not is_lost_peer(error):
             raise
         raise UserError(
@@ -80,6 +83,14 @@ def explained(then: str) -> Iterator[None]:
         if (what := what_failed(error)) is None:
             raise
         raise UserError(f"{what}; {then}") from error
+
+
+_NO_MEMORY = ("out of memory", "can't allocate memory")  # of CUDA and MPS; of main memory
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a device or the machine had not enough memory."""
+    return isinstance(error, MemoryError) or any(sign in str(error) for sign in _NO_MEMORY)
 
 
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)  # also raised without a file name

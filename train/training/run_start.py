@@ -10,16 +10,8 @@ from train.config import TrainerSettings, TrainSettings
 from train.distributed.device import Placement
 from train.errors import UserError
 from train.runs.folder import RunFolder
-from train.runs.resume import RECORD, read_config, read_mapping
-from train.training.checkpoint import (
-    TrainerState,
-    checkpoints,
-    drop_after,
-    latest_checkpoint,
-    read_state,
-    recover,
-    verify,
-)
+from train.runs.resume import checkpoints, read_run, saved_record
+from train.training.checkpoint import TrainerState, drop_after, latest_checkpoint, read_state, recover, verify
 
 log = logging.getLogger(__name__)
 
@@ -39,20 +31,21 @@ def start_or_resume(
         log.info("no +experiment= given: training with the defaults of conf/config.yaml")
     config = config | {"resume": None}
     facts = {"device": placement.device, "precision": placement.precision, "reason": placement.reason}
-    recorded = run.recorded() if settings.resume is not None else None
-    checkpoint = _checkpoint_to_resume(run.path) if recorded else None
-    if checkpoint is not None:
-        state = read_state(checkpoint)
-        _check_length(settings.trainer, state)
-        _warn_of_new_length(read_config(run.path)["trainer"], settings.trainer, state)
-        run.resume(config, state.step, read_mapping(checkpoint / RECORD), **facts)
-        log.info("resuming from %s", checkpoint)
-        return checkpoint
-    if recorded:
+    if settings.resume is None:
+        run.start(config, experiment=experiment, seed=settings.seed, **facts)
+        return None
+    checkpoint = _checkpoint_to_resume(run.path)
+    if checkpoint is None:
         log.warning("no checkpoint to resume from: starting again from step 0")
-        experiment = recorded["experiment"]
-    run.start(config, experiment=experiment, seed=settings.seed, **facts)
-    return None
+        experiment = read_run(run.path)["experiment"]
+        run.start(config, experiment=experiment, seed=settings.seed, **facts)
+        return None
+    saved, state = saved_record(run.path, checkpoint), read_state(checkpoint)
+    _check_length(settings.trainer, state)
+    _warn_of_new_length(saved["config"]["trainer"], settings.trainer, state)
+    run.resume(config, state.step, saved, **facts)
+    log.info("resuming from %s", checkpoint)
+    return checkpoint
 
 
 def _checkpoint_to_resume(run: Path) -> Path | None:

@@ -21,7 +21,7 @@ class RunLength:
 
     @classmethod
     def of(cls, trainer: TrainerSettings, *, steps_per_epoch: int) -> RunLength:
-        """The length of a run whose epochs have so many steps."""
+        """The length of a run whose epochs have this many steps."""
         total = steps_per_epoch * trainer.max_epochs
         total = min(total, trainer.max_steps) if trainer.max_steps else total
         return cls(total, steps_per_epoch, num_warmup_steps(trainer, total))

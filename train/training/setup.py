@@ -1,11 +1,12 @@
-"""Setting up a training, new or resumed: embedder, optimizer, gradients, progress."""
+"""A training in progress: embedder, optimizer, gradients, progress."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,19 @@ from accelerate import Accelerator
 from accelerate.optimizer import AcceleratedOptimizer
 from torch import nn
 
-from train.config import TrainerSettings
+from train.config import TrainerSettings, TrainSettings
+from train.distributed.device import Placement
 from train.distributed.processes import Processes
 from train.distributed.sharding import shard
 from train.encoder.dropout import use_byte_dropout
+from train.encoder.encoder import Encoder
 from train.encoder.idiom_token_embeddings import IdiomTokenRows
+from train.evaluation.suite import Suite
 from train.objectives import Batch, Objective, PartlyPretrained
+from train.runs.folder import RunFolder
 from train.training.checkpoint import TrainerState, load_training_state
-from train.training.context import TrainingContext
 from train.training.embedder import Embedder, FrozenEmbedder, TrainableEmbedder
+from train.training.regularization import Retention
 from train.training.schedule import RunLength
 
 log = logging.getLogger(__name__)
@@ -31,28 +36,117 @@ _MAX_SKIPPED = 20  # steps in a row whose gradient overflowed, under fp16
 
 
 @dataclass(frozen=True)
-class Training:
-    """A training in progress.
+class RunContext:
+    """What all parts of a run share.
 
     Attributes:
-        embed: embeds a step's requests.
-        optimizer: of all trained parameters.
-        gradients: of these parameters.
-        length: of the run, in steps.
-        state: the run's progress, which the loop updates.
+        settings: the checked configuration.
+        run: its folder, claimed and with a record.
+        placement: device and precision.
+        accelerator: the same, for training.
+        processes: of the launch; all train, the main one writes.
     """
 
-    embed: Embedder
-    optimizer: AcceleratedOptimizer
-    gradients: Gradients
-    length: RunLength
-    state: TrainerState
+    settings: TrainSettings
+    run: RunFolder
+    placement: Placement
+    accelerator: Accelerator
+    processes: Processes
 
 
-def setup_training(context: TrainingContext, checkpoint: Path | None = None) -> Training:
-    """A training at its start, or at the checkpoint; the same in all processes."""
-    encoder, objective, trainer = context.encoder, context.objective, context.trainer
-    processes, accelerator = context.processes, context.accelerator
+OnScores = Callable[[dict[str, float]], None]  # may raise train.errors.Pruned
+OnSaved = Callable[[Path], None]
+
+
+@dataclass
+class Training:
+    """A training, new or resumed: its parts, and its state, which the loop updates.
+
+    All processes have the same one.
+
+    Attributes:
+        context: what all parts of the run share.
+        retention: the encoder that is trained, with the remedies against forgetting.
+        objective: data, batches and loss.
+        suite: the benchmarks for checkpoints.
+        card: the model card of `best/`.
+        checkpoint: the folder to resume from; the encoder already has its weights.
+        usages: sentences that the gate of the meanings is fitted to, and whether they are idiomatic.
+        on_saved: called in the main process with each checkpoint's folder, once it is scored and saved.
+        on_scores: called with the scores of each evaluation except the last, once its checkpoint is saved.
+        embed: embeds a step's requests.
+        optimizer: of all trained parameters.
+        length: of the run, in steps.
+        state: the run's progress.
+        num_texts: texts trained on since the last evaluation (or the start), for the log.
+        undefined: scores of the last evaluation that were not finite, by key.
+        since: when the last evaluation ended, or the training began.
+    """
+
+    context: RunContext
+    retention: Retention
+    objective: Objective
+    suite: Suite
+    card: str
+    checkpoint: Path | None = None
+    usages: Sequence[tuple[str, bool]] = ()
+    on_saved: OnSaved | None = None
+    on_scores: OnScores | None = None
+    embed: Embedder = field(init=False)
+    optimizer: AcceleratedOptimizer = field(init=False)
+    length: RunLength = field(init=False)
+    state: TrainerState = field(init=False)
+    num_texts: int = 0
+    undefined: Mapping[str, float] = field(default_factory=dict)
+    since: float = field(default_factory=time.perf_counter)
+
+    def __post_init__(self) -> None:
+        self.settings, self.run = self.context.settings, self.context.run
+        self.processes, self.accelerator = self.context.processes, self.context.accelerator
+        self.trainer, self.encoder = self.settings.trainer, self.retention.encoder
+        self._num_skipped = 0
+        encoder, objective, trainer = self.encoder, self.objective, self.trainer
+        _prepare(encoder, trainer, self.processes)
+        if trainer.freeze_encoder:
+            self.embed = FrozenEmbedder(encoder, self.accelerator, self.processes)
+        else:
+            self.embed = TrainableEmbedder(
+                *(encoder, self.accelerator, self.processes),
+                seed=self.settings.seed,
+                caching=trainer.gradient_caching,
+            )
+        optimizer = _build_optimizer(encoder, objective.modules, trainer)
+        self.optimizer = self.accelerator.prepare_optimizer(optimizer)
+        self._parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        self.state = TrainerState()
+        if self.checkpoint is not None:
+            self.state = load_training_state(self.checkpoint, objective.modules, self.optimizer)
+        scaler, scale = self.accelerator.scaler, self.state.grad_scale
+        if scaler is not None and scale is not None:
+            scaler.load_state_dict(scaler.state_dict() | {"scale": scale})
+        self.processes.same_parameters(objective.modules)
+        if isinstance(self.embed, FrozenEmbedder):
+            self.embed.embed_past(_past_batches(objective, trainer, self.state))
+        steps_per_epoch = len(objective.epoch_steps(0, trainer.accumulation))
+        self.length = RunLength.of(trainer, steps_per_epoch=steps_per_epoch)
+
+    def reduce_and_clip(self) -> tuple[float, bool]:
+        """Sum the step's gradients over the processes, then clip them.
+
+        Returns:
+            The norm before clipping, and whether the training must end because it is not finite. Under fp16,
+            where the gradient scaler skips such steps and lowers its scale, it must after many in a row.
+        """
+        self.processes.sum_gradients(self.encoder.parameters())
+        self.processes.sum_gradients(self.objective.modules.parameters(), divide=True)
+        max_norm = math.inf if self.trainer.clip_norm is None else self.trainer.clip_norm
+        norm = float(self.accelerator.clip_grad_norm_(self._parameters, max_norm))
+        self._num_skipped = 0 if math.isfinite(norm) else self._num_skipped + 1
+        return norm, self._num_skipped > (0 if self.accelerator.scaler is None else _MAX_SKIPPED)
+
+
+def _prepare(encoder: Encoder, trainer: TrainerSettings, processes: Processes) -> None:
+    """Give the encoder its options of training, and each process its part of the weights."""
     if trainer.activation_checkpointing:
         encoder.checkpoint_activations()
     if trainer.dropout_masks == "bytes" and encoder.device.type == "cpu":
@@ -62,85 +156,22 @@ def setup_training(context: TrainingContext, checkpoint: Path | None = None) -> 
         log.info("little or nothing of the encoder is trained, so it is not sharded")
     elif processes.sharding is not None:
         shard(encoder, encoder.transformer, processes.sharding, processes.count)
-    embed: TrainableEmbedder | FrozenEmbedder
-    if trainer.freeze_encoder:
-        embed = FrozenEmbedder(encoder, accelerator, processes)
-    else:
-        caching = trainer.gradient_caching
-        embed = TrainableEmbedder(encoder, accelerator, processes, seed=context.seed, caching=caching)
-    optimizer = _build_optimizer(context)
-    state = load_training_state(checkpoint, objective.modules, optimizer) if checkpoint else TrainerState()
-    if accelerator.scaler is not None and state.grad_scale is not None:
-        accelerator.scaler.load_state_dict(accelerator.scaler.state_dict() | {"scale": state.grad_scale})
-    processes.same_parameters(objective.modules)
-    if isinstance(embed, FrozenEmbedder):
-        embed.embed_past(_past_batches(objective, trainer, state))
-    gradients = Gradients(encoder, objective.modules, optimizer, accelerator, processes, trainer.clip_norm)
-    length = RunLength.of(trainer, steps_per_epoch=len(objective.epoch_steps(0, trainer.accumulation)))
-    return Training(embed, optimizer, gradients, length, state)
 
 
-def _build_optimizer(context: TrainingContext) -> AcceleratedOptimizer:
-    trainer, encoder = context.trainer, context.encoder
+def _build_optimizer(encoder: Encoder, modules: nn.Module, trainer: TrainerSettings) -> torch.optim.AdamW:
     if trainer.only_idiom_tokens:
         IdiomTokenRows(encoder, "trainer.only_idiom_tokens=true").train_alone()
-    groups = parameter_groups(encoder, context.objective.modules, trainer)
     optimizer = torch.optim.AdamW(
-        groups,
+        parameter_groups(encoder, modules, trainer),
         lr=trainer.learning_rate,
         weight_decay=trainer.weight_decay,
         # One pass over the weights instead of nine; PyTorch chooses for itself on a GPU alone.
         fused=True if any(p.device.type == "cpu" for p in encoder.parameters()) else None,
     )
-    if trainer.idiom_tokens_learning_rate is not None:
-        rows = IdiomTokenRows(
-            encoder, f"trainer.idiom_tokens_learning_rate={trainer.idiom_tokens_learning_rate}"
-        )
-        rows.scale_steps(optimizer, trainer.idiom_tokens_learning_rate / trainer.learning_rate)
-    return context.accelerator.prepare_optimizer(optimizer)
-
-
-class Gradients:
-    """The gradients of a step: summed over the processes, checked, clipped.
-
-    Attributes:
-        overflowed: the step's gradient is not finite. Under fp16, where the gradient scaler skips such steps
-            and lowers its scale, it is set only after many of them in a row.
-    """
-
-    def __init__(
-        self,
-        encoder: nn.Module,
-        modules: nn.Module,
-        optimizer: AcceleratedOptimizer,
-        accelerator: Accelerator,
-        processes: Processes,
-        clip_norm: float | None,
-    ) -> None:
-        self._encoder = encoder
-        self._modules = modules
-        self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        self._accelerator = accelerator
-        self._processes = processes
-        self._max_norm = math.inf if clip_norm is None else clip_norm
-        self._num_skipped = 0
-        self.overflowed = False
-
-    def reduce_and_clip(self) -> float:
-        """Reduce over the processes, then clip; returns the norm before clipping."""
-        self._processes.sum_gradients(self._encoder.parameters())
-        self._processes.sum_gradients(self._modules.parameters(), divide=True)
-        norm = float(self._accelerator.clip_grad_norm_(self._parameters, self._max_norm))
-        self._num_skipped = 0 if math.isfinite(norm) else self._num_skipped + 1
-        max_skipped = 0 if self._accelerator.scaler is None else _MAX_SKIPPED
-        self.overflowed = self._num_skipped > max_skipped
-        return norm
-
-    @property
-    def scale(self) -> float | None:
-        """The scale of the gradient scaler, under fp16."""
-        scaler: torch.amp.GradScaler | None = self._accelerator.scaler
-        return None if scaler is None else scaler.get_scale()
+    if (rate := trainer.idiom_tokens_learning_rate) is not None:
+        rows = IdiomTokenRows(encoder, f"trainer.idiom_tokens_learning_rate={rate}")
+        rows.scale_steps(optimizer, rate / trainer.learning_rate)
+    return optimizer
 
 
 def parameter_groups(

@@ -36,7 +36,7 @@ def angles(*degrees: float) -> torch.Tensor:
 def test_scores_by_hand() -> None:
     """Item 0 is predicted 1, 0, 2, 3, 4 by its sentence and as gold by its span; item 1 as gold by both."""
     items = (item(0, "idiomatic", (0, 1, 2, 3, 4)), item(1, "literal", (4, 3, 2, 1, 0)))
-    benchmark = AdmireBenchmark([ItemSplit("train", items, (), 0)], ["caption", "caption_span"])
+    benchmark = AdmireBenchmark([ItemSplit("train", items, ())], ["caption", "caption_span"])
     assert [r.pooling for r in benchmark.requests[:3]] == ["sentence", "span", "sentence"]
     assert [r.role for r in benchmark.requests[:3]] == ["query", "query", "document"]
     first = angles(0, 350, 349, 5, 40, 60, 80)  # sentence, span, five captions
@@ -72,7 +72,7 @@ def test_without_gold_there_are_predictions_only(tiny: Encoder) -> None:
 
 def test_a_compound_that_was_not_found_is_its_sentence() -> None:
     found, missing = item(0, None, None), replace(item(1, None, None), span=None)
-    benchmark = AdmireBenchmark([ItemSplit("dev", (found, missing), (), 1)], ["caption_span"])
+    benchmark = AdmireBenchmark([ItemSplit("dev", (found, missing), ())], ["caption_span"])
     assert [benchmark.requests[i].pooling for i in (0, 6)] == ["span", "sentence"]
 
 

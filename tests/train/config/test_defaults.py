@@ -6,9 +6,8 @@ import inspect
 
 import pytest
 
+from train.admire.objectives import AdmireObjective, AimaObjective
 from train.objectives.adaptive_triplet import AdaptiveTripletObjective
-from train.objectives.admire import AdmireObjective
-from train.objectives.aima import AimaObjective
 from train.objectives.contrastive import ContrastiveObjective, ContrastiveOptions
 from train.objectives.idiolink import IdioLinkObjective
 from train.objectives.mixture import MixtureObjective, Part

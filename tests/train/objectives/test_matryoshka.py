@@ -12,8 +12,8 @@ from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, Mu
 from torch import Tensor, nn
 
 from idiomloss import cosine_similarity
-from tests.tiny_runs import KEY, assert_same_run, at_loss, metrics, resume, train, weights
-from train.errors import Interrupted, UserError
+from tests.tiny_runs import KEY, metrics, train, weights
+from train.errors import UserError
 from train.objectives import Batch, Mean, ObjectiveLoss
 from train.objectives.matryoshka import matryoshka_loss
 from train.requests import Request
@@ -112,21 +112,6 @@ def test_a_run_trains_and_scores_each_size(tmp_path: Path, options: list[str]) -
     assert cut.encode(["He broke the ice."]).shape == (1, 8)
     page = (run / "report.html").read_text(encoding="utf-8")
     assert "By dimension" in page
-
-
-def test_it_resumes_bit_for_bit(tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
-    train(straight, [*options, *SIZES])
-
-    def stop() -> None:
-        raise Interrupted
-
-    with monkeypatch.context() as patch:
-        at_loss(patch, 3 * 4 + 2, stop)  # in the fifth step: three losses a step
-        with pytest.raises(Interrupted):
-            train(stopped, [*options, *SIZES])
-    resume(stopped)
-    assert_same_run(straight, stopped)
 
 
 def test_more_dimensions_than_there_are(tmp_path: Path, options: list[str]) -> None:

@@ -33,7 +33,6 @@ from train.recipes import learning_state
 from train.recipes.knowledge import glossary_note, learnt_glossaries
 from train.recipes.learn import learn
 from train.recipes.learning_state import LearningState
-from train.training.token_distillation import distil
 
 pytestmark = pytest.mark.slow
 
@@ -160,75 +159,46 @@ def test_any_library_reads_the_learnt_model_alike(learnt: Learn) -> None:
     assert torch.allclose(ours, plain, atol=1e-6)
 
 
-@pytest.mark.slow
-def test_interrupted_it_goes_on_to_the_same_bits(
-    learnt: Learn, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(recipe, "_CHUNK", 1)
-    whole = learnt("whole")
-    real, calls = distil, []
-
-    def interrupted(*arguments: Any) -> torch.Tensor:
-        calls.append(1)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return real(*arguments)
-
-    monkeypatch.setattr(recipe, "distil", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        learnt("cut")
-    monkeypatch.setattr(recipe, "distil", real)
-    caplog.set_level("INFO")
-    cut = learnt("cut")
-    assert "2 of 3 expressions were learnt before" in caplog.text
-    for name in ("model.safetensors", "idiom_tokens.json", "tokenizer.json"):
-        assert (whole / name).read_bytes() == (cut / name).read_bytes(), name
-    assert not [path.name for path in cut.iterdir() if path.name.startswith(".")]
-
-
 @pytest.mark.parametrize(
-    ("at", "happens", "kind", "said", "resumed"),
+    ("at", "happens", "said", "num_before"),
     [
-        (2, lambda: os.kill(os.getpid(), signal.SIGTERM), Interrupted, "SIGTERM", True),
-        (2, lambda: raise_(OSError(errno.ENOSPC, "No space left on device")), UserError, "No space", True),
-        (
-            1,
-            lambda: raise_(SafetensorError("I/O error: No space left on device")),
-            UserError,
-            "No space",
-            False,
-        ),
+        (3, lambda: os.kill(os.getpid(), signal.SIGINT), "repeat the command", 2),
+        (2, lambda: os.kill(os.getpid(), signal.SIGTERM), "SIGTERM", 1),
+        (2, lambda: raise_(OSError(errno.ENOSPC, "No space left on device")), "No space", 1),
+        (1, lambda: raise_(SafetensorError("I/O error: No space left on device")), "No space", 0),
     ],
 )
-def test_what_ends_it_early_says_how_to_resume_it(
+def test_ended_early_it_resumes_to_the_same_bits(
     learnt: Learn,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     at: int,
     happens: Callable[[], None],
-    kind: type[BaseException],
     said: str,
-    resumed: bool,
+    num_before: int,
 ) -> None:
+    """Whatever ends it while what was learnt is saved; the message says how to resume it."""
     monkeypatch.setattr(recipe, "_CHUNK", 1)
+    whole = learnt("whole")
     real, saves = save_file, []
 
-    def save(*arguments: Any) -> None:
-        real(*arguments)
+    def save(*arguments: Any, **named: Any) -> None:
+        real(*arguments, **named)
         saves.append(1)
         if len(saves) == at:
             happens()
 
     monkeypatch.setattr(learning_state, "save_file", save)
-    with pytest.raises(kind) as ended:
+    with pytest.raises((Interrupted, UserError)) as ended:
         learnt("cut")
     assert said in str(ended.value)
     assert "repeat the command" in str(ended.value)
     caplog.set_level("INFO")
-    folder = learnt("cut")
-    assert ("1 of 3 expressions were learnt before" in caplog.text) == resumed
-    assert json.loads((folder / "learnt.json").read_text(encoding="utf-8"))["reached"].keys() == ROWS.keys()
-    assert not [path.name for path in folder.iterdir() if path.name.startswith(".")]
+    cut = learnt("cut")
+    assert (f"{num_before} of 3 expressions were learnt before" in caplog.text) == (num_before > 0)
+    for name in ("model.safetensors", "idiom_tokens.json", "tokenizer.json"):
+        assert (whole / name).read_bytes() == (cut / name).read_bytes(), name
+    assert not [path.name for path in cut.iterdir() if path.name.startswith(".")]
 
 
 def test_another_command_does_not_resume_it(learnt: Learn, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,8 +207,8 @@ def test_another_command_does_not_resume_it(learnt: Learn, monkeypatch: pytest.M
     def interrupted(*_: Any) -> torch.Tensor:
         raise KeyboardInterrupt
 
-    real = LearningState.keep
-    monkeypatch.setattr(LearningState, "keep", lambda state: (real(state), interrupted()))
+    real = LearningState.save
+    monkeypatch.setattr(LearningState, "save", lambda state: (real(state), interrupted()))
     with pytest.raises(Interrupted):
         learnt("cut")
     monkeypatch.undo()
@@ -251,8 +221,8 @@ def raise_(error: Exception) -> None:
     raise error
 
 
-@pytest.mark.slow
 def test_an_expression_is_replaced_and_another_removed(learnt: Learn, tmp_path: Path, tiny: Encoder) -> None:
+    """In a new model; the old one is not touched, and the third expression keeps every bit."""
     first = learnt("first")
     before = {path.name: path.read_bytes() for path in first.iterdir() if path.is_file()}
     other = write_glossary(tmp_path / "other.tsv", {"tie the knot": "fail completely"})
@@ -261,21 +231,21 @@ def test_an_expression_is_replaced_and_another_removed(learnt: Learn, tmp_path: 
     assert [glossary["files"] for glossary in taught] == [["mine.tsv"], ["other.tsv"]]
     assert glossary_note(None, taught) == ["with a glossary, learnt (mine.tsv, other.tsv)"]
     old, new = (Encoder.from_pretrained(folder, device="cpu") for folder in (first, second))
-    tied, missed, rode = "They tied the knot.", "They missed the boat.", "He takes us for a ride."
-    assert torch.equal(new.encode([missed]), tiny.encode([missed]))
-    assert torch.equal(new.encode([rode]), old.encode([rode]))
-    assert not torch.allclose(new.encode([tied]), old.encode([tied]), atol=1e-3)
+    tied, missed, rode = ["They tied the knot."], ["They missed the boat."], ["He takes us for a ride."]
+    assert torch.equal(new.encode(missed), tiny.encode(missed))
+    assert torch.equal(new.encode(rode), old.encode(rode))
+    assert not torch.allclose(new.encode(tied), old.encode(tied), atol=1e-3)
     assert {path.name: path.read_bytes() for path in first.iterdir() if path.is_file()} == before
 
-
-@pytest.mark.slow
-def test_without_a_glossary_expressions_are_forgotten(learnt: Learn, tiny: Encoder) -> None:
-    first = learnt("first")
-    second = learnt("second", model=first, glossary="[]", remove="[tie the knot]")
-    old, new = (Encoder.from_pretrained(folder, device="cpu") for folder in (first, second))
-    tied, missed = ["They tied the knot."], ["They missed the boat."]
-    assert torch.equal(new.encode(tied), tiny.encode(tied))
-    assert torch.equal(new.encode(missed), old.encode(missed))
+    forgotten = learnt("third", model=first, glossary="[]", remove="[tie the knot]")
+    third = Encoder.from_pretrained(forgotten, device="cpu")
+    assert torch.equal(third.encode(tied), tiny.encode(tied))
+    assert torch.equal(third.encode(missed), old.encode(missed))
+    every = f"[{','.join(ROWS)}]"
+    without_new: list[dict[str, Any]] = [{"glossary": "[]"}, {"model.glossary_max_similarity": 0}]
+    for number, options in enumerate(without_new):
+        empty = learnt(f"empty{number}", model=first, remove=every, **options)
+        assert torch.equal(Encoder.from_pretrained(empty, device="cpu").encode(tied), tiny.encode(tied))
 
 
 def test_what_was_never_learnt_cannot_be_forgotten(learnt: Learn) -> None:
@@ -285,25 +255,6 @@ def test_what_was_never_learnt_cannot_be_forgotten(learnt: Learn) -> None:
         learnt("second", model=first, glossary="[]", remove="[tie the knots, Miss-the-Boat]")
     assert "no token for tie the knots;" in str(told.value)
     assert all(name in str(told.value) for name in ROWS)
-    with pytest.raises(UserError, match=r"miss the boat; it has no tokens"):
-        learnt("third", remove="[miss the boat]")
-
-
-def test_every_expression_left_out_is_said(learnt: Learn) -> None:
-    with pytest.raises(UserError, match=r"model\.glossary_max_similarity=0"):
-        learnt(**{"model.glossary_max_similarity": 0})
-
-
-def test_all_expressions_are_forgotten(learnt: Learn, tiny_path: Path) -> None:
-    first = learnt("first", steps=1)
-    removed = f"[{','.join(ROWS)}]"
-    second = learnt("second", model=first, glossary="[]", remove=removed)
-    third = learnt("third", model=first, remove=removed, **{"model.glossary_max_similarity": 0})
-    texts = ["They tied the knot."]
-    before, *after = (
-        Encoder.from_pretrained(folder, device="cpu").encode(texts) for folder in (tiny_path, second, third)
-    )
-    assert all(torch.equal(before, encoded) for encoded in after)
 
 
 @pytest.mark.parametrize(("form", "literal"), [("beside", 0), ("in_place", 0.3), (None, 0.3)])
@@ -335,6 +286,25 @@ def test_nothing_is_learnt_from_within_what_is_left_out(tmp_path: Path) -> None:
     assert [carrier.text for carrier in found["home run"]] == corpus[1:]
 
 
+def test_what_a_token_learns_of_literal_uses_and_senses(learnt: Learn, tmp_path: Path) -> None:
+    """Nothing of its literal uses if it has none, or the share is 0; each sense, if several are read."""
+
+    def learnt_from(glossary: str, **options: Any) -> torch.Tensor:
+        path = tmp_path / "one.tsv"
+        path.write_text(glossary, encoding="utf-8")
+        folder = learnt(f"of{len(list(tmp_path.iterdir()))}", glossary=path, **options)
+        return Encoder.from_pretrained(folder, device="cpu").encode(["They tied the knot."])[0]
+
+    row = "expression\tmeaning\tliteral\ntie the knot\tget married\t"
+    never, sometimes = f"{row}no\n", f"{row}yes\n"
+    alone = learnt_from(never, literal=0.0)
+    assert torch.equal(learnt_from(never, literal=0.8), alone)
+    assert not torch.allclose(learnt_from(sometimes, literal=0.8), alone, atol=1e-3)
+    senses = "expression\tmeaning\ntie the knot\tget married\ntie the knot\tbind a rope\n"
+    one, two = (learnt_from(senses, literal=0, **{"model.glossary_senses": n}) for n in (1, 2))
+    assert not torch.allclose(one, two, atol=1e-3)
+
+
 @pytest.mark.slow
 def test_the_literal_share_keeps_a_sentence_where_it_was(
     learnt: Learn, minilm: Encoder, minilm_path: str
@@ -344,33 +314,6 @@ def test_the_literal_share_keeps_a_sentence_where_it_was(
     folders = [learnt(f"literal{share}", model=minilm_path, literal=share, steps=10) for share in (0.8, 0.0)]
     near, far = (Encoder.from_pretrained(folder, device="cpu").encode([text])[0] for folder in folders)
     assert cosine(near, bare) > cosine(far, bare) + 0.05
-
-
-def test_an_expression_that_is_never_used_literally_learns_its_meaning_alone(
-    learnt: Learn, tmp_path: Path
-) -> None:
-    def told(share: float, said: str) -> torch.Tensor:
-        path = tmp_path / f"{said}.tsv"
-        path.write_text(f"expression\tmeaning\tliteral\ntie the knot\tget married\t{said}\n")
-        folder = learnt(f"{said}{share}", glossary=path, literal=share)
-        return Encoder.from_pretrained(folder, device="cpu").encode(["They tied the knot."])[0]
-
-    alone = told(0.0, "no")
-    assert torch.equal(told(0.8, "no"), alone)
-    assert not torch.allclose(told(0.8, "yes"), alone, atol=1e-3)
-
-
-def test_as_many_senses_are_learnt_as_are_read(learnt: Learn, tmp_path: Path) -> None:
-    path = tmp_path / "senses.tsv"
-    path.write_text("expression\tmeaning\ntie the knot\tget married\ntie the knot\tbind a rope\n")
-    options = {"glossary": path, "literal": 0}
-    one, two = (
-        Encoder.from_pretrained(
-            learnt(f"{senses}", **options, **{"model.glossary_senses": senses}), device="cpu"
-        ).encode(["They tied the knot."])[0]
-        for senses in (1, 2)
-    )
-    assert not torch.allclose(one, two, atol=1e-3)
 
 
 def test_folders_that_are_not_its_own_are_left_alone(learnt: Learn, tmp_path: Path) -> None:
@@ -394,12 +337,14 @@ def test_folders_that_are_not_its_own_are_left_alone(learnt: Learn, tmp_path: Pa
         ("literal", 2, "literal"),
         ("steps", 0, "steps"),
         ("corpus", "none.txt", "cannot be read"),
+        ("model.glossary_max_similarity", 0, "model.glossary_max_similarity=0"),
+        ("remove", "[miss the boat]", "miss the boat; it has no tokens"),
     ],
 )
 def test_wrong_options_are_named(learnt: Learn, option: str, value: Any, part: str) -> None:
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as caught:
         learnt(**{option: value})
-    assert part in str(told.value)
+    assert part in str(caught.value)
 
 
 def test_a_tokenizer_without_offsets_is_named(learnt: Learn, tmp_path: Path, tiny_path: Path) -> None:

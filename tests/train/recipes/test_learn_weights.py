@@ -18,8 +18,9 @@ from train.encoder.glossary_files import meanings_of, read_glossary
 from train.encoder.meanings import UsageGate
 from train.errors import Interrupted, UserError
 from train.recipes.learn import find_carriers, learn
-from train.training import weight_distillation
-from train.training.token_distillation import Teaching, as_they_are, targets
+from train.recipes.learning_state import LearningState
+from train.training import teaching
+from train.training.teaching import as_they_are, targets
 
 WITH = [
     "They tied the knot in May.",
@@ -64,8 +65,7 @@ def goals(encoder: Encoder, glossary: Path) -> torch.Tensor:
     """(2C, D), what the sentences of WITH, then the expressions in them, are to embed as."""
     listed = read_glossary([glossary])
     carriers = find_carriers(listed, WITH, len(WITH))["tie the knot"]
-    in_place = Teaching(steps=1, learning_rate=1.0, literal=0.3, in_place=True)
-    return targets(encoder, carriers, meanings_of(listed), in_place)
+    return targets(encoder, carriers, meanings_of(listed), {"tie the knot": 0.3}, in_place=True)
 
 
 def test_sentences_come_close_to_their_meaning(taught: Learn, glossary: Path, tiny_path: Path) -> None:
@@ -99,12 +99,11 @@ def test_a_gate_tells_which_sentences_learn_the_meaning(glossary: Path, tiny: En
     """With a gate that takes every use for literal, the goal turns away from the meaning."""
     listed = read_glossary([glossary])
     carriers = find_carriers(listed, WITH, 4)["tie the knot"]
-    beside = Teaching(steps=1, learning_rate=1.0, literal=0.0, in_place=False)
     told = []
     for bias in (-100.0, 100.0):
         meanings = meanings_of(listed)
         meanings.gate = UsageGate([0.0] * tiny.dimension, bias)
-        told.append(targets(tiny, carriers, meanings, beside))
+        told.append(targets(tiny, carriers, meanings, {"tie the knot": 0.0}, in_place=False))
     meaning = torch.nn.functional.normalize(tiny.encode(["get married"]), dim=1)
     assert (told[1] @ meaning.T > told[0] @ meaning.T).all()
 
@@ -138,19 +137,19 @@ def test_the_learning_rate_falls_over_all_epochs(taught: Learn, monkeypatch: pyt
 @pytest.mark.slow
 def test_interrupted_it_goes_on_to_the_same_bits(taught: Learn, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = taught("whole")
-    real = weight_distillation._collect
+    real = LearningState.save
     epochs: list[int] = []
 
-    def collect(*arguments: Any) -> None:
+    def save(state: LearningState) -> None:
         if len(epochs) == 3:
             raise KeyboardInterrupt
         epochs.append(1)
-        real(*arguments)
+        real(state)
 
-    monkeypatch.setattr(weight_distillation, "_collect", collect)
+    monkeypatch.setattr(LearningState, "save", save)
     with pytest.raises(Interrupted, match="repeat the command"):
         taught("cut")
-    monkeypatch.setattr(weight_distillation, "_collect", real)
+    monkeypatch.setattr(LearningState, "save", real)
     cut = taught("cut")
     assert (whole / "model.safetensors").read_bytes() == (cut / "model.safetensors").read_bytes()
     assert not [path.name for path in cut.iterdir() if path.name.startswith(".")]
@@ -188,6 +187,6 @@ def test_a_gradient_that_is_not_finite_is_said(taught: Learn, monkeypatch: pytes
     def nowhere(embeddings: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
         return embeddings.sum(1) * torch.nan
 
-    monkeypatch.setattr(weight_distillation, "cosine_similarity", nowhere)
+    monkeypatch.setattr(teaching, "cosine_similarity", nowhere)
     with pytest.raises(UserError, match=r"gradient norm is nan in epoch 1.*learning_rate \(it is 0\.0005\)"):
         taught("mine")

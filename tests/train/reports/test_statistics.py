@@ -9,8 +9,8 @@ import pytest
 import torch
 from scipy.stats import bootstrap, permutation_test
 
+from train.admire.scorer import macro_f1
 from train.benchmarks import pairs
-from train.benchmarks.admire.experts import macro_f1
 from train.reports.statistics import (
     STATISTICS,
     interval,

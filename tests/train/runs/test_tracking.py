@@ -26,9 +26,8 @@ from train.config.tracking import TrackingSettings
 from train.declarations.registry import is_headline
 from train.errors import UserError
 from train.runs.folder import RunFolder
-from train.runs.resume import saved_config
+from train.runs.resume import checkpoints, saved_config
 from train.runs.tracking import TensorBoardTracker, has_key, tracked
-from train.training.checkpoint import checkpoints
 
 FOREVER = "trainer.patience=null"
 
@@ -160,7 +159,7 @@ def test_tensorboard_shows_all_scores_on_request_and_those_of_the_end(tmp_path: 
     scores = {KEY: 0.5, f"{KEY}/literal": 0.4}
     for name, monitor, expected in (("main", [KEY], {KEY}), ("all", None, set(scores))):
         tracker = TensorBoardTracker(tmp_path / name / "tensorboard", 0, monitor)
-        tracker.log(3, {"loss": 1.0}, {KEY: 0.5})
+        tracker.log({"step": 3, "loss": 1.0, "scores": {KEY: 0.5}})
         tracker.summarise(scores, 2)
         tracker.close(succeeded=True)
         shown = curves(tmp_path / name)
@@ -283,16 +282,6 @@ def test_tracking_may_change_on_resume(tmp_path: Path, options: list[str]) -> No
     given = ["tracking=tensorboard"]
     config = saved_config(tmp_path, composed("config", *given), "default", given)
     assert check(TrainSettings, config).tracking.tensorboard is not None
-    (tmp_path / "config.yaml").write_text(  # of a run from before there were trackers
-        "".join(
-            line
-            for line in (tmp_path / "config.yaml").read_text().splitlines(keepends=True)
-            if "tracking" not in line
-        ),
-        encoding="utf-8",
-    )
-    config = saved_config(tmp_path, composed("config"), "default", [])
-    assert check(TrainSettings, config).tracking.tensorboard is None
 
 
 def test_the_real_wandb_offline(tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,52 +306,18 @@ def test_the_real_wandb_offline(tmp_path: Path, options: list[str], monkeypatch:
     assert checkpoints(folder)[-1].name == "step_4"
 
 
-@pytest.mark.slow
-def test_the_sweep_in_the_documentation_starts_runs_that_are_right(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As wandb's own agent fills in the command: `${args_no_hyphens}` are option=value, without `--`."""
-    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    monkeypatch.setenv("WANDB_SWEEP_ID", "sweep")
-    for name in ("WANDB_RUN_ID", "WANDB_SWEEP_PARAM_PATH"):  # which the agent sets for the run
-        monkeypatch.setenv(name, "")
+def test_the_sweep_in_the_documentation_starts_runs_that_are_right() -> None:
+    """In wandb's command `${args_no_hyphens}` are option=value, without `--`."""
     text = (ROOT / "docs" / "tracking.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
     sweep = yaml.safe_load(block)
-    assert sweep["command"][:4] == ["${env}", "python", "-m", "${program}"]
-    assert sweep["command"][-1] == "${args_no_hyphens}"
-    sweep_options = sweep["command"][4:-1]
-    assert "tracking=wandb" in sweep_options
+    before, (program, *options), last = sweep["command"][:3], sweep["command"][3:-1], sweep["command"][-1]
+    assert (before, program, last) == (["${env}", "python", "-m"], "${program}", "${args_no_hyphens}")
+    assert "tracking=wandb" in options
+    name = {"train": "config", "train.evaluate": "evaluate"}[sweep["program"]]
     for choose in (min, max):
         values = {k: choose(v.get("values") or [v["min"], v["max"]]) for k, v in sweep["parameters"].items()}
-        arguments = agent_command(sweep, values, monkeypatch)[4 + len(sweep_options) :]
-        settings: TrainSettings = check(
-            TrainSettings, composed(sweep_config(sweep), *sweep_options, *arguments)
-        )
+        arguments = [f"{option}={value}" for option, value in values.items()]
+        settings: TrainSettings = check(TrainSettings, composed(name, *options, *arguments))
         assert sweep["metric"]["name"] in settings.score_keys(settings.checkpoint_benchmarks)
         assert settings.trainer.learning_rate == values["trainer.learning_rate"]
-
-
-def agent_command(
-    sweep: dict[str, Any], values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> list[str]:
-    """What wandb's own agent starts for these values. Only the service, which hands them out, is missing."""
-    agent_module = pytest.importorskip("wandb.wandb_agent")
-    started: list[list[str]] = []
-
-    def start(command: list[str], **_: object) -> SimpleNamespace:
-        started.append(command)
-        return SimpleNamespace()
-
-    monkeypatch.setattr(agent_module, "AgentProcess", start)
-    agent = agent_module.Agent(None, None)
-    agent._sweep_command = sweep["command"]
-    given = {key: {"value": value} for key, value in values.items()}
-    agent._command_run({"program": sweep["program"], "run_id": "run", "args": given})
-    (command,) = started
-    return command
-
-
-def sweep_config(sweep: dict[str, Any]) -> str:
-    """The configuration of the program that a sweep names."""
-    return {"train": "config", "train.evaluate": "evaluate"}[sweep["program"]]

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 from pathlib import Path
 
 import pytest
 from accelerate import Accelerator
 
-from tests.tiny_runs import assert_same_run, at_loss, composed, resume, train
+from tests.tiny_runs import composed, resume, train
 from train.config import EvaluateSettings, TrainSettings, check
 from train.distributed.processes import Processes
 from train.encoder.encoder import Encoder
 from train.encoder.glossary_files import GLOSSARIES
 from train.encoder.meanings import Meanings
 from train.encoder.usage_gate import fit_usage_gate
-from train.errors import Interrupted, UserError
+from train.errors import UserError
 from train.factory import build_objective
 from train.objectives import HasUsages
 from train.recipes.evaluate import score_model
@@ -82,17 +80,6 @@ def test_the_gate_is_fitted_to_the_best_model_reading_without_meanings(
     assert saved is not None
     assert saved.direction == pytest.approx(expected.direction, abs=1e-3)
     assert saved.bias == pytest.approx(expected.bias, abs=1e-3)
-
-
-def test_interrupted_and_resumed_it_leaves_out_the_same_meanings(
-    whole: Path, tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    at_loss(monkeypatch, 2, lambda: os.kill(os.getpid(), signal.SIGTERM))
-    with pytest.raises(Interrupted):
-        train(tmp_path / "cut", [*options, *GLOSSARY])
-    monkeypatch.undo()
-    resume(tmp_path / "cut")
-    assert_same_run(whole, tmp_path / "cut")
 
 
 def test_a_glossary_may_be_moved_but_not_changed(tmp_path: Path, options: list[str]) -> None:

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import shutil
-import signal
 from pathlib import Path
 
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from tests.tiny_runs import assert_same_run, at_loss, composed, resume, train
+from tests.tiny_runs import composed, train
 from tests.train.encoder.test_idiom_tokens import row
 from train.config import EvaluateSettings, TrainSettings, check
 from train.data.idiolink import load_split
 from train.data.semeval2022 import TRAIN_FILE
 from train.encoder.encoder import Encoder
 from train.encoder.idiom_tokens import FILE
-from train.errors import Interrupted, UserError
+from train.errors import UserError
 from train.factory import build_objective, idiom_expressions
 
 
@@ -112,28 +109,14 @@ def test_expressions_of_a_list_and_of_a_file(tmp_path: Path) -> None:
         expressions("data=sample", f"model.idiom_tokens={tmp_path / 'none.txt'}")
 
 
-def terminate() -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def test_a_run_with_tokens_trains_saves_and_resumes_bit_for_bit(
-    tmp_path: Path,
-    options: list[str],
-    tiny_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+def test_a_run_with_tokens_trains_and_saves_them(
+    tmp_path: Path, options: list[str], tiny_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run_options = [*options, "benchmark=[idiolink]", "model.idiom_tokens=train"]
     caplog.set_level("INFO")
     train(tmp_path / "whole", run_options)
     found = [r.getMessage() for r in caplog.records if r.getMessage().startswith("idiom tokens")]
     assert "6 expressions have 6 tokens; of " in found[0]
-    at_loss(monkeypatch, 2, terminate)
-    with pytest.raises(Interrupted):
-        train(tmp_path / "cut", run_options)
-    monkeypatch.undo()
-    resume(tmp_path / "cut")
-    assert_same_run(tmp_path / "whole", tmp_path / "cut")
 
     best = Encoder.from_pretrained(tmp_path / "whole" / "best", device="cpu")
     assert best.idiom_tokens is not None
@@ -153,18 +136,6 @@ def test_a_run_with_tokens_trains_saves_and_resumes_bit_for_bit(
     train(tmp_path / "without", [*options, "benchmark=[idiolink]", "trainer.max_steps=1"])
     baselines = [json.loads((tmp_path / n / "baseline.json").read_text()) for n in ("whole", "without")]
     assert baselines[0] == baselines[1]
-
-
-def test_a_run_that_lost_its_token_file_goes_on_from_the_checkpoint_before(
-    tmp_path: Path, options: list[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    run_options = [*options, "benchmark=[idiolink]", "model.idiom_tokens=train", "trainer.keep_checkpoints=2"]
-    train(tmp_path / "run", run_options)
-    shutil.copytree(tmp_path / "run", tmp_path / "whole")
-    (tmp_path / "run" / "step_6" / FILE).unlink()
-    resume(tmp_path / "run")
-    assert f"{FILE} is missing" in caplog.text
-    assert_same_run(tmp_path / "whole", tmp_path / "run")
 
 
 def test_triplets_are_read_with_tokens(

@@ -19,7 +19,8 @@ import pytest
 from tests.attempts import Attempt, Attempts, Outcome
 from tests.tiny_runs import DRAWN, assert_same_run
 from train.runs.folder import RunFolder
-from train.training.checkpoint import checkpoints, verify
+from train.runs.resume import checkpoints
+from train.training.checkpoint import verify
 
 pytestmark = pytest.mark.slow
 

@@ -19,7 +19,8 @@ from train.errors import UserError
 from train.evaluation.suite import Suite
 from train.objectives import ObjectiveLoss
 from train.objectives.idiolink import IdioLinkObjective
-from train.training.checkpoint import checkpoints, verify
+from train.runs.resume import checkpoints
+from train.training.checkpoint import verify
 
 
 @pytest.mark.slow

@@ -1,81 +1,168 @@
-"""What a step needs, predicted from a model's configuration, against what torch allocates in real steps."""
+"""A step's memory: the longest batch tried before the first step; the rule of thumb; how much is free."""
 
 from __future__ import annotations
 
+import gc
+import json
+import logging
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoConfig, BertConfig, PreTrainedConfig, Qwen3MoeConfig
+from torch.profiler import ProfilerActivity, profile
+from transformers import AutoConfig
 
-from docs.memory import MODELS
-from tests.allocations import allocated
 from tests.tiny_families import CORPUS, FAMILIES, tiny_checkpoint
+from tests.tiny_runs import WholeRun, assert_same_run, at_loss, composed, metrics, train
+from train.config import TrainSettings, check
+from train.distributed import limits
 from train.distributed.device import place, start_processes
+from train.distributed.limits import Memory, device_memory
 from train.distributed.processes import Processes
 from train.encoder.dropout import use_byte_dropout
 from train.encoder.encoder import Encoder
 from train.encoder.lora import add_adapters
+from train.errors import UserError
+from train.factory import build_objective
+from train.objectives import Batch
+from train.recipes import memory
+from train.recipes.memory import check_memory, describe_memory, rule_of_thumb, sizes_of
 from train.requests import Request
 from train.training.embedder import TrainableEmbedder
-from train.training.memory import Model, Shape, Way, predict
+from train.training.memory import gigabytes, longest
 
-SIZES = {"hidden_size": 128, "num_hidden_layers": 3, "intermediate_size": 384, "num_attention_heads": 4}
-T5_SIZES = {"d_model": 128, "num_layers": 3, "d_ff": 384, "num_heads": 4}
-PLAIN = Way(on_cpu=True)
-BF16 = replace(PLAIN, dtype=torch.bfloat16)
-ADAPTERS = replace(PLAIN, trained="adapters", lora_rank=4)
-QWEN3_MOE = replace(
-    FAMILIES["qwen3"],
-    model="Qwen3MoeModel",
-    config={
-        "num_experts": 4,
-        "num_experts_per_tok": 2,
-        "moe_intermediate_size": 192,
-        "num_key_value_heads": 2,
-        "head_dim": 32,
-    },
-)
+CPU = place("cpu", "fp32")
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU."""
+    monkeypatch.setattr("train.training.loop.is_tried", lambda _: True)
+
+
+def no_memory() -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has no more.")
+
+
+# ------------------------------------------------------------------ the longest batch, tried
 
 
 @pytest.mark.parametrize(
-    ("family", "way"),
+    "more",
     [
-        ("bert", PLAIN),
+        [],
+        ["trainer.accumulation=2", "trainer.gradient_caching=true", "retain.distillation=0.5"],
+        ["retain.lora.rank=2", "trainer.activation_checkpointing=true"],
+    ],
+    ids=["plain", "micro-steps", "adapters"],
+)
+def test_a_run_is_the_same_without_the_trial(
+    whole_run: WholeRun, options: list[str], more: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = whole_run([*options, *more])
+    monkeypatch.setattr("train.training.loop.is_tried", lambda _: True)
+    train(tmp_path, [*options, *more])
+    assert_same_run(tmp_path, expected)
+
+
+@pytest.mark.usefixtures("tried")
+@pytest.mark.parametrize("number", [1, 3], ids=["in the trial", "later"])
+def test_too_little_memory_ends_with_what_takes_less(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    at_loss(monkeypatch, number, no_memory)
+    with pytest.raises(UserError) as caught:
+        train(tmp_path, [*options, "trainer.gradient_caching=true"])
+    message = str(caught.value)
+    assert "Tried to allocate 2.00 GiB" in message
+    for option in ("trainer.activation_checkpointing", "model.tokens_per_forward", "precision=bf16"):
+        assert option in message
+    assert "retain.lora.rank" in message
+    assert "trainer.accumulation=2" in message
+    assert "gradient_caching" not in message
+    assert len(metrics(tmp_path)) == number // 2  # steps before it
+    assert json.loads((tmp_path / "run.json").read_text())["status"] == "failed"
+
+
+@pytest.mark.usefixtures("tried")
+def test_a_warning_lets_the_run_go_on(
+    options: list[str], whole_run: WholeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_loss(monkeypatch, 1, no_memory)
+    train(tmp_path, [*options, "trainer.memory_check=warn"])
+    assert_same_run(tmp_path, whole_run(options))
+
+
+def test_the_longest_batch_has_the_most_letters() -> None:
+    """A text that several requests embed counts once."""
+    texts = [["a" * 5, "a" * 5], ["a" * 4, "b" * 4], ["abcdefg"]]
+    batches = [Batch([Request(text) for text in some], anchors=[], targets=None) for some in texts]
+    assert longest(batches) is batches[1]
+
+
+# ------------------------------------------------------------------ the rule of thumb
+
+
+def allocated(run: Callable[[], None]) -> int:
+    """The most bytes of what is allocated in a call that are there at a time."""
+    gc.collect()  # what came before must not be freed in between
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        run()
+    assert profiled.profiler is not None
+    found = profiled.profiler.kineto_results.events()
+    changes = sorted((e.start_ns(), e.nbytes()) for e in found if e.name() == "[memory]")
+    live = most = 0
+    for _, size in changes:
+        live += size
+        most = max(most, live)
+    return most
+
+
+SIZES = {"hidden_size": 128, "num_hidden_layers": 3, "intermediate_size": 384, "num_attention_heads": 4}
+T5_SIZES = {"d_model": 128, "num_layers": 3, "d_ff": 384, "num_heads": 4}
+
+
+@pytest.mark.parametrize(
+    ("family", "more"),
+    [
+        ("bert", []),
         *(
-            pytest.param(family, way, marks=pytest.mark.slow)
-            for family, way in (
-                ("bert", replace(BF16, trained="adapters", lora_rank=4)),
-                ("roberta", replace(PLAIN, caching=True)),
-                ("roberta", replace(BF16, checkpointing=True)),
-                ("mpnet", BF16),
-                ("qwen3", replace(ADAPTERS, checkpointing=True)),
-                ("t5", PLAIN),
-                ("qwen3_moe", PLAIN),
-                ("qwen3_moe", BF16),
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ("bert", ["precision=bf16", "retain.lora.rank=4"]),
+                ("roberta", ["trainer.gradient_caching=true"]),
+                ("mpnet", ["precision=bf16", "trainer.activation_checkpointing=true"]),
+                ("qwen3", []),
+                ("t5", []),
             )
         ),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
+    ids=str,
 )
-def test_a_step_takes_what_was_predicted(tmp_path: Path, family: str, way: Way) -> None:
+def test_the_rule_is_within_a_third_of_what_torch_allocates(
+    tmp_path: Path, options: list[str], family: str, more: list[str]
+) -> None:
     """Weights, gradients and all that passes allocate, in the second of two steps, which has moments."""
-    made = QWEN3_MOE if family == "qwen3_moe" else FAMILIES[family]
+    made = FAMILIES[family]
     sizes = T5_SIZES if family == "t5" else SIZES
     grouped = {"num_key_value_heads": 2} if "num_key_value_heads" in made.config else {}
     folder = tiny_checkpoint(replace(made, config={**made.config, **sizes, **grouped}), tmp_path)
+    options = [*options, *more, "model.tokens_per_forward=128"]
+    settings: TrainSettings = check(TrainSettings, composed("config", *options))
+    placement = place("cpu", settings.precision)
     encoder = Encoder.from_pretrained(folder, device="cpu", pooling=made.pooling, tokens_per_forward=128)
-    accelerator, _ = start_processes(place("cpu", "bf16" if way.dtype else "fp32"))
+    accelerator, _ = start_processes(placement)
     use_byte_dropout(encoder, encoder.transformer)
-    if way.trained == "adapters":
+    if settings.retain.lora.rank is not None:
         add_adapters(encoder.transformer, rank=4, alpha=1, dropout=0.0, target_modules=None)
-    if way.checkpointing:
+    if settings.trainer.activation_checkpointing:
         encoder.checkpoint_activations()
     encoder.train()
-    embed = TrainableEmbedder(encoder, accelerator, Processes(), seed=1, caching=way.caching)
-    trained = [p for p in encoder.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(trained, fused=True)
+    caching = settings.trainer.gradient_caching
+    embed = TrainableEmbedder(encoder, accelerator, Processes(), seed=1, caching=caching)
+    optimizer = torch.optim.AdamW([p for p in encoder.parameters() if p.requires_grad], fused=True)
     requests = [Request(f"{sentence} {letter}") for sentence in CORPUS for letter in "abcd"]
 
     def two_steps() -> None:
@@ -87,108 +174,90 @@ def test_a_step_takes_what_was_predicted(tmp_path: Path, family: str, way: Way) 
             optimizer.zero_grad()
 
     measured = allocated(two_steps) + sum(p.nbytes for p in encoder.parameters())
-    batches = encoder.forward_batches(requests)
-    shapes = [Shape(len(batch.texts), len(batch.texts[0])) for batch in batches]
-    assert len(shapes) > 1
-    predicted = predict(Model(AutoConfig.from_pretrained(folder)), [shapes], way)
-    assert predicted.total == pytest.approx(measured, rel=0.2)
-    assert predicted.weights == pytest.approx(sum(p.nbytes for p in encoder.parameters()), rel=0.01)
-    assert predicted.gradients == pytest.approx(sum(p.nbytes for p in trained), rel=0.01)
+    lengths = [len(text) for batch in encoder.forward_batches(requests) for text in batch.texts]
+    needed = rule_of_thumb(sizes_of(AutoConfig.from_pretrained(folder)), lengths, settings, placement)
+    assert needed.size == pytest.approx(measured, rel=0.33)
 
 
-QWEN3_8B = MODELS["Qwen3-Embedding-8B (`qwen3_8b`)"]
-STEP = [[Shape(64, 128)] * 4]
+@pytest.fixture
+def settings_with(options: list[str]) -> Callable[..., TrainSettings]:
+    def made(*more: str) -> TrainSettings:
+        settings: TrainSettings = check(TrainSettings, composed("config", *options, *more))
+        return settings
+
+    return made
 
 
-def test_no_size_is_too_large() -> None:
-    """As published: 7.6 billion parameters; a configuration is enough, and nothing of that size is made."""
-    model = Model(QWEN3_8B)
-    gpu = Way(on_cpu=False, dtype=torch.bfloat16, caching=True, checkpointing=True)
-    whole = predict(model, STEP, gpu)
-    assert model.num_parameters == pytest.approx(7.57e9, rel=0.001)
-    assert whole.weights == whole.gradients == whole.moments // 2 == 4 * model.num_parameters
-    assert whole.total > 16 * model.num_parameters
-    adapters = predict(model, STEP, replace(gpu, trained="adapters"))
-    assert adapters.moments < whole.moments / 50
-    assert adapters.total < whole.total / 2
+def test_on_a_cpu_what_cannot_fit_is_refused(
+    settings_with: Callable[..., TrainSettings],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What is near the limit, or if asked all, is a warning; what an option saves counts."""
+    settings = settings_with()
+    objective = build_objective(settings)
+    described, *_ = describe_memory(settings, objective, CPU)
+    size = 1e9 * float(described.split("about ")[1].split(" GB")[0])
+
+    def outcome(free: float, *more: str, swap: float = 0) -> str:
+        caplog.clear()
+        monkeypatch.setattr(memory, "device_memory", lambda _: Memory(2 * int(size), int(free), int(swap)))
+        try:
+            check_memory(settings_with(*more), objective, CPU)
+        except UserError as error:
+            return str(error)
+        return " ".join("warned" for r in caplog.records if r.levelno == logging.WARNING)
+
+    assert not outcome(1.5 * size)
+    assert outcome(size) == "warned"
+    refused = outcome(size / 2)
+    assert "trainer.memory_check=warn" in refused
+    assert "trainer.gradient_caching=true" in refused
+    assert outcome(size / 2, swap=size) == "warned"
+    assert outcome(size / 2, "trainer.memory_check=warn") == "warned"
+    assert not outcome(size / 2, "trainer.memory_check=off")
+    assert outcome(size / 2, "trainer.gradient_caching=true") in ("", "warned")
 
 
-def test_shards_are_divided_and_what_is_gathered_is_not() -> None:
-    model = Model(QWEN3_8B)
-    whole = Way(on_cpu=False, caching=True, checkpointing=True, num_processes=8)
-    alone, sharded = predict(model, STEP, whole), predict(model, STEP, replace(whole, sharded=True))
-    assert 8 * sharded.weights == pytest.approx(alone.weights, rel=1e-6)
-    assert 8 * sharded.moments == pytest.approx(alone.moments, rel=1e-6)
-    assert sharded.passes > alone.passes
-    assert sharded.total > sharded.loading == alone.weights  # each process loads the whole model
-    offloaded = predict(model, STEP, replace(whole, sharded=True, offloaded=True))
-    assert offloaded.weights == offloaded.moments == 0
-    assert offloaded.total == max(offloaded.passes, offloaded.loading)
-    gathered = predict(model, STEP, replace(whole, sharded=True, gathered=True))
-    assert gathered.passes > sharded.passes
+def test_a_check_estimates_both_devices_or_says_why_not(
+    settings_with: Callable[..., TrainSettings], tmp_path: Path
+) -> None:
+    """A run without the model, as when it resumes, is not stopped."""
+    settings = settings_with()
+    objective = build_objective(settings)
+    here, there, operations = describe_memory(settings, objective, CPU)
+    assert "of this machine's" in here
+    assert "on a GPU in bfloat16 about" in there
+    assert "operations" in operations
+    away = settings_with(f"model.path={tmp_path / 'gone'}")
+    (line,) = describe_memory(away, objective, CPU)
+    assert str(tmp_path / "gone") in line
+    check_memory(away, objective, CPU)
 
 
-TINY = BertConfig(
-    hidden_size=64, num_hidden_layers=3, num_attention_heads=2, intermediate_size=128, vocab_size=50
+@pytest.mark.parametrize(
+    ("size", "text"), [(21e6, "0.021 GB"), (3.14e9, "3.1 GB"), (23.6e9, "24 GB"), (114e9, "114 GB")]
 )
+def test_sizes_are_short(size: float, text: str) -> None:
+    assert gigabytes(size) == text
 
 
-def tiny(config: PreTrainedConfig = TINY) -> Model:
-    return Model(config)
+# ------------------------------------------------------------------ what is free
 
 
-def test_each_option_saves_what_it_is_for() -> None:
-    """Caching: all forward batches but one. Checkpointing: within a batch. Frozen: no graph at all."""
-    model, step = tiny(), [[Shape(8, 64)] * 10]
-    plain = predict(model, step, PLAIN)
-    caching = predict(model, step, replace(PLAIN, caching=True))
-    checkpointing = predict(model, step, replace(PLAIN, checkpointing=True))
-    frozen = predict(model, step, replace(PLAIN, trained="nothing"))
-    assert caching.passes < plain.passes / 4
-    assert checkpointing.passes < plain.passes / 4
-    assert frozen.total < caching.total
-    assert frozen.gradients == frozen.moments == 0
-    assert (
-        plain.operations
-        < caching.operations
-        == checkpointing.operations
-        == pytest.approx(plain.operations * 4 / 3)
-    )
-    assert frozen.operations == pytest.approx(plain.operations / 3)
-
-
-def test_attention_by_two_products_keeps_a_row_for_each_token() -> None:
-    """On a CPU, of texts of up to 256 tokens; a GPU's kernel keeps none."""
-    model = tiny()
-    short, long = [[Shape(64, 16)]], [[Shape(4, 256)]]  # as many tokens
-    assert predict(model, long, PLAIN).passes > 1.3 * predict(model, short, PLAIN).passes
-    gpu = replace(PLAIN, on_cpu=False)
-    assert predict(model, long, gpu).passes < 1.3 * predict(model, short, gpu).passes
-
-
-def test_the_gradients_of_an_earlier_micro_step_are_there_too() -> None:
-    """So a step in two micro-steps needs more than its first alone, by the gradients."""
-    model, way = tiny(), replace(PLAIN, caching=True)
-    micro = [Shape(8, 64)]
-    alone, two = predict(model, [micro], way), predict(model, [micro, micro], way)
-    assert two.total - alone.total == alone.gradients
-
-
-def test_on_a_gpu_adamw_takes_as_much_again_as_the_weights() -> None:
-    """Where the passes need little, that decides."""
-    model, step = tiny(), [[Shape(1, 2)]]
-    cpu, gpu = (predict(model, step, Way(on_cpu=on_cpu)) for on_cpu in (True, False))
-    assert gpu.total - cpu.total == 4 * model.num_parameters
-
-
-def test_a_token_is_computed_by_its_own_experts_alone() -> None:
-    """Their weights are there whole; a CPU computes the products of all in float32."""
-    sizes = {**SIZES, **QWEN3_MOE.config, "num_hidden_layers": 2, "vocab_size": 50, "num_experts": 8}
-    one, all_ = (
-        predict(Model(Qwen3MoeConfig(**{**sizes, "num_experts_per_tok": n})), [[Shape(2, 8)]], PLAIN)
-        for n in (1, 8)
-    )
-    assert one.weights == all_.weights
-    assert one.passes < all_.passes
-    expert = 3 * SIZES["hidden_size"] * 192
-    assert all_.operations - one.operations == 3 * 2 * 16 * 2 * 7 * expert
+def test_the_limits_of_containers_and_jobs_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the control groups around the process; what files that were read occupy is free."""
+    monkeypatch.setattr(limits, "_CGROUP", tmp_path)
+    monkeypatch.setattr(limits, "_OWN_CGROUP", tmp_path / "own")
+    (tmp_path / "own").write_text("4:memory:/old\n0::/slurm/job_1/step_0\n")
+    job, step = tmp_path / "slurm" / "job_1", tmp_path / "slurm" / "job_1" / "step_0"
+    step.mkdir(parents=True)
+    for group, most, used in ((job, "3000000", "1000000"), (step, "max", "900000")):
+        (group / "memory.max").write_text(most)
+        (group / "memory.current").write_text(used)
+        (group / "memory.stat").write_text("anon 5\ninactive_file 300000\nactive_file 200000\n")
+    assert device_memory("cpu")[:2] == (3000000, 2500000)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert device_memory("cpu")[:2] == (1500000, 1250000)
+    (job / "memory.max").write_text("max\n")
+    assert device_memory("cpu").total > 10**8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,14 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoTokenizer, LlamaModel
 
 from tests.tiny_models import tiny_sentence_transformer, tiny_transformer
-from tests.tiny_runs import WholeRun, assert_same_run, at_loss, composed, metrics, resume, train, weights
+from tests.tiny_runs import WholeRun, composed, metrics, resume, train, weights
 from train.config import TrainSettings, check
 from train.config.compose import CONF
 from train.config.model import ModelSettings, named_model
 from train.encoder.encoder import Encoder
 from train.encoder.fingerprint import weights_digest
 from train.encoder.lora import Adapters
-from train.errors import Interrupted, UserError
+from train.errors import UserError
 from train.evaluation.suite import Suite
 from train.factory import build_benchmarks, build_objective
 from train.objectives import Batch, Mean, ObjectiveLoss
@@ -211,35 +211,13 @@ def test_what_a_teacher_embeds_is_all_that_batches_name(options: list[str]) -> N
     assert set(found) == named
 
 
-@pytest.mark.parametrize("texts", ["plain", "all"])
-def test_a_run_with_a_teacher_is_recorded_and_resumes_bit_for_bit(
-    tmp_path: Path, options: list[str], wide: Path, monkeypatch: pytest.MonkeyPatch, texts: str
-) -> None:
-    run_options = [*options, *DISTILLATION, f"retain.teacher='{wide}'", f"retain.teacher_texts={texts}"]
-    train(tmp_path / "whole", run_options)
-    at_loss(monkeypatch, 4, lambda: os.kill(os.getpid(), 15))
-    with pytest.raises(Interrupted):
-        train(tmp_path / "cut", run_options)
-    monkeypatch.undo()
-    resume(tmp_path / "cut")
-    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+def test_a_run_with_a_teacher_is_recorded(tmp_path: Path, options: list[str], wide: Path) -> None:
+    train(tmp_path / "whole", [*options, *DISTILLATION, f"retain.teacher='{wide}'"])
     logged = [line["distillation"] for line in metrics(tmp_path / "whole") if "loss" in line]
     assert len(logged) == 6
     assert all(value > 0 for value in logged)
     record = json.loads((tmp_path / "whole" / "run.json").read_text())
     assert record["teacher_weights"] == weights_digest(Encoder.from_pretrained(wide, device="cpu"))
-
-
-def test_another_teacher_is_refused_at_resume(tmp_path: Path, options: list[str], tiny: Encoder) -> None:
-    """One of the student's width, too, which the run needs no plain sentences for."""
-    tiny.save(tmp_path / "teacher")
-    teacher = [f"retain.teacher='{tmp_path / 'teacher'}'", "retain.teacher_texts=all"]
-    run_options = [*options, *DISTILLATION, *teacher, "objective.document_mode=span"]
-    train(tmp_path / "run", [*run_options, "trainer.max_steps=1"])
-    disturbed(tiny)
-    tiny.save(tmp_path / "teacher")
-    with pytest.raises(UserError, match=r"the teacher \(retain\.teacher\) has other weights"):
-        resume(tmp_path / "run", "trainer.max_steps=2")
 
 
 @pytest.mark.parametrize("name", [p.stem for p in (CONF / "model").glob("*.yaml") if p.stem != "pretrained"])
@@ -385,35 +363,6 @@ def test_without_a_remedy_nothing_is_added(tmp_path: Path, options: list[str]) -
     assert "base_weights" not in json.loads((tmp_path / "run" / "run.json").read_text())
 
 
-@pytest.mark.parametrize("remedy", REMEDIES[2:], ids=" ".join)  # those before are in the first of these
-def test_interrupted_and_resumed_equals_uninterrupted(
-    tmp_path: Path,
-    options: list[str],
-    whole_run: WholeRun,
-    monkeypatch: pytest.MonkeyPatch,
-    remedy: list[str],
-) -> None:
-    """Stopped in the middle of the first epoch, killed in the second, and bit for bit the same in the end."""
-    run_options = [*options, *remedy]
-    whole = whole_run(run_options)
-    at_loss(monkeypatch, 2, lambda: os.kill(os.getpid(), 15))
-    with pytest.raises(Interrupted):
-        train(tmp_path / "cut", run_options)
-    monkeypatch.undo()
-    at_loss(monkeypatch, 3, lambda: (_ for _ in ()).throw(SystemExit("killed")))
-    with pytest.raises(SystemExit):
-        resume(tmp_path / "cut")
-    monkeypatch.undo()
-    resume(tmp_path / "cut")
-    assert_same_run(whole, tmp_path / "cut")
-    for name in ("trained.safetensors", "adapter/adapter_model.safetensors"):
-        ours, theirs = (folder / "step_6" / name for folder in (whole, tmp_path / "cut"))
-        assert ours.exists() == theirs.exists()
-        assert not ours.exists() or same(load_file(ours), load_file(theirs))
-    files = [sorted(p.relative_to(f) for p in f.rglob("*")) for f in (whole, tmp_path / "cut")]
-    assert files[0] == files[1]
-
-
 @pytest.mark.parametrize("remedy", REMEDIES, ids=" ".join)
 def test_scores_are_of_the_model_that_is_saved(
     options: list[str], whole_run: WholeRun, remedy: list[str]
@@ -448,22 +397,29 @@ def test_interpolation_only_moves_what_is_published(
     assert losses[0] == losses[1]
 
 
-def test_other_remedies_are_refused_at_resume(tmp_path: Path, options: list[str]) -> None:
-    train(tmp_path / "run", [*options, *INTERPOLATION, "trainer.max_steps=1"])
-    with pytest.raises(UserError, match=r"retain\.interpolation: 0\.5, but the run has 0\.7"):
-        resume(tmp_path / "run", "retain.interpolation=0.5")
-    with pytest.raises(UserError, match=r"retain\.lora\.rank: 4, but the run has None"):
-        resume(tmp_path / "run", "retain.lora.rank=4")
-
-
-def test_another_base_model_is_refused_at_resume(tmp_path: Path, options: list[str], tiny: Encoder) -> None:
-    """A remedy goes by it, and it is loaded again: other weights under the same name would go unnoticed."""
+@pytest.mark.parametrize(
+    ("model", "remedy"),
+    [
+        ("the base model (model.path)", ["model.path={}", *DISTILLATION]),
+        (  # one of the student's width, too, which the run needs no plain sentences for
+            "the teacher (retain.teacher)",
+            [
+                *("retain.teacher='{}'", "retain.teacher_texts=all", "objective.document_mode=span"),
+                *DISTILLATION,
+            ],
+        ),
+    ],
+)
+def test_other_weights_are_refused_at_resume(
+    tmp_path: Path, options: list[str], tiny: Encoder, model: str, remedy: list[str]
+) -> None:
+    """A remedy goes by them, and they are loaded again: under the same name they would go unnoticed."""
     tiny.save(tmp_path / "model")
-    run_options: list[Any] = [*options, *DISTILLATION, f"model.path={tmp_path / 'model'}"]
+    run_options = [*options, *(option.format(tmp_path / "model") for option in remedy)]
     train(tmp_path / "run", [*run_options, "trainer.max_steps=1"])
     disturbed(tiny)
     tiny.save(tmp_path / "model")
-    with pytest.raises(UserError, match=r"the base model \(model\.path\) has other weights"):
+    with pytest.raises(UserError, match=f"{re.escape(model)} has other weights"):
         resume(tmp_path / "run", "trainer.max_steps=2")
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import signal
 import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,13 +13,10 @@ from typing import NoReturn
 import pytest
 
 from tests.programs import ROOT, run
-from tests.tiny_runs import WholeRun, assert_same_run, composed, resume, train
+from tests.tiny_runs import train
 from train.cli.folders import new_sweep_folder
-from train.config import TrainSettings, check
-from train.errors import Interrupted, UserError
-from train.evaluation.suite import Suite
+from train.errors import UserError
 from train.io.claims import TakenError
-from train.recipes.fine_tune import fine_tune
 from train.runs.folder import RunFolder
 
 
@@ -49,32 +44,25 @@ def test_a_chosen_name_that_is_taken_is_followed_by_the_next(tmp_path: Path) -> 
         assert runs[2].path.name == "run-2"
 
 
-def test_a_start_that_comes_to_nothing_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("leaves", [None, "run.json", "baseline.json"])
+def test_a_mistake_leaves_a_folder_only_with_a_result(tmp_path: Path, leaves: str | None) -> None:
     run_ = RunFolder(tmp_path / "checkpoints" / "run", chosen=True)
 
     def record(folder: Path) -> None:
         (folder / ".hydra").mkdir()
         logging.getLogger().warning("something")
 
-    with pytest.raises(UserError, match="slip"), run_.claimed(resume=False, record_start=record):
-        raise UserError("slip")
-    assert list(tmp_path.iterdir()) == []
+    def mistake() -> NoReturn:
+        if leaves is not None:
+            run_.start({}, experiment="x", seed=1)
+            run_.end("failed")
+            (run_.path / leaves).touch()
+        raise UserError("mistake")
 
-
-@pytest.mark.parametrize("has_result", [False, True])
-def test_a_mistake_leaves_a_folder_only_with_a_result(tmp_path: Path, has_result: bool) -> None:
-    run_ = RunFolder(tmp_path / "checkpoints" / "run", chosen=True)
-
-    def slip() -> NoReturn:
-        run_.start({}, experiment="x", seed=1)
-        run_.end("failed")
-        if has_result:
-            (run_.path / "baseline.json").write_text("{}")
-        raise UserError("slip")
-
-    with pytest.raises(UserError, match="slip"), run_.claimed(resume=False):
-        slip()
-    assert (run_.path / "run.json").exists() == run_.path.exists() == has_result
+    with pytest.raises(UserError, match="mistake"), run_.claimed(resume=False, record_start=record):
+        mistake()
+    assert run_.path.exists() == (leaves == "baseline.json")
+    assert any(tmp_path.iterdir()) == (leaves == "baseline.json")
 
 
 def test_what_was_in_the_folder_stays(tmp_path: Path) -> None:
@@ -117,15 +105,6 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, options: list[
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=str(tmp_path / "file" / "run")):
         train(tmp_path / "file" / "run", options)
-
-
-def test_files_are_as_readable_as_new_files_are(tmp_path: Path, options: list[str]) -> None:
-    train(tmp_path / "run", [*options, "trainer.max_steps=1"])
-    mask = os.umask(0)
-    os.umask(mask)
-    for path in (tmp_path / "run").rglob("*"):
-        if path.is_file() and path.name != ".lock":
-            assert path.stat().st_mode & 0o777 == 0o666 & ~mask, path
 
 
 def start_together(folder: Path, *options: Sequence[str]) -> list[subprocess.CompletedProcess[str]]:
@@ -174,79 +153,43 @@ def test_a_race_for_one_folder_has_one_winner(tmp_path: Path, tiny_path: Path) -
         assert f"seed={winners[0]}" in recorded.read_text()
 
 
-def test_sigterm_in_the_first_scoring_is_recorded(
-    tmp_path: Path, options: list[str], whole_run: WholeRun, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("task", "arguments", "status", "said"),
+    [
+        ("raise ZeroDivisionError('a bug')", (), 1, "unexpected ZeroDivisionError: a bug"),
+        ("raise KeyboardInterrupt('stopped after step 3')", (), 130, "interrupted: stopped after step 3"),
+        (
+            "raise ZeroDivisionError",
+            ("+experiment=leaky", "--config-dir=mine"),
+            2,
+            "hydra.job.env_set.HF_TOKEN holds a token or password",
+        ),
+    ],
+)
+def test_how_a_program_ends(
+    tmp_path: Path, task: str, arguments: Sequence[str], status: int, said: str
 ) -> None:
-    """And the run goes on from its start."""
-    whole = whole_run(options)
-    real = Suite.run
-
-    def terminated(self: Suite, *arguments: object, **named: object) -> object:
-        os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGTERM)  # a launcher passes on what all were told
-        return real(self, *arguments, **named)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Suite, "run", terminated)
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(Interrupted, match="resume it with: python -m train resume="):
-        train(tmp_path / "cut", options)
-    assert signal.getsignal(signal.SIGTERM) is before
-    assert json.loads((tmp_path / "cut" / "run.json").read_text())["status"] == "interrupted"
-    monkeypatch.undo()
-    resume(tmp_path / "cut")
-    assert_same_run(whole, tmp_path / "cut")
-
-
-def test_a_new_length_is_told(tmp_path: Path, options: list[str], caplog: pytest.LogCaptureFixture) -> None:
-    """In either direction: the schedule of the learning rate is another."""
-    config = composed("config", *options, "trainer.max_epochs=9", "trainer.patience=1", "trainer.min_delta=2")
-    fine_tune(check(TrainSettings, config), config, "idiolink_ft", RunFolder(tmp_path / "run"))
-    resume(tmp_path / "run")
-    assert "trainer.max_epochs was" not in caplog.text
-    for epochs, was in ((8, 9), (10, 8)):
-        resume(tmp_path / "run", f"trainer.max_epochs={epochs}")
-        assert f"trainer.max_epochs was {was}, is {epochs}" in caplog.text
-
-
-def launched(folder: Path, task: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A program whose task is `raise …`, started as `python -m train` is."""
-    script = folder / "start.py"
-    script.write_text(
+    """Started as `python -m train` is: with a message, and a bug's traceback in a file."""
+    settings = tmp_path / "mine" / "experiment" / "leaky.yaml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("# @package _global_\nhydra:\n  job:\n    env_set:\n      HF_TOKEN: 12345678secret\n")
+    (tmp_path / "start.py").write_text(
         "import sys, train.cli.launch\n"
         f"def task(config): {task}\n"
         f"sys.argv = ['train', 'run_dir=run', *{arguments!r}]\n"
         "train.cli.launch.launch('config', task)\n"
     )
-    return run(str(script), cwd=folder, environment={"PYTHONPATH": str(ROOT)}, timeout=60)
-
-
-@pytest.mark.slow
-def test_a_secret_among_hydras_own_settings_is_refused(tmp_path: Path) -> None:
-    settings = tmp_path / "mine" / "experiment" / "leaky.yaml"
-    settings.parent.mkdir(parents=True)
-    settings.write_text("# @package _global_\nhydra:\n  job:\n    env_set:\n      HF_TOKEN: 12345678secret\n")
-    done = launched(tmp_path, "raise ZeroDivisionError", "+experiment=leaky", "--config-dir=mine")
-    assert done.returncode == 2
-    assert "hydra.job.env_set.HF_TOKEN holds a token or password" in done.stderr
-    assert "12345678secret" not in done.stderr
-
-
-@pytest.mark.slow
-def test_a_bug_leaves_its_traceback_in_a_file(tmp_path: Path) -> None:
-    done = launched(tmp_path, "raise ZeroDivisionError('a bug')")
-    assert done.returncode == 1
-    assert "unexpected ZeroDivisionError: a bug" in done.stderr
+    environment = {"PYTHONPATH": str(ROOT)}
+    done = run(str(tmp_path / "start.py"), cwd=tmp_path, environment=environment, timeout=60)
+    assert done.returncode == status
+    assert said in done.stderr
     assert "Traceback" not in done.stderr
-    file = Path(done.stderr.split("The traceback is in ")[1].split("\n")[0])
-    assert "in task" in file.read_text()
-    file.unlink()
-
-
-@pytest.mark.slow
-def test_ctrl_c_is_no_error(tmp_path: Path) -> None:
-    done = launched(tmp_path, "raise KeyboardInterrupt('stopped after step 3')")
-    assert done.returncode == 130
-    assert done.stderr.strip() == "interrupted: stopped after step 3"
+    assert "12345678secret" not in done.stderr
+    if status == 1:
+        file = Path(done.stderr.split("The traceback is in ")[1].split("\n")[0])
+        assert "in task" in file.read_text()
+        file.unlink()
 
 
 def test_sweeps_of_one_second_each_have_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

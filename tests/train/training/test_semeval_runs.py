@@ -3,74 +3,37 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 from pathlib import Path
-from typing import Any, NoReturn
 
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from tests.attempts import Attempt, Attempts
-from tests.tiny_runs import KEY, WholeRun, assert_same_run, at_loss, composed, metrics, resume, train
+from tests.tiny_runs import KEY, WholeRun, at_loss, composed, metrics, resume, terminate, train
 from train.config import EvaluateSettings, check
 from train.data import download
 from train.data.sources import SAMPLE_ROOT
 from train.encoder.encoder import Encoder
 from train.errors import Interrupted, UserError
 from train.objectives.adaptive_triplet import AdaptiveTripletObjective
-from train.objectives.mixture import MixtureObjective
 from train.recipes.evaluate import score_model
 
 
-def die() -> NoReturn:
-    raise SystemExit("killed")
-
-
-def terminate() -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-@pytest.mark.parametrize("how", [terminate, die])
-def test_the_triplet_objective_is_resumed_bit_for_bit(
-    tmp_path: Path,
-    triplet_options: list[str],
-    whole_run: WholeRun,
-    monkeypatch: pytest.MonkeyPatch,
-    how: Any,
-) -> None:
-    """In mid-epoch with the step saved, and in the second epoch with all since its start lost."""
+def test_the_best_model_carries_its_pooling(triplet_options: list[str], whole_run: WholeRun) -> None:
     whole = whole_run(triplet_options)
-    assert len([line for line in metrics(whole) if "loss" in line]) == 6
-    at_loss(monkeypatch, 2 if how is terminate else 5, how, AdaptiveTripletObjective)
-    with pytest.raises((Interrupted, SystemExit)):
-        train(tmp_path / "cut", triplet_options)
-    monkeypatch.undo()
-    resume(tmp_path / "cut")
-    assert_same_run(whole, tmp_path / "cut")
     texts = ["He got cold feet.", "It is only red tape, said the man who waited longest of all of them."]
-    best = str(tmp_path / "cut" / "best")
+    best = str(whole / "best")
     theirs = SentenceTransformer(best, device="cpu").encode(texts, convert_to_tensor=True)
     ours = Encoder.from_pretrained(best, device="cpu").encode(texts)
     torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
-    (layers,) = (tmp_path / "cut" / "best").glob("*WeightedLayerPooling*")
-    assert layers.is_dir(), "the best model carries its pooling"
+    (layers,) = (whole / "best").glob("*WeightedLayerPooling*")
+    assert layers.is_dir()
 
 
-def test_the_joint_objective_is_resumed_bit_for_bit(
-    tmp_path: Path, joint_options: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In its second epoch, where the smaller part is in the middle of an epoch of its own."""
+def test_a_joint_run_is_scored_and_logged_by_part(tmp_path: Path, joint_options: list[str]) -> None:
     train(tmp_path / "whole", joint_options)
     steps = [line for line in metrics(tmp_path / "whole") if "loss" in line]
-    at_loss(monkeypatch, len(steps) - 1, terminate, MixtureObjective)
-    with pytest.raises(Interrupted):
-        train(tmp_path / "cut", joint_options)
-    monkeypatch.undo()
-    resume(tmp_path / "cut")
-    assert_same_run(tmp_path / "whole", tmp_path / "cut")
     # Checkpoints are scored on what is monitored, the best and the untrained model on all.
     scored = [line["scores"] for line in metrics(tmp_path / "whole") if "scores" in line]
     assert {key.partition("/")[0] for scores in scored for key in scores} == {"idiolink"}
@@ -83,31 +46,6 @@ def test_the_joint_objective_is_resumed_bit_for_bit(
     assert {key.partition("/")[0] for line in steps for key in line if "/" in key} == {
         *("idiolink", "adaptive_triplet")
     }
-
-
-@pytest.mark.slow
-def test_killed_runs_go_on_bit_for_bit(
-    tmp_path: Path, triplet_options: list[str], joint_options: list[str]
-) -> None:
-    """SIGKILL while a later step trains, and then while the last checkpoint is saved."""
-    attempts = Attempts()
-    try:
-        for name, options in (("triplet", triplet_options), ("joint", joint_options)):
-            whole = attempts(Attempt(str(tmp_path / name), options))
-            assert whole.status == 0, whole.output
-            folder = tmp_path / f"{name}_cut"
-            last = whole.points.count("training")
-            killed = attempts(Attempt(str(folder), options, what="training", at=last - 1))
-            assert killed.killed
-            left = whole.points.count("saving") - killed.points.count("saving")
-            killed = attempts(Attempt(str(folder), resume=True, what="saving", at=left - 3))
-            assert killed.killed
-            assert killed.points[-1] == "saving"
-            done = attempts(Attempt(str(folder), resume=True))
-            assert done.status == 0, done.output
-            assert_same_run(tmp_path / name, folder)
-    finally:
-        attempts.close()
 
 
 def test_accumulation_cuts_between_groups(tmp_path: Path, triplet_options: list[str]) -> None:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import pytest
 import torch
 from torch.nn import functional
 
-from tests.tiny_runs import assert_same_run, at_loss, composed, resume, train, weights
+from tests.tiny_runs import composed, train
 from train.config import TrainSettings, check
 from train.encoder.encoder import Encoder
 from train.encoder.idiom_token_embeddings import IdiomTokenRows
-from train.errors import Interrupted, UserError
-from train.objectives.adaptive_triplet import AdaptiveTripletObjective
+from train.errors import UserError
 from train.requests import Request
 from train.training.setup import parameter_groups
 
@@ -84,31 +81,6 @@ def test_tokens_alone_leave_sentences_without_an_idiom_where_they_were(
     ours, theirs = dict(best.model.named_parameters()), dict(start.model.named_parameters())
     for name, weight in theirs.items():
         torch.testing.assert_close(ours[name][: len(weight)], weight, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["trainer.idiom_tokens_learning_rate=1e-2"],
-        ["trainer.only_idiom_tokens=true"],
-        [
-            *("model.idiom_tokens_start=random", "trainer.no_decay=[bias,norm]", "objective.order=file"),
-            *("objective.whole_groups=false", "objective.groups_per_expression=null"),
-        ],
-    ],
-)
-def test_resumed_bit_for_bit(
-    tmp_path: Path, triplet_options: list[str], monkeypatch: pytest.MonkeyPatch, options: list[str]
-) -> None:
-    run_options = [*triplet_options, *TOKENS, *options]
-    train(tmp_path / "whole", run_options)
-    at_loss(monkeypatch, 2, lambda: os.kill(os.getpid(), signal.SIGTERM), AdaptiveTripletObjective)
-    with pytest.raises(Interrupted):
-        train(tmp_path / "cut", run_options)
-    monkeypatch.undo()
-    resume(tmp_path / "cut")
-    assert_same_run(tmp_path / "whole", tmp_path / "cut")
-    assert len(weights(tmp_path / "cut" / "best"))
 
 
 def test_a_model_without_idiom_tokens_is_refused(tmp_path: Path, triplet_options: list[str]) -> None:

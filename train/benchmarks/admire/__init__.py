@@ -28,7 +28,7 @@ _METRIC_NAMES = {
 }
 
 
-_METRICS_BY_SENSE = ("top1_accuracy", "ndcg@5", "sense_accuracy")  # in tables: the others tell the same
+_METRICS_BY_SENSE = ("top1_accuracy", "ndcg@5", "sense_accuracy")  # in tables: the other metrics add nothing
 
 
 class AdmireBenchmarkOptions(BenchmarkOptions):
@@ -73,7 +73,7 @@ def _is_constant(key: str) -> bool:
 
 
 def _is_compared(key: str) -> bool:
-    """Of experts also idiomatic and literal items apart: each kind has an expert of its own."""
+    """Of experts also each sense: each has an expert of its own."""
     _, *parts = key.split("/")
     is_whole = len(parts) == 3
     by_sense = len(parts) == 4 and parts[1] in get_args(ExpertsMode)
@@ -84,7 +84,7 @@ def _read_record(record: Mapping[str, Any]) -> Iterator[QueryResult]:
     split, mode, item, compound = (record[name] for name in ("split", "mode", "id", "compound"))
     senses = (None, record["sense"]) if record.get("sense") in ADMIRE_SENSES else (None,)
     for metric in ADMIRE_METRICS:
-        for sense in senses if metric in record else ():  # not where there is no gold
+        for sense in senses if metric in record else ():  # without gold there are none
             key = admire_key(split, mode, metric, sense)
             yield QueryResult(key, item, compound, value=float(record[metric]))
     if "predicted_sense" not in record or senses == (None,):

@@ -1,0 +1,297 @@
+"""Runs of AdMIRe's systems on the sample: what they leave, resumed, reloaded, with and without CLIP."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+
+from tests.fake_hub import serve
+from tests.programs import run
+from tests.tiny_runs import assert_same_run, at_loss, composed, metrics, resume, train, weights
+from tests.train.admire.conftest import Build
+from train import data
+from train.admire.objectives import AdmireObjective, AimaObjective
+from train.benchmarks.admire.keys import experts_keys
+from train.config import EvaluateSettings, check
+from train.data.names import ExpertsMode
+from train.encoder.encoder import Encoder
+from train.encoder.loading import load_model
+from train.encoder.width import configured_width
+from train.errors import Interrupted, UserError
+from train.objectives import Batch, ObjectiveLoss
+from train.recipes.evaluate import score_model
+
+CV = ["+protocol=cross_validation_admire", "data.fold=0"]
+FOLD = ["split=train_cv", "data.fold=0", "data.folds=5"]
+Options = Callable[[str], list[str]]
+
+
+@pytest.fixture
+def options(request: pytest.FixtureRequest, clip_path: Path) -> Options:
+    """Of `admire`, of `clip` (the same with images) or of `aima`."""
+
+    def of(system: str) -> list[str]:
+        chosen: list[str] = request.getfixturevalue("aima_options" if system == "aima" else "admire_options")
+        images = [f"objective.clip.path={clip_path}", "objective.cosine=null"]
+        return [*chosen, *images * (system == "clip")]
+
+    return of
+
+
+@pytest.fixture(autouse=True)
+def _one_cache_of_summaries(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IDIOM_CACHE", str(tmp_path_factory.getbasetemp() / "summaries"))
+
+
+def card_of(folder: Path) -> dict[str, Any]:
+    card: dict[str, Any] = json.loads((folder / "scores.json").read_text())
+    return card
+
+
+def saved_weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "best" / "experts" / "experts.safetensors")
+
+
+def evaluated(run_folder: Path, *more: str) -> dict[str, float]:
+    config = composed(
+        *("evaluate", "data=sample", "device=cpu", "model=pretrained", f"model.path={run_folder / 'best'}"),
+        *("benchmarks=[admire]", *(more or ("split=train",))),
+    )
+    return score_model(check(EvaluateSettings, config), config)
+
+
+def losses(folder: Path, part: str) -> list[float]:
+    return [line[part] for line in metrics(folder) if part in line]
+
+
+CLIP_PARTS = {"trained_towers", "sense_map", "sense_head", "idiomatic", "literal"}
+PARTS = {
+    "admire": CLIP_PARTS - {"trained_towers"},
+    "clip": CLIP_PARTS,
+    "aima": {"text_layers", "sense_encoder", "classifier", "idiomatic", "literal"},
+}
+# System, options of the objective, inputs of the idiomatic expert, what is not saved.
+RUNS: dict[str, tuple[str, str, int, set[str]]] = {
+    "text": ("admire", "cosine=null split=train_cv", 3, set()),
+    "ablated": ("admire", "sense_encoder=false literal=cosine loss.rank=listwise", 2, {"literal"}),
+    "images": ("clip", "sense_features=usage", 4, set()),
+    "images_alone": ("clip", "captions=false literal=cosine", 3, {"literal"}),
+    "printed": ("aima", "", 4, set()),
+    "printed_beside": ("aima", "sense_encoder.stage=beside", 4, set()),
+    "clip_cosine": ("aima", "ablation=clip_cosine loss.rank=listwise", 3, {"literal"}),
+    "no_sense_encoder": ("aima", "ablation=no_sense_encoder loss.rank=top1_printed", 3, {"sense_encoder"}),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_what_a_run_leaves_and_reloads(tmp_path: Path, options: Options, name: str) -> None:
+    """The scorer is in best/ as safetensors and JSON, and scores as it did in the run."""
+    system, chosen, num_inputs, not_saved = RUNS[name]
+    split = "train_cv" if "train_cv" in chosen else "train"
+    more = [f"objective.{option}" for option in chosen.split()]
+    train(tmp_path, [*options(system), *CV * (split == "train_cv"), *more, "trainer.accumulation=2"])
+    saved = tmp_path / "best" / "experts"
+    assert sorted(path.name for path in saved.iterdir()) == ["experts.json", "experts.safetensors"]
+    names = saved_weights(tmp_path)
+    assert {key.split(".")[0] for key in names} == PARTS[system] - not_saved
+    assert sum(key.startswith("idiomatic.inputs") for key in names) == 2 * num_inputs
+    card = card_of(tmp_path)
+    mode: ExpertsMode = "experts_text" if system == "admire" else "experts_image"
+    given = {key: value for key, value in card["scores"].items() if "/caption" not in key}
+    assert {f"admire/{split}/{mode}/{m}" for m in ("rank_difference", "sense_accuracy")} <= given.keys()
+    assert given.keys() <= set(experts_keys([split, "astitch_dev", "astitch_test"], mode))
+    assert not [key for key in card["baseline"] if "experts" in key]
+    assert f"admire/{split}/caption/ndcg@5" in card["baseline"]
+    assert ("held out" in card["meta"]["trained_on"]) == (split == "train_cv")
+    assert ("summarised by" in card["meta"]["trained_on"]) == (system == "aima" and name != "clip_cosine")
+    reloaded = evaluated(tmp_path, *(FOLD if split == "train_cv" else ()))
+    assert {key: reloaded[key] for key in given} == pytest.approx(given)
+    lines = (tmp_path / "per_query" / "admire.jsonl").read_text().splitlines()
+    assert {json.loads(line)["mode"] for line in lines} == {
+        *("caption", "caption_span", mode, f"{mode}_gold_sense", "majority")
+    }
+
+
+@pytest.mark.parametrize(
+    ("system", "more"),
+    [
+        ("admire", ["trainer.freeze_encoder=true", "objective.sense_features=usage"]),
+        ("admire", []),
+        ("clip", ["trainer.freeze_encoder=true"]),
+        ("aima", []),
+    ],
+)
+def test_resumed_bit_for_bit(
+    tmp_path: Path, options: Options, monkeypatch: pytest.MonkeyPatch, system: str, more: list[str]
+) -> None:
+    """In mid-epoch, and in AIMA's ranking stage: encoder, scorer and both optimizer groups.
+
+    A frozen encoder embeds each text once, in the company of its first batch: a resumed run too.
+    """
+    train(tmp_path / "whole", [*options(system), *more])
+    first = 2
+    if system == "aima":
+        first += len(losses(tmp_path / "whole", "sense_accuracy"))
+        assert len(losses(tmp_path / "whole", "rank_loss")) > 2
+    kind = AimaObjective if system == "aima" else AdmireObjective
+    with monkeypatch.context() as patched:
+        at_loss(patched, first, lambda: os.kill(os.getpid(), signal.SIGTERM), kind)
+        with pytest.raises(Interrupted):
+            train(tmp_path / "cut", [*options(system), *more])
+    resume(tmp_path / "cut")
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+    ours, theirs = saved_weights(tmp_path / "whole"), saved_weights(tmp_path / "cut")
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_a_frozen_encoder_stays_as_it_is(tmp_path: Path, options: Options, tiny_path: Path) -> None:
+    train(tmp_path / "run", [*options("admire"), "trainer.freeze_encoder=true"])
+    before, after = load_file(tiny_path / "model.safetensors"), weights(tmp_path / "run" / "best")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    drawn = metrics(tmp_path / "run")
+    assert drawn[0]["loss"] != drawn[1]["loss"]
+
+
+def test_experts_learn_and_score_with_a_glossary(tmp_path: Path, options: Options) -> None:
+    sample = Path(data.__file__).parent / "sample" / "admire" / "subtask_a_train.tsv"
+    compounds = [line.split("\t")[0] for line in sample.read_text(encoding="utf-8").splitlines()[1:]]
+    rows = [f"{name}\tsomething quite other\n" for name in dict.fromkeys(compounds)]
+    (tmp_path / "mine.tsv").write_text("".join(["expression\tmeaning\n", *rows]), encoding="utf-8")
+    short = [*options("admire"), "trainer.freeze_encoder=true", "trainer.max_steps=1"]
+    train(tmp_path / "without", short)
+    train(tmp_path / "with", [*short, f"model.glossary={tmp_path / 'mine.tsv'}"])
+    first, second = (losses(tmp_path / name, "loss")[0] for name in ("with", "without"))
+    assert first != pytest.approx(second, rel=1e-3)
+    record = json.loads((tmp_path / "with" / "run.json").read_text(encoding="utf-8"))
+    assert record["glossary"]["occurs"]["admire"]["texts"] > 0
+    scored = {key: value for key, value in evaluated(tmp_path / "with").items() if "experts_text" in key}
+    assert scored
+    reported = card_of(tmp_path / "with")["scores"]
+    assert scored == pytest.approx({key: reported[key] for key in scored})
+
+
+@pytest.mark.parametrize(
+    ("system", "parts"), [("admire", ["rank_loss", "sense_loss", "meaning_loss"]), ("clip", ["rank_loss"])]
+)
+def test_the_losses_of_the_parts_fall(
+    tmp_path: Path, options: Options, system: str, parts: list[str]
+) -> None:
+    """On so few items the experts learn them by heart."""
+    longer = ["trainer.max_epochs=30", "trainer.modules_learning_rate=1e-2", "objective.head=hidden"]
+    train(tmp_path, [*options(system), *longer, "trainer.freeze_encoder=true"])
+    for part in parts:
+        values = losses(tmp_path, part)
+        assert sum(values[-12:]) < 0.8 * sum(values[:12]), part
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_what_is_logged_is_the_mean_over_the_step_also_of_the_last_shorter_one(
+    tmp_path: Path, options: Options, monkeypatch: pytest.MonkeyPatch, accumulation: int
+) -> None:
+    """Of each item, sentence and meaning of a step; the sample's items do not fill the last one."""
+    real, results = AdmireObjective.loss, []
+
+    def loss(self: AdmireObjective, embeddings: torch.Tensor, batch: Batch) -> ObjectiveLoss:
+        results.append(real(self, embeddings, batch))
+        return results[-1]
+
+    monkeypatch.setattr(AdmireObjective, "loss", loss)
+    steps = ["trainer.batch_size=4", "trainer.max_epochs=1", f"trainer.accumulation={accumulation}"]
+    train(tmp_path, [*options("admire"), *CV, *steps])
+    lines = [line for line in metrics(tmp_path) if "loss" in line]
+    sizes = []
+    for number, line in enumerate(lines):
+        first = number * accumulation
+        parts = results[first : first + accumulation]
+        sizes.append(sum(part.means["rank_loss"].num for part in parts))
+        # An item comes with two sentences for the sense; not all have meanings.
+        nums = {"rank_loss": sizes[-1], "sense_loss": 3 * sizes[-1], "sense_accuracy": 3 * sizes[-1]}
+        for name, num in {**nums, "meaning_loss": line["with_meanings"]}.items():
+            means = [part.means[name] for part in parts]
+            assert sum(mean.num for mean in means) == num
+            if num:
+                assert line[name] == pytest.approx(sum(mean.value * mean.num for mean in means) / num), name
+        losses_of_parts = (part.loss.item() * part.means["rank_loss"].num for part in parts)
+        assert line["loss"] == pytest.approx(sum(losses_of_parts) / sizes[-1])
+    assert sizes[-1] < 4
+
+
+def test_options_that_only_the_data_or_the_model_refuses(
+    build: Build, tmp_path: Path, options: Options
+) -> None:
+    with pytest.raises(UserError, match=r"data\.fold=5 of data\.folds=5: .*8 compounds"):
+        build("+protocol=cross_validation_admire", "data.fold=5")
+    with pytest.raises(UserError, match=r"objective\.separator='</s>' is no token .* its own is .*\[SEP\]"):
+        train(tmp_path, [*options("admire"), "objective.separator='</s>'"])
+
+
+@pytest.mark.slow
+def test_experts_of_a_model_on_the_hub_are_scored(tmp_path: Path, tiny_path: Path, build: Build) -> None:
+    folder = Path(shutil.copytree(tiny_path, tmp_path / "model"))
+    build().modules.publish(folder)
+    with serve({"models/someone/experts": folder}) as hub:
+        done = run(
+            *("train.evaluate", "model=someone/experts", "device=cpu", "data=sample", "split=train"),
+            *("benchmarks=[admire]", f"output={tmp_path / 'scores.json'}"),
+            environment={
+                "HF_ENDPOINT": hub.url,
+                "HF_HOME": str(tmp_path / "hf"),
+                "HF_HUB_OFFLINE": None,
+                "HF_HUB_DISABLE_XET": "1",
+            },
+        )
+    assert done.returncode == 0, done.stderr
+    assert [key for key in card_of(tmp_path)["scores"] if "experts_text" in key]
+
+
+def test_a_run_builds_the_model_twice(
+    tmp_path: Path, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To score it untrained and train it, and the best from its folder."""
+    loaded: list[str] = []
+
+    def counted(path: str, **more: Any) -> SentenceTransformer:
+        loaded.append(Path(path).name)
+        return load_model(path, **more)
+
+    monkeypatch.setattr("train.encoder.encoder.load_model", counted)
+    train(tmp_path / "run", [*options("admire"), "trainer.max_steps=1"])
+    assert loaded == ["model", "best"]
+
+
+@pytest.mark.parametrize("pooling", [None, "cls", "cls+sep", "last2"])
+def test_the_width_is_that_of_the_embeddings(tiny_path: Path, tmp_path: Path, pooling: str | None) -> None:
+    encoder = Encoder.from_pretrained(tiny_path, device="cpu", pooling=pooling)
+    assert configured_width(str(tiny_path), own_pooling=pooling is None) == encoder.dimension
+    encoder.save(tmp_path / "saved")
+    assert configured_width(str(tmp_path / "saved")) == encoder.dimension
+    assert configured_width(str(tiny_path.parent / "bert")) == encoder.dimension
+
+
+def test_runs_on_the_real_images(
+    tmp_path: Path, options: Options, real_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fold is held out, the ranking loss falls, and the reloaded model has the scores of the run."""
+    monkeypatch.setenv("IDIOM_DATA", str(real_data))
+    longer = ["trainer.max_epochs=15", "trainer.modules_learning_rate=3e-3", "trainer.batch_size=4"]
+    more = [*CV, "data=public", *longer, "trainer.freeze_encoder=true", "objective.usages_per_item=8"]
+    train(tmp_path, [*options("clip"), *more])
+    values = losses(tmp_path, "rank_loss")
+    assert len(values) == 150
+    assert sum(values[-20:]) < 0.8 * sum(values[:20])
+    scores, ran = evaluated(tmp_path, "data=public", *FOLD), card_of(tmp_path)["scores"]
+    experts = {key: value for key, value in ran.items() if "experts_image" in key}
+    assert {key: scores[key] for key in experts} == pytest.approx(experts)

@@ -1,0 +1,49 @@
+"""What an objective trains in addition to the encoder: how it is scored, and loaded with a saved model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from torch import nn
+
+from train.benchmarks import Benchmark
+from train.config import Common
+from train.declarations.registry import objective_types, resolve
+from train.distributed.device import Placement
+from train.encoder.files import fetch_file
+from train.encoder.loading import locate_checkpoint
+from train.objectives import Scored
+
+
+def module_benchmarks(
+    settings: Common, modules: nn.Module | None, benchmarks: Sequence[Benchmark]
+) -> list[Benchmark]:
+    """The benchmarks of an objective's modules, in a mixture of those of its parts.
+
+    A module is scored where the benchmark is to whose scores it adds.
+    """
+    names = {benchmark.name for benchmark in benchmarks}
+    parts = modules.modules() if modules is not None else ()
+    return [
+        part.benchmark(settings) for part in parts if isinstance(part, Scored) and part.scored_by in names
+    ]
+
+
+def saved_modules(path: str, placement: Placement, revision: str | None = None) -> nn.Module | None:
+    """The modules of an objective that were saved with a model, or None.
+
+    Args:
+        path: a folder, or the name of a model on the Hub.
+
+    Raises:
+        UserError: if they are damaged, or could not be downloaded.
+    """
+    name, offline = locate_checkpoint(path, revision)
+    for files, load in {(tuple(one.saved), one.load) for one in objective_types().values() if one.saved}:
+        first, *_ = [fetch_file(name, file, revision, local_files_only=offline) for file in files]
+        if first is not None:
+            folder = first.parents[len(PurePath(files[0]).parts) - 1]  # on the Hub, of what was downloaded
+            modules: nn.Module = resolve(load)(folder, placement)
+            return modules.to(placement.device)
+    return None
