@@ -67,7 +67,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 # What makes a test train or start a run: seconds. Those of the loop itself stay among the quick ones.
-_RUNS = {"options", "triplet_options", "joint_options", "launches", "attempts"}
+_RUNS = {"options", "triplet_options", "joint_options", "experts_options", "launches", "attempts"}
 _QUICK = "test_loop.py"
 
 

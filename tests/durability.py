@@ -230,7 +230,7 @@ def killed_run(whole: Whole, folder: Path, draw: random.Random, tally: Tally) ->
     assert left[0] == left[1], sorted(set(left[0]) ^ set(left[1]))
 
 
-def power_cut_run(whole: Whole, _: Path, draw: random.Random, tally: Tally, disk: Disk) -> None:
+def power_cut_run(whole: Whole, _folder: Path, draw: random.Random, tally: Tally, disk: Disk) -> None:
     """Start a run on a disk of its own, cut its power once or twice, let it end, and compare.
 
     Raises:

@@ -1,116 +1,276 @@
-"""A local server that speaks as much of the Hugging Face Hub's interface as downloads need."""
+"""A local server that speaks as much of the Hugging Face Hub's interface as downloads and pushes need.
+
+Accounts, repositories with branches, preupload, Git LFS (batch and basic upload), commits, downloads;
+failures can be planted.
+"""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlparse
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
+_LFS_FROM = 100_000  # bytes, from which a file is stored as LFS; safetensors always are
 
 
+@dataclass
+class Repository:
+    """One repository: branch → path → content."""
+
+    private: bool = False
+    sdk: str | None = None  # of a Space
+    branches: dict[str, dict[str, bytes]] = field(
+        default_factory=lambda: {"main": {".gitattributes": b"*.safetensors filter=lfs\n"}}
+    )
+    num_commits: int = 0
+
+    @property
+    def main(self) -> dict[str, bytes]:
+        return self.branches["main"]
+
+    def files(self, revision: str) -> dict[str, bytes] | None:
+        """Of a branch, or of the commit that one is at."""
+        if revision in self.branches:
+            return self.branches[revision]
+        return next((files for files in self.branches.values() if commit_id(files) == revision), None)
+
+
+def commit_id(files: dict[str, bytes]) -> str:
+    """A name for this state of a branch."""
+    digest = hashlib.sha1()
+    for name, content in sorted(files.items()):
+        digest.update(f"{name} {hashlib.sha1(content).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+@dataclass
+class Failure:
+    """What goes wrong with requests whose `METHOD /path` contains `request`.
+
+    Attributes:
+        status: the answer's; None cuts the connection in the middle of the upload.
+        times: how often; -1 is always.
+        seconds: that pass before.
+    """
+
+    request: str
+    status: int | None
+    times: int = -1
+    text: str = "planted"
+    seconds: float = 0.0
+
+
+@dataclass
 class FakeHub:
-    """Repositories (`models/<id>` or `datasets/<id>`) and the local folders they serve.
+    """The server's state.
 
     Attributes:
         url: what HF_ENDPOINT is set to.
+        users: token → name of its user.
+        repositories: by their names; those of Spaces and data sets begin with `spaces/` and `datasets/`.
+        objects: LFS objects that were uploaded completely, by their SHA-256.
         requests: `METHOD /path` of every request so far.
     """
 
-    def __init__(self, repositories: dict[str, Path]) -> None:
-        self.repositories = repositories
-        self.requests: list[str] = []
-        self.url = ""
+    url: str = ""
+    users: dict[str, str] = field(default_factory=dict)
+    repositories: dict[str, Repository] = field(default_factory=dict)
+    objects: dict[str, bytes] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def files(self, repository: str) -> list[str]:
-        folder = self.repositories[repository]
-        return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+    def count(self, part: str) -> int:
+        return sum(part in request for request in self.requests)
+
+    def download(self, repo_id: str, folder: Path) -> Path:
+        """What is on a repository's main branch, as a folder."""
+        for name, content in self.repositories[repo_id].main.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+        return folder
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    hub: FakeHub
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def handle_one(self) -> None:
+        path = unquote(urlparse(self.path).path)
+        request = f"{self.command} {path}"
+        with self.hub.lock:
+            self.hub.requests.append(request)
+            planted = next((f for f in self.hub.failures if f.request in request and f.times != 0), None)
+            if planted is not None:
+                planted.times -= 1
+        length = int(self.headers.get("Content-Length", 0))
+        if planted is None:
+            body = self.rfile.read(length)
+            with self.hub.lock:
+                self.route(path, body)
+            return
+        time.sleep(planted.seconds)
+        if planted.status is None:
+            self.rfile.read(length // 2)
+            self.close_connection = True
+            self.connection.close()
+        else:
+            self.rfile.read(length)
+            self.answer(planted.status, {"error": planted.text})
+
+    do_HEAD = do_GET = do_POST = do_PUT = handle_one  # noqa: N815
+
+    @property
+    def user(self) -> str | None:
+        return self.hub.users.get(self.headers.get("Authorization", "").removeprefix("Bearer "))
+
+    def may_write(self, repo_id: str) -> bool:
+        return self.user == repo_id.split("/")[-2]
+
+    def visible(self, repo_id: str) -> Repository | None:
+        found = self.hub.repositories.get(repo_id)
+        return None if found is None or (found.private and not self.may_write(repo_id)) else found
+
+    def route(self, path: str, body: bytes) -> None:
+        parts = path.strip("/").split("/")
+        if path == "/api/whoami-v2":
+            if self.user is None:
+                self.answer(401, {"error": "Invalid credentials in Authorization header"})
+            else:
+                self.answer(200, {"type": "user", "name": self.user, "orgs": []})
+        elif path == "/api/validate-yaml":
+            self.answer(200, {"errors": [], "warnings": []})
+        elif path == "/api/repos/create":
+            self.create(json.loads(body))
+        elif parts[0] == "lfs":
+            right = hashlib.sha256(body).hexdigest() == parts[1]
+            self.hub.objects |= {parts[1]: body} if right else {}
+            self.answer(200 if right else 400, {})
+        elif parts[:2] == ["api", "models"]:
+            self.repository("/".join(parts[2:4]), parts[4:], body)
+        elif parts[0] == "api" and parts[1] in ("spaces", "datasets"):
+            self.repository("/".join(parts[1:4]), parts[4:], body)
+        elif "info/lfs/objects/batch" in path:
+            asked = json.loads(body)["objects"]
+            upload = [{"actions": {"upload": {"href": f"{self.hub.url}/lfs/{one['oid']}"}}} for one in asked]
+            objects = [
+                one if one["oid"] in self.hub.objects else one | action
+                for one, action in zip(asked, upload, strict=True)
+            ]
+            self.answer(200, {"transfer": "basic", "objects": objects})
+        elif "resolve" in parts[2:4]:
+            at = parts.index("resolve", 2)
+            self.resolve("/".join(parts[:at]), parts[at + 1], "/".join(parts[at + 2 :]))
+        else:
+            self.missing("EntryNotFound")
+
+    def create(self, asked: dict[str, Any]) -> None:
+        kind = "spaces/" if asked.get("type") == "space" else ""
+        repo_id = f"{kind}{asked.get('organization') or self.user}/{asked['name']}"
+        if not self.may_write(repo_id):
+            self.answer(403, {"error": "You don't have the rights to create a model under this namespace"})
+        elif repo_id in self.hub.repositories:
+            self.answer(409, {"error": "You already created this model repo"})
+        else:
+            is_private = asked.get("visibility") == "private"
+            self.hub.repositories[repo_id] = Repository(is_private, asked.get("sdk"))
+            self.answer(200, {"url": f"{self.hub.url}/{repo_id}"})
+
+    def repository(self, repo_id: str, rest: list[str], body: bytes) -> None:
+        repository = self.visible(repo_id)
+        if repository is None:
+            self.missing("RepoNotFound")
+            return
+        verb, revision = (rest[0], "/".join(rest[1:])) if rest else ("revision", "main")
+        revision = revision.partition("/")[0] if verb == "tree" else revision
+        files = repository.files(revision)
+        if verb in ("branch", "preupload", "commit") and not self.may_write(repo_id):
+            self.answer(403, {"error": "You have read access but not write access to this repository"})
+        elif verb == "branch":
+            repository.branches.setdefault(revision, dict(repository.main))
+            self.answer(200 if files is None else 409, {"error": "Reference already exists"})
+        elif files is None:
+            self.missing("RevisionNotFound")
+        elif verb == "revision":
+            siblings = [{"rfilename": name} for name in sorted(files)]
+            facts = {"id": repo_id, "sha": commit_id(files), "private": repository.private}
+            self.answer(200, {**facts, "siblings": siblings, "tags": []})
+        elif verb == "tree":
+            entry = {"type": "file", "oid": "0" * 40}
+            self.answer(200, [entry | {"path": n, "size": len(files[n])} for n in sorted(files)])
+        elif verb == "preupload":
+            self.answer(200, {"files": [_mode(file, files) for file in json.loads(body)["files"]]})
+        elif verb == "commit":
+            self.apply([json.loads(line) for line in body.splitlines()], files)
+            repository.num_commits += 1
+            oid = commit_id(files)
+            self.answer(200, {"commitUrl": f"{self.hub.url}/{repo_id}/commit/{oid}", "commitOid": oid})
+        else:
+            self.missing("EntryNotFound")
+
+    def apply(self, lines: list[dict[str, Any]], files: dict[str, bytes]) -> None:
+        for line in lines:
+            value = line["value"]
+            if line["key"] == "file":
+                files[value["path"]] = base64.b64decode(value["content"])
+            elif line["key"] == "lfsFile":
+                files[value["path"]] = self.hub.objects[value["oid"]]
+            elif line["key"] == "deletedFile":
+                del files[value["path"]]
+
+    def resolve(self, repo_id: str, revision: str, name: str) -> None:
+        repository = self.visible(repo_id)
+        files = None if repository is None else repository.files(revision)
+        if files is None or name not in files:
+            reason = "Repo" if repository is None else "Revision" if files is None else "Entry"
+            self.missing(f"{reason}NotFound")
+            return
+        tag = f'"{hashlib.sha256(files[name]).hexdigest()}"'
+        self.answer(200, files[name], {"ETag": tag, "X-Repo-Commit": commit_id(files)})
+
+    def missing(self, code: str) -> None:
+        self.answer(404, {"error": code}, {"X-Error-Code": code})
+
+    def answer(self, status: int, content: object, headers: dict[str, str] | None = None) -> None:
+        data = content if isinstance(content, bytes) else json.dumps(content).encode()
+        self.send_response(status)
+        kind = "application/octet-stream" if data is content else "application/json"
+        for name, value in {"Content-Type": kind, **(headers or {})}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
 
 
 @contextmanager
-def serve(repositories: dict[str, Path]) -> Iterator[FakeHub]:
-    """The server, until the block ends."""
-    hub = FakeHub(repositories)
+def serve(folders: Mapping[str, Path] | None = None) -> Iterator[FakeHub]:
+    """The server, until the block ends.
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-        def do_HEAD(self) -> None:
-            self.answer(body=False)
-
-        def do_GET(self) -> None:
-            self.answer(body=True)
-
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            self.answer(body=True)
-
-        def answer(self, *, body: bool) -> None:
-            hub.requests.append(f"{self.command} {self.path}")
-            path = unquote(urlparse(self.path).path)
-            for repository, folder in hub.repositories.items():
-                kind, name = repository.split("/", 1)
-                if path.startswith(f"/api/{repository}"):
-                    rest = path.removeprefix(f"/api/{repository}").strip("/")
-                    if rest.startswith("tree"):
-                        self.send_json(
-                            [
-                                {
-                                    "type": "file",
-                                    "path": f,
-                                    "size": (folder / f).stat().st_size,
-                                    "oid": "0" * 40,
-                                }
-                                for f in hub.files(repository)
-                            ]
-                        )
-                    else:
-                        siblings = [{"rfilename": f} for f in hub.files(repository)]
-                        self.send_json({"id": name, "sha": COMMIT, "siblings": siblings, "tags": []})
-                    return
-                prefix = f"/{name}/resolve/" if kind == "models" else f"/{repository}/resolve/"
-                if path.startswith(prefix):
-                    file = folder / path.removeprefix(prefix).split("/", 1)[1]
-                    if file.is_file():
-                        self.send_file(file, body)
-                        return
-                    self.send_missing("EntryNotFound")
-                    return
-            self.send_missing("RepoNotFound")
-
-        def send_json(self, content: object) -> None:
-            data = json.dumps(content).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def send_file(self, file: Path, body: bool) -> None:
-            data = file.read_bytes()
-            self.send_response(200)
-            self.send_header("ETag", f'"{hashlib.sha256(data).hexdigest()}"')
-            self.send_header("X-Repo-Commit", COMMIT)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            if body:
-                self.wfile.write(data)
-
-        def send_missing(self, code: str) -> None:
-            self.send_response(404)
-            self.send_header("X-Error-Code", code)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Args:
+        folders: by `models/<id>` or `datasets/<id>`, public repositories with these files.
+    """
+    hub = FakeHub()
+    for name, folder in (folders or {}).items():
+        repository = hub.repositories[name.removeprefix("models/")] = Repository()
+        repository.branches["main"] = {
+            path.relative_to(folder).as_posix(): path.read_bytes()
+            for path in folder.rglob("*")
+            if path.is_file()
+        }
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
     hub.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
@@ -120,3 +280,15 @@ def serve(repositories: dict[str, Path]) -> Iterator[FakeHub]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def _mode(file: dict[str, Any], files: dict[str, bytes]) -> dict[str, Any]:
+    """How a file is to be uploaded, and the id of what is stored under its name."""
+    name = file["path"]
+    is_large = name.endswith(".safetensors") or file["size"] >= _LFS_FROM
+    found = {"path": name, "uploadMode": "lfs" if is_large else "regular", "shouldIgnore": False}
+    if name in files:
+        content = files[name]
+        as_blob = hashlib.sha1(f"blob {len(content)}\0".encode() + content)
+        found["oid"] = hashlib.sha256(content).hexdigest() if is_large else as_blob.hexdigest()
+    return found

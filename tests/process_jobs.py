@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from safetensors.torch import save_file
@@ -26,11 +27,10 @@ from train.errors import UserError
 from train.evaluation.suite import Suite
 from train.factory import build_encoder, build_objective
 from train.objectives import Objective, StepLog
-from train.objectives.adaptive_triplet import AdaptiveTripletObjective
 from train.objectives.contrastive import ContrastiveObjective
+from train.objectives.triplets import TripletObjective
 from train.recipes.evaluate import score_model
 from train.requests import Request
-from train.training import loop
 from train.training.embedder import TrainableEmbedder
 from train.training.setup import Training, parameter_groups
 
@@ -86,7 +86,7 @@ def _gradients(
     named = {**dict(encoder.named_parameters()), **dict(objective.modules.named_parameters())}
     kept: dict[str, torch.Tensor] = {}
     steps = objective.epoch_steps(0, 2)[: settings.trainer.max_steps]
-    last = -1 if isinstance(objective, ContrastiveObjective | AdaptiveTripletObjective) else -2
+    last = -1 if isinstance(objective, ContrastiveObjective | TripletObjective) else -2
     for step, shards in enumerate(steps[:1] + steps[1:][last:]):  # the last may be a shorter one
         log = StepLog()
         for micro, anchors in enumerate(shards):
@@ -179,7 +179,7 @@ def whole_run(
         return real(suite, *arguments, **named)
 
     Suite.run = watched  # type: ignore[assignment,method-assign]
-    loop.is_tried = lambda _: True  # the longest batch, as on a GPU: it changes nothing
+    patch("train.training.loop.is_tried", lambda _: True).start()  # as on a GPU: it changes nothing
     if go_on:
         resume(Path(folder), *options)
     else:

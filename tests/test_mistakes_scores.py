@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from tests.benchmarks import by_text
 from tests.mistakes import Mistake, run_mistake
 from tests.own_data import write, write_lines
 from tests.tiny_runs import composed
 from train.benchmarks.own import OwnValOptions
 from train.benchmarks.own.held_out import OwnValBenchmark
 from train.config import TrainSettings, check
-from train.factory.own import own_splits
+from train.objectives.own import own_splits
 from train.reports.compare import Difference
 from train.reports.verdicts import beats_untrained
 
@@ -89,13 +91,16 @@ def held_out(folder: Path, name: str, rows: list[dict[str, object]]) -> OwnValBe
     options = ("+experiment=own", f"data.train={train}", f"data.val={val}")
     settings: TrainSettings = check(TrainSettings, composed("config", *options))
     limits = OwnValOptions(name="own_val", max_queries=100, max_documents=100)
-    return OwnValBenchmark({"": own_splits(settings).val}, [], limits)
+    return OwnValBenchmark({"": own_splits(settings.data.own).val}, [], limits)
 
 
 def scored(benchmark: OwnValBenchmark, vectors: dict[str, int]) -> dict[str, float]:
     """Its scores by a model that gives texts of one number the same vector."""
-    rows = [vectors[request.text] for request in benchmark.requests]
-    return benchmark.score(torch.nn.functional.one_hot(torch.tensor(rows)).float()).scores
+    return benchmark.score(one_hot(vectors)).by_key
+
+
+def one_hot(vectors: dict[str, int]) -> Any:
+    return by_text({text: torch.eye(max(vectors.values()) + 1)[n] for text, n in vectors.items()})
 
 
 def test_symmetric_pairs(tmp_path: Path) -> None:
@@ -123,9 +128,7 @@ def test_a_sentence_under_two_labels_is_not_its_own_mistake(tmp_path: Path) -> N
     ]
     vectors = {"both": 0, "a 1": 0, "a 2": 0, "b 1": 1, "b 2": 1}
     benchmark = held_out(tmp_path, "val.jsonl", rows)
-    first = benchmark.score(
-        torch.nn.functional.one_hot(torch.tensor([vectors[r.text] for r in benchmark.requests])).float()
-    ).per_query[0]
+    first = benchmark.score(one_hot(vectors)).per_query[0]
     assert (first["query"], first["ndcg@10"]) == ("both", 1.0)
 
 

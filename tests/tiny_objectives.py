@@ -1,38 +1,46 @@
-"""What `conf/objective/` makes the objectives of, for tests that change some of it."""
+"""Objectives as `conf/objective/` has them, for tests that change some of it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from idiomloss import InfoNCELoss
 from tests.tiny_runs import composed
-from train.objectives.contrastive import ContrastiveOptions
+from train.data.semeval2022 import Group
+from train.declarations.registry import objective_types
+from train.objectives.contrastive import ContrastiveObjective
+from train.objectives.shared import ContrastiveData
+from train.objectives.triplets import TripletObjective
 
-_IDIOLINK = composed("config", "objective=idiolink")["objective"]
-_TRIPLET = composed("config", "objective=adaptive_triplet")["objective"]
-
-IDIOLINK_LOSS = InfoNCELoss(_IDIOLINK["loss"]["temperature"])
-_IDIOLINK_OPTIONS: dict[str, Any] = {
-    "query_modes": [_IDIOLINK["query_mode"]],
-    "document_modes": [_IDIOLINK["document_mode"]],
-    "batch_size": 2,
-    "seed": 0,
-    "candidates_from_batch": _IDIOLINK["tuples"] == "batch",
-    "positive_weights": None,
-    "groups_per_batch": _IDIOLINK["idioms_per_batch"],
-    **{name: _IDIOLINK["loss"][name] for name in ("in_batch", "false_negatives")},
-    **{name: _IDIOLINK[name] for name in ("query_weights", "mask", "drop_last")},
-}
-ADAPTIVE_TRIPLET: dict[str, Any] = {
-    "batch_size": 2,
-    "seed": 0,
-    "shuffled": _TRIPLET["order"] == "shuffled",
-    "whole_groups": _TRIPLET["whole_groups"],
-    "only_usable": _TRIPLET["groups"] == "usable",
-    "per_expression": _TRIPLET["groups_per_expression"],
+_SECTIONS = {
+    name: composed("config", f"objective={name}")["objective"]
+    for name in ("idiolink", "adaptive_triplet", "own")
 }
 
 
-def idiolink_options(**changes: Any) -> ContrastiveOptions:
-    """The objective's defaults, in batches of two anchors."""
-    return ContrastiveOptions(**(_IDIOLINK_OPTIONS | changes))
+def options(name: str, **changes: Any) -> Any:
+    """The section of an objective; a dictionary changes some of a section in it."""
+    section = dict(_SECTIONS[name])
+    for key, value in changes.items():
+        section[key] = section[key] | value if isinstance(value, dict) else value
+    return objective_types()[name].options.model_validate(section)
+
+
+def contrastive(
+    data: ContrastiveData, *, batch_size: int = 2, seed: int = 0, **changes: Any
+) -> ContrastiveObjective:
+    """IdioLink's defaults with other data."""
+    return ContrastiveObjective(data, options("idiolink", **changes), batch_size=batch_size, seed=seed)
+
+
+def triplets(
+    groups: Sequence[Group], *, batch_size: int = 16, seed: int = 0, **changes: Any
+) -> TripletObjective:
+    """The adaptive triplet objective's defaults on these groups."""
+    changes = {
+        name.rstrip("_"): value for name, value in changes.items()
+    }  # `groups_`: the option of that name
+    built: TripletObjective = options("adaptive_triplet", **changes).of_groups(
+        groups, [], batch_size=batch_size, seed=seed
+    )
+    return built

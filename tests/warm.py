@@ -307,7 +307,7 @@ def _warm_up(folder: Path) -> None:
     keep_configs()
     compose_config("config", "+experiment=idiolink_ft")
     learning_curve([Curves("", [], "")], 1, "", folder / "curve.png")
-    template("model_card.md.j2")
+    template()
     _template()
 
 

@@ -2,16 +2,17 @@
 
 import math
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from train.cli.folders import record_start, run_folder
-from train.cli.launch import experiment_name, launch, overrides, search
-from train.cli.quick_imports import quick_imports
-from train.config import TrainSettings, check
+from train.cli.launch import experiment_name, launch, overrides
+from train.config import TrainSettings
 from train.distributed.processes import rank_of_launch
+from train.errors import Pruned
 from train.io.text import printable
+from train.recipes.ready import ready
 from train.runs.resume import is_unfinished, saved_config
+from train.sweeps.sweeper import scores_reporter
 
 
 def run(config: dict[str, Any]) -> float:
@@ -26,12 +27,8 @@ def run(config: dict[str, Any]) -> float:
         return math.nan
     if config["resume"] is not None:
         config = saved_config(folder.path, config, experiment_name(), overrides())
-    settings: TrainSettings = check(TrainSettings, config)
-    settings.objective.check_files(settings)
-    from train.errors import Pruned
-
-    with quick_imports():  # after the configuration is checked
-        from train.recipes.fine_tune import fine_tune
+    settings: TrainSettings = ready(TrainSettings, config)
+    from train.recipes.fine_tune import fine_tune
 
     try:
         best = fine_tune(
@@ -40,7 +37,7 @@ def run(config: dict[str, Any]) -> float:
             experiment_name(),
             folder,
             record_start=record_start,
-            on_scores=_scores_reporter(settings),
+            on_scores=scores_reporter(),
         )
     except Pruned as pruned:
         print(f"pruned: {pruned}", file=sys.stderr)
@@ -48,16 +45,6 @@ def run(config: dict[str, Any]) -> float:
     if rank_of_launch() == 0:
         print(printable(str(folder.path)))
     return best
-
-
-def _scores_reporter(settings: TrainSettings) -> Callable[[dict[str, float]], None] | None:
-    """If the run is a trial of a search: the function that reports its scores to the search."""
-    found = search()
-    if found is None:
-        return None
-    from train.sweeps.trial import trial_report
-
-    return trial_report(*found, settings.trainer.monitor)
 
 
 def main() -> None:

@@ -4,16 +4,14 @@ import sys
 from typing import Any
 
 from train.cli.launch import launch
-from train.cli.quick_imports import quick_imports
-from train.config import TrainSettings, check
+from train.config import TrainSettings
+from train.recipes.ready import ready
 
 
 def run(config: dict[str, Any]) -> None:
     """Check what `python -m train` would train on and score."""
-    settings: TrainSettings = check(TrainSettings, config)
-    settings.objective.check_files(settings)
-    with quick_imports():  # after the configuration is checked
-        from train.recipes.check import check_data
+    settings: TrainSettings = ready(TrainSettings, config)
+    from train.recipes.check import check_data
 
     check_data(settings)
 

@@ -3,15 +3,14 @@
 from typing import Any
 
 from train.cli.launch import launch
-from train.cli.quick_imports import quick_imports
-from train.config import EvaluateSettings, check
+from train.config import EvaluateSettings
+from train.recipes.ready import ready
 
 
 def run(config: dict[str, Any]) -> None:
     """Score one model."""
-    settings: EvaluateSettings = check(EvaluateSettings, config)
-    with quick_imports():  # after the configuration is checked
-        from train.recipes.evaluate import score_model
+    settings: EvaluateSettings = ready(EvaluateSettings, config)
+    from train.recipes.evaluate import score_model
 
     score_model(settings, config)
 

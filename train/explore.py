@@ -5,13 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from train.cli.plain import run_plain
-from train.cli.quick_imports import quick_imports
+from train.config.messages import check
 from train.errors import UserError
 from train.explorer.options import PORT, Options
-from train.io.paths import expanded
 from train.io.text import printable
 
 HELP = f"""Search a corpus with models side by side, on a page in the browser.
@@ -38,51 +36,28 @@ overwrite=true      replace the files of output= or space=
 Embeddings are kept in the folder of the environment variable IDIOM_CACHE (by default ~/.cache/idiomtune),
 under explore/, which may be deleted at any time. Ctrl-C ends the page."""
 
-_CHOICES = {"device": ("auto", "cpu", "cuda", "mps"), "overwrite": ("false", "true")}
-_NUMBERS = {"queries": 100_000, "neighbours": 100, "port": 65_535}  # option → its greatest value
-
 
 def parse(arguments: Sequence[str]) -> Options:
     """The command line, checked.
 
     Raises:
-        UserError: for an unknown option or a value that it cannot have, or where no model is named.
+        UserError: for an unknown option or a value that it cannot have, or if no model is named.
     """
-    names = ("corpus", "split", "glossary", "device", "output", "space", "overwrite", *_NUMBERS)
+    names = [name for name in Options.model_fields if name not in ("models", "name")]
     models: list[str] = []
-    given: dict[str, Any] = {}
+    given: dict[str, str] = {}
     for argument in arguments:
         key, equals, value = argument.partition("=")
-        is_path = key not in names and Path(argument).exists()  # a folder's name may hold "="
-        if (not equals or is_path) and not argument.startswith("-"):
-            models.append(argument)
-        elif key not in names:
-            raise UserError(
-                f"{argument}: unknown option; there are {', '.join(f'{name}=' for name in names)}"
-            )
-        elif not value:
-            raise UserError(f"{key}=: is empty; leave it out, or name something")
-        else:
+        if equals and key in names:
             given[key] = value
+        elif argument.startswith("-") or (equals and not Path(argument).exists()):  # a folder's may hold "="
+            raise UserError(f"{argument}: unknown option; there are {', '.join(f'{n}=' for n in names)}")
+        else:
+            models.append(argument)
     if not models:
         raise UserError("name a run folder or a model (--help says more)")
-    for key, allowed in _CHOICES.items():
-        if given.get(key, allowed[0]) not in allowed:
-            raise UserError(f"{key}={given[key]}: must be one of {', '.join(allowed)}")
-    given["overwrite"] = given.get("overwrite") == "true"
-    if "output" in given and "space" in given:
-        raise UserError("output= and space= write the same page: give one of them")
-    for key, greatest in _NUMBERS.items():
-        if key in given:
-            if not given[key].isdecimal() or not 1 <= int(given[key]) <= greatest:
-                raise UserError(f"{key}={given[key]}: is to be a whole number from 1 to {greatest}")
-            given[key] = int(given[key])
-    if "glossary" in given:
-        files = given["glossary"].strip("[]")
-        given["glossary"] = [] if files in ("", "none") else [name.strip() for name in files.split(",")]
-    for key in {"output", "space"} & given.keys():
-        given[key] = expanded(given[key], key)
-    return Options(models, **given)
+    options: Options = check(Options, {"models": models, **given})
+    return options
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -93,8 +68,7 @@ def main(arguments: Sequence[str]) -> int:
 def _run(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     print(printable(f"exploring {', '.join(options.models)}"), file=sys.stderr, flush=True)
-    with quick_imports():  # after the command line is known to be right
-        from train.recipes.explore import explore
+    from train.recipes.explore import explore  # heavy: after the command line is known to be right
 
     explore(options)
     return 0

@@ -3,14 +3,15 @@
 from typing import Any
 
 from train.cli.launch import launch
-from train.config import ExportSettings, check
+from train.config import ExportSettings
 from train.io.text import printable
+from train.recipes.ready import ready
 
 
 def run(config: dict[str, Any]) -> None:
     """Export, and print the new folder."""
-    settings: ExportSettings = check(ExportSettings, config)
-    from train.recipes.export import export  # heavy: after the configuration is known to be right
+    settings: ExportSettings = ready(ExportSettings, config)
+    from train.recipes.export import export
 
     print(printable(str(export(settings))))
 

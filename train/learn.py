@@ -3,16 +3,15 @@
 from typing import Any
 
 from train.cli.launch import launch
-from train.cli.quick_imports import quick_imports
-from train.config import LearnSettings, check
+from train.config import LearnSettings
 from train.io.text import printable
+from train.recipes.ready import ready
 
 
 def run(config: dict[str, Any]) -> None:
     """Learn, and print the new model's folder."""
-    settings: LearnSettings = check(LearnSettings, config)
-    with quick_imports():  # after the configuration is known to be right
-        from train.recipes.learn import learn
+    settings: LearnSettings = ready(LearnSettings, config)
+    from train.recipes.learn import learn
 
     print(printable(str(learn(settings))))
 

@@ -9,15 +9,9 @@ from train.config import PushSettings, check
 def run(config: dict[str, Any]) -> None:
     """Push one checkpoint, or show what would be pushed."""
     settings: PushSettings = check(PushSettings, config)
-    # Heavy: after the configuration is checked.
-    if settings.space is None:
-        from train.hub.push import push_checkpoint
+    from train.recipes.publish import publish  # heavy: after the configuration is checked
 
-        push_checkpoint(settings)
-    else:
-        from train.recipes.publish import publish
-
-        publish(settings)
+    publish(settings)
 
 
 def main() -> None:

@@ -210,7 +210,7 @@ def _machine() -> dict[str, Any]:
 def work_of(workload: Workload) -> Work:
     """What the workload asks for."""
     settings = workload.settings()
-    model = load_model(resolve_model_path(settings.model.path), device="cpu")
+    model = load_model(resolve_model_path(settings.model.path), settings.model, device="cpu")
     timed = batches(settings)[1:] if workload.steps else []
     train_operations = sum(
         3 * useful_operations(model, (text for t in step for text in (t.query, t.positive, *t.negatives)))

@@ -22,9 +22,8 @@ from train.data.tuples import read_released, released_file
 from train.distributed.device import has_bf16_instructions
 from train.factory import build_objective
 from train.factory.data import idiolink_folder
-from train.factory.own import own_splits
-from train.objectives.options import IdioLinkObjectiveSettings
-from train.objectives.own_options import OwnSettings
+from train.objectives.idiolink import IdioLinkOptions
+from train.objectives.own import OwnOptions, own_splits
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MODES: tuple[QueryMode, ...] = ("sentence", "span", "instruction_sentence", "instruction_span")
@@ -151,7 +150,7 @@ def released_tuples(settings: TrainSettings) -> list[Texts]:
 
 def file_rows(settings: TrainSettings) -> list[Texts]:
     """What is trained on of a user's own file, as our objective counts it."""
-    examples = own_splits(settings).train
+    examples = own_splits(settings.data.own).train
     store, is_scored = examples.store, examples.form == "scored"
     rows = []
     for row, number in enumerate(examples.rows.tolist()):
@@ -162,7 +161,7 @@ def file_rows(settings: TrainSettings) -> list[Texts]:
 
 def batches(settings: TrainSettings) -> list[list[Texts]]:
     """The texts of each step, in our own order, so that all ways train on the same."""
-    is_own = isinstance(settings.objective, OwnSettings)
+    is_own = isinstance(settings.objective, OwnOptions)
     rows = file_rows(settings) if is_own else released_tuples(settings)
     objective = build_objective(settings)
     steps = itertools.chain.from_iterable(objective.epoch_steps(epoch, 1) for epoch in itertools.count())
@@ -183,9 +182,9 @@ def optimizer_and_schedule(
 
 
 def temperature(settings: TrainSettings) -> float:
-    if isinstance(settings.objective, OwnSettings):  # of both its losses, by default
+    if isinstance(settings.objective, OwnOptions):  # of both its losses, by default
         return settings.objective.infonce.temperature
-    assert isinstance(settings.objective, IdioLinkObjectiveSettings)
+    assert isinstance(settings.objective, IdioLinkOptions)
     return settings.objective.loss.temperature
 
 

@@ -5,10 +5,10 @@ They come in as a user's own objective would, and nothing else imports this pack
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from train.benchmarks.admire.keys import experts_keys
 from train.data.names import ADMIRE_CV_SPLIT, AStitchFile, ExpertsMode, unseen_astitch
@@ -23,7 +23,7 @@ from train.declarations.options import (
     Weight,
     as_list,
 )
-from train.objectives.options import about_extra
+from train.objectives.shared import about_extra
 
 FOLDER = "experts"  # of the trained scorer, in a checkpoint and in best/
 FILES = (f"{FOLDER}/experts.json", f"{FOLDER}/experts.safetensors")
@@ -76,13 +76,9 @@ class ExpertsOptions(ScorerOptions):
     sense_features: Literal["sentence", "usage"]
     mask: Text
 
-    @model_validator(mode="after")
-    def _something_is_seen(self) -> Self:
+    def problems(self) -> Iterator[str]:
         if self.clip.path is None and not self.captions:
-            raise ValueError(
-                "captions=false leaves nothing to rank by without images: name a CLIP model, clip.path="
-            )
-        return self
+            yield ("captions=false leaves nothing to rank by without images: name a CLIP model, clip.path=")
 
 
 class PrintedOptions(ScorerOptions):
@@ -90,11 +86,9 @@ class PrintedOptions(ScorerOptions):
     sense_encoder: SenseModel
     captions: CaptionOptions
 
-    @model_validator(mode="after")
-    def _clip_has_a_path(self) -> Self:
+    def problems(self) -> Iterator[str]:
         if self.clip.path is None:
-            raise ValueError("clip.path=null: AIMA needs CLIP; objective=admire works without it")
-        return self
+            yield "clip.path=null: AIMA needs CLIP; objective=admire works without it"
 
 
 class RankLoss(Section):
@@ -111,11 +105,9 @@ class WeightedLoss(RankLoss):
     meaning_weight: Weight
     temperature: Temperature
 
-    @model_validator(mode="after")
-    def _some_term_counts(self) -> Self:
+    def problems(self) -> Iterator[str]:
         if not self.rank_weight + self.sense_weight + self.meaning_weight:
-            raise ValueError("with rank_weight, sense_weight and meaning_weight all 0 there is no loss")
-        return self
+            yield "with rank_weight, sense_weight and meaning_weight all 0 there is no loss"
 
 
 class TrainedScorer(ObjectiveOptions, ScorerOptions):

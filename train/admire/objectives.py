@@ -207,8 +207,8 @@ class AdmireObjective(ScorerObjective):
         sizes = [width * num_usages, num_meanings]
         sizes = [len(embeddings) - sum(sizes), *sizes]
         of_items, of_usages, meanings = torch.split(embeddings.float(), sizes)
-        scores = scorer(targets.items, of_items.unflatten(0, (num_items, -1)))  # (Q, R, D)
-        vectors, logits = scorer.sense(of_usages.unflatten(0, (num_usages, width)))
+        scores = scorer(targets.items, of_items.view(num_items, -1, of_items.shape[1]))  # (Q, R, D)
+        vectors, logits = scorer.sense(of_usages.view(num_usages, width, -1))
         vectors, logits = torch.cat([scores.vectors, vectors]), torch.cat([scores.sense, logits])
         senses = targets.senses.to(device)
 

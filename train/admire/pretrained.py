@@ -44,11 +44,10 @@ def load_pretrained(path: str, revision: str | None, model_class: Any, *others: 
         with silence_libraries(), loading_reports() as reports:
             model = model_class.from_pretrained(name, use_safetensors=True, dtype=torch.float32, **options)
             rest = [each.from_pretrained(name, **options) for each in others]
+    except MemoryError:
+        raise
     except Exception as error:
-        reason = why_not_loaded(name, revision, error)
-        if reason is None:
-            raise
-        raise UserError(reason) from error
+        raise UserError(why_not_loaded(error)) from error
     for loaded, report in reports:
         check_report(name, loaded, report)
     check_weights(name, model)

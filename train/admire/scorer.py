@@ -19,15 +19,14 @@ from torch.nn import functional
 from train.admire import FILES, ScorerOptions
 from train.admire.captions import Captions
 from train.admire.pretrained import ClipTowers, SenseEncoder
-from train.benchmarks import BenchmarkResult
-from train.benchmarks.admire.keys import GOLD_SENSE, MAJORITY, admire_key
-from train.benchmarks.admire.scoring import add_order
+from train.benchmarks import Embed, Result
+from train.benchmarks.admire.keys import GOLD_SENSE, MAJORITY
+from train.benchmarks.admire.scoring import add_order, add_scores
 from train.config import Common
 from train.data import astitch
 from train.data.admire import NUM_IMAGES, Item, ItemSplit
 from train.data.astitch import UsageCorpus, read_usages
 from train.data.names import ADMIRE_SENSES, AdmireSplit, AStitchSplit, unseen_astitch
-from train.declarations.options import Count, Section
 from train.errors import DataMissingError
 from train.factory.data import admire_split, data_files
 from train.io.files import write_json
@@ -66,14 +65,6 @@ class Inputs(NamedTuple):
 
     sentences: Tensor
     candidates: list[Tensor]
-
-
-class SavedScorer(Section):
-    """The content of `experts.json`."""
-
-    system: str
-    width: Count
-    options: dict[str, Any]
 
 
 class Scorer(nn.Module, ABC):
@@ -119,7 +110,7 @@ class Scorer(nn.Module, ABC):
         )
 
     def sense_text(self, phrase: str, sentence: str) -> str:
-        """What says the sense of a compound."""
+        """The text that shows in which sense a compound is used."""
         return f"{phrase} {self.options.separator} {sentence}"
 
     def sense_requests(self, phrase: str, sentence: str, span: tuple[int, int] | None) -> list[Request]:
@@ -212,8 +203,7 @@ class Scorer(nn.Module, ABC):
         options_file.parent.mkdir(parents=True, exist_ok=True)
         save_file({k: t.detach().cpu().contiguous() for k, t in self.state_dict().items()}, weights_file)
         options = self.options.model_dump(include=set(self.section.model_fields))
-        saved = SavedScorer(system=self.system, width=self.width, options=options)
-        write_json(options_file, saved.model_dump())
+        write_json(options_file, {"system": self.system, "width": self.width, "options": options})
 
 
 class ExpertsBenchmark:
@@ -248,24 +238,35 @@ class ExpertsBenchmark:
         self.files += [path for corpus in usages.values() for path in corpus.files]
         self.files += scorer.prepare(items)
         self.without_gold = [split.name for split in splits if not split.has_gold]
-        self.requests: list[Request] = [r for item in items for r in scorer.item_requests(item)]
-        for corpus in usages.values():
-            self.requests += [
-                r for u in corpus.usages for r in scorer.sense_requests(u.phrase, u.sentence, u.span)
-            ]
 
-    def score(self, embeddings: Tensor) -> BenchmarkResult:
-        """Scores from embeddings (N, D), row i for `requests[i]`."""
+    @property
+    def announced(self) -> list[Request]:
+        """What the scorer reads of items, and of sentences."""
+        items = [request for split in self.splits for request in self._of_items(split)]
+        return items + [request for corpus in self.usages.values() for request in self._of_usages(corpus)]
+
+    def _of_items(self, split: ItemSplit) -> list[Request]:
+        return [request for item in split.items for request in self.scorer.item_requests(item)]
+
+    def _of_usages(self, corpus: UsageCorpus) -> list[Request]:
+        return [
+            request
+            for usage in corpus.usages
+            for request in self.scorer.sense_requests(usage.phrase, usage.sentence, usage.span)
+        ]
+
+    def score(self, embed: Embed) -> Result:
+        """The scores of all splits, and predictions for them."""
         was_training = self.scorer.training
         self.scorer.eval()
         try:
             with torch.no_grad():
-                return self._score(embeddings)
+                return self._score(embed)
         finally:
             self.scorer.train(was_training)
 
-    def _score(self, embeddings: Tensor) -> BenchmarkResult:
-        result = BenchmarkResult({})
+    def _score(self, embed: Embed) -> Result:
+        result = Result()
         if self.usages and self.scorer.options.astitch is None:
             result.notes.append(
                 f"{', '.join(self.usages)}: an earlier version saved these experts without the names of "
@@ -273,9 +274,8 @@ class ExpertsBenchmark:
             )
         mode = self.scorer.options.mode
         for split in self.splits:
-            width = len(self.scorer.item_requests(split.items[0]))
-            own, embeddings = embeddings.tensor_split([width * len(split.items)])
-            rows = own.view(len(split.items), width, -1)  # (Q, R, D)
+            asked = self._of_items(split)
+            rows = embed(asked).view(len(split.items), len(asked) // len(split.items), -1)  # (Q, R, D)
             parts = [
                 self.scorer(split.items[i : i + _ITEMS_AT_ONCE], rows[i : i + _ITEMS_AT_ONCE])
                 for i in range(0, len(split.items), _ITEMS_AT_ONCE)
@@ -283,9 +283,8 @@ class ExpertsBenchmark:
             sense, vectors, by_expert = zip(*parts, strict=True)
             scores = Scores(torch.cat(sense), torch.cat(vectors), torch.cat(by_expert, 1))
             predicted = scores.sense.argmax(1)
-            before = len(result.per_query)
-            add_order(split, mode, scores.routed(predicted).double().cpu(), result)
-            for record, number in zip(result.per_query[before:], predicted.tolist(), strict=True):
+            records = add_order(split, mode, scores.routed(predicted).double().cpu(), result)
+            for record, number in zip(records, predicted.tolist(), strict=True):
                 record["predicted_sense"] = ADMIRE_SENSES[number]
             if any(item.sense is None for item in split.items):
                 continue
@@ -293,52 +292,33 @@ class ExpertsBenchmark:
             by_gold_sense = scores.routed(gold.to(predicted.device)).double().cpu()
             add_order(split, f"{mode}_{GOLD_SENSE}", by_gold_sense, result)
             ids = [(item.id, item.compound) for item in split.items]
-            _add_senses(result, split.name, mode, [], predicted.cpu(), gold)
-            _add_senses(result, split.name, MAJORITY, ids, gold.mode().values.expand(len(gold)), gold)
+            result.per_query.extend(
+                _senses(split.name, MAJORITY, ids, gold.mode().values.expand(len(gold)), gold)
+            )
         for name, corpus in self.usages.items():
             width = self.scorer.num_sense_requests
-            own, embeddings = embeddings.tensor_split([width * len(corpus.usages)])
-            predicted = self.scorer.sense(own.view(len(corpus.usages), width, -1))[1].argmax(1).cpu()
+            rows = embed(self._of_usages(corpus)).view(len(corpus.usages), width, -1)
+            predicted = self.scorer.sense(rows)[1].argmax(1)
             gold = torch.tensor([int(not usage.is_idiomatic) for usage in corpus.usages])
             ids = [(f"astitch_{usage.id}", usage.phrase) for usage in corpus.usages]
-            for given_by, senses in ((mode, predicted), (MAJORITY, gold.mode().values.expand(len(gold)))):
-                _add_senses(result, name, given_by, ids, senses, gold)
-                result.scores[admire_key(name, given_by, "sense_macro_f1")] = macro_f1(senses, gold)
+            result.per_query.extend(_senses(name, mode, ids, predicted, gold))
+            result.per_query.extend(_senses(name, MAJORITY, ids, gold.mode().values.expand(len(gold)), gold))
+        add_scores(result)
         return result
 
 
-def _add_senses(
-    result: BenchmarkResult,
-    split: str,
-    mode: str,
-    ids: Sequence[tuple[str, str]],
-    predicted: Tensor,
-    gold: Tensor,
-) -> None:
-    """Add the accuracy, of all and by the gold sense, and records, from int (N,) and (N,), 0 = idiomatic.
-
-    Args:
-        ids: and compounds; none where other records have the predicted senses.
-    """
-    is_right = (predicted == gold).double()
-    for number, sense in ((None, None), *enumerate(ADMIRE_SENSES)):
-        members = is_right if number is None else is_right[gold == number]
-        if len(members):
-            result.scores[admire_key(split, mode, "sense_accuracy", sense)] = members.mean().item()
-    for (id_, compound), given, is_literal in zip(ids, predicted.tolist(), gold.tolist(), strict=False):
-        record: dict[str, Any] = {"split": split, "mode": mode, "id": id_, "compound": compound}
-        record |= {"sense": ADMIRE_SENSES[is_literal], "predicted_sense": ADMIRE_SENSES[given]}
-        result.per_query.append(record)
-
-
-def macro_f1(predicted: Tensor, gold: Tensor) -> float:
-    """The mean of both classes' F1, from int (N,) and (N,), 0 or 1.
-
-    A class that is neither predicted nor there has F1 0.
-    """
-    f1 = []
-    for sense in (0, 1):
-        both = ((predicted == sense) & (gold == sense)).sum().item()
-        either = (predicted == sense).sum().item() + (gold == sense).sum().item()
-        f1.append(2 * both / either if either else 0.0)
-    return sum(f1) / 2
+def _senses(
+    split: str, mode: str, ids: Sequence[tuple[str, str]], predicted: Tensor, gold: Tensor
+) -> list[dict[str, Any]]:
+    """Records of ids and compounds, with their senses, from int (N,) and (N,), 0 = idiomatic."""
+    return [
+        {
+            "split": split,
+            "mode": mode,
+            "id": id_,
+            "compound": compound,
+            "sense": ADMIRE_SENSES[is_literal],
+            "predicted_sense": ADMIRE_SENSES[given],
+        }
+        for (id_, compound), given, is_literal in zip(ids, predicted.tolist(), gold.tolist(), strict=True)
+    ]

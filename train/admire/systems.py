@@ -17,7 +17,7 @@ from torch.nn import functional
 from train.admire import FILES, CaptionOptions, ExpertsOptions, PrintedOptions
 from train.admire.captions import Captions
 from train.admire.pretrained import ClipTowers, SenseEncoder
-from train.admire.scorer import SavedScorer, Scorer
+from train.admire.scorer import Scorer
 from train.data.admire import Item
 from train.data.names import ADMIRE_SENSES
 from train.distributed.device import Placement
@@ -224,12 +224,11 @@ def load(folder: Path, placement: Placement) -> Scorer:
     options_file, weights_file = (folder / name for name in FILES)
     content = read_json(options_file)
     try:
-        saved = SavedScorer.model_validate(_today(content))
-        kind: Any = {each.system: each for each in (Experts, PrintedExperts)}[saved.system]
-        options = kind.section.model_validate(saved.options)
+        saved = _today(content) if "clip" in content else content
+        kind: Any = {each.system: each for each in (Experts, PrintedExperts)}[saved["system"]]
+        scorer: Scorer = kind(kind.section.model_validate(saved["options"]), saved["width"], placement.device)
     except (AttributeError, KeyError, TypeError, ValidationError) as error:
         raise UserError(f"{options_file}: is not what was saved there: get the file again") from error
-    scorer: Scorer = kind(options, saved.width, placement.device)
     try:
         scorer.load_state_dict(load_file(weights_file))
     except (OSError, SafetensorError, RuntimeError) as error:
@@ -241,9 +240,7 @@ def load(folder: Path, placement: Placement) -> Scorer:
 
 
 def _today(content: dict[str, Any]) -> dict[str, Any]:
-    """What was saved, or what earlier versions saved, in the form of :class:`SavedScorer`."""
-    if content.keys() == SavedScorer.model_fields.keys():
-        return content
+    """What earlier versions saved, in the form in which :meth:`Scorer.publish` saves."""
     clip = {"path": None, "trained_layers": 0, "revision": None, **(content["clip"] or {})}
     if content.get("system") == "aima":
         options = {**content["options"], "clip": clip, "captions": content["captions"]}

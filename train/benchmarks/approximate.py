@@ -67,7 +67,7 @@ def _ranked(index: Any, search: Search, store: VectorStore, depth: int) -> Ranki
 
 
 def _index(store: VectorStore) -> Any:
-    """The store's index, mapped into memory; built where there is none."""
+    """The store's index, mapped into memory; built if missing."""
     from usearch.index import Index
 
     path = store.folder / _FILE
@@ -79,7 +79,7 @@ def _index(store: VectorStore) -> Any:
     except (OSError, RuntimeError, ValueError) as error:  # what usearch raises
         raise UserError(f"{path}: the index cannot be written or read, delete it: {error}") from None
     if index is None or len(index) != store.num_rows:
-        raise UserError(f"{path}: is not the index of the vectors beside it: delete it")
+        raise UserError(f"{path}: is not the index of the vectors in its folder: delete it")
     return index
 
 

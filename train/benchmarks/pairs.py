@@ -90,7 +90,7 @@ def _by_threshold(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """For each of T distinct predictions, the greatest first: positives at or above it, pairs, threshold.
 
-    A threshold lies halfway to the next smaller prediction; the last, just below the smallest.
+    A threshold is halfway to the next smaller prediction; the last, just below the smallest.
     """
     values, kind = np.unique(-np.asarray(predicted, dtype=float), return_inverse=True)
     of = np.bincount(kind).cumsum()

@@ -121,7 +121,7 @@ def r_precision(hits: Tensor, num_relevant: Tensor) -> Tensor:
 
 
 def recall_at_r(kind_hits: Tensor, num_relevant: Tensor, num_kind: Tensor) -> Tensor:
-    """Share of one kind's relevant documents that stand within the first R of all.
+    """Share of one kind's relevant documents that rank within the first R of all.
 
     Args:
         kind_hits: bool (Q, K) by rank, K at least the greatest R: relevant and of that kind.
@@ -141,7 +141,7 @@ def ndcg(hits: Tensor, num_relevant: Tensor, k: int) -> Tensor:
     DCG = sum over ranks i = 1..k of hit_i / log2(i + 1), divided by that of an ideal ranking.
 
     Args:
-        hits: bool (Q, K) by rank, K at least k or the whole corpus.
+        hits: bool (Q, K) by rank, K at least k or all documents.
         num_relevant: int (Q,).
         k: cut-off.
 
@@ -155,7 +155,7 @@ def ndcg_of_gains(gains: Tensor, ideal: Tensor, k: int) -> Tensor:
     """As :func:`ndcg`, with a gain of each document's own (linear, as trec_eval has it).
 
     Args:
-        gains: (Q, K) by rank, 0 at least, K at least k or the whole corpus.
+        gains: (Q, K) by rank, not negative, K at least k or all documents.
         ideal: (Q, J), all gains of a query, the greatest first, zeros after them.
         k: cut-off.
 
@@ -192,6 +192,6 @@ def recall(hits: Tensor, num_relevant: Tensor, k: int) -> Tensor:
 
 
 def reciprocal_rank(hits: Tensor, k: int | None = None) -> Tensor:
-    """1 / rank of the first relevant document, 0 if there is none in the first k: (Q,), float64."""
+    """1 / rank of the first relevant document, 0 if none ranks in the first k: (Q,), float64."""
     ranks = torch.arange(1, hits.shape[1] + 1, device=hits.device, dtype=torch.float64)
     return (hits / ranks)[:, :k].amax(1)

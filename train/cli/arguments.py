@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import difflib
 import re
 import shutil
 import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
-from train.cli.dashes import refuse_dashes
+from hydra._internal.utils import get_args_parser
+
 from train.cli.start import started
 from train.config.credentials import refuse_arguments
 from train.declarations.registry import is_place
@@ -32,6 +33,7 @@ _PATHS = (
     "glossary",
     "corpus",
 )
+_ADDED = ("experiment", "debug", "protocol", "sweep")  # nothing is chosen of these unless the user does so
 
 
 def rewrite_arguments(
@@ -53,7 +55,7 @@ def rewrite_arguments(
             for an option with dashes; for `+sweep=` without `-m`.
     """
     refuse_arguments(arguments)
-    refuse_dashes(arguments)
+    _refuse_dashes(arguments)
     is_sweep = _is_sweep(arguments)
     if is_sweep:
         _check_sweep(arguments)
@@ -75,6 +77,25 @@ def rewrite_arguments(
             argument = _quoted_scores(argument)
             rewritten.append(argument if is_sweep else _quoted_path(argument))
     return rewritten
+
+
+def _refuse_dashes(arguments: Sequence[str]) -> None:
+    """Refuse an option that is written with dashes, as most programs take them.
+
+    Hydra's parser would answer with its own usage, which names no option of ours, or take the beginning of a
+    flag for the flag: `--experiment=` for `--experimental-rerun`, which ignores the rest of the command line.
+    """
+    flags = get_args_parser()._option_string_actions  # there is no other list of Hydra's own
+    for argument in arguments:
+        flag, sign, value = argument.partition("=")
+        if not flag.startswith("-") or flag == "--" or flag in flags:
+            continue
+        if near := difflib.get_close_matches(flag, flags, n=1, cutoff=0.8):
+            raise UserError(f"{flag}: there is no such flag. Did you mean {near[0]}?")
+        name = flag.lstrip("-").replace("-", "_")
+        option = f"{'+' if name in _ADDED else ''}{name}={value if sign else '…'}"
+        refuse_arguments([option])  # a token is not to be shown
+        raise UserError(f"{flag}: options are written name=value, without dashes: {option}")
 
 
 def _is_sweep(arguments: Sequence[str]) -> bool:
@@ -168,22 +189,11 @@ def _check_new_folder(value: str) -> None:
     started.made_folder = not path.exists()
 
 
-def sweep_folder(arguments: Sequence[str]) -> Path | None:
-    """The folder of a plain sweep, where the command line names it; None for a search."""
-    named = [a.partition("=")[2].strip("'\"") for a in arguments if a.startswith("hydra.sweep.dir=")]
-    return Path(named[-1]) if named and _is_sweep(arguments) and not _is_search(arguments) else None
-
-
-def _is_search(arguments: Sequence[str]) -> bool:
-    return any("sweeper=" in a or a.startswith("+sweep=") for a in arguments)
-
-
-def is_unnamed_sweep(arguments: Sequence[str]) -> bool:
-    """Whether a plain sweep needs a folder; a search has that of its study."""
+def named_grid(arguments: Sequence[str]) -> str | None:
+    """The folder that a grid of runs is given, "" if it is given none; None for all that is not a grid."""
     asks = ("--cfg", "-c", "--info", "-i", "--help", "-h", "--hydra-help", "--version")
-    return (
-        _is_sweep(arguments)
-        and not _is_search(arguments)
-        and not any(a.startswith("hydra.sweep.dir=") for a in arguments)
-        and not any(a.partition("=")[0] in asks for a in arguments)
-    )
+    is_search = any("sweeper=" in a or a.startswith("+sweep=") for a in arguments)
+    if not _is_sweep(arguments) or is_search or any(a.partition("=")[0] in asks for a in arguments):
+        return None
+    folders = [a.partition("=")[2].strip("'\"") for a in arguments if a.startswith("hydra.sweep.dir=")]
+    return folders[-1] if folders else ""

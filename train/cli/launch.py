@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,9 @@ from omegaconf.errors import OmegaConfBaseException
 import train
 from train.cli.arguments import (
     follower_arguments,
-    is_unnamed_sweep,
+    named_grid,
     quoted,
     rewrite_arguments,
-    sweep_folder,
 )
 from train.cli.ending import TRACEBACKS, print_error, report_error
 from train.cli.folders import new_sweep_folder, remove_unused_folder, run_folder_path
@@ -66,6 +65,7 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
     os.environ[TRACEBACKS] = "1"  # makes Hydra raise errors instead of printing a traceback
     logging.raiseExceptions = False  # a full disk is reported once, not again for each log line
     _register()
+    grid: Path | None = None
     failures: list[UserError] = []  # of a run that is no job of a sweep: Hydra would add to the message
 
     def run(config: DictConfig) -> Any:
@@ -94,14 +94,15 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
         )
         if rank_of_launch():
             sys.argv[1:] += follower_arguments()
-        elif config_name == "config" and is_unnamed_sweep(sys.argv[1:]):
-            folder = new_sweep_folder(sys.argv[1:])
-            sys.argv.append(f"hydra.sweep.dir={quoted(str(folder))}")
+        elif config_name == "config" and (named := named_grid(sys.argv[1:])) is not None:
+            grid = Path(named) if named else new_sweep_folder(sys.argv[1:])
+            if not named:
+                sys.argv.append(f"hydra.sweep.dir={quoted(str(grid))}")
         try:
             hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(run)()
         finally:
-            if config_name == "config" and not rank_of_launch():
-                _show_sweep(sys.argv[1:])
+            if grid is not None and grid.is_dir():
+                _show_sweep(grid)
         for failure in failures:
             raise failure
     except (Exception, KeyboardInterrupt, SystemExit) as error:
@@ -111,16 +112,14 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
         sys.exit(report_error(_in_our_words(error)))
 
 
-def _show_sweep(arguments: Sequence[str]) -> None:
-    """The table of a plain sweep's jobs, also where some have failed; a search shows its own."""
-    folder = sweep_folder(arguments)
-    if folder is not None and folder.is_dir():
-        from train.reports.screens import show_finished_sweep
+def _show_sweep(folder: Path) -> None:
+    """The table of a grid's jobs, also if some have failed; a search shows its own."""
+    from train.reports.screens import show_finished_sweep
 
-        try:
-            show_finished_sweep(folder)
-        except Exception as error:  # it must not hide how the jobs ended
-            print_error(f"the table of {folder} could not be shown: {type(error).__name__}: {error}")
+    try:
+        show_finished_sweep(folder)
+    except Exception as error:  # it must not hide how the jobs ended
+        print_error(f"the table of {folder} could not be shown: {type(error).__name__}: {error}")
 
 
 def _plain(config: DictConfig) -> dict[str, Any]:
@@ -165,13 +164,3 @@ def experiment_name() -> str:
 def overrides() -> list[str]:
     """The command line's overrides of the current run."""
     return list(HydraConfig.get().overrides.task)
-
-
-def search() -> tuple[dict[str, Any], Path] | None:
-    """Options and folder of the search that the current run is a trial of; None outside a search."""
-    hydra_config = HydraConfig.get()
-    if hydra_config.sweeper.get("trial") is None:
-        return None
-    options = OmegaConf.to_container(hydra_config.sweeper, resolve=True)
-    assert isinstance(options, dict)
-    return {str(key): value for key, value in options.items()}, Path(str(hydra_config.sweep.dir))

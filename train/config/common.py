@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal, Self
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
 
 from pydantic import model_validator
 
@@ -40,31 +40,19 @@ class Common(Section):
             load_extensions(modules)
         return value
 
-    @model_validator(mode="after")
-    def _split_is_someones(self) -> Self:
+    def problems(self) -> Iterator[str]:
         for split in self.split or []:
             if not any(split in self.splits(name) for name in self.benchmark.names):
-                raise ValueError(
+                yield (
                     f"split={split}: none of the benchmarks {', '.join(self.benchmark.names)} has that split"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _a_score_is_of_one_benchmark(self) -> Self:
         given_by: dict[str, str] = {}
         for name, options in self.benchmark.sections.items():
             for key in options.score_keys(self.splits(name)):
                 if given_by.setdefault(key, name) != name:
-                    raise ValueError(
-                        f"benchmark: {given_by[key]} and {name} both give the score {key!r}: rename one"
-                    )
-        return self
-
-    @model_validator(mode="after")
-    def _a_fold_is_scored(self) -> Self:
+                    yield (f"benchmark: {given_by[key]} and {name} both give the score {key!r}: rename one")
         if (self.data.fold is not None) != bool(self.scored_folds):
-            raise ValueError(ABOUT_FOLDS)
-        return self
+            yield ABOUT_FOLDS
 
     @property
     def scored_folds(self) -> list[str]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
-
-from pydantic import model_validator
+from collections.abc import Iterator
 
 from train.config.benchmarks import BenchmarkNames
 from train.config.common import Common
@@ -24,18 +22,11 @@ class EvaluateSettings(Common):
     def cut_dimensions(self) -> list[int]:
         return self.dimensions or []
 
-    @model_validator(mode="after")
-    def _named_are_there(self) -> Self:
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
         self.check_named("benchmarks", self.benchmarks)
-        return self
-
-    @model_validator(mode="after")
-    def _nothing_is_trained(self) -> Self:
         named = self.model.idiom_tokens
         if isinstance(named, str) and named.partition("/")[0] == "train":
-            raise ValueError(
-                f"model.idiom_tokens={named}: there is no training data here; list the expressions"
-            )
+            yield (f"model.idiom_tokens={named}: there is no training data here; list the expressions")
         if self.data.extra is not None:
-            raise ValueError(f"data.extra={self.data.extra} is training data: leave it out")
-        return self
+            yield f"data.extra={self.data.extra} is training data: leave it out"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import BeforeValidator
 
 from train.config.model import ModelSettings
 from train.declarations.options import Count, Factor, Ratio, Section, Text, as_list
@@ -31,41 +32,25 @@ class LearnSettings(Section):
     precision: Literal["fp32", "bf16"]
     device: Literal["auto", "cpu", "cuda", "mps"]
 
-    @model_validator(mode="after")
-    def _something_changes(self) -> Self:
+    def problems(self) -> Iterator[str]:
         if not self.glossary and not self.remove:
-            raise ValueError("there is nothing to learn: give glossary=<file> (or remove=[<expression>])")
-        return self
-
-    @model_validator(mode="after")
-    def _weights_learn_from_sentences(self) -> Self:
+            yield "there is nothing to learn: give glossary=<file> (or remove=[<expression>])"
         if self.into == "weights" and self.remove:
-            raise ValueError(
+            yield (
                 "remove: what weights have learnt cannot be taken out of them: teach the original model "
                 "again, with the glossary that remains"
             )
         if self.into == "weights" and self.corpus is None:
-            raise ValueError(
+            yield (
                 "into=weights: needs your own sentences, with the expressions and without "
                 "(corpus=<text file>)"
             )
         if self.into == "tokens" and self.precision != "fp32":
-            raise ValueError(
-                f"precision={self.precision}: tokens are learnt in fp32; into=weights takes both"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _one_glossary(self) -> Self:
+            yield (f"precision={self.precision}: tokens are learnt in fp32; into=weights takes both")
         if self.model.glossary:
-            raise ValueError("model.glossary is what a model reads beside expressions: here, give glossary=")
-        return self
-
-    @model_validator(mode="after")
-    def _its_options_are_used(self) -> Self:
+            yield "model.glossary is what a model reads after expressions: here, give glossary="
         for option in ("glossary_form", "glossary_weight", "glossary_gate", "glossary_dropout"):
             if getattr(self.model, option):
-                raise ValueError(
+                yield (
                     f"model.{option} is for meanings that are read from a glossary, not learnt: leave it out"
                 )
-        return self

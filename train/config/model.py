@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, field_validator
 
 from train.declarations.models import model_names, model_values, near_model_names, needs_its_code
 from train.declarations.options import Count, Ratio, Section, Text, Weight, as_list
@@ -79,11 +80,9 @@ class ModelSettings(Section):
             raise ValueError(f"{value} is the name of a model, not a folder or Hub id: give model={value}")
         return value
 
-    @model_validator(mode="after")
-    def _its_code_is_trusted(self) -> Self:
+    def problems(self) -> Iterator[str]:
         if self.about is not None and self.about.remote_code == "needed" and not self.trust_remote_code:
-            raise ValueError(f"{needs_its_code(self.path)} model.trust_remote_code=true runs it")
-        return self
+            yield f"{needs_its_code(self.path)} model.trust_remote_code=true runs it"
 
     @field_validator("idiom_tokens", mode="before")
     @classmethod

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, field_validator, model_validator
+from pydantic import AfterValidator, field_validator
 
 from train.declarations.options import Section
 
@@ -61,11 +62,9 @@ class HubSettings(_Target):
     push: Literal["best", "every"] | None
     repo_id: RepositoryName | None
 
-    @model_validator(mode="after")
-    def _where_to(self) -> Self:
+    def problems(self) -> Iterator[str]:
         if self.push is not None and self.repo_id is None:
-            raise ValueError(f"push={self.push} needs hub.repo_id=<user/name>")
-        return self
+            yield f"push={self.push} needs hub.repo_id=<user/name>"
 
 
 class PushSettings(_Target):
@@ -85,18 +84,16 @@ class PushSettings(_Target):
             raise ValueError("is needed: checkpoint=<run folder>")
         return value
 
-    @model_validator(mode="after")
-    def _where_to(self) -> Self:
+    def problems(self) -> Iterator[str]:
         if self.repo_id is None and self.space is None:
-            raise ValueError("repo_id=<user/name> is needed, or space=<user/name> for the page alone")
+            yield "repo_id=<user/name> is needed, or space=<user/name> for the page alone"
         of_model = {"license": self.license, "revision": self.revision, "examples": self.examples}
         if self.repo_id is None and (
             given := [name for name, value in of_model.items() if value is not None]
         ):
-            raise ValueError(
+            yield (
                 f"{', '.join(given)}: of the model, which is not pushed without repo_id=<user/name>. The "
                 "licence of a Space's texts is texts_license="
             )
         if self.space is None and (self.corpus, self.texts_license) != (None, None):
-            raise ValueError("corpus and texts_license are of a Space: give its name too, space=<user/name>")
-        return self
+            yield "corpus and texts_license are of a Space: give its name too, space=<user/name>"

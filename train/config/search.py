@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt
 
 from train.declarations.options import Names, Section, as_list
 from train.declarations.registry import smaller_is_better
@@ -35,7 +36,6 @@ class SearchSettings(Section):
     pruner: Literal["none", "median", "hyperband"]
     pruner_startup_trials: NonNegativeInt
     pruner_evaluations: PositiveInt
-    trial: NonNegativeInt | None
 
     @property
     def num_objectives(self) -> int:
@@ -49,20 +49,14 @@ class SearchSettings(Section):
             return self.directions
         return ["minimize" if smaller_is_better(key) else "maximize" for key in self.objectives or [""]]
 
-    @model_validator(mode="after")
-    def _one_direction_each(self) -> Self:
+    def problems(self) -> Iterator[str]:
         if self.directions is not None and len(self.directions) != self.num_objectives:
-            raise ValueError(
+            yield (
                 f"directions: {len(self.directions)} for {self.num_objectives} objectives; give one each, "
                 "or leave them out"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _pruned_by_one_score(self) -> Self:
         if self.pruner != "none" and self.num_objectives > 1:
-            raise ValueError(
+            yield (
                 f"pruner={self.pruner}: with several objectives no trial is hopeless after an evaluation; "
                 "use hydra.sweeper.pruner=none"
             )
-        return self

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import Annotated, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from train.declarations.options import Section, as_list
 
@@ -20,11 +21,9 @@ class WandbSettings(Section):
     log_model: Literal["best"] | None = None
     registry: str | None = None
 
-    @model_validator(mode="after")
-    def _a_logged_model_is_registered(self) -> Self:
+    def problems(self) -> Iterator[str]:
         if self.registry is not None and self.log_model is None:
-            raise ValueError(f"registry={self.registry} links the model that log_model=best logs: add that")
-        return self
+            yield f"registry={self.registry} links the model that log_model=best logs: add that"
 
 
 class TensorBoardSettings(Section):
@@ -38,12 +37,10 @@ class TrackingSettings(Section):
     wandb: WandbSettings | None = None
     tensorboard: TensorBoardSettings | None = None
 
-    @model_validator(mode="after")
-    def _packages_are_there(self) -> Self:
+    def problems(self) -> Iterator[str]:
         for name in type(self).model_fields:
             if getattr(self, name) is not None and importlib.util.find_spec(name) is None:
-                raise ValueError(
+                yield (
                     f"tracking={name} needs the package {name}, which is not installed: "
                     f"pip install 'idiomtune[{name}]' (or {name} alone), or leave it out"
                 )
-        return self

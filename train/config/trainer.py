@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from train.config.benchmarks import BenchmarkNames
 from train.config.model import ModelSettings, named_model
@@ -52,39 +53,27 @@ class TrainerSettings(Section):
     keep_checkpoints: Count
     log_every: Count
 
-    @model_validator(mode="after")
-    def _one_way_of_freezing(self) -> Self:
+    def problems(self) -> Iterator[str]:
         if self.freeze_encoder and self.only_idiom_tokens:
-            raise ValueError(
+            yield (
                 "freeze_encoder=true trains nothing of the encoder, only_idiom_tokens=true some of it: give "
                 "one of them"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _one_weight_a_dimension(self) -> Self:
-        weights = self.matryoshka_weights
-        if weights is None:
-            return self
-        if self.matryoshka is None:
-            raise ValueError("matryoshka_weights has nothing to weigh without matryoshka=[<dimensions>]")
-        if len(weights) != 1 + len(self.matryoshka):
-            raise ValueError(
-                f"matryoshka_weights has {len(weights)} numbers, but is to have {1 + len(self.matryoshka)}: "
-                f"the full embedding's, then one for each of matryoshka={self.matryoshka}"
+        weights, dimensions = self.matryoshka_weights, self.matryoshka
+        if weights is not None and dimensions is None:
+            yield "matryoshka_weights has nothing to weigh without matryoshka=[<dimensions>]"
+        elif weights is not None and dimensions is not None and len(weights) != 1 + len(dimensions):
+            yield (
+                f"matryoshka_weights has {len(weights)} numbers, but needs {1 + len(dimensions)}: "
+                f"the full embedding's, then one for each of matryoshka={dimensions}"
             )
-        if not any(weights):
-            raise ValueError("matryoshka_weights: with all weights 0 there is no loss")
-        return self
-
-    @model_validator(mode="after")
-    def _whole_micro_batches(self) -> Self:
+        if weights is not None and not any(weights):
+            yield "matryoshka_weights: with all weights 0 there is no loss"
         if self.batch_size % self.accumulation:
-            raise ValueError(
+            yield (
                 f"batch_size={self.batch_size} cannot be cut into accumulation={self.accumulation} "
                 "equal parts"
             )
-        return self
 
 
 class LoraSettings(Section):
@@ -101,29 +90,23 @@ class RetainSettings(Section):
     teacher_texts: Literal["plain", "all"]
     lora: LoraSettings
 
-    @model_validator(mode="after")
-    def _a_teacher_is_followed(self) -> Self:
+    def problems(self) -> Iterator[str]:
         if self.teacher is not None and not self.distillation:
-            raise ValueError(f"teacher={self.teacher} is followed with the weight distillation=, which is 0")
+            yield f"teacher={self.teacher} is followed with the weight distillation=, which is 0"
         if self.teacher is None and self.teacher_texts == "all":
-            raise ValueError("teacher_texts=all is for a teacher: held to the base model, nothing is learnt")
-        self.teacher_model  # noqa: B018  told now if there is none of that name
-        return self
+            yield "teacher_texts=all is for a teacher: held to the base model, nothing is learnt"
+        self.teacher_model  # noqa: B018  reported now if there is no such model
+        if self.lora.rank is not None and self.interpolation != 1.0:
+            yield (
+                f"lora.rank={self.lora.rank} and interpolation={self.interpolation} exclude each other: the "
+                "adapters in best/ would not be those of its model; limit what adapters change by lora.rank "
+                "and lora.alpha"
+            )
 
     @property
     def teacher_model(self) -> ModelSettings | None:
         """The settings of the teacher; None = the base model is followed."""
         return None if self.teacher is None else named_model(self.teacher)
-
-    @model_validator(mode="after")
-    def _adapters_are_saved_as_they_are(self) -> Self:
-        if self.lora.rank is not None and self.interpolation != 1.0:
-            raise ValueError(
-                f"lora.rank={self.lora.rank} and interpolation={self.interpolation} exclude each other: the "
-                "adapters in best/ would not be those of its model; limit what adapters change by lora.rank "
-                "and lora.alpha"
-            )
-        return self
 
     @property
     def moves_back(self) -> bool:

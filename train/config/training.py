@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Self
+from collections.abc import Iterator, Sequence
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from train.config.common import ABOUT_FOLDS, Common
 from train.config.messages import no_such_score
 from train.config.push import HubSettings
 from train.config.tracking import TrackingSettings
 from train.config.trainer import EvalSettings, RetainSettings, TrainerSettings
-from train.declarations.objective_section import ObjectiveSettings
 from train.declarations.options import Text
-from train.declarations.registry import smaller_is_better
+from train.declarations.registry import ObjectiveSettings, smaller_is_better
 
 
 class TrainSettings(Common):
@@ -55,96 +54,63 @@ class TrainSettings(Common):
         named = self.trainer.matryoshka if self.eval.dimensions is None else self.eval.dimensions
         return named or []
 
-    @model_validator(mode="after")
-    def _modules_see_whole_embeddings(self) -> Self:
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
         if self.trainer.matryoshka and self.objective.trains_modules:
-            raise ValueError(
+            yield (
                 f"trainer.matryoshka={self.trainer.matryoshka}: the objective {self.objective.name} trains "
                 "modules that take whole embeddings; leave it out"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _something_is_trained(self) -> Self:
         if self.trainer.freeze_encoder and not self.objective.trains_modules:
-            raise ValueError(
-                f"trainer.freeze_encoder=true: the objective {self.objective.name} trains nothing beside the "
+            yield (
+                f"trainer.freeze_encoder=true: the objective {self.objective.name} trains nothing but the "
                 "encoder"
             )
         if self.trainer.freeze_encoder and (self.retain.is_on or self.model.idiom_tokens is not None):
-            raise ValueError(
+            yield (
                 "trainer.freeze_encoder=true leaves the encoder as it is: retain.* and model.idiom_tokens "
                 "have nothing to do there; leave them out"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _sample_is_pushed_knowingly(self) -> Self:
         if self.hub.push is not None and self.data.sample and not self.hub.allow_sample:
-            raise ValueError(
+            yield (
                 f"hub.push={self.hub.push} with data=sample publishes a model that was only trained as a "
                 "test: if you mean it, add hub.allow_sample=true"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _new_tokens_are_trained(self) -> Self:
         if self.retain.lora.rank is not None and self.model.idiom_tokens is not None:
-            raise ValueError(
+            yield (
                 "retain.lora.rank and model.idiom_tokens exclude each other: adapters leave the "
                 "token embeddings as they are, so that the new tokens would learn nothing"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _tokens_alone_forget_nothing(self) -> Self:
         if self.trainer.only_idiom_tokens and self.retain.is_on:
-            raise ValueError(
+            yield (
                 "trainer.only_idiom_tokens=true leaves everything else as it is: retain.* has nothing to do "
                 "there; leave it out"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _a_fold_is_trained_and_scored(self) -> Self:
         trained = self.objective.fold_split
         if (trained is None) != (self.data.fold is None) or (trained and self.scored_folds != [trained]):
-            raise ValueError(ABOUT_FOLDS)
-        return self
-
-    @model_validator(mode="after")
-    def _negatives_are_of_own_pairs(self) -> Self:
+            yield ABOUT_FOLDS
         if self.data.negatives.corpus is not None and self.objective.name not in ("own", "mixture"):
-            raise ValueError(
+            yield (
                 "data.negatives.corpus: hard negatives are mined for your own pairs, but the objective is "
                 f"{self.objective.name}: add +experiment=own, or leave it out"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _objective_fits(self) -> Self:
         self.objective.check_with(self)
-        return self
-
-    @model_validator(mode="after")
-    def _monitor_is_scored(self) -> Self:
         named = self.eval.benchmarks
         if isinstance(named, list):
             self.check_named("eval.benchmarks", named)
         known = self.score_keys(named if isinstance(named, list) else None)
         for key in self.trainer.monitor:
             if key not in known:
-                raise ValueError(
+                yield (
                     f"trainer.monitor: {no_such_score(key, known)}. This run scores "
                     + "; ".join(self._scored_on(name) for name in self.benchmark.names)
                     + ": with split= set trainer.monitor= too"
                 )
             if smaller_is_better(key):
-                raise ValueError(
+                yield (
                     f"trainer.monitor={key}: the greatest is taken as the best, and of this score the "
                     "smallest is; choose another, as top1_accuracy or ndcg@5"
                 )
-        return self
 
     def _scored_on(self, benchmark: str) -> str:
         splits = ", ".join(self.splits(benchmark))

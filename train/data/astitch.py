@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -20,7 +20,6 @@ from train.data.fields import Cell, FilledCell, TableRow, WordedCell
 from train.data.names import AStitchFile
 from train.data.sources import DataFiles, GitHubData
 from train.expressions import find_expression, plain_expression
-from train.io.records import raise_problems
 from train.io.tables import read_table
 
 log = logging.getLogger(__name__)
@@ -104,20 +103,14 @@ class Meanings:
 
 
 def usages_file(name: AStitchFile) -> str:
-    """Where a file of labelled sentences lies in the data set's folder."""
+    """Where a file of labelled sentences is in the data set's folder."""
     return f"EN/{name}.csv"
 
 
-def _is_idiomatic(label: Any) -> bool:
-    if label.strip() not in ("0", "1"):
-        raise ValueError(f"{label!r} is neither 0 (idiomatic) nor 1 (literal)")
-    return bool(label.strip() == "0")
-
-
 class _UsageRow(TableRow):
-    phrase: FilledCell = Field(alias="sentence2")
+    phrase: WordedCell = Field(alias="sentence2")
     sentence: FilledCell = Field(alias="sentence1")
-    is_idiomatic: Annotated[bool, BeforeValidator(_is_idiomatic)] = Field(alias="label")
+    label: Annotated[Literal["0", "1"], BeforeValidator(str.strip)]
 
 
 class _SensesRow(TableRow):
@@ -138,29 +131,17 @@ def read_usages(
             `train_few_shot` too).
 
     Raises:
-        UserError: naming file, row and field of what is wrong: an empty field, an unknown label, a sentence
-            with both labels.
+        UserError: naming file, row and field of what is wrong: an empty field, an unknown label.
     """
     usages: dict[tuple[str, str], Usage] = {}
     rows_read: list[Usage] = []
-    paths = []
-    for name in names:
-        path = files(usages_file(name))
-        paths.append(path)
-        problems = []
+    paths = [files(usages_file(name)) for name in names]
+    for name, path in zip(names, paths, strict=True):
         for number, row in read_table(path, _UsageRow):
-            where = f"row {number} (sentence2 {row.phrase})"
-            try:
-                span = find_expression(row.sentence, row.phrase)
-            except ValueError as error:
-                problems.append(f"{where}, field 'sentence2': {error}")
-                continue
-            usage = Usage(f"{name}_{number}", row.phrase, row.sentence, span, row.is_idiomatic)
-            earlier = usages.setdefault((plain_expression(row.phrase), row.sentence), usage)
-            if earlier.is_idiomatic != usage.is_idiomatic:
-                problems.append(f"{where}, field 'label': the sentence has the other one too ({earlier.id})")
+            span = find_expression(row.sentence, row.phrase)
+            usage = Usage(f"{name}_{number}", row.phrase, row.sentence, span, row.label == "0")
+            usages.setdefault((plain_expression(row.phrase), row.sentence), usage)
             rows_read.append(usage)
-        raise_problems(problems, path)
     kept = rows_read if keep_repeated else list(usages.values())
     without = [usage for usage in kept if usage.span is None]
     if without:
@@ -178,18 +159,11 @@ def read_senses(path: Path) -> dict[str, Meanings]:
     """Meanings by compound, as :func:`~train.expressions.plain_expression` spells it.
 
     Raises:
-        UserError: naming file, row and field of what is wrong: an empty field, a compound twice.
+        UserError: naming file, row and field of an empty compound.
     """
     meanings: dict[str, Meanings] = {}
-    problems = []
-    for number, row in read_table(path, _SensesRow):
-        where, name = f"row {number} (Multiword Expression {row.compound})", plain_expression(row.compound)
-        if row.literal in _NO_MEANING:
-            problems.append(f"{where}, field 'Literal Meaning': is empty")
-        if name in meanings:
-            problems.append(f"{where}, field 'Multiword Expression': the compound is there twice")
+    for _, row in read_table(path, _SensesRow):
         given = (row.non_literal_1, row.non_literal_2, row.non_literal_3)
         non_literal = tuple(dict.fromkeys(meaning for meaning in given if meaning not in _NO_MEANING))
-        meanings[name] = Meanings(row.compound, row.literal, non_literal)
-    raise_problems(problems, path)
+        meanings[plain_expression(row.compound)] = Meanings(row.compound, row.literal, non_literal)
     return meanings

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from train.data.astitch import SENSES_FILE, read_senses, read_usages
 from train.data.datasets import ASTITCH
-from train.data.external import Exclusion, ExternalIdioms, external_document
-from train.data.idiolink import Document
+from train.data.external import ExternalIdioms
 from train.data.names import AStitchFile
 from train.data.sources import DataFiles
 from train.errors import UserError
@@ -35,43 +34,27 @@ def read_astitch_idioms(
     """
     usages, senses_path = read_usages(files, _TRAINED), files(SENSES_FILE)
     meanings = read_senses(senses_path)
-    exclusion = Exclusion(unseen, trained)
-    documents: list[Document] = []
+    corpus = ExternalIdioms(ASTITCH.title, [*usages.files, senses_path], unseen=unseen, trained=trained)
     idiomatic: dict[str, None] = {}
-    num_without_span = 0
     for usage in usages.usages:
         name = plain_expression(usage.phrase)
-        if exclusion.excludes(name):
+        if corpus.excludes(name):
             continue
         if usage.span is None:
-            num_without_span += 1
+            corpus.num_without_span += 1
             continue
-        start, end = usage.span
+        span = usage.sentence[slice(*usage.span)]
         kind = "idiomatic" if usage.is_idiomatic else "literal"
-        documents.append(
-            external_document(
-                f"astitch_{usage.id}", usage.sentence, _idiom(name), usage.sentence[start:end], kind
-            )
-        )
+        corpus.add(f"astitch_{usage.id}", usage.sentence, _idiom(name), span, kind)
         if usage.is_idiomatic:
             idiomatic[name] = None
     for name in idiomatic:
         of_compound = meanings[name].non_literal if name in meanings else ()
         if len(of_compound) == 1:
-            meaning = of_compound[0]
-            documents.append(
-                external_document(f"astitch_{name}_sense", meaning, _idiom(name), meaning, "sense")
-            )
-    if not documents:
-        raise UserError(f"{usages.files[0]}: holds no sentence that could be used")
-    return ExternalIdioms(
-        ASTITCH.title,
-        tuple(documents),
-        num_without_span,
-        exclusion.unseen,
-        exclusion.shared,
-        (*usages.files, senses_path),
-    )
+            corpus.add(f"astitch_{name}_sense", of_compound[0], _idiom(name), of_compound[0], "sense")
+    if not corpus.documents:
+        raise UserError(f"{usages.files[0]}: contains no usable sentence")
+    return corpus
 
 
 def _idiom(compound: str) -> str:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
-
 from train.errors import UserError
 
 
 def shuffled_part(names: Iterable[str], part: int, parts: int) -> set[str]:
     """Part number `part` of distinct names, which are sorted, shuffled with a fixed seed and dealt out."""
+    from numpy.random import default_rng
+
     ordered = sorted(set(names))
-    order = np.random.default_rng(0).permutation(len(ordered)).tolist()
+    order = default_rng(0).permutation(len(ordered)).tolist()
     return {ordered[i] for i in order[part::parts]}
 
 

@@ -5,8 +5,7 @@ Hashiloni et al. 2026, arXiv 2605.22247; Hugging Face dataset `Intellexus/IdioLi
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self, cast
@@ -115,7 +114,7 @@ def load_split(root: Path, name: str) -> Split:
     return split
 
 
-def is_relevant(query: Query, document: Document) -> bool:
+def is_relevant(query: Document, document: Document) -> bool:
     """Same idiom in the same meaning."""
     return query.idiom == document.idiom and query.meaning == document.meaning
 
@@ -193,18 +192,16 @@ def check_disjoint(splits: Sequence[Split]) -> None:
         UserError: naming what occurs twice, and where.
     """
     problems = []
-    home: dict[str, str] = {}  # an idiom in another spelling is the same one
+    home: dict[tuple[str, str], str] = {}
     for split in splits:
-        for idiom in dict.fromkeys(r.idiom for r in (*split.documents, *split.queries)):
-            other = home.setdefault(plain_expression(idiom), split.name)
+        records = (*split.documents, *split.queries)
+        idioms = dict.fromkeys(("idiom", record.idiom) for record in records)
+        for what, name in (*idioms, *(("id", record.id) for record in records)):
+            # An idiom in another spelling is the same one.
+            key = what, plain_expression(name) if what == "idiom" else name
+            other = home.setdefault(key, split.name)
             if other != split.name:
-                problems.append(f"idiom {idiom!r} is in the splits {other} and {split.name}")
-    owner: dict[str, str] = {}
-    for split in splits:
-        for record in (*split.documents, *split.queries):
-            other = owner.setdefault(record.id, split.name)
-            if other != split.name:
-                problems.append(f"id {record.id} is in the splits {other} and {split.name}")
+                problems.append(f"{what} {name!r} is in the splits {other} and {split.name}")
     raise_problems(problems, "splits overlap (field 'idiom' or 'id')")
 
 
@@ -226,26 +223,18 @@ def _read_split(root: Path, name: str) -> Split:
             raise UserError(f"{path}: there is no such file; a split needs indexes.json and queries.json")
     documents = read_records(files[0], Document)
     queries = read_records(files[1], Query)
-    both: tuple[Sequence[Document], Sequence[Document]] = documents, queries
-    for path, records in zip(files, both, strict=True):
+    first: dict[str, str] = {}
+    for path, records in ((files[0], documents), (files[1], queries)):
         if not records:
             raise UserError(f"{path}: the split is empty (no records)")
-        _check_unique(path, records)
-    uses = Counter(r.id for r in (*documents, *queries))
-    shared = [f"field 'id': {id_} is also in {files[0].name}" for id_, count in uses.items() if count > 1]
-    raise_problems(shared, files[1])
-    return Split(name, tuple(documents), tuple(queries), files)
-
-
-def _check_unique(path: Path, records: Iterable[Document]) -> None:
-    first: dict[str, int] = {}
-    problems = []
-    for position, record in enumerate(records):
-        earlier = first.setdefault(record.id, position)
-        if earlier != position:
+        problems = []
+        for position, record in enumerate(records):
             where = name_record(position, {"id": record.id})
-            problems.append(f"{where}, field 'id': already used by record {earlier + 1}")
-    raise_problems(problems, path)
+            earlier = first.setdefault(record.id, f"record {position + 1} of {path.name}")
+            if earlier != f"record {position + 1} of {path.name}":
+                problems.append(f"{where}, field 'id': already used by {earlier}")
+        raise_problems(problems, path)
+    return Split(name, tuple(documents), tuple(queries), files)
 
 
 def _check_relevance(split: Split) -> None:

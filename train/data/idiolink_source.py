@@ -1,22 +1,18 @@
-"""Where IdioLink lies: a folder that the user names, `IDIOM_DATA`, the sample, or one verified download."""
+"""Where IdioLink is: a folder that the user names, `IDIOM_DATA`, the sample, or one verified download."""
 
-import json
 import logging
 import os
 import re
-import tempfile
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 
 from train.data.datasets import DECLARED, IDIOLINK
-from train.data.download import LIMITS, DownloadError, differs, fetch, partial_file, refused_by
+from train.data.download import check_sum
 from train.data.sources import SAMPLE_ROOT
 from train.errors import DataMissingError, UserError
-from train.io.files import fingerprint
+from train.io.files import fingerprint, write_json
 from train.io.paths import cache_folder, expanded, is_file, is_folder
-from train.io.records import read_json, read_records
-from train.io.tables import read_rows
+from train.io.records import read_json
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +34,7 @@ SHA256 = {  # of the public files at the default revision; others have no known 
 }
 _IDIOLINK_FILE = re.compile(r"data/[\w-]+/(indexes\.json|queries\.json|triplets_[\w-]+\.jsonl)", re.ASCII)
 _CHECKSUMS = "checksums.json"
+_TIMEOUT = 10.0  # seconds
 _OTHER_DATASETS = [dataset.name for dataset in DECLARED if dataset is not IDIOLINK]
 
 
@@ -65,7 +62,7 @@ def _descend(folder: Path, named_by: str) -> Path:
     for candidate in (folder / "idiolink", folder, folder / "data", folder / "idiolink" / "data"):
         if candidate.is_dir() and any(candidate.glob("*/indexes.json")):
             return candidate
-    # A folder of other datasets is no slip.
+    # A folder of other datasets is not a mistake.
     others = named_by == "IDIOM_DATA" or any((folder / name).is_dir() for name in _OTHER_DATASETS)
     raise (DataMissingError if others else UserError)(
         f"{named_by}={folder}: found no IdioLink split there; expected <split>/indexes.json and "
@@ -76,33 +73,25 @@ def _descend(folder: Path, named_by: str) -> Path:
 def _download_idiolink() -> Path:
     """IdioLink's splits from the cache, or from the Hub.
 
-    Files are fetched into a folder of their own and checked there: the cache holds all of them, or none.
+    `checksums.json` is written last: its presence says that the download is complete.
     """
-    revision, sums = _idiolink_revision()
-    folder = cache_folder() / ("idiolink" if sums else f"idiolink-{revision}")
+    revision, known = _idiolink_revision()
+    folder = cache_folder() / ("idiolink" if known else f"idiolink-{revision}")
     recorded = folder / _CHECKSUMS
-    if is_file(recorded) and _verify(folder, _read_sums(recorded), sums):
-        return folder / "data"
-    log.info("downloading the dataset %s from the Hugging Face Hub to %s", REPO, folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".partial-") as staged:
-            found = _fetch_idiolink(Path(staged), revision, sums)
-            recorded.unlink(missing_ok=True)  # never sums beside files that they are not of
-            for name in found:
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                (Path(staged) / name).replace(folder / name)
-        # Written last and whole: its presence says that the download is complete.
-        with partial_file(recorded, (json.dumps(found, indent=2) + "\n").encode()) as written:
-            written.replace(recorded)
-    except (OSError, DownloadError) as error:
-        raise _not_downloaded(str(error)) from error
-    log.info("downloaded %d files; checksums in %s", len(found), recorded)
+    if not is_file(recorded):
+        log.info("downloading the dataset %s from the Hugging Face Hub to %s", REPO, folder)
+        _fetch_idiolink(folder, revision, known)
+    advice = f"delete the folder {folder}"
+    sums = read_json(recorded)
+    if not isinstance(sums, dict):
+        raise UserError(f"{recorded} is damaged: {advice} to download it again")
+    for name, expected in {**sums, **known}.items():
+        check_sum(folder / name, expected, advice)
     return folder / "data"
 
 
 def _idiolink_revision() -> tuple[str, Mapping[str, str]]:
-    """The revision to fetch, and the known sums of its files: none where the user names a revision."""
+    """The revision to fetch, and the known sums of its files: none if the user names a revision."""
     named = os.environ.get(REVISION_BY)
     if not named:
         return REVISION, SHA256
@@ -111,105 +100,39 @@ def _idiolink_revision() -> tuple[str, Mapping[str, str]]:
     return named, {}
 
 
-def _fetch_idiolink(staged: Path, revision: str, sums: Mapping[str, str]) -> dict[str, str]:
-    """Fetch the files of all splits into a folder, and check them; the sum of each by its path.
+def _fetch_idiolink(folder: Path, revision: str, known: Mapping[str, str]) -> None:
+    """Download the files of all splits, all of one commit, and record their sums.
 
     Raises:
-        DownloadError: if they cannot be fetched, or one is not what it should be.
+        DataMissingError: if they cannot be downloaded, or one is not the published file.
     """
-    # Heavy, and needed once.
-    from huggingface_hub import get_token, hf_hub_url
+    from huggingface_hub import HfApi, hf_hub_download  # heavy, and needed once
 
-    from train.io.hub import HubError, dataset_files
+    from train.io.hub import CLIENT_ERRORS, reason_for
 
+    sums: dict[str, str] = {}
     try:
-        commit, names = dataset_files(REPO, revision)
-    except HubError as error:
-        raise DownloadError(str(error)) from error
-    wanted = sorted(name for name in names if _IDIOLINK_FILE.fullmatch(name))
-    missing = sorted(sums.keys() - set(wanted))
-    if missing or not any(name.endswith("/indexes.json") for name in wanted):
-        raise DownloadError(
-            f"the dataset on the Hub (revision {revision}) has no {missing[0] if missing else 'split'}"
-        )
-    token = get_token()
-    authorization = f"Bearer {token}" if token else None
-    for name in wanted:
-        url = hf_hub_url(REPO, name, repo_type="dataset", revision=commit)
-        path = staged / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            path.write_bytes(fetch(url, authorization=authorization, limits=LIMITS))
-            reason = differs(path, sums[name]) if name in sums else refused_by(partial(_check, path), path)
-        except DownloadError as error:
-            reason = str(error)
-        if reason is not None:
-            raise DownloadError(f"{name} (revision {commit}): {' '.join(reason.split())}")
-    return {name: fingerprint(staged / name) for name in wanted}
-
-
-def _check(path: Path) -> None:
-    """That a file of IdioLink whose sum is not known has its form.
-
-    Raises:
-        UserError: if it has not.
-    """
-    from train.data.idiolink import Document, Query  # not needed where a folder is named
-
-    if path.suffix == ".json":
-        kind = Query if path.name == "queries.json" else Document
-        if not read_records(path, kind):
-            raise UserError(f"{path}: holds no record")
-        return
-    for _ in read_rows(path):
-        pass
-
-
-def _not_downloaded(reason: str) -> DataMissingError:
-    return DataMissingError(
-        "the IdioLink data is not here and could not be downloaded from the Hugging Face Hub "
-        f"({REPO}).\n"
-        "  - a local copy: data.root=<folder with train/ and val/>, or the environment variable "
-        "IDIOM_DATA=<folder with idiolink/>\n"
-        "  - another revision of the dataset: the environment variable "
-        f"{REVISION_BY}=<commit or branch>\n"
-        "  - no data at hand: data=sample runs on the small set that comes with the project\n"
-        f"  Reason: {reason}"
-    )
-
-
-def _read_sums(recorded: Path) -> dict[str, str]:
-    """The sums of what was downloaded.
-
-    Raises:
-        UserError: if they cannot be read.
-    """
-    advice = f"delete the folder {recorded.parent} to download it again"
-    try:
-        sums = read_json(recorded)
-    except UserError as error:
-        raise UserError(f"{error}: {advice}") from None
-    if not isinstance(sums, dict) or not sums or not all(isinstance(value, str) for value in sums.values()):
-        raise UserError(f"{recorded} is damaged: it does not hold the sums of files. {advice.capitalize()}")
-    return sums
-
-
-def _verify(folder: Path, recorded: Mapping[str, str], known: Mapping[str, str]) -> bool:
-    """Whether the copy serves: False where it is as it was downloaded, but not what is published.
-
-    Raises:
-        UserError: if a file is missing or was changed since.
-    """
-    for name, expected in recorded.items():
-        path = folder / name
-        try:
-            actual = fingerprint(path) if is_file(path) else None
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-        if actual != expected:
-            state = "differs from what was downloaded" if actual else "is missing"
-            raise UserError(f"{path} {state}: delete the folder {folder} to download it again")
-    others = [name for name, expected in known.items() if recorded.get(name) != expected]
-    if others:
-        log.warning("IdioLink is downloaded again: %s in %s is not the published file", others[0], folder)
-    return not others
+        info = HfApi().dataset_info(REPO, revision=revision, timeout=_TIMEOUT)
+        published = {file.rfilename for file in info.siblings or ()}
+        wanted = sorted(name for name in published | known.keys() if _IDIOLINK_FILE.fullmatch(name))
+        if not wanted:
+            raise FileNotFoundError(f"the dataset on the Hub (revision {revision}) has no split")
+        for name in wanted:
+            hf_hub_download(REPO, name, repo_type="dataset", revision=info.sha, local_dir=folder)
+            sums[name] = fingerprint(folder / name)
+            if sums[name] != known.get(name, sums[name]):
+                (folder / name).unlink()  # the next start would take it for the right one
+                raise OSError(f"{name} (revision {info.sha}): its SHA-256 is {sums[name]}, not {known[name]}")
+        write_json(folder / _CHECKSUMS, sums)
+    except CLIENT_ERRORS as error:
+        raise DataMissingError(
+            "the IdioLink data is not here and could not be downloaded from the Hugging Face Hub "
+            f"({REPO}).\n"
+            "  - a local copy: data.root=<folder with train/ and val/>, or the environment variable "
+            "IDIOM_DATA=<folder with idiolink/>\n"
+            "  - another revision of the dataset: the environment variable "
+            f"{REVISION_BY}=<commit or branch>\n"
+            "  - no data at hand: data=sample runs on the small set that comes with the project\n"
+            f"  Reason: {reason_for(error)}"
+        ) from error
+    log.info("downloaded %d files; checksums in %s", len(sums), folder / _CHECKSUMS)

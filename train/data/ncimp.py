@@ -14,18 +14,18 @@ and files are not read.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
 from train.data.datasets import NCIMP
 from train.data.download import PublishedFile, published_files
 from train.data.names import EPSILON_CLASSES, EpsilonLanguage
 from train.data.sources import DataFiles, GitHubData
 from train.errors import UserError
-from train.io.records import parse_list, raise_problems
-from train.io.tables import read_rows
+from train.io.records import parse_list
+from train.io.tables import read_made
 
 FOLDER = NCIMP.name
 NUM_SENTENCES = 3
@@ -88,6 +88,11 @@ class Version:
     phrase: str
 
 
+_Words = dict[Word, str]
+_Versions = dict[Word, tuple[Version, ...]]
+T = TypeVar("T")
+
+
 @dataclass(frozen=True)
 class Compound:
     """A noun compound, as it is to be put into its sentences and compared.
@@ -98,14 +103,14 @@ class Compound:
         class_token: the same, of it in its sentences.
         words: modifier and head.
         versions: those with a synonym of the modifier, of the head, each in the order of the columns.
-        contexts: its sentences, each as what stands before and after it.
+        contexts: its sentences, each as what comes before and after it.
     """
 
     name: str
     class_type: str
     class_token: str
-    words: dict[Word, str]
-    versions: dict[Word, tuple[Version, ...]]
+    words: _Words
+    versions: _Versions
     contexts: tuple[tuple[str, str], ...]
 
 
@@ -151,28 +156,24 @@ def read_ncimp(files: DataFiles, language: EpsilonLanguage) -> Ncimp:
     before it, or the word itself, is left out too. Sentences get the singular in place of what was inflected.
 
     Raises:
-        UserError: naming file, row and field of what is wrong.
+        UserError: naming file and row of what cannot be read.
     """
     folder = language.upper()
     scores, neutral = files(SCORES_FILE), files(f"{folder}/neutral.csv")
     classes = read_classes(scores, language)
-    rows = _compounds(neutral, _NEUTRAL_COLUMNS)
+    rows = _rows(neutral, _NEUTRAL_COLUMNS, lambda row: _read_words(row, language))
     sentence_files = [files(f"{folder}/{name}") for name in _SENTENCES]
-    sentences = [_sentences(path, list(rows)) for path in sentence_files]
-
+    sentences = [_rows(path, _SENTENCE_COLUMNS, _sentence) for path in sentence_files]
+    for path, of_file in zip(sentence_files, sentences, strict=True):
+        if of_file.keys() != rows.keys():
+            raise UserError(f"{path}: its compounds are not those of {neutral.name}")
     read = Ncimp(language, files=[*sentence_files, neutral, scores])
-    problems: list[str] = []
-    for name, (number, row) in rows.items():
-        words: dict[Word, str] = {word: row[f"compound noun {word}"].strip() for word in WORDS}
-        synonyms = {word: _read_synonyms(row, words, word, language) for word in WORDS}
-        found = _word_problems(name, words, language) + [p for s in synonyms.values() for p in s.problems]
-        problems += [f"row {number} (compound {name}), {problem}" for problem in found]
-        for cells in synonyms.values():
-            read.counts.update(cells.counts)
+    for name, (words, versions, counts) in rows.items():
+        read.counts.update(counts)
         if name.lower() not in classes:
             read.unscored.append(name)
             continue
-        in_sentences = [by_compound[name] for by_compound in sentences]
+        in_sentences = [of_file[name] for of_file in sentences]
         read.num_scored_sentences += len(in_sentences)
         read.num_inflected += sum(s.compound.lower() != name.lower() for s in in_sentences)
         if not all(name.lower() in s.text.lower() for s in in_sentences):
@@ -180,9 +181,7 @@ def read_ncimp(files: DataFiles, language: EpsilonLanguage) -> Ncimp:
             continue
         contexts = tuple(dict.fromkeys((s.before, s.after) for s in in_sentences))
         read.counts["sentences left out because the compound has them twice"] += NUM_SENTENCES - len(contexts)
-        versions = {word: synonyms[word].versions for word in WORDS}
         read.compounds.append(Compound(name, *classes[name.lower()], words, versions, contexts))
-    raise_problems(problems, neutral)
     if not read.compounds:
         raise UserError(f"{neutral}: no compound can be scored. {read.describe()}")
     read.counts = +read.counts  # those that are not zero
@@ -193,94 +192,50 @@ def read_classes(path: Path, language: EpsilonLanguage) -> dict[str, tuple[str, 
     """Lower-case compound → its class as a type and as a token, by people.
 
     Raises:
-        UserError: naming file, row and field of what is wrong.
-    """
-    header, *rows = _sheet(path)
-    if twice := [c for c in _SCORE_COLUMNS if header.count(c) > 1]:
-        raise UserError(f"{path}: the columns {', '.join(map(repr, twice))} are there twice")
-    missing = [c for c in _SCORE_COLUMNS if c not in header]
-    if missing:
-        found = ", ".join(str(c) for c in header if c is not None)
-        raise UserError(f"{path}: the columns {', '.join(missing)} are missing (found: {found})")
-    problems: list[str] = []
-    classes: dict[str, tuple[str, str]] = {}
-    for number, values in enumerate(rows, 2):
-        row = dict(zip(header, values, strict=False))
-        if all(value is None for value in values) or str(row["language"]).strip().lower() != language:
-            continue
-        name = str(row["compound"] or "").strip()
-        where = f"row {number} (compound {name or '?'})"
-        if not name:
-            problems.append(f"{where}, field 'compound': is empty")
-        for column in ("ClassType", "ClassToken"):
-            if row[column] not in EPSILON_CLASSES:
-                allowed = ", ".join(EPSILON_CLASSES)
-                problems.append(f"{where}, field {column!r}: {row[column]!r} is not one of {allowed}")
-        found_here = str(row["ClassType"]), str(row["ClassToken"])
-        if classes.setdefault(name.lower(), found_here) != found_here:
-            problems.append(
-                f"{where}, fields 'ClassType', 'ClassToken': another row of the compound has other classes"
-            )
-    raise_problems(problems, path)
-    return classes
-
-
-def _sheet(path: Path) -> list[tuple[Any, ...]]:
-    """The rows of the first sheet.
-
-    Raises:
-        UserError: if it is no such file.
+        UserError: if it is not an Excel file with these columns and classes.
     """
     from openpyxl import load_workbook  # slow to import; needed for this one file
 
     try:
         book = load_workbook(path, read_only=True, data_only=True)
-        rows = list(book.worksheets[0].iter_rows(values_only=True))
+        header, *rows = book.worksheets[0].iter_rows(values_only=True)
         book.close()
     # A broken archive, or something else under the name, fails in many ways.
     except Exception as error:
         raise UserError(
             f"{path}: cannot be read as an Excel file (.xlsx): {type(error).__name__}: {error}"
         ) from None
-    return rows or [()]
-
-
-def _compounds(path: Path, columns: Sequence[str]) -> dict[str, tuple[int, dict[str, str]]]:
-    """Compound → number and row."""
-    rows: dict[str, tuple[int, dict[str, str]]] = {}
-    problems = []
-    for number, row in read_rows(path, columns=columns):
-        name = row["compound"].strip()
-        if not name:
-            problems.append(f"row {number}, field 'compound': is empty")
-        elif name in rows:
-            problems.append(
-                f"row {number} (compound {name}), field 'compound': row {rows[name][0]} has it too"
+    if missing := [column for column in _SCORE_COLUMNS if column not in header]:
+        raise UserError(f"{path}: the columns {', '.join(missing)} are missing")
+    classes: dict[str, tuple[str, str]] = {}
+    for values in rows:
+        row = {column: str(value or "").strip() for column, value in zip(header, values, strict=False)}
+        if row["language"].lower() == language:
+            classes.setdefault(row["compound"].lower(), (row["ClassType"], row["ClassToken"]))
+    for name, found in classes.items():
+        if not set(found) <= set(EPSILON_CLASSES):
+            raise UserError(
+                f"{path}: the classes of {name!r} are {' and '.join(found)}, not among "
+                f"{', '.join(EPSILON_CLASSES)}"
             )
-        rows.setdefault(name, (number, row))
-    raise_problems(problems, path)
-    return rows
+    return classes
+
+
+def _rows(path: Path, columns: Sequence[str], make: Callable[[dict[str, str]], T]) -> dict[str, T]:
+    """Compound → what `make` makes of its row."""
+    return dict(read_made(path, columns, lambda row: (row.values["compound"].strip(), make(row.values))))
 
 
 def _marked(row: dict[str, str], column: str) -> tuple[list[str], list[str], list[str]]:
     """The tokens before, of and after the compound, in the sentence of a column.
 
     Raises:
-        ValueError: naming the field, if its marks are missing or unclear.
+        ValueError: naming the field, if its marks are not a run of as many tokens.
     """
-    tag_column = f"{column}_tag"
-    if tag_column not in row:
-        raise ValueError(f"field {column!r}: there is no column {tag_column!r} to it")
-    tokens, tags = row[column].split(), parse_list(row[tag_column])
-    if tags is None or not all(isinstance(tag, bool) for tag in tags):
-        raise ValueError(f"field {tag_column!r}: {row[tag_column]!r} is not a list of True and False")
-    if len(tags) != len(tokens):
-        raise ValueError(
-            f"field {tag_column!r}: has {len(tags)} marks for the {len(tokens)} tokens of {row[column]!r}"
-        )
-    marked = [i for i, tag in enumerate(tags) if tag]
-    if not marked or marked != list(range(marked[0], marked[-1] + 1)):
-        raise ValueError(f"field {tag_column!r}: does not mark one run of tokens in {row[column]!r}")
+    tokens, tags = row[column].split(), parse_list(row.get(f"{column}_tag", ""))
+    marked = [i for i, tag in enumerate(tags or ()) if tag is True]
+    if not tags or len(tags) != len(tokens) or not marked or len(marked) != marked[-1] + 1 - marked[0]:
+        raise ValueError(f"field '{column}_tag': does not mark one run of tokens in {row[column]!r}")
     start, end = marked[0], marked[-1] + 1
     return tokens[:start], tokens[start:end], tokens[end:]
 
@@ -288,7 +243,7 @@ def _marked(row: dict[str, str], column: str) -> tuple[list[str], list[str], lis
 @dataclass(frozen=True)
 class _Sentence:
     before: str
-    compound: str  # as it stands there
+    compound: str  # as it is written there
     after: str
 
     @property
@@ -296,99 +251,49 @@ class _Sentence:
         return " ".join(part for part in (self.before, self.compound, self.after) if part)
 
 
-def _sentences(path: Path, names: Sequence[str]) -> dict[str, _Sentence]:
-    """Compound → its sentence, for each of `names`."""
-    problems: list[str] = []
-    sentences: dict[str, _Sentence] = {}
-    rows = _compounds(path, _SENTENCE_COLUMNS)
-    for name, (number, row) in rows.items():
-        where = f"row {number} (compound {name})"
-        if name not in names:
-            problems.append(f"{where}, field 'compound': is not in neutral.csv")
-        try:
-            before, compound, after = map(" ".join, _marked(row, _SENTENCE))
-        except ValueError as error:
-            problems.append(f"{where}, {error}")
-        else:
-            sentences[name] = _Sentence(before, compound, after)
-    problems += [f"the compound {name} of neutral.csv has no row" for name in names if name not in rows]
-    raise_problems(problems, path)
-    return sentences
+def _sentence(row: dict[str, str]) -> _Sentence:
+    return _Sentence(*map(" ".join, _marked(row, _SENTENCE)))
 
 
-def _word_problems(name: str, words: dict[Word, str], language: EpsilonLanguage) -> list[str]:
-    problems = [f"field 'compound noun {word}': is empty" for word in WORDS if not words[word]]
-    both = f"{words['modifier']} {words['head']}"
-    if language == "en" and both != name:
-        problems.append(
-            f"field 'compound': is not 'compound noun modifier' and 'compound noun head' ({both})"
-        )
-    return problems
-
-
-@dataclass(frozen=True)
-class _Synonyms:
-    """What the cells with synonyms of a word hold.
-
-    Attributes:
-        versions: the compound with each distinct synonym, in the order of the columns.
-        counts: what was left out or is worth knowing.
-        problems: what is wrong, by field.
-    """
-
-    versions: tuple[Version, ...]
-    counts: Counter[str]
-    problems: list[str]
-
-
-def _read_synonyms(
-    row: dict[str, str], words: dict[Word, str], word: Word, language: EpsilonLanguage
-) -> _Synonyms:
-    versions: dict[str, Version] = {}
+def _read_words(row: dict[str, str], language: EpsilonLanguage) -> tuple[_Words, _Versions, Counter[str]]:
+    """A compound's words, its distinct versions, and what was left out or is worth knowing of the cells."""
+    words: _Words = {word: row[f"compound noun {word}"].strip() for word in WORDS}
     counts: Counter[str] = Counter()
-    problems: list[str] = []
-    for column in (f"{word} {synonym}" for synonym in _SYNONYMS):
-        if not row.get(column, "").strip():
-            continue
-        try:
+    versions: _Versions = {}
+    for word in WORDS:
+        by_phrase: dict[str, Version] = {}
+        for column in (f"{word} {synonym}" for synonym in _SYNONYMS):
+            if not row.get(column, "").strip():
+                continue
             before, compound, _ = _marked(row, column)
-        except ValueError as error:
-            problems.append(str(error))
-            continue
-        version = _version(compound, words, word, language)
-        if version is None:
-            problems.append(
-                f"field {column!r}: {' '.join(compound)!r} is not a synonym of {words[word]!r} with the "
-                f"{_OTHER[word]} {words[_OTHER[word]]!r}"
-            )
-            continue
-        if version.synonym == "nan":
-            counts["cells whose synonym is missing (nan)"] += 1
-            continue
-        if version.synonym is not None:
-            counts["synonyms of two words"] += " " in version.synonym
-            counts["cells with 'nan' for an article"] += "nan" in before
-        phrase = version.phrase.lower()
-        if phrase == row["compound"].strip().lower():
-            counts["synonyms left out that are the word itself"] += 1
-        elif phrase in versions:
-            counts["synonyms left out that repeat one of their compound"] += 1
-        else:
-            versions[phrase] = version
-    return _Synonyms(tuple(versions.values()), counts, problems)
+            version = _version(compound, words, word, language)
+            if version.synonym == "nan":
+                counts["cells whose synonym is missing (nan)"] += 1
+                continue
+            if version.synonym is not None:
+                counts["synonyms of two words"] += " " in version.synonym
+                counts["cells with 'nan' for an article"] += "nan" in before
+            phrase = version.phrase.lower()
+            if phrase == row["compound"].strip().lower():
+                counts["synonyms left out that are the word itself"] += 1
+            elif phrase in by_phrase:
+                counts["synonyms left out that repeat one of their compound"] += 1
+            else:
+                by_phrase[phrase] = version
+        versions[word] = tuple(by_phrase.values())
+    return words, versions, counts
 
 
-def _version(
-    compound: list[str], words: dict[Word, str], word: Word, language: EpsilonLanguage
-) -> Version | None:
+def _version(compound: list[str], words: _Words, word: Word, language: EpsilonLanguage) -> Version:
     """The version whose tokens in a sentence are `compound`, with a synonym of `word`.
 
-    None if that is not the other word with something in place of `word`.
+    Raises:
+        ValueError: if that is not the other word with something in place of `word`.
     """
     if language == "pt":  # words agree in gender, and either may come first
         return Version(None, " ".join(compound).lower())
-    kept, synonym = (compound[-1], compound[:-1]) if word == "modifier" else (compound[0], compound[1:])
-    if not synonym or kept.lower() != words[_OTHER[word]].lower():
-        return None
+    same, synonym = (compound[-1], compound[:-1]) if word == "modifier" else (compound[0], compound[1:])
+    if not synonym or same.lower() != words[_OTHER[word]].lower():
+        raise ValueError(f"{' '.join(compound)!r} is not a synonym of {words[word]!r} with the other word")
     parts = {**words, word: " ".join(synonym).lower()}
     return Version(parts[word], f"{parts['modifier']} {parts['head']}")

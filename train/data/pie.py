@@ -15,16 +15,14 @@ from pydantic import AfterValidator, Field, model_validator
 
 from train.data.datasets import PIE
 from train.data.download import PublishedFile
-from train.data.external import Exclusion, ExternalIdioms, external_document
+from train.data.external import ExternalIdioms
 from train.data.fields import WORDED, Cell, TableRow, Worded, WordedCell
-from train.data.idiolink import Document
 from train.data.sources import DataFiles, GitHubData, dataset_folder
 from train.errors import UserError
 from train.io.paths import expanded, is_file, is_folder
 from train.io.tables import read_table
 
 _FILE = "data_cleaned.csv"
-_LABELS = ("O", "B", "I")
 _COLUMNS = ("Idiom", "Sense", "Idiomatic_Sent", "Literal_Sent", "Idiomatic_Label", "Literal_Label")
 FILES = GitHubData(
     PIE,
@@ -45,14 +43,9 @@ class _Row(TableRow):
 
     @model_validator(mode="after")
     def _a_label_a_token(self) -> Self:
-        for column, text, labels in (
-            ("Idiomatic_Label", self.idiomatic, self.idiomatic_labels.split()),
-            ("Literal_Label", self.literal, self.literal_labels.split()),
-        ):
-            if len(labels) != len(text.split()):
-                raise ValueError(f"field {column!r}: {len(labels)} labels for {len(text.split())} tokens")
-            if unknown := [label for label in labels if label not in _LABELS]:
-                raise ValueError(f"field {column!r}: {unknown[0]!r} is not O, B or I")
+        for text, labels in ((self.idiomatic, self.idiomatic_labels), (self.literal, self.literal_labels)):
+            if len(labels.split()) != len(text.split()):
+                raise ValueError(f"{len(labels.split())} labels for {len(text.split())} tokens: {labels!r}")
         return self
 
 
@@ -85,13 +78,11 @@ def read_pie(path: Path, *, unseen: Iterable[str] = (), trained: Iterable[str] =
     Raises:
         UserError: if the file or a column is missing, or labels do not fit their sentence.
     """
-    exclusion = Exclusion(unseen, trained)
-    documents: list[Document] = []
+    corpus = ExternalIdioms(PIE.title, [path], unseen=unseen, trained=trained)
     senses: dict[str, dict[str, int]] = {}
-    num_without_span = 0
     for row_number, row in read_table(path, _Row, kind=".csv"):
         number = row_number - 1  # without the header
-        if exclusion.excludes(row.idiom):
+        if corpus.excludes(row.idiom):
             continue
         numbers = senses.setdefault(row.idiom, {})
         is_new = row.sense not in numbers
@@ -102,19 +93,15 @@ def read_pie(path: Path, *, unseen: Iterable[str] = (), trained: Iterable[str] =
         ):
             marked = [i for i, label in enumerate(labels.split()) if label in ("B", "I")]
             if not marked:
-                num_without_span += 1
+                corpus.num_without_span += 1
                 continue
             sentence, (start, end) = detokenise(text.split(), marked[0], marked[-1])
-            span = sentence[start:end]
-            documents.append(external_document(f"pie_{number}_{usage}", sentence, idiom, span, usage))
+            corpus.add(f"pie_{number}_{usage}", sentence, idiom, sentence[start:end], usage)
         if is_new:
-            sense = external_document(f"pie_{number}_sense", row.sense, idiom, row.sense, "sense")
-            documents.append(sense)
-    if not documents:
-        raise UserError(f"{path}: holds no sentence that could be used")
-    return ExternalIdioms(
-        PIE.title, tuple(documents), num_without_span, exclusion.unseen, exclusion.shared, (path,)
-    )
+            corpus.add(f"pie_{number}_sense", row.sense, idiom, row.sense, "sense")
+    if not corpus.documents:
+        raise UserError(f"{path}: contains no usable sentence")
+    return corpus
 
 
 def detokenise(tokens: list[str], first: int, last: int) -> tuple[str, tuple[int, int]]:

@@ -5,25 +5,18 @@ Tayyar Madabushi et al. 2022, arXiv 2204.10050; GitHub `H-TayyarMadabushi/SemEva
 
 from __future__ import annotations
 
-import math
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
-
-from pydantic import BeforeValidator, Field, model_validator
 
 from train.data.datasets import SEMEVAL2022
 from train.data.download import published_files
-from train.data.fields import Filled, TableRow
 from train.data.folds import shuffled_part
 from train.data.names import SemEvalSplit
 from train.data.sources import DataFiles, GitHubData
-from train.expressions import find_expression
-from train.io.records import raise_problems
-from train.io.tables import read_table
+from train.errors import UserError
+from train.io.tables import Row, read_made, read_rows
 
 FOLDER = SEMEVAL2022.name
 TRAIN_FILE = "SubTaskB/TrainData/train_data.csv"
@@ -143,108 +136,36 @@ class PairSplit:
     files: tuple[Path, ...]
 
 
-def _similarity(value: Any) -> float | None:
-    """A similarity from 0 to 1; None for an empty cell."""
-    if value == "":
-        return None
-    try:
-        similarity = float(value)
-    except ValueError:
-        similarity = math.nan
-    if not 0 <= similarity <= 1:
-        raise ValueError(f"{value!r} is no number from 0 to 1")
-    return similarity
-
-
-Language = Literal["EN", "PT", "GL"]
-
-
-class _TrainRow(TableRow):
-    id: Filled = Field(alias="ID")
-    expression: Filled = Field(alias="MWE1")
-    language: Language = Field(alias="Language")
-    sentence: Filled = Field(alias="sentence_1")
-    paraphrase: Filled = Field(alias="sentence_2")
-    sim: Literal["1", "None"]
-
-    @model_validator(mode="after")
-    def _expression_in_sentence(self) -> Self:
-        try:
-            found = find_expression(self.sentence, self.expression)
-        except ValueError as error:
-            raise ValueError(f"field 'MWE1': {error}") from None
-        if found is None:
-            raise ValueError(f"field 'MWE1': {self.expression!r} is not in {self.sentence!r}")
-        return self
-
-
-class _PairRow(TableRow):
-    id: Filled = Field(alias="ID")
-    language: Language = Field(alias="Language")
-    expression: str = Field(alias="MWE1")
-    sentence1: Filled
-    sentence2: Filled
-
-
-class _FormRow(TableRow):
-    id: str = Field(alias="ID")
-    language: str = Field(alias="Language")
-    setting: Literal["pre_train", "fine_tune"] = Field(alias="Setting")
-    sim: str = Field(alias="Sim")
-
-
-class _GoldRow(TableRow):
-    id: str = Field(alias="ID")
-    data_id: Filled = Field(alias="DataID")
-    similarity: Annotated[float | None, BeforeValidator(_similarity)] = Field(alias="sim")
-    other: str = Field(alias="otherID")
-
-
 def read_groups(path: Path) -> list[Group]:
     """Training pairs as groups, one a distinct `sentence_1`, in the order of the file.
 
     `sim` is `1` for a correct paraphrase and the string `None` for an incorrect one.
 
     Raises:
-        UserError: naming file, row and field of what is wrong: missing columns, an empty sentence, an unknown
-            language, another `sim`, an expression that is not in its sentence.
+        UserError: if it cannot be read, or has another `sim`.
     """
-    problems: list[str] = []
-    row_of_id: dict[str, int] = {}
-    by_sentence: dict[str, list[_TrainRow]] = {}
-    for number, row in read_table(path, _TrainRow):
-        where = f"row {number} (ID {row.id})"
-        first_row = row_of_id.setdefault(row.id, number)
-        if first_row != number:
-            problems.append(f"{where}, field 'ID': row {first_row} has it too")
-        rows = by_sentence.setdefault(row.sentence, [])
-        if rows and (rows[0].expression, rows[0].language) != (row.expression, row.language):
-            problems.append(f"{where}: the row with ID {rows[0].id} has its sentence, but another MWE1")
-        rows.append(row)
-    groups = [_group(rows) for rows in by_sentence.values()]
-    for group in groups:
-        if both := set(group.correct) & set(group.incorrect):
-            problems.append(f"the group of ID {group.id}: {both.pop()!r} is both correct and incorrect")
-    raise_problems(problems, path)
-    return groups
+    by_sentence: dict[str, list[dict[str, str]]] = {}
+    for _, cells in read_rows(path, columns=("ID", "MWE1", "Language", "sentence_1", "sentence_2", "sim")):
+        if cells["sim"] not in ("1", "None"):
+            raise UserError(f"{path}: the sim of ID {cells['ID']!r} is {cells['sim']!r}, not 1 or None")
+        by_sentence.setdefault(cells["sentence_1"], []).append(cells)
+    return [_group(rows) for rows in by_sentence.values()]
 
 
-def _group(rows: Sequence[_TrainRow]) -> Group:
-    first = rows[0]
-    return Group(
-        first.id,
-        first.expression,
-        first.language,
-        first.sentence,
-        correct=tuple(dict.fromkeys(row.paraphrase for row in rows if row.sim == "1")),
-        incorrect=tuple(dict.fromkeys(row.paraphrase for row in rows if row.sim == "None")),
+def _group(rows: Sequence[dict[str, str]]) -> Group:
+    id_, expression, language, sentence = (
+        rows[0][column] for column in ("ID", "MWE1", "Language", "sentence_1")
     )
+    correct, incorrect = (
+        tuple(dict.fromkeys(row["sentence_2"] for row in rows if row["sim"] == sim)) for sim in ("1", "None")
+    )
+    return Group(id_, expression, language, sentence, correct, incorrect)
 
 
 def read_pairs(files: DataFiles, split: SemEvalSplit) -> PairSplit:
     """A split's pairs and, where there is one, its gold.
 
-    `dev_a` and `dev_b` are the expressions of dev in two halves, and its STS pairs likewise, drawn once.
+    `dev_a` and `dev_b` are the expressions of dev in two halves, as are its STS pairs, drawn once.
 
     Raises:
         UserError: naming file, row and field of what is wrong.
@@ -252,21 +173,17 @@ def read_pairs(files: DataFiles, split: SemEvalSplit) -> PairSplit:
     whole = split.partition("_")[0]
     path, form_path = files(_PAIRS[whole]), files(_FORMS[whole])
     gold_path = files(_GOLD[whole]) if whole in _PUBLIC_GOLD else files.optional(_GOLD[whole])
-    pairs = [
-        Pair(
-            row.id,
-            row.language,
-            None if row.expression in _NO_EXPRESSION else row.expression,
-            row.sentence1,
-            row.sentence2,
-        )
-        for _, row in read_table(path, _PairRow)
-    ]
-    uses = Counter(pair.id for pair in pairs)
-    raise_problems([f"field 'ID': the ID {id_} occurs twice" for id_, n in uses.items() if n > 1], path)
+    columns = ("ID", "Language", "MWE1", "sentence1", "sentence2")
+    rows = [[row.values[column] for column in columns] for row in read_rows(path, columns=columns)]
+    pairs = [Pair(id_, lang, None if mwe in _NO_EXPRESSION else mwe, *both) for id_, lang, mwe, *both in rows]
     by_id = {pair.id: pair for pair in pairs}
+    form = tuple(
+        (row.values["ID"], row.values["Language"], row.values["Setting"])
+        for row in read_rows(form_path, columns=("ID", "Language", "Setting", "Sim"))
+    )
     gold = _read_gold(gold_path, by_id) if gold_path is not None else None
-    form = _read_form(form_path, by_id, path.name)
+    if len(by_id) < len(pairs) or not {id_ for id_, *_ in form} <= by_id.keys():
+        raise UserError(f"{path}: has an ID twice, or not all IDs of {form_path.name}")
     if split != whole:
         assert gold is not None
         gold = _half(by_id, gold, split)
@@ -274,45 +191,18 @@ def read_pairs(files: DataFiles, split: SemEvalSplit) -> PairSplit:
     return PairSplit(split, tuple(pairs), gold, form, tuple(read))
 
 
-def _read_form(path: Path, pairs: Mapping[str, Pair], pairs_name: str) -> tuple[tuple[str, str, str], ...]:
-    """The (ID, Language, Setting) of each row of a submission."""
-    form: dict[tuple[str, str], tuple[str, str, str]] = {}
-    problems = []
-    for number, row in read_table(path, _FormRow):
-        where = f"row {number} (ID {row.id})"
-        pair = pairs.get(row.id)
-        if pair is None:
-            problems.append(f"{where}, field 'ID': {row.id} is not in {pairs_name}")
-        elif row.language != pair.language:
-            problems.append(f"{where}, field 'Language': {row.language!r}, but the pair's is {pair.language}")
-        if (row.id, row.setting) in form:
-            problems.append(f"{where}, field 'ID': it occurs twice in its setting")
-        form[row.id, row.setting] = row.id, row.language, row.setting
-    raise_problems(problems, path)
-    return tuple(form.values())
-
-
 def _read_gold(path: Path, pairs: Mapping[str, Pair]) -> tuple[Gold, ...]:
-    gold: dict[str, Gold] = {}
-    problems = []
-    for number, row in read_table(path, _GoldRow):
-        where = f"row {number} (ID {row.id})"
-        if row.similarity is None and row.other not in pairs:
-            problems.append(f"{where}, field 'otherID': {row.other!r} is no ID of a pair, and sim is empty")
-        elif row.similarity is None and row.other == row.id:
-            problems.append(f"{where}, field 'otherID': is the pair itself")
-        is_sts, pair = ".sts." in row.data_id, pairs.get(row.id)
-        if pair is None:
-            problems.append(f"{where}, field 'ID': there is no such pair")
-        elif is_sts != (pair.expression is None):
-            problems.append(
-                f"{where}, field 'DataID': {row.data_id!r} is {'an' if is_sts else 'no'} STS pair, but in "
-                f"the pairs' file its MWE1 is {pair.expression or 'None'}"
-            )
-        if row.id in gold:
-            problems.append(f"{where}, field 'ID': it occurs twice")
-        gold[row.id] = Gold(row.id, is_sts, row.similarity, row.other or None)
-    raise_problems(problems, path)
+    def item(row: Row) -> Gold:
+        cells = row.values
+        similarity = float(cells["sim"]) if cells["sim"] else None
+        if similarity is not None and not 0 <= similarity <= 1:
+            raise ValueError(f"field 'sim': must be from 0 to 1, got {similarity:g}")
+        return Gold(cells["ID"], ".sts." in cells["DataID"], similarity, cells["otherID"] or None)
+
+    gold = {made.id: made for made in read_made(path, ("ID", "DataID", "sim", "otherID"), item)}
+    others = {item.other or "" for item in gold.values() if item.similarity is None}
+    if unknown := sorted({*gold, *others} - pairs.keys()):
+        raise UserError(f"{path}: the ID {unknown[0]!r} is not that of a pair")
     return tuple(gold.values())
 
 

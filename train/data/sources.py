@@ -1,16 +1,21 @@
-"""Where a data set lies: the sample, a folder that the user names, or downloads."""
+"""Where a data set is: the sample, a folder that the user names, or downloads."""
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from train.data.download import PublishedFile, github_file
 from train.declarations.dataset import DatasetType
 from train.errors import UserError
+from train.io.files import fingerprint
 from train.io.paths import cache_folder, expanded, is_file, is_folder
+
+log = logging.getLogger(__name__)
 
 SAMPLE_ROOT = Path(__file__).parent / "sample"
 
@@ -22,7 +27,7 @@ class GitHubData:
     Attributes:
         dataset: what it is called here.
         repo: its repository.
-        contents: what a folder of it holds, for messages.
+        contents: what a folder of it contains, for messages.
         files: by their paths in such a folder.
     """
 
@@ -66,9 +71,10 @@ class DataFiles:
         published = Path(self.source.files[name].path).parent / Path(name).name
         for path in (name, str(published), name.replace(" ", "_"), str(published).replace(" ", "_")):
             if is_file(self.folder / path):
+                _warn_if_altered(self.folder / path, self.source.files[name].sha256)
                 return self.folder / path
         raise UserError(
-            f"{self.folder / name}: there is no such file; {self.folder} is to be the folder with {contents} "
+            f"{self.folder / name}: there is no such file; {self.folder} must be the folder with {contents} "
             f"({dataset.setting}=)"
         )
 
@@ -76,6 +82,14 @@ class DataFiles:
         """A file that is not published, where the user has it."""
         found = (self.folder or cache_folder() / self.source.dataset.name) / name
         return found if is_file(found) else None
+
+
+@cache
+def _warn_if_altered(path: Path, published: str | None) -> None:
+    """Published files are read without proof-reading: that another one is read is logged, once."""
+    is_sample = path.is_relative_to(SAMPLE_ROOT)
+    if published is not None and not is_sample and fingerprint(path) != published:
+        log.warning("%s is not the published file (another SHA-256): its scores are its own", path)
 
 
 def dataset_folder(dataset: DatasetType, named: str | None, root: str | None, *, sample: bool) -> Path | None:

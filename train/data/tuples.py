@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from train.data.fields import TableRow
-from train.data.idiolink import Document, Split
+from train.data.idiolink import Document, Split, is_relevant
 from train.errors import UserError
 from train.io.records import raise_problems
 from train.io.tables import read_table
@@ -41,7 +41,7 @@ class _Row(TableRow):
 
 
 def released_file(root: Path, split: str) -> Path:
-    """Where the authors' released tuples of a split lie."""
+    """Where the authors' released tuples of a split are."""
     return root / split / f"triplets_{split}_full.jsonl"
 
 
@@ -73,8 +73,10 @@ def read_released(path: Path, split: Split) -> list[TrainingTuple]:
             problems.append(f"line {number}: {(unknown or doubled)[0]!r} {what} split {split.name}")
             continue
         query, positive, *negatives = (by_text[text] for text in texts)
-        if problem := _wrong_class(query, positive, negatives):
-            problems.append(f"line {number}: {problem}")
+        relevant = [positive.id != query.id and is_relevant(query, positive)]
+        relevant += [is_relevant(query, negative) for negative in negatives]
+        if relevant != [True] + [False] * len(negatives):
+            problems.append(f"line {number}: has a positive or negative that is not one of {query.id}")
             continue
         tuples.append(
             TrainingTuple(
@@ -86,18 +88,6 @@ def read_released(path: Path, split: Split) -> list[TrainingTuple]:
         )
     raise_problems(problems, path)
     return tuples
-
-
-def _wrong_class(query: Document, positive: Document, negatives: Sequence[Document]) -> str:
-    """The record that is no positive, or no negative, of the query; "" where all are."""
-    if positive.id == query.id:
-        return f"field 'positive': {positive.id} is the query itself"
-    if (positive.idiom, positive.meaning) != (query.idiom, query.meaning):
-        return f"field 'positive': {positive.id} differs from its query {query.id} in idiom or meaning"
-    for negative in negatives:
-        if (negative.idiom, negative.meaning) == (query.idiom, query.meaning):
-            return f"field 'negatives': {negative.id} has the idiom and meaning of its query {query.id}"
-    return ""
 
 
 def draw_tuples(

@@ -39,6 +39,17 @@ class ObjectiveOptions(Section, ABC):
         del splits
         return []
 
+    def build(self, settings: Any) -> Any:
+        """The objective, its data read and checked, of a class that is declared by `@objective`.
+
+        Args:
+            settings: :class:`train.config.TrainSettings`.
+
+        Raises:
+            UserError: if the data is wrong, or does not fit the options.
+        """
+        raise NotImplementedError
+
     def check_with(self, settings: Any, section: str = "objective") -> None:
         """What must fit together with the rest of the configuration.
 

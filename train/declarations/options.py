@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 
@@ -51,6 +60,16 @@ class Section(BaseModel):
 
     # Strict: `trainer.batch_size=true` or `seed="42"` is a slip, not a number.
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    def problems(self) -> Iterator[str]:
+        """What does not fit together, of values that are right by themselves. The first one is reported."""
+        yield from ()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        for problem in self.problems():
+            raise ValueError(problem)
+        return self
 
 
 def located(error: ValidationError, *place: str) -> list[InitErrorDetails]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr
 
 from train.declarations.options import Count, CountFromZero, Ratio, Section, Text, as_list, or_empty
 
@@ -35,6 +37,7 @@ class Negatives(Section):
         range_min, range_max: which of an anchor's nearest texts are taken; None = as many as are needed.
         margin: by how much a negative is less similar to the anchor than its positives, at least.
         max_score: how similar it is to the anchor, at most.
+        mined: the corpus's files and the file with what was mined from it, once it has been; no option.
     """
 
     corpus: Files
@@ -43,14 +46,23 @@ class Negatives(Section):
     range_max: Count | None
     margin: Ratio | None
     max_score: Ratio | None
+    _mined: tuple[Path, ...] = PrivateAttr(())
 
-    @model_validator(mode="after")
-    def _enough_in_range(self) -> Self:
+    @property
+    def mined(self) -> tuple[Path, ...]:
+        return self._mined
+
+    def with_mined(self, files: Sequence[Path]) -> Self:
+        """The same, mined."""
+        copy = self.model_copy()
+        copy._mined = tuple(files)
+        return copy
+
+    def problems(self) -> Iterator[str]:
         if self.range_max is not None and self.range_max - self.range_min < self.num:
-            raise ValueError(
+            yield (
                 f"range_min={self.range_min} and range_max={self.range_max} leave fewer than num={self.num}"
             )
-        return self
 
 
 class OwnData(Section):

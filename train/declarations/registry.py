@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import chain
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BeforeValidator, ValidationError
 
 from train.declarations.benchmark import BenchmarkOptions, BenchmarkType
 from train.declarations.dataset import DatasetType
 from train.declarations.dimensions import dimension_of, full_key
-from train.declarations.objective import ObjectiveType
+from train.declarations.objective import ObjectiveOptions, ObjectiveType
+from train.declarations.options import located
 from train.declarations.own_data import PLACE
 from train.errors import UserError
 
@@ -27,15 +30,56 @@ _OURS = (
     "train.benchmarks.admire",
     "train.benchmarks.own",
     "train.benchmarks.mteb",
-    "train.objectives.declared",
+    "train.objectives.idiolink",
+    "train.objectives.adaptive_triplet",
+    "train.objectives.own",
+    "train.objectives.mixture",
     "train.admire",
 )
+_by_decorator: list[ObjectiveType] = []
 _added: dict[str, list[Declaration]] = {}  # by module
+
+Options = TypeVar("Options", bound=type[ObjectiveOptions])
+
+
+def objective(
+    name: str, *, datasets: Callable[[Mapping[str, Any]], Sequence[str]] | None = None, **facts: Any
+) -> Callable[[Options], Options]:
+    """Declare a class of options as those of an objective, which its method `build` makes.
+
+    Args:
+        name, datasets, facts: as of :class:`~train.declarations.objective.ObjectiveType`.
+    """
+
+    def declare(options: Options) -> Options:
+        _by_decorator.append(ObjectiveType(name, options, _build, datasets, **facts))
+        return options
+
+    return declare
+
+
+def _build(settings: Any, options: ObjectiveOptions) -> Any:
+    return options.build(settings)
+
+
+def _declared_in(module: str) -> list[Declaration]:
+    """What a module, or one that is part of it, has declared by a decorator or in its list DECLARED."""
+    imported = importlib.import_module(module)
+    inside = [one for one in _by_decorator if f"{one.options.__module__}.".startswith(f"{module}.")]
+    declared = getattr(imported, "DECLARED", inside)
+    if not isinstance(declared, list | tuple) or not all(isinstance(one, Declaration) for one in declared):
+        raise UserError(f"extensions: {module}: DECLARED must be a list of declarations")
+    if not declared and not inside:
+        raise UserError(
+            f"extensions: {module} declares nothing: it needs an @objective, or a list DECLARED of "
+            "BenchmarkType, ObjectiveType or DatasetType"
+        )
+    return [*declared, *(one for one in inside if one not in declared)]
 
 
 @cache
 def _ours() -> list[Declaration]:
-    return [one for module in _OURS for one in importlib.import_module(module).DECLARED]
+    return [one for module in _OURS for one in _declared_in(module)]
 
 
 def _all() -> list[Declaration]:
@@ -128,32 +172,23 @@ def load_extensions(modules: Sequence[str]) -> None:
         if module in _added:
             continue
         if not all(part.isidentifier() for part in module.split(".")):
-            raise UserError(f"extensions: {module!r} is no name of a module, as my_package.my_module")
+            raise UserError(f"extensions: {module!r} is not a module's name, such as my_package.my_module")
         try:
-            imported = importlib.import_module(module)
-        except KeyboardInterrupt:
+            declared = _declared_in(module)
+        except (KeyboardInterrupt, UserError):
             raise
         except BaseException as error:  # whatever its code raises; a status that it exits with is not ours
-            name = error.name if isinstance(error, ModuleNotFoundError) else None
-            if name is None or not f"{module}.".startswith(f"{name}."):
-                said = f"{type(error).__name__}: {error}".rstrip(": ")
-                raise UserError(f"extensions: {module} cannot be imported: {said}") from error
-            raise UserError(
-                f"extensions: there is no module {module}. It must be installed, or lie where the command is "
-                "started (or in PYTHONPATH)"
-            ) from None
-        declared = getattr(imported, "DECLARED", None)
-        if not isinstance(declared, list | tuple) or not all(isinstance(d, Declaration) for d in declared):
-            raise UserError(
-                f"extensions: {module} has no list DECLARED of BenchmarkType, ObjectiveType or DatasetType"
-            )
+            missing = error.name if isinstance(error, ModuleNotFoundError) else None
+            if missing is not None and f"{module}.".startswith(f"{missing}."):
+                why = "is not installed, and is not in the current folder (or in PYTHONPATH)"
+            else:
+                why = f"cannot be imported: {type(error).__name__}: {error}".rstrip(": ")
+            raise UserError(f"extensions: {module} {why}") from error
         names = {(type(one), one.name) for one in _all()}
         for one in declared:
             if (type(one), one.name) in names:
-                raise UserError(
-                    f"extensions: {module} declares {one.name}, which there is already: rename it"
-                )
-        _added[module] = list(declared)
+                raise UserError(f"extensions: {module} declares {one.name}, which exists already: rename it")
+        _added[module] = declared
 
 
 def resolve(declared: Any) -> Any:
@@ -162,6 +197,32 @@ def resolve(declared: Any) -> Any:
         return declared
     module, _, name = declared.partition(":")
     return getattr(importlib.import_module(module), name)
+
+
+def build_objective(settings: Any, options: ObjectiveOptions) -> Any:
+    """The objective of these options, its data read and checked.
+
+    Args:
+        settings: :class:`train.config.TrainSettings`.
+    """
+    return resolve(objective_types()[options.name].build)(settings, options)
+
+
+def _declared_options(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    known = objective_types()
+    name = value.get("name")
+    if not isinstance(name, str) or name not in known:
+        raise ValueError(f"name must be one of {', '.join(map(repr, known))}, got {name!r}")
+    try:
+        return known[name].options.model_validate(value)
+    except ValidationError as error:
+        raise ValidationError.from_exception_data("objective", located(error)) from None
+
+
+# Options of an objective, checked as the one of their `name` declares them.
+ObjectiveSettings = Annotated[ObjectiveOptions, BeforeValidator(_declared_options)]
 
 
 def _unknown(_settings: Any, options: Any) -> Any:

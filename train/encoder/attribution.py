@@ -30,7 +30,7 @@ class WordRows(NamedTuple):
     Attributes:
         words: pieces that make up the text, each with the blanks after it. Where shares are exact, it is the
             text as the model reads it, with prompt and meanings.
-        rows: (W + 1, D), a row a word; the last one is of tokens that stand for no word, such as [CLS].
+        rows: (W + 1, D), a row a word; the last one is of tokens that belong to no word, such as [CLS].
     """
 
     words: list[str]
@@ -53,9 +53,9 @@ def word_rows(encoder: Encoder, texts: Sequence[str]) -> list[WordRows]:
 
 
 def _shares_of_tokens(encoder: Encoder, texts: Sequence[str]) -> list[WordRows]:
-    read = encoder.read([Request(text) for text in texts])
+    read = encoder.reader.read([Request(text) for text in texts])
     embeddings = encoder.embed_tokens([one.tokens.input_ids for one in read]).float().cpu()  # (B, T, D)
-    found = []
+    rows_of = []
     for one, tokens in zip(read, embeddings, strict=True):
         pooled = tokens[one.num_skipped : len(one.tokens.input_ids)]  # (P, D)
         words, ends = _words(one.text)
@@ -66,8 +66,8 @@ def _shares_of_tokens(encoder: Encoder, texts: Sequence[str]) -> list[WordRows]:
             for start, end in one.tokens.offsets[one.num_skipped :]
         ]
         rows.index_add_(0, torch.tensor(owner), pooled)
-        found.append(WordRows(words, rows / pooled.sum(0).norm().clamp(min=1e-12)))
-    return found
+        rows_of.append(WordRows(words, rows / pooled.sum(0).norm().clamp(min=1e-12)))
+    return rows_of
 
 
 def _losses_without(encoder: Encoder, texts: Sequence[str]) -> list[WordRows]:
@@ -85,5 +85,5 @@ def _losses_without(encoder: Encoder, texts: Sequence[str]) -> list[WordRows]:
 
 def _words(text: str) -> tuple[list[str], Tensor]:
     """The pieces of a text, and where each ends, (W,)."""
-    found = list(_WORD.finditer(text))
-    return [match[0] for match in found], torch.tensor([match.end() for match in found])
+    matches = list(_WORD.finditer(text))
+    return [match[0] for match in matches], torch.tensor([match.end() for match in matches])

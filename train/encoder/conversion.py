@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from huggingface_hub import HfApi, snapshot_download
 
-from train.encoder.files import module_folders
 from train.errors import UserError
+from train.io import cache
 from train.io.files import copy_file, fingerprint
 from train.io.hub import CLIENT_ERRORS, first_line
-from train.io.paths import cache_folder
+from train.io.records import read_json
 
 log = logging.getLogger(__name__)
 
 _PICKLE = "pytorch_model.bin"
 _SHARDS = f"{_PICKLE}.index.json"
-_WEIGHTS = "model.safetensors"
 _SETTINGS = (".json", ".txt", ".model", ".jinja", ".py", ".safetensors")
 _DOWNLOADED = [*(f"*{suffix}" for suffix in _SETTINGS), "*pytorch_model*.bin"]
 
@@ -33,7 +30,7 @@ _DOWNLOADED = [*(f"*{suffix}" for suffix in _SETTINGS), "*pytorch_model*.bin"]
 def converted(path: str, revision: str | None = None, *, local_files_only: bool = False) -> str:
     """The folder of a checkpoint with its pickled weights as safetensors; `path` if it has no pickles alone.
 
-    The copy lies in the cache (`IDIOM_CACHE`), named by its content, and is made once.
+    The copy is in the cache (`IDIOM_CACHE`), named by its content, and is made once.
 
     Args:
         path: a local folder, or the name of a model on the Hugging Face Hub.
@@ -44,38 +41,29 @@ def converted(path: str, revision: str | None = None, *, local_files_only: bool 
     folder = Path(path) if Path(path).is_dir() else _download(path, revision, local_files_only)
     if folder is None:
         return path
-    named = [Path(name) for name in module_folders(folder)]
-    places = [Path(), *(p for p in named if not p.is_absolute() and ".." not in p.parts)]
-    pickles = {place: found for place in places if (found := _pickles(folder / place))}
+    modules = folder / "modules.json"
+    named = [Path(module["path"]) for module in read_json(modules)] if modules.is_file() else []
+    places = dict.fromkeys([Path(), *(p for p in named if not p.is_absolute() and ".." not in p.parts)])
+    pickles = {place: files for place in places if (files := _pickles(folder / place))}
     if not pickles:
         return path
-    files = [f for place in places for f in sorted((folder / place).glob("*")) if _is_copied(f)]
-    name = re.sub(r"[^\w.-]+", "--", path.rstrip("/")).rsplit("--", 2)[-1]
-    content = [(f.relative_to(folder).as_posix(), fingerprint(f)) for f in files]
-    content += [(f.name, fingerprint(f)) for found in pickles.values() for f in found]
-    target = (
-        cache_folder() / "converted" / f"{name}-{hashlib.sha256(repr(content).encode()).hexdigest()[:16]}"
-    )
-    if target.is_dir():
-        return str(target)
-    log.info("model %s: its pickled weights are converted to safetensors in %s", path, target)
+    copied = [file for place in places for file in sorted((folder / place).glob("*")) if _is_copied(file)]
+    sources = [*copied, *(file for files in pickles.values() for file in files)]
+    content = [(str(file.relative_to(folder)), fingerprint(file)) for file in sources]
+
+    def convert(target: Path) -> None:
+        log.info("model %s: its pickled weights are converted to safetensors", path)
+        for place in places:
+            (target / place).mkdir(parents=True, exist_ok=True)
+        for file in copied:
+            copy_file(file, target / file.relative_to(folder))
+        for place, files in pickles.items():
+            _convert(path, files, target / place / "model.safetensors")
+
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent) as partial:
-            made = Path(partial, "model")
-            for place in places:
-                (made / place).mkdir(parents=True, exist_ok=True)
-            for file in files:
-                copy_file(file, made / file.relative_to(folder))
-            for place, found in pickles.items():
-                _convert(path, found, made / place / _WEIGHTS)
-            if not target.is_dir():  # another process may have been faster
-                made.replace(target)
+        return str(cache.get("converted", content, convert))
     except (OSError, shutil.Error) as error:
-        raise UserError(
-            f"model {path}: the converted copy could not be written to {target}: {error}"
-        ) from None
-    return str(target)
+        raise UserError(f"model {path}: the converted copy could not be written: {error}") from None
 
 
 def _download(path: str, revision: str | None, local_files_only: bool) -> Path | None:
@@ -111,7 +99,7 @@ def _is_copied(file: Path) -> bool:
 
 
 def _convert(path: str, pickles: Sequence[Path], target: Path) -> None:
-    # -P: the modules beside the program must not be taken for others of the same name.
+    # -P: the modules next to the program must not be taken for others of the same name.
     program = [sys.executable, "-P", str(Path(__file__).with_name("weights_only.py"))]
     done = subprocess.run([*program, *map(str, pickles), str(target)], capture_output=True, text=True)
     if done.returncode:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor, nn
 
+from train.config import ModelSettings
 from train.distributed.sharding import compute_device
-from train.encoder.activations import checkpoint_activations
 from train.encoder.arguments import (
     EncodeOptions,
     Spans,
@@ -22,30 +24,76 @@ from train.encoder.arguments import (
     requests_for,
     shown_progress,
 )
-from train.encoder.batches import plan_batches
+from train.encoder.checks import check_embeddings
 from train.encoder.conversion import converted
 from train.encoder.expression_files import load_expressions, save_expressions
-from train.encoder.forward import ForwardBatch, Tokenizer, in_request_order
+from train.encoder.forward import (
+    ForwardBatch,
+    PooledSentence,
+    add_meanings,
+    in_request_order,
+    plan_batches,
+    pool_sentences,
+)
 from train.encoder.idiom_tokens import IdiomTokens, TokenStart, add_idiom_tokens
+from train.encoder.kernels import checkpoint_activations
 from train.encoder.loading import (
     keep_attention,
-    limit_length,
     load_model,
     loading_explained,
     locate_checkpoint,
     silence_libraries,
+    special_tokens_around,
 )
 from train.encoder.meanings import Meanings
-from train.encoder.named import by_name
+from train.encoder.named import model_settings, resolve_model_path
 from train.encoder.prompts import Prompts, prompts_of
-from train.encoder.reading import Read, Reader
-from train.encoder.spans import cut_spans_note, find_cut_spans
-from train.encoder.stack import Stack
+from train.encoder.reading import Reader, Tokenizer
+from train.encoder.spans import cut_spans_note, find_cut_spans, pool_spans
+from train.encoder.token_models import TokenModel
 from train.encoder.usage_gate import GatedRequests
 from train.errors import UserError
 from train.requests import Request, Role
 
 log = logging.getLogger(__name__)
+
+_TOKENS_PER_FORWARD = 8192
+_NUM_PROBED = 8  # tokens that are embedded to see whether a loaded model tells them apart
+
+
+class LoadOptions(TypedDict, total=False):
+    """Options of `Encoder.from_pretrained`, which are those of the section `model`; None = by default.
+
+    Attributes:
+        revision: branch, tag or commit on the Hub.
+        max_length: tokens kept of a text; by default the checkpoint's limit.
+        pooling: replaces the checkpoint's pooling (`mean`, `cls`, `lasttoken`, `cls+sep`, `last2`, …).
+        pool_prompts: whether a prompt's tokens are pooled; by default as in the checkpoint.
+        bidirectional: whether a decoder's tokens also attend to later ones; by default as in the checkpoint.
+        span: `raw` = spans are embedded by the transformer's last hidden states, past the modules after the
+            pooling; by default through these.
+        query_prompt, document_prompt: replace the checkpoint's prompts.
+        instruction_prompt: template of queries with an instruction, see :class:`Prompts`.
+        trust_remote_code: run Python code that comes with the checkpoint.
+        convert_weights: make a copy with safetensors of a checkpoint that has pickled weights alone.
+        tokens_per_forward: see :class:`Encoder`; by default 8192.
+        replace_expressions: whether expressions that have an idiom token are replaced by it; by default as
+            in the checkpoint.
+    """
+
+    revision: str | None
+    max_length: int | None
+    pooling: str | None
+    pool_prompts: bool | None
+    bidirectional: bool | None
+    span: Literal["raw"] | None
+    query_prompt: str | None
+    document_prompt: str | None
+    instruction_prompt: str | None
+    trust_remote_code: bool
+    convert_weights: bool
+    tokens_per_forward: int | None
+    replace_expressions: bool | None
 
 
 class Encoder(nn.Module):
@@ -53,7 +101,7 @@ class Encoder(nn.Module):
 
     A span's embedding is the mean of the last layer's token embeddings whose character offsets
     overlap the span (late chunking), passed through whatever modules of the checkpoint follow its
-    pooling (a dense layer, normalisation), so that it lies in the documents' space. With `raw_spans` it is
+    pooling (a dense layer, normalisation), so that it is in the documents' space. With `raw_spans` it is
     the mean of the transformer's last hidden states, past all other modules.
 
     Args:
@@ -62,10 +110,11 @@ class Encoder(nn.Module):
         tokens_per_forward: texts are sorted by length and cut into forward batches of about this many tokens,
             padding included. This bounds padding and, when scoring, memory; it never changes an embedding.
         idiom_tokens: of the model, if it has any; they replace expressions in texts.
-        meanings: what the model reads beside the expressions of a glossary, if it was given one.
+        meanings: what the model reads after the expressions of a glossary, if it was given one.
         raw_spans: embed spans by the transformer's last hidden states alone.
 
     Attributes:
+        raw_spans: as given.
         cut_spans: requests so far whose span continues beyond the maximum length; only the part before it
             is pooled.
 
@@ -79,13 +128,26 @@ class Encoder(nn.Module):
         model: SentenceTransformer,
         prompts: Prompts | None = None,
         *,
-        tokens_per_forward: int = 8192,
+        tokens_per_forward: int = _TOKENS_PER_FORWARD,
         idiom_tokens: IdiomTokens | None = None,
         meanings: Meanings | None = None,
         raw_spans: bool = False,
     ) -> None:
         super().__init__()
-        self._stack = Stack(model, raw_spans=raw_spans)
+        modules = list(model)
+        num_poolings = sum(isinstance(module, Pooling) for module in modules)
+        if not isinstance(modules[0], Transformer | TokenModel) or num_poolings != 1:
+            names = " → ".join(type(module).__name__ for module in modules)
+            raise UserError(
+                f"this model is {names}; span embeddings need a transformer followed by one pooling"
+            )
+        hidden, width = modules[0].get_embedding_dimension(), model.get_embedding_dimension()
+        if raw_spans and hidden != width:
+            raise UserError(
+                f"model.span=raw: the model's hidden states have {hidden} dimensions and its embeddings "
+                f"{width}, so they cannot be compared: leave model.span unset"
+            )
+        self.raw_spans = raw_spans
         self.model = model
         self.prompts = prompts or Prompts()
         self.tokens_per_forward = tokens_per_forward
@@ -98,85 +160,53 @@ class Encoder(nn.Module):
     # ---------------------------------------------------------------- loading and saving
 
     @classmethod
-    @by_name
     def from_pretrained(
-        cls,
-        path: str | Path,
-        *,
-        revision: str | None = None,
-        device: str | None = None,
-        max_length: int | None = None,
-        pooling: str | None = None,
-        pool_prompts: bool | None = None,
-        bidirectional: bool | None = None,
-        span: Literal["raw"] | None = None,
-        query_prompt: str | None = None,
-        document_prompt: str | None = None,
-        instruction_prompt: str | None = None,
-        trust_remote_code: bool = False,
-        convert_weights: bool = False,
-        tokens_per_forward: int = 8192,
-        replace_expressions: bool | None = None,
+        cls, path: str | Path, *, device: str | None = None, **options: Unpack[LoadOptions]
     ) -> Encoder:
         """Load a sentence-transformers or plain transformers checkpoint, in float32.
 
         Args:
             path: a local folder, a model on the Hugging Face Hub, or a name that `model=` takes on the
                 command line, such as `e5_base`: where no option is given here, that of `conf/model/` holds.
-            revision: branch, tag or commit on the Hub.
             device: `cpu`, `cuda` or `mps`; by default the fastest available.
-            max_length: tokens kept of a text; by default the checkpoint's limit.
-            pooling: replaces the checkpoint's pooling (`mean`, `cls`, `lasttoken`, `cls+sep`, `last2`, …).
-            pool_prompts: whether a prompt's tokens are pooled; by default as in the checkpoint.
-            bidirectional: whether a decoder's tokens also attend to later ones; by default as in the
-                checkpoint.
-            span: `raw` = spans are embedded by the transformer's last hidden states, past the modules after
-                the pooling; by default through these.
-            query_prompt, document_prompt: replace the checkpoint's prompts.
-            instruction_prompt: template of queries with an instruction, see :class:`Prompts`.
-            trust_remote_code: run Python code that comes with the checkpoint.
-            convert_weights: make a copy with safetensors of a checkpoint that has pickled weights alone.
-            tokens_per_forward: see the class.
-            replace_expressions: whether expressions that have an idiom token are replaced by it; by default
-                as in the checkpoint.
+            options: see :class:`LoadOptions`.
 
         Raises:
             UserError: if there is no such model, it cannot be reached, or its kind is not supported; if
                 expressions should be replaced, but the model has no idiom tokens.
         """
-        found, offline = locate_checkpoint(str(path), revision)
-        if convert_weights and (folder := converted(found, revision, local_files_only=offline)) != found:
-            found, revision, offline = folder, None, False
-        with loading_explained(found, revision):
-            model = load_model(
-                found,
-                revision=revision,
-                device=device,
-                pooling=pooling,
-                pool_prompts=pool_prompts,
-                bidirectional=bidirectional,
-                trust_remote_code=trust_remote_code,
-                local_files_only=offline,
-            )
-            limit_length(str(path), model, max_length)
-        try:
-            prompts = prompts_of(model, query_prompt, document_prompt, instruction_prompt)
-        except ValueError as error:
-            raise UserError(f"model {path}: {error}") from None
-        idioms, meanings = load_expressions(
-            found, model, revision=revision, local_files_only=offline, replace=replace_expressions
-        )
-        return cls(
-            model,
-            prompts,
-            tokens_per_forward=tokens_per_forward,
-            idiom_tokens=idioms,
-            meanings=meanings,
-            raw_spans=span == "raw",
-        )
+        return cls.load(model_settings(path, options), device=device)
 
     @classmethod
-    def around(cls, model: SentenceTransformer, *, tokens_per_forward: int = 8192) -> Encoder:
+    def load(cls, settings: ModelSettings, *, device: str | None = None) -> Encoder:
+        """The model of a section `model`, with the glossary and the idiom tokens of the checkpoint itself.
+
+        Raises:
+            UserError: as :meth:`from_pretrained`.
+        """
+        path = resolve_model_path(settings.path)
+        found, offline = locate_checkpoint(path, settings.revision)
+        with loading_explained(path):
+            if settings.convert_weights:
+                copy = converted(found, settings.revision, local_files_only=offline)
+                if copy != found:
+                    settings = settings.model_copy(update={"revision": None})
+                    found, offline = copy, False
+            model = load_model(found, settings, device=device, local_files_only=offline)
+            idioms, meanings = load_expressions(found, model, settings, local_files_only=offline)
+            encoder = cls(
+                model,
+                prompts_of(model.prompts, settings),
+                tokens_per_forward=settings.tokens_per_forward or _TOKENS_PER_FORWARD,
+                idiom_tokens=idioms,
+                meanings=meanings,
+                raw_spans=settings.span == "raw",
+            )
+            check_embeddings(found, encoder.embed_some_tokens(), encoder.dimension)
+        return encoder
+
+    @classmethod
+    def around(cls, model: SentenceTransformer, *, tokens_per_forward: int = _TOKENS_PER_FORWARD) -> Encoder:
         """An encoder of a model in memory, with the model's prompts, in evaluation mode.
 
         It does not know the idiom tokens in the folder that the model came from; :meth:`from_pretrained`
@@ -186,7 +216,7 @@ class Encoder(nn.Module):
             UserError: if the model is of an unsupported kind, or its prompts are malformed.
         """
         try:
-            return cls(model, prompts_of(model), tokens_per_forward=tokens_per_forward)
+            return cls(model, prompts_of(model.prompts), tokens_per_forward=tokens_per_forward)
         except ValueError as error:
             raise UserError(str(error)) from None
 
@@ -298,7 +328,7 @@ class Encoder(nn.Module):
             (N, M), float32: row i compares the i-th of `first` with all of `second`.
 
         Raises:
-            TypeError, ValueError: if they are no embeddings, or of different length.
+            TypeError, ValueError: if they are not embeddings, or differ in length.
         """
         a, b = compared_embeddings(first, second)
         return self.model.similarity(a, b)
@@ -366,7 +396,7 @@ class Encoder(nn.Module):
     @property
     def reader(self) -> Reader:
         """How the model reads requests."""
-        how = self.prompts, self._stack.pools_prompts, self.idiom_tokens, self.meanings
+        how = self.prompts, self.pools_prompts, self.idiom_tokens, self.meanings
         return Reader(self._tokenizer, self.model.max_seq_length, *how)
 
     def forward_batches(
@@ -375,7 +405,7 @@ class Encoder(nn.Module):
         """The forward batches that embed all requests: longest texts first, each view of a text once.
 
         Args:
-            min_batches: make at least so many, as long as each has about 512 tokens or more.
+            min_batches: make at least this many, as long as each has about 512 tokens or more.
             batch_size: the most texts in one; None = as many as `tokens_per_forward` allows.
 
         Raises:
@@ -385,10 +415,10 @@ class Encoder(nn.Module):
         rendered = reader.render(requests)
         texts = list(dict.fromkeys(text for text, _ in rendered))
         tokens = dict(zip(texts, self._tokenizer(texts), strict=True))
-        found, num_spans = find_cut_spans(requests, rendered, tokens, reader.limit)
-        if found and not self.cut_spans:  # only the first call that finds some tells of it
-            log.warning("%s", cut_spans_note(len(found), num_spans, reader.limit))
-        self.cut_spans |= found
+        cut, num_spans = find_cut_spans(requests, rendered, tokens, reader.limit)
+        if cut and not self.cut_spans:  # only the first call that cuts some reports it
+            log.warning("%s", cut_spans_note(len(cut), num_spans, reader.limit))
+        self.cut_spans |= cut
         if any(request.view for request in requests):  # a view is a row of its own, told apart by the name
             views = [(text + "\0" * r.view, span) for (text, span), r in zip(rendered, requests, strict=True)]
             tokens = {view: tokens[text] for (view, _), (text, _) in zip(views, rendered, strict=True)}
@@ -403,43 +433,84 @@ class Encoder(nn.Module):
             batch_size=batch_size,
         )
 
-    def read(self, requests: Sequence[Request]) -> list[Read]:
-        """Each request's text as the model reads it, its tokens, and which of them are pooled."""
-        reader = self.reader
-        texts = [text for text, _ in reader.render(requests)]
-        return [
-            Read(text, tokens, reader.num_skipped(text, tokens, request))
-            for text, tokens, request in zip(texts, self._tokenizer(texts), requests, strict=True)
-        ]
+    @property
+    def _pooling_at(self) -> int:
+        return next(i for i, module in enumerate(self.model) if isinstance(module, Pooling))
 
     @property
-    def raw_spans(self) -> bool:
-        """Whether spans are embedded by the last hidden states alone."""
-        return self._stack.raw_spans
+    def _pooling(self) -> Any:
+        return self.model[self._pooling_at]
 
     @property
     def pools_prompts(self) -> bool:
         """Whether a prompt's tokens are pooled."""
-        return self._stack.pools_prompts
+        pools: bool = self._pooling.include_prompt
+        return pools
 
     @property
     def averages_tokens(self) -> bool:
         """Whether a text's embedding is the mean of its tokens' embeddings, up to its length."""
         mixes = self.meanings is not None and (self.meanings.weight > 0 or self.meanings.gate is not None)
-        return self._stack.averages_tokens(self.model) and not mixes
+        after = list(self.model)[self._pooling_at + 1 :]
+        is_mean = self._pooling.pooling_mode == "mean"
+        return is_mean and not mixes and all(isinstance(module, Normalize) for module in after)
 
     def forget_texts(self) -> None:
         """Drop the tokens of all texts that were read so far; they are kept for texts that come again."""
         self._tokenizer.forget()
 
+    @torch.no_grad()
+    def embed_token_texts(self, ids: Sequence[int]) -> Tensor:
+        """(N, D), each token's embedding as a text of its own, between the special tokens of any text."""
+        before, after = special_tokens_around(self.model.tokenizer)
+        sentences = [PooledSentence(row, row) for row in range(len(ids))]
+        batch = ForwardBatch([[*before, i, *after] for i in ids], sentences, [])
+        return self._pool(batch, *self._run(batch.texts))
+
+    def embed_some_tokens(self) -> Tensor:
+        """(N, D), of a few words of the vocabulary, each as a text."""
+        tokenizer: Any = self.model.tokenizer
+        ids = range(0, len(tokenizer), -(-len(tokenizer) // _NUM_PROBED))
+        return self.embed_token_texts([i for i in ids if i not in tokenizer.all_special_ids])
+
     def embed_tokens(self, texts: list[list[int]]) -> Tensor:
         """(B, T, D), what is pooled of B texts, given as token ids."""
-        features, _ = self._stack.embed_tokens(self.model, self._tokenizer.pad(texts, self.device))
-        embeddings: Tensor = features["token_embeddings"]
+        embeddings: Tensor = self._run(texts)[0]["token_embeddings"]
         return embeddings
+
+    def _run(self, texts: list[list[int]]) -> tuple[dict[str, Any], Tensor]:
+        """The features of texts up to the pooling, and the transformer's last hidden states (B, T, D)."""
+        transformer, *others = list(self.model)[: self._pooling_at]
+        features = transformer(self._tokenizer.pad(texts, self.device))  # (B, T) each
+        hidden = features["token_embeddings"]
+        for module in others:
+            features = module(features)
+        return features, hidden
 
     def embed(self, batch: ForwardBatch) -> Tensor:
         """(n, D), row i for the i-th of the batch's `requests`: first its sentences, then its spans."""
-        features = self._tokenizer.pad(batch.texts, self.device)  # (B, T) each
-        weight = 0.0 if self.meanings is None else self.meanings.weight
-        return self._stack.embed(self.model, features, batch, weight)
+        return self._pool(batch, *self._run(batch.texts))
+
+    def _pool(self, batch: ForwardBatch, features: dict[str, Any], hidden: Tensor) -> Tensor:
+        """What :meth:`embed` gives, from what :meth:`_run` gives for the batch's texts."""
+        pooling, *after = list(self.model)[self._pooling_at :]
+        pooled = pool_sentences(pooling, features, [*batch.sentences, *batch.meanings])
+        if batch.spans and not self.raw_spans:
+            means = pool_spans(features["token_embeddings"], batch.spans)  # (S, D)
+            # Once for each of several concatenated poolings, such as those of [CLS] and [SEP].
+            count = self._pooling.pooling_output_dimension // self._pooling.embedding_dimension
+            pooled.append(means.repeat(1, count))
+        pieces: list[Tensor] = []
+        if pooled:
+            features = dict(features, sentence_embedding=torch.cat(pooled))
+            for module in after:
+                features = module(features)
+            rows = features["sentence_embedding"]
+            if batch.meanings and self.meanings is not None:
+                n, m = len(batch.sentences), len(batch.meanings)
+                mixed = add_meanings(rows[:n], rows[n : n + m], batch.meanings_of, self.meanings.weight)
+                rows = torch.cat([mixed, rows[n + m :]])
+            pieces.append(rows)
+        if batch.spans and self.raw_spans:
+            pieces.append(pool_spans(hidden, batch.spans))
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)

@@ -1,28 +1,19 @@
-"""Texts as token ids, cut into forward batches of about equal length."""
+"""From requests to forward batches, and from token embeddings to those of sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from sentence_transformers import SentenceTransformer
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity, normalize
 
-from train.errors import UserError
+from train.encoder.reading import Read, Reader, Rendered, Tokens
+from train.encoder.spans import PooledSpan, tokens_of_span
+from train.requests import Request
 
-_MAX_CACHED_TEXTS = 200_000
 _MIN_TOKENS_PER_FORWARD = 512  # smaller batches are not worth dividing among processes
-_NO_LIMIT = 10**9  # tokens; tokenizers without a maximum length give 10^30
-
-
-class Tokens(NamedTuple):
-    """One text as the model reads it: special tokens included, truncated, not padded."""
-
-    input_ids: list[int]
-    offsets: list[tuple[int, int]]
 
 
 class PooledSentence(NamedTuple):
@@ -37,20 +28,6 @@ class PooledSentence(NamedTuple):
     row: int
     request: int
     num_skipped: int = 0
-
-
-class PooledSpan(NamedTuple):
-    """A span of a text of a forward batch.
-
-    Attributes:
-        row: of the text in its batch.
-        request: the request it answers, by its position in the call.
-        positions: of the span's tokens in the text.
-    """
-
-    row: int
-    request: int
-    positions: list[int]
 
 
 class ForwardBatch(NamedTuple):
@@ -101,69 +78,81 @@ class ForwardBatch(NamedTuple):
         return ForwardBatch([self.texts[-1]], [PooledSentence(row=0, request=0)], [], is_dummy=True)
 
 
-class Tokenizer:
-    """A model's tokenizer with a cache: it reads no text twice.
+def plan_batches(
+    requests: Sequence[Request],
+    rendered: Sequence[Rendered],
+    tokens: Mapping[str, Tokens],
+    reader: Reader,
+    *,
+    tokens_per_forward: int,
+    min_batches: int,
+    batch_size: int | None,
+) -> list[ForwardBatch]:
+    """Which texts go together, and what is pooled from each: see `Encoder.forward_batches`.
 
-    Attributes:
-        wrapped: the tokenizer itself.
-
-    Raises:
-        UserError: if it gives no character offsets, or has no padding token.
+    Args:
+        rendered: each request's text as the model reads it, and its span's place there.
+        tokens: of these texts, each once.
+        reader: how the model reads texts.
+        tokens_per_forward, min_batches, batch_size: see :func:`cut`.
     """
-
-    def __init__(self, model: SentenceTransformer) -> None:
-        self._model = model
-        self.wrapped: Any = model.tokenizer
-        if not getattr(self.wrapped, "is_fast", False):
-            raise UserError(
-                f"{type(self.wrapped).__name__} gives no character offsets, which span embeddings "
-                "need: save the model with its fast tokenizer (tokenizer.json)"
+    requests_of: dict[str, list[int]] = {text: [] for text in tokens}
+    for i, (text, _) in enumerate(rendered):
+        requests_of[text].append(i)
+    meanings_of, read = _added_meanings(requests, reader)
+    lengths = {
+        rendered[i][0]: [len(read[meaning].tokens.input_ids) for meaning in some]
+        for i, some in meanings_of.items()
+    }
+    batches = []
+    for chunk in cut(list(tokens), tokens, tokens_per_forward, min_batches, lengths, batch_size):
+        sentences: list[PooledSentence] = []
+        spans: list[PooledSpan] = []
+        for row, text in enumerate(chunk):
+            for i in requests_of[text]:
+                if requests[i].pooling == "sentence":
+                    num_skipped = reader.num_skipped(text, tokens[text], requests[i])
+                    sentences.append(PooledSentence(row, i, num_skipped))
+                else:
+                    positions = tokens_of_span(tokens[text], rendered[i][1], requests[i])
+                    spans.append(PooledSpan(row, i, positions))
+        meant = [meanings_of.get(sentence.request, []) for sentence in sentences]
+        position = {m: place for place, m in enumerate(dict.fromkeys(m for some in meant for m in some))}
+        added = [read[meaning] for meaning in position]
+        batches.append(
+            ForwardBatch(
+                [one.input_ids for one in (*(tokens[text] for text in chunk), *(m.tokens for m in added))],
+                sentences,
+                spans,
+                [
+                    PooledSentence(row, 0, meaning.num_skipped)
+                    for row, meaning in enumerate(added, len(chunk))
+                ],
+                [[position[meaning] for meaning in some] for some in meant],
             )
-        if self.wrapped.pad_token_id is None:
-            raise UserError(
-                f"{type(self.wrapped).__name__} has no padding token, which batches of texts need: name one "
-                'in the model\'s tokenizer_config.json ("pad_token"; its "eos_token" serves)'
-            )
-        self._cache: dict[str, Tokens] = {}
+        )
+    return batches
 
-    def forget(self) -> None:
-        """Clear the cache, because the tokenizer has changed, or its texts do not come again."""
-        self._cache.clear()
 
-    def __call__(self, texts: Sequence[str]) -> list[Tokens]:
-        """Each text as the model reads it."""
-        new = [text for text in texts if text not in self._cache]
-        if len(self._cache) + len(new) > _MAX_CACHED_TEXTS:
-            self._cache.clear()
-            new = list(texts)
-        if new:
-            lower = getattr(self._model[0], "do_lower_case", False)
-            limit = self._model.max_seq_length
-            is_limited = limit is not None and limit < _NO_LIMIT
-            encoded = self.wrapped(
-                [text.lower() for text in new] if lower else new,
-                truncation=is_limited,
-                max_length=limit if is_limited else None,
-                return_offsets_mapping=True,
-                return_attention_mask=False,
-            )
-            for text, ids, offsets in zip(new, encoded["input_ids"], encoded["offset_mapping"], strict=True):
-                self._cache[text] = Tokens(ids, offsets)
-        return [self._cache[text] for text in texts]
+def _added_meanings(
+    requests: Sequence[Request], reader: Reader
+) -> tuple[dict[int, list[str]], dict[str, Read]]:
+    """The meanings that are added to requests embedded as sentences (`model.glossary_weight`).
 
-    def pad(self, batch: list[list[int]], device: torch.device) -> dict[str, Any]:
-        """Token ids padded to equal length, with their mask, as the transformer takes them: (B, T) each."""
-        lengths = np.fromiter(map(len, batch), np.int64)  # (B,)
-        # On the right whatever the tokenizer prefers: a text's tokens then have positions 0, 1, … in every
-        # batch, and in a causal model none of them sees the padding.
-        is_token = np.arange(lengths.max()) < lengths[:, None]  # (B, T)
-        input_ids = np.full(is_token.shape, self.wrapped.pad_token_id, np.int64)
-        input_ids[is_token] = np.fromiter(chain.from_iterable(batch), np.int64, lengths.sum())
-        features = {"input_ids": input_ids, "attention_mask": is_token.astype(np.int64)}
-        if "token_type_ids" in self.wrapped.model_input_names:
-            # Every text is one segment, whose type is 0 in each family that has types.
-            features["token_type_ids"] = np.where(is_token, 0, self.wrapped.pad_token_type_id)
-        return {name: torch.from_numpy(values).to(device) for name, values in features.items()}
+    Returns:
+        The meanings of each such request, by position; how each is read, as a text of its own.
+    """
+    meanings = reader.meanings
+    if meanings is None or not meanings.weight:
+        return {}, {}
+    meanings_of = {
+        i: meanings.in_text(request.text)
+        for i, request in enumerate(requests)
+        if request.pooling == "sentence" and request.with_meanings
+    }
+    distinct = list(dict.fromkeys(m for some in meanings_of.values() for m in some))
+    alone = reader._replace(meanings=None, idiom_tokens=None).read([Request(meaning) for meaning in distinct])
+    return meanings_of, dict(zip(distinct, alone, strict=True))
 
 
 def cut(
@@ -171,17 +160,17 @@ def cut(
     tokens: Mapping[str, Tokens],
     tokens_per_forward: int,
     min_batches: int,
-    beside: Mapping[str, Sequence[int]] | None = None,
+    added: Mapping[str, Sequence[int]] | None = None,
     batch_size: int | None = None,
 ) -> list[list[str]]:
     """Texts sorted by length, longest first, cut where the padded size would exceed the budget.
 
     Args:
-        min_batches: make at least so many, as long as each has `_MIN_TOKENS_PER_FORWARD` or more.
-        beside: of some texts, the lengths in tokens of what is embedded with them, in rows of their own.
+        min_batches: make at least this many, as long as each has `_MIN_TOKENS_PER_FORWARD` or more.
+        added: of some texts, the lengths in tokens of what is embedded with them, in rows of their own.
         batch_size: the most texts in one piece; None = as many as the budget holds.
     """
-    lengths = {text: [len(tokens[text].input_ids), *(beside or {}).get(text, ())] for text in texts}
+    lengths = {text: [len(tokens[text].input_ids), *(added or {}).get(text, ())] for text in texts}
     texts = sorted(texts, key=lambda text: max(lengths[text]), reverse=True)
     budget = tokens_per_forward
     if min_batches > 1:
@@ -207,3 +196,57 @@ def in_request_order(rows: Tensor, order: Sequence[int]) -> Tensor:
     position = torch.empty(len(order), dtype=torch.long)  # (R,), request → its row in `rows`
     position[torch.tensor(order, dtype=torch.long)] = torch.arange(len(order))
     return rows[position.to(rows.device)]  # (R, D)
+
+
+def pool_sentences(
+    pooling: nn.Module, features: dict[str, Any], sentences: Sequence[PooledSentence]
+) -> list[Tensor]:
+    """Pieces (n, D') that together have a row for each of the sentences, in their order.
+
+    Args:
+        pooling: the model's own module; D' is D times its number of poolings side by side.
+        features: with `token_embeddings` (B, T, D) and `attention_mask` (B, T).
+    """
+    if any(sentence.num_skipped for sentence in sentences):
+        tokens, mask = features["token_embeddings"], features["attention_mask"]
+        return [
+            pooling(
+                {
+                    "token_embeddings": tokens[row : row + 1],  # (1, T, D)
+                    "attention_mask": mask[row : row + 1],  # (1, T)
+                    "prompt_length": num_skipped,
+                }
+            )["sentence_embedding"]
+            for row, _, num_skipped in sentences
+        ]
+    if not sentences:
+        return []
+    pooled: Tensor = pooling(features)["sentence_embedding"]  # (B, D')
+    rows = torch.tensor([sentence.row for sentence in sentences], device=pooled.device)  # (n,)
+    return [pooled[rows]]  # (n, D')
+
+
+def add_meanings(
+    sentences: Tensor, meanings: Tensor, meanings_of: Sequence[Sequence[int]], weight: float
+) -> Tensor:
+    """(S, D), sentences with their expressions' meanings, as far as these fit.
+
+    e + w · max(0, cos(e, m)) · |e| · m, at the length of e: a sentence that uses an expression literally is
+    less like its meaning, which then counts for less. Sentences without expressions stay as they are.
+
+    Args:
+        sentences: (S, D), of which each is an e.
+        meanings: (M, D), each embedded alone; m is the mean of a sentence's, of unit length.
+        meanings_of: of each sentence, its rows in `meanings`.
+        weight: w.
+    """
+    pairs = [(row, member) for row, members in enumerate(meanings_of) for member in members]
+    rows, members = torch.tensor(pairs, dtype=torch.long, device=sentences.device).view(-1, 2).T
+    bare = sentences.float()
+    units = normalize(meanings.float(), dim=1)[members]
+    means = normalize(torch.zeros_like(bare).index_add(0, rows, units), dim=1)  # (S, D), 0 without any
+    fit = cosine_similarity(bare, means, dim=1).clamp(min=0)  # (S,)
+    lengths = bare.norm(dim=1, keepdim=True)  # (S, 1)
+    mixed = normalize(bare + weight * fit[:, None] * lengths * means, dim=1) * lengths  # (S, D)
+    has_meaning = torch.tensor([bool(some) for some in meanings_of], device=sentences.device)  # (S,)
+    return torch.where(has_meaning[:, None], mixed.to(sentences.dtype), sentences)

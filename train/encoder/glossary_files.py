@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator
-
-from train.encoder.glossary_tables import published_rows
+from train.data.own.forms import ASTITCH_SENSES, GLOSSARY, PIE_SENSES
+from train.data.own.sources import Source
+from train.data.own.table import Record, Table
 from train.encoder.meanings import GlossaryForm, Meanings
 from train.expressions import contained, expression_words, find_expression, plain_expression
 from train.io.files import fingerprints
-from train.io.tables import read_rows, validated
 from train.io.text import printable
 
 log = logging.getLogger(__name__)
@@ -28,17 +28,12 @@ _PLAIN = re.compile(
 )
 _LONG = 50  # words of a meaning; WordNet's have 33 at most
 _YES_OR_NO = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+_NO_MEANING = ("", "None")  # of a published table: a compound that only means what its words say
+_LICENCES = {PIE_SENSES: None, ASTITCH_SENSES: "gpl-3.0"}  # of published tables
 
 
-def _line(value: Any) -> Any:
-    """One line of text: what is written into a sentence may not break it."""
-    return printable(" ".join(value.split())) if isinstance(value, str) else value
-
-
-Line = Annotated[str, BeforeValidator(_line)]
-
-
-class Entry(BaseModel):
+@dataclass(frozen=True)
+class Entry:
     """One sense of an expression.
 
     Attributes:
@@ -48,42 +43,13 @@ class Entry(BaseModel):
         language, example, source, licence: facts about it, which change no embedding.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    expression: Line
-    meaning: Line
+    expression: str
+    meaning: str
     literal: bool | str | None = None
     language: str | None = None
     example: str | None = None
     source: str | None = None
     licence: str | None = None
-
-    @field_validator("expression", "meaning")
-    @classmethod
-    def _holds_words(cls, value: str) -> str:
-        if not value:
-            raise ValueError("is empty")
-        if not any(c.isalnum() for c in value):
-            raise ValueError(f"{value!r} holds no letter or digit")
-        return value
-
-    @field_validator("expression")
-    @classmethod
-    def _is_found(cls, value: str) -> str:
-        has_placeholder = any(word.stands_for for word in expression_words(value))
-        is_plain = _PLAIN.fullmatch(value) and (value.isascii() or value == value.lower())
-        # Plain ones are found: no pattern is compiled for each of 50,000 rows.
-        if (has_placeholder or not is_plain) and find_expression(value, value) is None:
-            raise ValueError(
-                f"{value!r} would not be found even where it stands as it is written: give it without dashes "
-                "between spaces, two hyphens in a row or unusual characters"
-            )
-        return value
-
-    @field_validator("literal", mode="before")
-    @classmethod
-    def _yes_no_or_text(cls, value: Any) -> Any:
-        return _YES_OR_NO.get(value.strip().lower(), _line(value)) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True)
@@ -106,11 +72,11 @@ class Glossary:
     @property
     def never_literal(self) -> set[str]:
         """Expressions that are not used literally: a row says so, and none says otherwise."""
-        said: dict[str, list[bool | str]] = {}
+        stated: dict[str, list[bool | str]] = {}
         for entry in self.entries:
             if entry.literal is not None:
-                said.setdefault(plain_expression(entry.expression), []).append(entry.literal)
-        never = {plain for plain, values in said.items() if not any(values)}
+                stated.setdefault(plain_expression(entry.expression), []).append(entry.literal)
+        never = {plain for plain, values in stated.items() if not any(values)}
         return {name for name in self.senses if plain_expression(name) in never}
 
     def describe(self) -> dict[str, Any]:
@@ -179,8 +145,8 @@ def read_glossary(paths: Sequence[Path]) -> Glossary:
     Args:
         paths: CSV, TSV, JSON lines or Parquet, with the columns `expression` and `meaning`; several rows of
             one expression are its senses. Optional: `literal`, `language`, `example`, `source` and
-            `licence`. Other columns are passed over. Or a :func:`published table
-            <train.encoder.glossary_tables.published_rows>`.
+            `licence`. Other columns are not read. Or the published table of PIE or of
+            AStitchInLanguageModels.
 
     Raises:
         UserError: if a file cannot be read, lacks a column, or has a row without expression or meaning; it
@@ -188,15 +154,17 @@ def read_glossary(paths: Sequence[Path]) -> Glossary:
     """
     entries: dict[tuple[str, str], Entry] = {}
     places: dict[tuple[str, str], str] = {}
-    spellings: dict[str, str] = {}
     notes: list[str] = []
     for path in paths:
-        for number, entry in _rows(path):
+        table = Table(Source(str(path), path), [GLOSSARY, *_LICENCES])
+        rows = table.read(partial(_entries, table))
+        for number, entry in (numbered for of_row in rows for numbered in of_row):
             key = plain_expression(entry.expression), entry.meaning.casefold()
             place = f"{path.name}, row {number}"
             if key in entries:
-                same = f"{entry.expression!r} has this meaning already ({places[key]})"
-                notes.append(f"{place}: {same}: left out")
+                if table.form is GLOSSARY:  # PIE has a row for each sentence
+                    same = f"{entry.expression!r} has this meaning already ({places[key]})"
+                    notes.append(f"{place}: {same}: left out")
                 continue
             entries[key], places[key] = entry, place
             if (num_words := len(entry.meaning.split())) > _LONG:
@@ -204,15 +172,70 @@ def read_glossary(paths: Sequence[Path]) -> Glossary:
                     f"{place}: the meaning of {entry.expression!r} has {num_words} words, which may "
                     "make texts longer than the model reads: give a shorter one"
                 )
-            spellings.setdefault(key[0], entry.expression)
+    spellings: dict[str, str] = {}
     senses: dict[str, list[str]] = {}
     first_place: dict[str, str] = {}
-    for (plain, _), entry in entries.items():
-        senses.setdefault(spellings[plain], []).append(entry.meaning)
-    for (plain, _), place in places.items():
-        first_place.setdefault(spellings[plain], place)
+    for key, entry in entries.items():
+        name = spellings.setdefault(key[0], entry.expression)
+        senses.setdefault(name, []).append(entry.meaning)
+        first_place.setdefault(name, places[key])
     notes += _notes(senses, first_place)
     return Glossary(senses, tuple(entries.values()), tuple(paths), tuple(notes))
+
+
+def _entries(table: Table, record: Record) -> list[tuple[int, Entry]]:
+    """A row's senses with its number; several in published tables alone. Raises FieldError."""
+    expression = _expression(record)
+    if table.form is GLOSSARY:
+        facts = {role: record.optional_text(role) for role in ("language", "example", "source", "licence")}
+        return [(record.number, Entry(expression, _line(record, "meaning"), _literal(record), **facts))]
+    cells = [record.values[column] for column in record.names["meaning"]]
+    meanings = dict.fromkeys(str(cell or "").strip(" ,") for cell in cells)  # PIE's senses end in commas
+    return [
+        (
+            record.number,
+            Entry(expression, _one_line(meaning), source=table.form.name, licence=_LICENCES[table.form]),
+        )
+        for meaning in meanings
+        if meaning not in _NO_MEANING
+    ]
+
+
+def _one_line(text: str) -> str:
+    """What is written into a sentence may not break it."""
+    return printable(" ".join(text.split()))
+
+
+def _line(record: Record, role: str) -> str:
+    line = _one_line(record.text(role))
+    if not any(c.isalnum() for c in line):
+        raise record.error(role, f"{line!r} contains no letter or digit")
+    return line
+
+
+def _expression(record: Record) -> str:
+    line = _line(record, "expression")
+    has_placeholder = any(word.stands_for for word in expression_words(line))
+    is_plain = _PLAIN.fullmatch(line) and (line.isascii() or line == line.lower())
+    # Plain ones are found: no pattern is compiled for each of 50,000 rows.
+    if (has_placeholder or not is_plain) and find_expression(line, line) is None:
+        raise record.error(
+            "expression",
+            f"{line!r} would not be found even where a text has it as it is written: give it without dashes "
+            "between spaces, two hyphens in a row or unusual characters",
+        )
+    return line
+
+
+def _literal(record: Record) -> bool | str | None:
+    """Yes, no, or the literal meaning."""
+    if not record.has("literal"):
+        return None
+    value = record.cell("literal")
+    if isinstance(value, bool):
+        return value
+    text = record.name("literal")
+    return _YES_OR_NO.get(text.strip().lower(), _one_line(text))
 
 
 def _notes(senses: dict[str, list[str]], places: dict[str, str]) -> list[str]:
@@ -226,24 +249,14 @@ def _notes(senses: dict[str, list[str]], places: dict[str, str]) -> list[str]:
         )
     for name in (name for name in senses if re.search(r"[()\[\]]", name)):
         notes.append(
-            f"{places[name]}: the brackets of {name!r} are looked for as they stand: write expressions as "
+            f"{places[name]}: the brackets of {name!r} are searched for literally: write expressions as "
             "people use them, each form in a row of its own"
         )
     for name, others in contained(senses).items():
         notes += [
-            f"{places[inner]}: {inner!r} stands inside {name!r} ({places[name]}): "
-            "where the longer one stands, that one counts"
+            f"{places[inner]}: {inner!r} is part of {name!r} ({places[name]}): "
+            "where the longer one occurs, that one counts"
             for inner in others
             if len(inner) < len(name)
         ]
     return notes
-
-
-def _rows(path: Path) -> Iterator[tuple[int, Entry]]:
-    """The rows with their numbers, as people count them in that kind of file; empty cells are left out."""
-    published = published_rows(path)
-    rows = (
-        (number, {column: value for column, value in values.items() if value not in ("", None)})
-        for number, values in published or read_rows(path, columns=("expression", "meaning"))
-    )
-    return validated(rows, Entry, path, named_by="expression")

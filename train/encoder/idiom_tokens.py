@@ -5,51 +5,34 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from sentence_transformers import SentenceTransformer
 from tokenizers import AddedToken
 
-from train.encoder.files import fetch_file
+from train.encoder.rewriting import Span, moved, rewrite
 from train.errors import UserError
-from train.expressions import ExpressionIndex, expression_words, is_expression, plain_expression
+from train.expressions import ExpressionIndex, expression_words, plain_expression
 from train.io.files import write_json
-from train.io.records import read_json, read_text
+from train.io.records import read_text
 from train.io.text import first_of, text_lines
 
 FILE = "idiom_tokens.json"
 _FORMAT = 1
-_MAX_CACHED_TEXTS = 200_000
 _SIGNS = "+#%@$"
 _INITIALIZER_RANGE = 0.02  # where a checkpoint's configuration has none
 
-Span = tuple[int, int]
 TokenStart = Literal["pieces", "random"]
-
-
-class _Edit(NamedTuple):
-    """The characters [start, end) of a text became [new_start, new_end) of the replaced one.
-
-    Attributes:
-        token: for the rest of an expression, which is removed ("for a ride" of "take someone for a ride"):
-            where its token is in the replaced text. None for the token itself.
-    """
-
-    start: int
-    end: int
-    new_start: int
-    new_end: int
-    token: Span | None = None
 
 
 class IdiomTokens:
     """Which expressions a model reads as one token each, and the replacing of them in texts.
 
     Of an expression with a placeholder only the fixed words are replaced: "took the voters for a ride"
-    becomes "IDtakesomeoneforarideID the voters". The object is no part of the idiom; inside the token it
+    becomes "IDtakesomeoneforarideID the voters". The object is not a part of the idiom; inside the token it
     would be lost to the embedding, and with it what distinguishes two sentences with one idiom. The token
     takes the place of the first words, which keeps the order of verb and object.
 
@@ -63,25 +46,36 @@ class IdiomTokens:
         self.replace = replace
         self._token_of = {name: token for token, names in self.expressions.items() for name in names}
         self._index = ExpressionIndex(self._token_of)
-        self._cache: dict[str, tuple[str, list[_Edit]]] = {}
 
     def replaced(self, text: str, span: Span | None = None) -> tuple[str, Span | None]:
         """The text with a token for each known expression, and the span's place in it.
 
         A span keeps its words. If it touches a replaced expression, it includes the whole token and, for an
-        expression in two pieces, what stands between them, unless the span lies entirely in the second piece.
+        expression in two pieces, what is between them, unless the span is entirely in the second piece.
         """
-        if not self.replace:
+        found = self._index.find_runs(text) if self.replace else []
+        if not found:
             return text, span
-        if text not in self._cache:
-            if len(self._cache) >= _MAX_CACHED_TEXTS:
-                self._cache.clear()
-            self._cache[text] = self._replace(text)
-        new, edits = self._cache[text]
-        return new, None if span is None else _moved(span, edits)
+        firsts = [(*runs[0], self._token_of[name]) for runs, name in found]
+        # Start and end of what is removed with the space before it, and where its expression begins.
+        rest = sorted(
+            (_before_gap(text, start), end, runs[0][0]) for runs, _ in found for start, end in runs[1:]
+        )
+        new, edits = rewrite(text, sorted([*firsts, *((start, end, "") for start, end, _ in rest)]))
+        if span is None:
+            return new, None
+        place = moved(span, edits)
+        tokens = {edit.start: edit[2:] for edit in edits}
+        for start, end, first in rest:
+            token = tokens[first]
+            if start + 1 < span[1] and span[0] < end:
+                if start <= span[0] and span[1] <= end:  # of its second piece alone
+                    return new, token
+                place = min(place[0], token[0]), max(place[1], token[1])
+        return new, place
 
     def in_text(self, text: str) -> set[str]:
-        """The tokens that stand for something in a text."""
+        """The tokens of the expressions in a text."""
         return {self._token_of[name] for _, _, name in self._index.find(text)}
 
     def token_of(self, expression: str) -> str:
@@ -132,56 +126,30 @@ class IdiomTokens:
         return lines
 
     def save(self, folder: str | Path) -> None:
-        """Write `idiom_tokens.json`: what :func:`load_idiom_tokens` reads."""
+        """Write `idiom_tokens.json`: what :func:`saved_idiom_tokens` reads."""
         content = {"format": _FORMAT, "replace": self.replace, "expressions": self.expressions}
         write_json(Path(folder) / FILE, content)
 
-    def _replace(self, text: str) -> tuple[str, list[_Edit]]:
-        # Start, end, replacement, start of the first piece (None for a first piece).
-        pieces: list[tuple[int, int, str, int | None]] = []
-        for runs, name in self._index.find_runs(text):
-            first = runs[0]
-            pieces.append((*first, self._token_of[name], None))
-            pieces += [(_before_gap(text, start), end, "", first[0]) for start, end in runs[1:]]
-        parts, edits, read, length = [], [], 0, 0
-        tokens: dict[int, Span] = {}
-        for start, end, token, first_start in sorted(pieces, key=lambda piece: piece[:2]):
-            new_start = length + start - read
-            new_end = new_start + len(token)
-            if first_start is None:
-                tokens[start] = new_start, new_end
-            rest_of = None if first_start is None else tokens[first_start]
-            edits.append(_Edit(start, end, new_start, new_end, rest_of))
-            parts += [text[read:start], token]
-            read, length = end, new_end
-        return "".join([*parts, text[read:]]), edits
 
-
-def load_idiom_tokens(
-    path: str, model: SentenceTransformer, *, revision: str | None = None, local_files_only: bool = False
-) -> IdiomTokens | None:
-    """The idiom tokens that a checkpoint says it has, or None.
+def saved_idiom_tokens(content: dict[str, Any], vocabulary: Container[str]) -> IdiomTokens:
+    """The idiom tokens that a checkpoint was saved with.
 
     Args:
-        path: the folder, or name on the Hub, that `model` was loaded from.
-        local_files_only: for a model on the Hub, use only what was downloaded before.
+        content: of its file.
+        vocabulary: the tokens that its tokenizer has.
 
     Raises:
-        UserError: if the file is damaged, or names tokens that the tokenizer does not have.
+        ValueError, KeyError, TypeError: if the file is damaged, or names tokens that the tokenizer lacks.
     """
-    file = fetch_file(path, FILE, revision, local_files_only=local_files_only)
-    if file is None:
-        return None
-    content = read_json(file)
-    problem = _problem(content)
-    if problem is None:
-        known = model.tokenizer.get_vocab()
-        missing = [token for token in content["expressions"] if token not in known]
-        if missing:
-            problem = f"field 'expressions': the tokenizer beside it has no token {first_of(missing)}"
-    if problem is not None:
-        raise UserError(f"{file}: {problem}. Restore the file that was saved with the model")
-    return IdiomTokens(content["expressions"], replace=content["replace"])
+    if content["format"] != _FORMAT or not isinstance(content["replace"], bool):
+        raise ValueError(f"expected format {_FORMAT}, and replace as true or false")
+    idioms = IdiomTokens(content["expressions"], replace=content["replace"])
+    if missing := [token for token in idioms.expressions if token not in vocabulary]:
+        raise ValueError(f"the tokenizer has no token {first_of(missing)}")
+    names = [name for names in idioms.expressions.values() for name in names]
+    if not names or len(set(names)) < len(names):
+        raise ValueError("every expression needs one token")
+    return idioms
 
 
 def add_idiom_tokens(
@@ -213,7 +181,8 @@ def add_idiom_tokens(
     """
     tokenizer: Any = model.tokenizer
     embedder: Any = model[0]
-    normalize = _normalizer(tokenizer)
+    normalizer = tokenizer.backend_tokenizer.normalizer
+    normalize = str if normalizer is None else normalizer.normalize_str
     groups = {token: list(names) for token, names in known.expressions.items()} if known else {}
     by_normal = {normalize(token): token for token in groups}
     pieces: dict[str, list[int]] = {}
@@ -270,7 +239,9 @@ def token_name(expression: str) -> str:
     """
     letters = unicodedata.normalize("NFC", expression).lower()
     if not any(map(_is_kept, letters)):
-        raise UserError(f"model.idiom_tokens: {expression!r} holds no letter or digit: it is no expression")
+        raise UserError(
+            f"model.idiom_tokens: {expression!r} contains no letter or digit, so it cannot be an expression"
+        )
     name = "".join(f"x{ord(c):02x}" if c in _SIGNS else c for c in letters if c in _SIGNS or _is_kept(c))
     # The only point that tells a name apart is one before it: ".NET".
     return f"IDx2e{name}ID" if re.match(r"\W*(?<!\.)\.\w", letters) else f"ID{name}ID"
@@ -304,56 +275,3 @@ def _before_gap(text: str, start: int) -> int:
     """Offset of the space or hyphen before a word."""
     before = len(text[:start].rstrip())
     return before if before < start else start - 1
-
-
-def _moved(span: Span, edits: Sequence[_Edit]) -> Span:
-    """The span's place in the replaced text."""
-    start = end = 0  # offsets to add to the span's
-    first, last = span
-    for edit in edits:
-        if edit.end <= first:
-            start = edit.new_end - edit.end
-        if edit.end <= last:
-            end = edit.new_end - edit.end
-        if edit.start < first < edit.end:
-            start = edit.new_start - first
-        if edit.start < last < edit.end:
-            end = edit.new_end - last
-    new_first, new_last = first + start, last + end
-    for edit in edits:
-        if edit.token is None or not (edit.start + 1 < last and first < edit.end):
-            continue
-        if edit.start <= first and last <= edit.end:  # of its second piece alone
-            return edit.token
-        new_first, new_last = min(new_first, edit.token[0]), max(new_last, edit.token[1])
-    return new_first, new_last
-
-
-def _normalizer(tokenizer: Any) -> Callable[[str], str]:
-    """The tokenizer's normalisation of a text; texts that become the same it cannot tell apart."""
-    normalizer = tokenizer.backend_tokenizer.normalizer
-    return str if normalizer is None else normalizer.normalize_str
-
-
-def _problem(content: Any) -> str | None:
-    """What is wrong with the content of the file."""
-    if not isinstance(content, dict) or content.keys() != {"format", "replace", "expressions"}:
-        return "is damaged: expected an object with the fields format, replace and expressions"
-    if content["format"] != _FORMAT:
-        return f"field 'format': expected {_FORMAT}, got {content['format']!r}"
-    if not isinstance(content["replace"], bool):
-        return f"field 'replace': expected true or false, got {content['replace']!r}"
-    named = content["expressions"]
-    if not isinstance(named, dict) or not named:
-        return "field 'expressions': expected tokens with their expressions"
-    seen: set[str] = set()
-    for token, names in named.items():
-        if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-            return f"field 'expressions', token {token!r}: expected a list of expressions, got {names!r}"
-        for name in names:
-            if not is_expression(name):
-                return f"field 'expressions', token {token!r}: {name!r} is no expression"
-            if name in seen:
-                return f"field 'expressions': {name!r} has two tokens"
-            seen.add(name)
-    return None

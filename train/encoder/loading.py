@@ -1,4 +1,4 @@
-"""Checkpoints from a folder or the Hugging Face Hub, with errors that say what to do."""
+"""Checkpoints from a folder or the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,29 +13,30 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding, WeightedLayerPooling
+from sentence_transformers.util import load_file_path
 from tokenizers import processors
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
 
+from train.config import ModelSettings
 from train.declarations.models import near_model_names
-from train.encoder.attention import use_short_attention
 from train.encoder.checks import (
     check_length,
     check_report,
     check_vocabulary,
-    check_vocabulary_size,
     check_weights,
-    check_widths,
     loading_reports,
 )
-from train.encoder.files import damaged_setting, has_sentencepiece_alone, is_load_error
+from train.encoder.kernels import use_short_attention
 from train.encoder.pooling_modules import is_sum, pooling_modules
 from train.encoder.token_models import TokenModel, is_onnx_export, load_onnx_export, with_token_table
 from train.errors import UserError
-from train.io.hub import first_line, is_cached, is_network_error, why_unavailable
+from train.io.hub import first_line, is_cached, is_network_error, why_unavailable, without_secrets
 from train.io.paths import expanded
 
 log = logging.getLogger(__name__)
+
+_MAX_REASON = 400  # characters
 
 
 def locate_checkpoint(path: str, revision: str | None = None) -> tuple[str, bool]:
@@ -64,21 +64,28 @@ def locate_checkpoint(path: str, revision: str | None = None) -> tuple[str, bool
         return path, True
     near = near_model_names(path)
     raise UserError(
-        f"model {path} is no local folder, and the Hugging Face Hub did not give it (offline? "
+        f"model {path} is not a local folder, and the Hugging Face Hub did not give it (offline? "
         f"misspelt? private: log in with `hf auth login`){': ' + near if near else ''}. Reason: {reason}"
     )
 
 
+def fetch_file(path: str, name: str, revision: str | None, *, local_files_only: bool) -> Path | None:
+    """A file of a checkpoint, downloaded if the checkpoint is on the Hub; None if there is no such file.
+
+    Raises:
+        UserError: if it could not be downloaded.
+    """
+    try:
+        file = load_file_path(path, name, revision=revision, local_files_only=local_files_only)
+    except Exception as error:
+        if not is_network_error(error):
+            raise
+        raise UserError(f"model {path}: {name} could not be downloaded: {first_line(error)}") from error
+    return None if file is None else Path(file)
+
+
 def load_model(
-    path: str,
-    *,
-    revision: str | None = None,
-    device: str | None = None,
-    pooling: str | None = None,
-    pool_prompts: bool | None = None,
-    bidirectional: bool | None = None,
-    trust_remote_code: bool = False,
-    local_files_only: bool = False,
+    path: str, settings: ModelSettings, *, device: str | None = None, local_files_only: bool = False
 ) -> SentenceTransformer:
     """A sentence-transformers or plain transformers checkpoint, weights in float32.
 
@@ -90,50 +97,45 @@ def load_model(
 
     Args:
         path: from :func:`locate_checkpoint`.
+        settings: what of the model is read in another way than its files say.
 
     Raises:
-        UserError: if it cannot be loaded.
+        UserError: if it cannot be loaded, is incomplete, or an option does not fit it.
     """
-    if Path(path).is_dir() and (problem := damaged_setting(path)) is not None:
-        raise UserError(f"could not load model {path}: {problem}: get the file again, or correct it")
-    model, tokenizer_config = _load(path, revision, device, trust_remote_code, local_files_only)
+    model, tokenizer_config = _load(path, settings, device, local_files_only)
     transformer = model[0]
+    is_whole = isinstance(transformer, Transformer)
     if isinstance(transformer, Transformer | TokenModel):
-        check_vocabulary(path, transformer.tokenizer)
-    if isinstance(transformer, Transformer):
-        check_vocabulary_size(path, transformer.tokenizer, transformer.auto_model)
-    if pooling is not None:
-        if not isinstance(transformer, Transformer):
+        check_vocabulary(path, transformer.tokenizer, transformer.auto_model if is_whole else None)
+    for option in ("pooling", "bidirectional"):
+        value = getattr(settings, option)
+        if value is not None and not is_whole:
             raise UserError(
-                f"model.pooling={pooling}: the model {path} has no transformer whose tokens could be pooled"
+                f"model.{option}={str(value).lower()}: the model {path} has no transformer to read in "
+                "another way: leave it out"
             )
+    if isinstance(transformer, Transformer) and settings.pooling is not None:
         dimension = transformer.get_embedding_dimension()
-        replaced = pooling_modules(transformer.auto_model, transformer.tokenizer, dimension, pooling)
+        after = pooling_modules(transformer.auto_model, transformer.tokenizer, dimension, settings.pooling)
         prompts = {name: prompt for name, prompt in model.prompts.items() if prompt is not None}
-        model = SentenceTransformer(modules=[transformer, *replaced], prompts=prompts, device=device)
-    if bidirectional is not None and not isinstance(transformer, Transformer):
-        raise UserError(
-            f"model.bidirectional={str(bidirectional).lower()}: the model {path} has no transformer whose "
-            "attention could be changed: leave it out"
-        )
-    check_widths(path, list(model))
+        model = SentenceTransformer(modules=[transformer, *after], prompts=prompts, device=device)
     for module in model:
-        if isinstance(module, Pooling) and pool_prompts is not None:
-            module.include_prompt = pool_prompts
+        if isinstance(module, Pooling) and settings.pool_prompts is not None:
+            module.include_prompt = settings.pool_prompts
         if isinstance(module, WeightedLayerPooling):
             module.layer_weights.requires_grad_(False)  # a plain mean of layers
         elif isinstance(module, Dense) and is_sum(module):
             module.requires_grad_(False)
     if isinstance(transformer, Transformer):
-        if bidirectional is not None:
-            transformer.auto_model.config.is_causal = not bidirectional
+        if settings.bidirectional is not None:
+            transformer.auto_model.config.is_causal = not settings.bidirectional
         if _is_bidirectional(model):
             transformer.auto_model.set_attn_implementation("eager")
         with silence_libraries():  # a class that does not support it keeps its attention, with a warning
             use_short_attention(transformer.auto_model)
-        _limit_to_positions(model)
         _ensure_eos(model, tokenizer_config)
-    if not trust_remote_code and _has_code(model):
+    _limit_length(path, model, settings.max_length)
+    if not settings.trust_remote_code and "AutoModel" in (_config_value(model, "auto_map") or {}):
         log.warning(
             "model %s comes with its own code, which is not run: the library's class of this architecture is "
             "used. model.trust_remote_code=true runs the code; read it first",
@@ -143,80 +145,74 @@ def load_model(
 
 
 def _load(
-    path: str, revision: str | None, device: str | None, trust_remote_code: bool, local_files_only: bool
+    path: str, settings: ModelSettings, device: str | None, local_files_only: bool
 ) -> tuple[SentenceTransformer, Mapping[str, Any]]:
-    """The checkpoint as sentence-transformers loads it, with all its weights, and its tokenizer_config.json.
-
-    Raises:
-        UserError: if it is damaged, incomplete, or could not be downloaded.
-    """
-    options: dict[str, Any] = {"use_safetensors": True, "dtype": torch.float32}
-    if local_files_only:  # adapters are looked up separately, with many retries if the Hub does not answer
-        options["adapter_kwargs"] = {"local_files_only": True}
+    """The checkpoint as sentence-transformers loads it, and its tokenizer_config.json."""
     if is_onnx_export(path):
         with silence_libraries():
             return load_onnx_export(path), {}
+    options: dict[str, Any] = {"use_safetensors": True, "dtype": torch.float32}
+    if local_files_only:  # adapters are looked up separately, with many retries if the Hub does not answer
+        options["adapter_kwargs"] = {"local_files_only": True}
+    where: dict[str, Any] = {"revision": settings.revision, "local_files_only": local_files_only}
     with silence_libraries(), loading_reports() as reports:
         model = SentenceTransformer(
             path,
-            revision=revision,
             device=device,
-            trust_remote_code=trust_remote_code,
-            local_files_only=local_files_only,
+            trust_remote_code=settings.trust_remote_code,
             model_kwargs=options,
+            **where,
         )
-        tokenizer_config = get_tokenizer_config(path, revision=revision, local_files_only=local_files_only)
+        tokenizer_config = get_tokenizer_config(path, **where)
     for transformer, report in reports:
         check_report(path, transformer, report)
-        check_weights(path, transformer)
-    for module in list(model)[1:]:
-        check_weights(path, module)
+    check_weights(path, model)
     if isinstance(model[0], StaticEmbedding):
-        check_weights(path, model[0])
         with silence_libraries():
             model = with_token_table(model)
     return model, tokenizer_config
 
 
 @contextmanager
-def loading_explained(path: str, revision: str | None = None) -> Iterator[None]:
+def loading_explained(path: str) -> Iterator[None]:
     """Whatever the libraries raise for a checkpoint in this context becomes a message in one line.
 
+    A damaged file, or a value of a wrong type in it, makes them fail in any way (a TypeError, say).
+
     Raises:
-        UserError: see :func:`why_not_loaded`.
+        UserError: with the library's own reason.
     """
     try:
         yield
-    except UserError:
+    except (UserError, torch.OutOfMemoryError, MemoryError):
         raise
     except Exception as error:
-        reason = why_not_loaded(path, revision, error)
-        if reason is None:
-            raise
-        raise UserError(f"could not load model {path}: {reason}") from error
+        raise UserError(f"could not load model {path}: {why_not_loaded(error)}") from error
 
 
-def why_not_loaded(path: str, revision: str | None, error: Exception) -> str | None:
-    """Why a checkpoint could not be loaded, in one line; None if the checkpoint is not at fault.
-
-    A value of a wrong type in a settings file makes the libraries fail in any way (a TypeError, say).
-    """
+def why_not_loaded(error: Exception) -> str:
+    """A library's error in one line, with what to do about it."""
+    message = f"{type(error).__name__}: {without_secrets(' '.join(str(error).split()))}"
+    text = message if len(message) <= _MAX_REASON else message[: _MAX_REASON - 1] + "…"
     if is_network_error(error):
-        return f"it could not be downloaded ({first_line(error)}): try again when the Hub can be reached"
-    if (problem := damaged_setting(path, revision)) is not None:
-        return f"{problem}: get the file again, or correct it"
-    if not is_load_error(error):
-        return None
-    if (
-        "safetensors" not in str(error)
-        and find_spec("sentencepiece") is None
-        and has_sentencepiece_alone(path, revision)
+        return f"it could not be downloaded ({text}): try again when the Hub can be reached"
+    if "trust_remote_code" in message:
+        return (
+            "it cannot be loaded without the Python code that comes with it: read the code, then "
+            "model.trust_remote_code=true runs it"
+        )
+    if "safetensors" in message and (
+        "does not appear to have a file" in message or "no file named" in message
     ):
         return (
-            "its tokenizer is a SentencePiece model without a tokenizer.json, which needs the package "
-            "sentencepiece: pip install 'idiomtune[sentencepiece]', or save a tokenizer.json beside the model"
+            "it has no safetensors file at this revision, and other files may run code when opened. "
+            "model.convert_weights=true converts a pytorch_model.bin, by a process that reads nothing but "
+            "weights. Or leave model.revision unset (the Hub then converts the main branch), or name a "
+            "converted one, such as model.revision=refs/pr/1"
         )
-    return _advice(error)
+    if "sentencepiece" in message:
+        return f"its tokenizer needs a package: pip install 'idiomtune[sentencepiece]' ({text})"
+    return f"{text} (one of its files is missing, damaged, or for other versions of the libraries)"
 
 
 def num_positions(model: Any) -> int | None:
@@ -235,26 +231,26 @@ def check_positions(path: str, limit: int | None, max_length: int | None) -> Non
         raise UserError(f"model.max_length={max_length}: the model {path} has {limit} positions")
 
 
-def limit_length(path: str, model: SentenceTransformer, max_length: int | None) -> None:
-    """Truncate texts after `max_length` tokens; None keeps the checkpoint's limit.
-
-    Raises:
-        UserError: if the model has fewer positions, or the limit leaves no room for a text.
-    """
+def _limit_length(path: str, model: SentenceTransformer, max_length: int | None) -> None:
+    """Truncate texts after `max_length` tokens; by default at the checkpoint's limit, or where that is
+    greater or missing, at its number of positions."""
     first: Any = model[0]
-    is_whole = isinstance(first, Transformer)
-    check_positions(path, num_positions(first.auto_model) if is_whole else first.max_seq_length, max_length)
-    check_length(path, model, max_length)
+    limit = num_positions(first.auto_model) if isinstance(first, Transformer) else first.max_seq_length
+    check_positions(path, limit, max_length)
+    if isinstance(first, TokenModel | Transformer):
+        check_length(path, model, max_length)
+    own = model.max_seq_length
+    if max_length is None and limit is not None and (own is None or own > limit):
+        max_length = limit
     if max_length is not None:
         model.max_seq_length = max_length
 
 
-def _limit_to_positions(model: SentenceTransformer) -> None:
-    """Truncate texts at the number of positions, if the checkpoint's limit is greater or missing."""
-    transformer: Any = model[0]
-    limit, max_length = num_positions(transformer.auto_model), model.max_seq_length
-    if limit is not None and (max_length is None or max_length > limit):
-        model.max_seq_length = limit
+def special_tokens_around(tokenizer: Any) -> tuple[list[int], list[int]]:
+    """The ids of the special tokens before and after any text."""
+    bare, whole = (tokenizer("a", add_special_tokens=special)["input_ids"] for special in (False, True))
+    first = next(i for i in range(len(whole)) if whole[i : i + len(bare)] == bare)
+    return whole[:first], whole[first + len(bare) :]
 
 
 def _ensure_eos(model: SentenceTransformer, tokenizer_config: Mapping[str, Any]) -> None:
@@ -264,29 +260,26 @@ def _ensure_eos(model: SentenceTransformer, tokenizer_config: Mapping[str, Any])
     Transformers followed the former up to version 4 and follows the latter since, so the last word would be
     pooled.
     """
-    pooled = [
-        mode
-        for module in model
-        if isinstance(module, Pooling)
-        for mode in ([module.pooling_mode] if isinstance(module.pooling_mode, str) else module.pooling_mode)
-    ]
+    pooled = [mode for module in model if isinstance(module, Pooling) for mode in _modes(module)]
     tokenizer: Any = model.tokenizer
     if "lasttoken" not in pooled or not tokenizer_config.get("add_eos_token") or not tokenizer.is_fast:
         return
-    end, number = tokenizer.eos_token, tokenizer.eos_token_id
-    if end is None or tokenizer("a")["input_ids"][-1] == number:
+    before, after = special_tokens_around(tokenizer)
+    if tokenizer.eos_token is None or tokenizer.eos_token_id in after[-1:]:
         return
-    ids, bare = tokenizer("a")["input_ids"], tokenizer("a", add_special_tokens=False)["input_ids"]
-    first = next(i for i in range(len(ids)) if ids[i : i + len(bare)] == bare)
-    before, after = ids[:first], [*ids[first + len(bare) :], number]
     # A single template: with two processors in sequence, truncation counts the tokens of only one.
-    names = {str(tokenizer.convert_ids_to_tokens(i)): i for i in (*before, *after)}
-    head, tail = ([str(tokenizer.convert_ids_to_tokens(i)) for i in ids] for ids in (before, after))
+    after = [*after, tokenizer.eos_token_id]
+    head, tail = (list(map(str, tokenizer.convert_ids_to_tokens(ids))) for ids in (before, after))
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
         single=[*head, "$A", *tail],
         pair=[*head, "$A", *tail, "$B", *tail],
-        special_tokens=list(names.items()),
+        special_tokens=list(dict(zip([*head, *tail], [*before, *after], strict=True)).items()),
     )
+
+
+def _modes(pooling: Pooling) -> tuple[str, ...]:
+    mode = pooling.pooling_mode
+    return (mode,) if isinstance(mode, str) else tuple(mode)
 
 
 def keep_attention(model: SentenceTransformer, folder: Path) -> None:
@@ -304,46 +297,11 @@ def keep_attention(model: SentenceTransformer, folder: Path) -> None:
 
 def _is_bidirectional(model: SentenceTransformer) -> bool:
     """Whether it is a decoder whose tokens attend to later ones."""
-    return getattr(_transformer_config(model), "is_causal", None) is False
+    return _config_value(model, "is_causal") is False
 
 
-def _has_code(model: SentenceTransformer) -> bool:
-    """Whether the checkpoint names Python code for its transformer."""
-    return "AutoModel" in (getattr(_transformer_config(model), "auto_map", None) or {})
-
-
-def _transformer_config(model: SentenceTransformer) -> Any:
-    return model[0].auto_model.config if isinstance(model[0], Transformer) else None
-
-
-def _advice(error: Exception) -> str:
-    """A library's error in one line, with what to do, if that is known."""
-    text = str(error)
-    if "trust_remote_code" in text:
-        return (
-            "it cannot be loaded without the Python code that comes with it: read the code, then "
-            "model.trust_remote_code=true runs it"
-        )
-    if "safetensors" in text and ("does not appear to have a file" in text or "no file named" in text):
-        return (
-            "it has no safetensors file at this revision, and other files may run code when opened. "
-            "model.convert_weights=true converts a pytorch_model.bin, by a process that reads nothing but "
-            "weights. Or leave model.revision unset (the Hub then converts the main branch), or name a "
-            "converted one, such as model.revision=refs/pr/1"
-        )
-    if "Unrecognized processing class" in text or "Missing [UNK] token" in text:
-        return (
-            "it has no tokenizer, or one that cannot be read: save the tokenizer's files (tokenizer.json, "
-            "tokenizer_config.json) beside the model"
-        )
-    if isinstance(error, KeyError):
-        return f"config.json, or another settings file, names {error}, which is unknown"
-    if isinstance(error, OSError | ValueError | RuntimeError | ImportError) or type(error) is Exception:
-        return first_line(error)
-    return (
-        f"{type(error).__name__}: {first_line(error)} (one of its files is damaged, or made for other "
-        "versions of the libraries)"
-    )
+def _config_value(model: SentenceTransformer, name: str) -> Any:
+    return getattr(model[0].auto_model.config, name, None) if isinstance(model[0], Transformer) else None
 
 
 @contextmanager

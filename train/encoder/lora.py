@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import PreTrainedModel
 
+from train.config.trainer import LoraSettings
 from train.distributed.sharding import local_shard, shard_like
 from train.encoder.encoder import Encoder
 from train.errors import UserError
@@ -33,10 +34,9 @@ class Adapters:
 
     Args:
         encoder: gets the adapters; its other parameters require no gradient any more.
-        rank, alpha: see above.
-        dropout: of x on its way to A.
-        target_modules: names of modules, or the ends of their names; None takes all linear layers in the
-            transformer's blocks, those of attention and feed-forward.
+        settings: rank and alpha as above (by default twice the rank); dropout of x on its way to A;
+            `target_modules` are names of modules, or the ends of their names: by default all linear layers
+            in the transformer's blocks, those of attention and feed-forward.
         seed: of A.
         base_model: name of the base model, for peft's file.
 
@@ -47,17 +47,7 @@ class Adapters:
         Hu et al. 2021 (arXiv 2106.09685), equation 3.
     """
 
-    def __init__(
-        self,
-        encoder: Encoder,
-        *,
-        rank: int,
-        alpha: float,
-        dropout: float,
-        target_modules: Sequence[str] | None,
-        seed: int,
-        base_model: str,
-    ) -> None:
+    def __init__(self, encoder: Encoder, settings: LoraSettings, *, seed: int, base_model: str) -> None:
         check_peft()
         from peft.tuners.lora import LoraLayer
 
@@ -65,14 +55,7 @@ class Adapters:
         self._model: PreTrainedModel = transformer.auto_model
         encoder.requires_grad_(False)
         torch.manual_seed(seed)
-        self._config = add_adapters(
-            self._model,
-            rank=rank,
-            alpha=alpha,
-            dropout=dropout,
-            target_modules=target_modules,
-            base_model=base_model,
-        )
+        self._config = add_adapters(self._model, settings, base_model)
         self._layers: list[tuple[nn.Module, str, Any]] = []
         for name, module in self._model.named_modules():
             if isinstance(module, LoraLayer):
@@ -127,19 +110,11 @@ class Adapters:
         assert not result.unexpected_keys
 
 
-def add_adapters(
-    transformer: Any,
-    *,
-    rank: int,
-    alpha: float,
-    dropout: float,
-    target_modules: Sequence[str] | None,
-    base_model: str | None = None,
-) -> Any:
+def add_adapters(transformer: Any, settings: LoraSettings, base_model: str | None = None) -> Any:
     """Put adapters, drawn by torch's generator, into a transformer whose own weights are trained no longer.
 
     Args:
-        rank, alpha, dropout, target_modules, base_model: see :class:`Adapters`.
+        settings, base_model: see :class:`Adapters`.
 
     Returns:
         peft's `LoraConfig`.
@@ -149,11 +124,12 @@ def add_adapters(
     """
     from peft import LoraConfig, inject_adapter_in_model
 
+    rank = settings.rank or 1
     config = LoraConfig(
         r=rank,
-        lora_alpha=alpha,  # type: ignore[arg-type]  # an int by its annotation alone
-        lora_dropout=dropout,
-        target_modules=_targets(transformer, target_modules),
+        lora_alpha=settings.alpha or 2 * rank,  # type: ignore[arg-type]  # an int by its annotation alone
+        lora_dropout=settings.dropout,
+        target_modules=_targets(transformer, settings.target_modules),
         task_type="FEATURE_EXTRACTION",
         base_model_name_or_path=base_model,
     )
@@ -181,13 +157,13 @@ def _targets(model: nn.Module, wanted: Sequence[str] | None) -> list[str]:
     linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
     if wanted is None:
         # Those of the blocks, which are numbered; embeddings do not pass through a pooler or a head.
-        found = [name for name in linear if any(part.isdigit() for part in name.split(".")[:-1])]
-        if not found:
+        inside = [name for name in linear if any(part.isdigit() for part in name.split(".")[:-1])]
+        if not inside:
             raise UserError(
                 "retain.lora: this model's transformer has no linear layers in numbered blocks: name the "
                 "modules to adapt with retain.lora.target_modules=[...]"
             )
-        return found
+        return inside
     names = [name for name, _ in model.named_modules()]
     for end in wanted:
         if not any(name == end or name.endswith(f".{end}") for name in names):

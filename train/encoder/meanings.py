@@ -1,33 +1,35 @@
 """Meanings in texts: the model reads `broke the ice (made people relax)`, or the meaning instead.
 
 What an expression means comes from a glossary. From the expressions that it is trained on the model learns to
-use what stands in the brackets, and it does so for others, which cost a line in the glossary and no step. A
-model without such training takes an added meaning for more words of the sentence: it uses one that stands in
-the expression's place.
+use what is in the brackets, and it does so for others, which cost a line in the glossary and no step. A model
+without such training takes an added meaning for more words of the sentence: it uses one that replaces the
+expression.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from train.errors import UserError
-from train.expressions import ExpressionIndex, is_expression
+from train.encoder.rewriting import Edit, Span, moved, rewrite
+from train.expressions import ExpressionIndex
 from train.io.files import write_json
-from train.io.records import read_json
 
 FILE = "glossary.json"
 _FORMAT = 2  # 1 had no form, which was `beside`, and no weight
 _MAX_CACHED_TEXTS = 200_000
+_FIELDS = ("form", "num_senses", "weight", "about", "senses")
 
-Span = tuple[int, int]
 GlossaryForm = Literal["beside", "in_place"]
 
 
@@ -49,64 +51,44 @@ class UsageGate(NamedTuple):
         return torch.sigmoid(products + self.bias)
 
 
-class _Edit(NamedTuple):
-    """A meaning written into a text: [start, end) of the old text became `length` characters."""
-
-    start: int
-    end: int
-    length: int
-
-    @property
-    def shift(self) -> int:
-        return self.length - (self.end - self.start)
-
-
+@dataclass(frozen=True)
 class Meanings:
-    """Writes into a text, beside or in place of each known expression, what it means.
+    """What a model reads of a glossary: each known expression with its meaning after it, or replaced by it.
 
-    Args:
+    Attributes:
         senses: expression → its meanings, the most usual first.
         form: `beside` = after the expression, in brackets; `in_place` = instead of it.
         num_senses: how many of them are written, divided by semicolons.
-        weight: of a meaning's own embedding in a sentence's (:func:`train.encoder.pooling.add_meanings`).
+        weight: of a meaning's own embedding in a sentence's (:func:`train.encoder.forward.add_meanings`).
         dropout: share of the texts of a training step that are read without.
         about: what is known of the glossary (files, sources, licences), for records.
-        left_out: expressions that are left as they are, and so are those within them.
+        left_out: expressions that are left unchanged, and so are those within them.
         gate: weighs meanings by usage (:mod:`train.encoder.usage_gate`), if there is one.
     """
 
-    def __init__(
-        self,
-        senses: Mapping[str, Sequence[str]],
-        *,
-        form: GlossaryForm = "beside",
-        num_senses: int = 1,
-        weight: float = 0.0,
-        dropout: float = 0.0,
-        about: Mapping[str, Any] | None = None,
-        left_out: Iterable[str] = (),
-        gate: UsageGate | None = None,
-    ) -> None:
-        self.senses = {name: list(meanings) for name, meanings in senses.items()}
-        self.form: GlossaryForm = form
-        self.num_senses = num_senses
-        self.weight = weight
-        self.dropout = dropout
-        self.about = dict(about or {})
-        self.left_out = list(left_out)
-        self.gate = gate
-        self._index = ExpressionIndex([*self.senses, *self.left_out])
-        self._cache: dict[str, tuple[str, list[_Edit]]] = {}
+    senses: dict[str, Annotated[list[str], Field(min_length=1)]]
+    form: GlossaryForm = "beside"
+    num_senses: Annotated[int, Field(ge=1)] = 1
+    weight: Annotated[float, Field(ge=0, lt=math.inf)] = 0.0
+    dropout: float = 0.0
+    about: dict[str, Any] = Field(default_factory=dict)
+    left_out: list[str] = Field(default_factory=list)
+    gate: UsageGate | None = None
 
-    def leave_out(self, expressions: Iterable[str]) -> None:
-        """Leave these expressions, and those within them, as they are; `about` says how many."""
-        left = [name for name in dict.fromkeys(expressions) if name in self.senses]
-        for name in left:
-            del self.senses[name]
-        self.left_out += left
-        self.about |= {"left_as_they_are": len(self.left_out)} if left else {}
-        self._index = ExpressionIndex([*self.senses, *self.left_out])
-        self._cache.clear()
+    def override(self, **options: Any) -> Meanings:
+        """The same with other options; those that are None stay."""
+        return replace(self, **{name: value for name, value in options.items() if value is not None})
+
+    def without(self, expressions: Iterable[str]) -> Meanings:
+        """The same, but these expressions, and those within them, are left unchanged."""
+        out = {name: None for name in expressions if name in self.senses}
+        left_out = [*self.left_out, *out]
+        return replace(
+            self,
+            senses={name: some for name, some in self.senses.items() if name not in out},
+            left_out=left_out,
+            about=self.about | ({"left_as_they_are": len(left_out)} if out else {}),
+        )
 
     def meaning(self, expression: str) -> str:
         """What an expression means, by as many senses as are read of it."""
@@ -124,70 +106,49 @@ class Meanings:
         found half as many paraphrases again as without (docs/results/knowledge.md). Of an expression that its
         meaning replaces, a span that holds any part has the whole meaning.
         """
-        if text not in self._cache:
-            if len(self._cache) >= _MAX_CACHED_TEXTS:
-                self._cache.clear()
-            self._cache[text] = self._add(text)
-        new, edits = self._cache[text]
-        if span is None:
-            return new, None
-        start, end = new_start, new_end = span
-        for edit in edits:
-            if edit.start < start < edit.end:
-                new_start -= start - edit.start
-            elif edit.end <= start:
-                new_start += edit.shift
-            if edit.start < end < edit.end:
-                new_end += edit.end - end
-            if edit.start < end or edit.end <= end:
-                new_end += edit.shift
-        return new, (new_start, new_end)
+        new, edits = self._rewritten(text)
+        return new, None if span is None else moved(span, edits)
+
+    @cached_property
+    def _rewritten(self) -> Callable[[str], tuple[str, list[Edit]]]:
+        return lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._rewrite)
+
+    def _rewrite(self, text: str) -> tuple[str, list[Edit]]:
+        matches = self.find(text)
+        if self.form == "beside":
+            return rewrite(text, [(end, end, self.written(name)) for _, end, name in matches])
+        return rewrite(text, [(start, end, self.written(name)) for start, end, name in matches])
 
     def in_place(self, text: str) -> tuple[str, list[tuple[Span, Span]]]:
         """The text with meanings instead of its expressions; of each, its place before and after."""
-        parts: list[str] = []
-        places: list[tuple[Span, Span]] = []
-        read = length = 0
-        for start, end, expression in self._found(text):
-            meaning = self.meaning(expression)
-            length += start - read
-            places.append(((start, end), (length, length + len(meaning))))
-            parts += [text[read:start], meaning]
-            length, read = length + len(meaning), end
-        return "".join([*parts, text[read:]]), places
+        new, edits = rewrite(text, [(start, end, self.meaning(name)) for start, end, name in self.find(text)])
+        return new, [(edit[:2], edit[2:]) for edit in edits]
 
     def in_text(self, text: str) -> list[str]:
         """The distinct meanings of the expressions in a text."""
-        return list(dict.fromkeys(self.meaning(name) for _, _, name in self._found(text)))
+        return list(dict.fromkeys(self.meaning(name) for _, _, name in self.find(text)))
 
-    def _found(self, text: str) -> list[tuple[int, int, str]]:
+    def find(self, text: str) -> list[tuple[int, int, str]]:
         """(start, end, expression) of those in a text whose meanings are read."""
-        return [found for found in self._index.find(text) if found[2] in self.senses]
+        return [match for match in self._index.find(text) if match[2] in self.senses]
 
-    def _add(self, text: str) -> tuple[str, list[_Edit]]:
-        """The text with its meanings, and where they were written."""
-        parts, edits, read = [], [], 0
-        for start, end, expression in self._found(text):
-            written = self.written(expression)
-            place = start if self.form == "in_place" else end
-            parts += [text[read:place], written]
-            edits.append(_Edit(place, end, len(written)))
-            read = end
-        return "".join([*parts, text[read:]]), edits
+    @cached_property
+    def _index(self) -> ExpressionIndex:
+        return _index((*self.senses, *self.left_out))
 
     def coverage(self, texts: Iterable[str]) -> tuple[dict[str, int], int]:
-        """(expression → number of texts in which it stands, number of texts in which any does)."""
+        """(expression → number of texts in which it occurs, number of texts in which any does)."""
         counts = dict.fromkeys(self.senses, 0)
         num_texts = 0
         for text in dict.fromkeys(texts):
-            found = {name for _, _, name in self._found(text)}
-            num_texts += bool(found)
-            for name in found:
+            names = {name for _, _, name in self.find(text)}
+            num_texts += bool(names)
+            for name in names:
                 counts[name] += 1
         return counts, num_texts
 
     def save(self, folder: str | Path) -> None:
-        """Write `glossary.json`: what :func:`read_meanings` reads."""
+        """Write `glossary.json`: what :func:`saved_meanings` reads."""
         content = {
             "format": _FORMAT,
             "form": self.form,
@@ -201,69 +162,29 @@ class Meanings:
         write_json(Path(folder) / FILE, content)
 
 
-def read_meanings(path: Path) -> Meanings:
+@lru_cache(maxsize=4)
+def _index(expressions: tuple[str, ...]) -> ExpressionIndex:
+    """One for all values that read the same expressions."""
+    return ExpressionIndex(expressions)
+
+
+def saved_meanings(content: dict[str, Any], dimension: int | None) -> Meanings:
     """The meanings that a checkpoint was saved with.
 
+    Args:
+        content: of its file.
+        dimension: of the model's embeddings.
+
     Raises:
-        UserError: if the file is damaged.
+        ValueError, KeyError, TypeError: if the file is damaged, or its gate is for another model.
     """
-    content = read_json(path)
-    if isinstance(content, dict) and content.get("format") == 1:
-        content = content | {"format": _FORMAT, "form": "beside", "weight": 0.0}
-    if isinstance(content, dict):
-        content = {"left_out": [], "gate": None} | content  # are only there if any are
-    problem = _problem(content)
-    if problem is not None:
-        raise UserError(f"{path}: {problem}. Bring the file back as it was saved with the model")
-    return Meanings(
-        content["senses"],
-        form=content["form"],
-        num_senses=content["num_senses"],
-        weight=content["weight"],
-        about=content["about"],
-        left_out=content["left_out"],
-        gate=None if content["gate"] is None else UsageGate(**content["gate"]),
-    )
-
-
-def _problem(content: Any) -> str | None:
-    """What is wrong with the content of the file."""
-    fields = ("format", "form", "num_senses", "weight", "about", "senses", "left_out", "gate")
-    if not isinstance(content, dict) or content.keys() != set(fields):
-        return f"is damaged: expected an object with the fields {', '.join(fields)}"
-    if content["format"] != _FORMAT:
-        return f"field 'format': expected {_FORMAT}, got {content['format']!r}"
-    if content["form"] not in get_args(GlossaryForm):
-        return f"field 'form': expected beside or in_place, got {content['form']!r}"
-    number, senses = content["num_senses"], content["senses"]
-    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-        return f"field 'num_senses': expected a whole number above 0, got {number!r}"
-    weight = content["weight"]
-    if not isinstance(weight, int | float) or isinstance(weight, bool) or not 0 <= weight < math.inf:
-        return f"field 'weight': expected a number from 0, got {weight!r}"
-    if not isinstance(content["about"], dict):
-        return "field 'about': expected an object"
-    if not isinstance(senses, dict):
-        return "field 'senses': expected expressions with their meanings"
-    for name, meanings in senses.items():
-        if not is_expression(name):
-            return f"field 'senses': {name!r} is no expression"
-        if not isinstance(meanings, list) or not meanings or not all(isinstance(m, str) for m in meanings):
-            return f"field 'senses', {name!r}: expected a list of meanings, got {json.dumps(meanings)[:60]}"
-    left_out = content["left_out"]
-    if not isinstance(left_out, list) or not all(
-        isinstance(name, str) and is_expression(name) for name in left_out
-    ):
-        return f"field 'left_out': expected a list of expressions, got {json.dumps(left_out)[:60]}"
-    gate = content["gate"]
-    if gate is not None and not _is_gate(gate):
-        return f"field 'gate': expected a direction and a bias, got {json.dumps(gate)[:60]}"
-    return None
-
-
-def _is_gate(content: Any) -> bool:
-    if not isinstance(content, dict) or content.keys() != set(UsageGate._fields):
-        return False
-    direction, bias = content["direction"], content["bias"]
-    numbers = [*direction, bias] if isinstance(direction, list) and direction else [None]
-    return all(isinstance(n, int | float) and not isinstance(n, bool) and math.isfinite(n) for n in numbers)
+    if content["format"] == 1:
+        content = {"form": "beside", "weight": 0.0, **content}
+    elif content["format"] != _FORMAT:
+        raise ValueError(f"format {content['format']}, expected {_FORMAT}")
+    more = {name: content[name] for name in ("left_out", "gate") if name in content}
+    meanings = Meanings(**{name: content[name] for name in _FIELDS}, **more)
+    meanings.find("")  # refuses expressions without a letter
+    if meanings.gate is not None and len(meanings.gate.direction) != dimension:
+        raise ValueError(f"the gate has {len(meanings.gate.direction)} numbers, embeddings have {dimension}")
+    return meanings

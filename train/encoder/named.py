@@ -3,49 +3,37 @@
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import logging
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any
 
+from train.config import ModelSettings, check
 from train.declarations.models import model_names, model_values, needs_its_code
 from train.errors import UserError
 from train.io.paths import is_folder
 
 log = logging.getLogger(__name__)
 
-P = ParamSpec("P")
-T = TypeVar("T")
 
+def model_settings(path: str | Path, options: Mapping[str, Any]) -> ModelSettings:
+    """The section `model` of a folder, a Hub id or a model's name.
 
-def by_name(
-    load: Callable[Concatenate[Any, str | Path, P], T],
-) -> Callable[Concatenate[Any, str | Path, P], T]:
-    """Let a method that loads a model from a path take a model's name too.
+    Args:
+        options: of the section; where one is missing or None, what `conf/model/` has of the model counts.
 
-    The options of its file then hold where none are given, or None is.
+    Raises:
+        UserError: naming an option that is wrong.
     """
-    options = inspect.signature(load).parameters.keys() & model_values("pretrained").keys() - {"path"}
-
-    @wraps(load)
-    def load_named(cls: Any, path: str | Path, *args: P.args, **given: P.kwargs) -> T:
-        if path not in model_names():
-            return load(cls, path, *args, **given)
-        if is_folder(Path(path)):
-            log.warning("%s is a model's name, so that is loaded; the folder is ./%s", path, path)
-        values = model_values(str(path))
-        named = {
-            name: values[name] for name in options if given.get(name) is None and values[name] is not None
-        }
-        merged: Any = given | named
-        if values["about"].get("remote_code") == "needed" and not merged.get("trust_remote_code"):
-            raise UserError(f"{needs_its_code(values['path'])} trust_remote_code=True runs it")
-        found: str | Path = resolve_model_path(values["path"])
-        return load(cls, found, *args, **merged)
-
-    return cast(Callable[Concatenate[Any, str | Path, P], T], load_named)
+    named = path in model_names()  # a `Path` never is
+    if named and is_folder(Path(path)):
+        log.warning("%s is a model's name, so that is loaded; the folder is ./%s", path, path)
+    values = model_values(str(path)) if named else model_values("pretrained") | {"path": str(path)}
+    values |= {name: value for name, value in options.items() if value is not None}
+    if named and values["about"].get("remote_code") == "needed" and not values["trust_remote_code"]:
+        raise UserError(f"{needs_its_code(values['path'])} trust_remote_code=True runs it")
+    settings: ModelSettings = check(ModelSettings, values, section="model")
+    return settings
 
 
 def resolve_model_path(path: str) -> str:

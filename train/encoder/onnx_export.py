@@ -16,9 +16,9 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from train.encoder.attention import SHORT_ATTENTION
 from train.encoder.encoder import Encoder
-from train.encoder.forward import Tokenizer
+from train.encoder.kernels import SHORT_ATTENTION
+from train.encoder.reading import Tokenizer
 from train.encoder.token_models import ONNX_FILE
 from train.errors import UserError
 from train.io.hub import first_line
@@ -70,7 +70,11 @@ def write_onnx(encoder: Encoder, folder: Path) -> None:
     free = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
     file = folder / ONNX_FILE
     file.parent.mkdir(parents=True, exist_ok=True)
-    with _exportable_attention(encoder.transformer), _quiet(), torch.no_grad():
+    transformer: Any = encoder.transformer
+    if transformer.config._attn_implementation == SHORT_ATTENTION:
+        # It depends on the length of texts, which a graph leaves free.
+        transformer.set_attn_implementation("sdpa")
+    with _quiet(), torch.no_grad():
         try:
             torch.onnx.export(
                 _Graph(encoder.model).eval(),
@@ -147,29 +151,13 @@ def quantize(folder: Path) -> None:
 
 
 @contextmanager
-def _exportable_attention(transformer: Any) -> Iterator[None]:
-    """PyTorch's own attention: ours depends on the length of texts, which a graph leaves free."""
-    ours = transformer.config._attn_implementation == SHORT_ATTENTION
-    if ours:
-        transformer.set_attn_implementation("sdpa")
-    try:
-        yield
-    finally:
-        if ours:
-            transformer.set_attn_implementation(SHORT_ATTENTION)
-
-
-@contextmanager
 def _quiet() -> Iterator[None]:
     """Without the libraries' remarks on their own workings."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir", "root")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        logging.disable(before)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from train.config import ModelSettings
 from train.requests import Request
-
-if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +45,23 @@ class Prompts:
         return before + request.text + after, moved
 
 
-def prompts_of(
-    model: SentenceTransformer,
-    query: str | None = None,
-    document: str | None = None,
-    instruction: str | None = None,
-) -> Prompts:
-    """The model's prompts, except those that are given.
+def prompts_of(own: Mapping[str, str | None] | None, settings: ModelSettings | None = None) -> Prompts:
+    """A model's own prompts, except those that its settings give.
 
     Raises:
         ValueError: if the template of instructions is malformed.
     """
-    prompts = model.prompts or {}
-    return Prompts(
-        query=_first(prompts, "query") if query is None else query,
-        document=_first(prompts, "document", "passage", "corpus") if document is None else document,
-        instruction=instruction or prompts.get("instruction") or Prompts().instruction,
+    prompts = own or {}
+
+    def first(*names: str) -> str:
+        """The first of these prompts that the model has: the order of sentence-transformers."""
+        return next((prompt for name in names if (prompt := prompts.get(name))), "")
+
+    query, document, instruction = (
+        getattr(settings, f"{name}_prompt", None) for name in ("query", "document", "instruction")
     )
-
-
-def _first(prompts: Mapping[str, str | None], *names: str) -> str:
-    """The first of these prompts that the model has: the order of sentence-transformers."""
-    return next((prompt for name in names if (prompt := prompts.get(name))), "")
+    return Prompts(
+        query=first("query") if query is None else query,
+        document=first("document", "passage", "corpus") if document is None else document,
+        instruction=instruction or first("instruction") or Prompts().instruction,
+    )

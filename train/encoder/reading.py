@@ -1,20 +1,99 @@
-"""What a model reads of a request: its text with prompt, meanings and idiom tokens, and its span's place."""
+"""What a model reads of a request: its text with prompt, meanings and idiom tokens, as token ids."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple
 
-from train.encoder.forward import Tokenizer, Tokens
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+
 from train.encoder.idiom_tokens import IdiomTokens
 from train.encoder.meanings import Meanings
 from train.encoder.prompts import Prompts
+from train.encoder.rewriting import Span
 from train.errors import UserError
 from train.requests import Request
 
-Span = tuple[int, int]
+_MAX_CACHED_TEXTS = 200_000
+_NO_LIMIT = 10**9  # tokens; tokenizers without a maximum length give 10^30
+
 Rendered = tuple[str, Span | None]
+
+
+class Tokens(NamedTuple):
+    """One text as the model reads it: special tokens included, truncated, not padded."""
+
+    input_ids: list[int]
+    offsets: list[tuple[int, int]]
+
+
+class Tokenizer:
+    """A model's tokenizer with a cache: it reads no text twice.
+
+    Attributes:
+        wrapped: the tokenizer itself.
+
+    Raises:
+        UserError: if it gives no character offsets, or has no padding token.
+    """
+
+    def __init__(self, model: SentenceTransformer) -> None:
+        self._model = model
+        self.wrapped: Any = model.tokenizer
+        if not getattr(self.wrapped, "is_fast", False):
+            raise UserError(
+                f"{type(self.wrapped).__name__} gives no character offsets, which span embeddings "
+                "need: save the model with its fast tokenizer (tokenizer.json)"
+            )
+        if self.wrapped.pad_token_id is None:
+            raise UserError(
+                f"{type(self.wrapped).__name__} has no padding token, which batches of texts need: name one "
+                'in the model\'s tokenizer_config.json ("pad_token"; its "eos_token" serves)'
+            )
+        self._cache: dict[str, Tokens] = {}
+
+    def forget(self) -> None:
+        """Clear the cache, because the tokenizer has changed, or its texts do not come again."""
+        self._cache.clear()
+
+    def __call__(self, texts: Sequence[str]) -> list[Tokens]:
+        """Each text as the model reads it."""
+        new = [text for text in texts if text not in self._cache]
+        if len(self._cache) + len(new) > _MAX_CACHED_TEXTS:
+            self._cache.clear()
+            new = list(texts)
+        if new:
+            lower = getattr(self._model[0], "do_lower_case", False)
+            limit = self._model.max_seq_length
+            is_limited = limit is not None and limit < _NO_LIMIT
+            encoded = self.wrapped(
+                [text.lower() for text in new] if lower else new,
+                truncation=is_limited,
+                max_length=limit if is_limited else None,
+                return_offsets_mapping=True,
+                return_attention_mask=False,
+            )
+            for text, ids, offsets in zip(new, encoded["input_ids"], encoded["offset_mapping"], strict=True):
+                self._cache[text] = Tokens(ids, offsets)
+        return [self._cache[text] for text in texts]
+
+    def pad(self, batch: list[list[int]], device: torch.device) -> dict[str, Any]:
+        """Token ids padded to equal length, with their mask, as the transformer takes them: (B, T) each."""
+        lengths = np.fromiter(map(len, batch), np.int64)  # (B,)
+        # On the right whatever the tokenizer prefers: a text's tokens then have positions 0, 1, … in every
+        # batch, and in a causal model none of them sees the padding.
+        is_token = np.arange(lengths.max()) < lengths[:, None]  # (B, T)
+        input_ids = np.full(is_token.shape, self.wrapped.pad_token_id, np.int64)
+        input_ids[is_token] = np.fromiter(chain.from_iterable(batch), np.int64, lengths.sum())
+        features = {"input_ids": input_ids, "attention_mask": is_token.astype(np.int64)}
+        if "token_type_ids" in self.wrapped.model_input_names:
+            # Every text is one segment, whose type is 0 in each family that has types.
+            features["token_type_ids"] = np.where(is_token, 0, self.wrapped.pad_token_type_id)
+        return {name: torch.from_numpy(values).to(device) for name, values in features.items()}
 
 
 class Read(NamedTuple):
@@ -40,7 +119,7 @@ class Reader(NamedTuple):
         prompts: how this model family writes queries and documents.
         pools_prompts: whether their tokens are pooled.
         idiom_tokens: replace expressions in texts.
-        meanings: are written beside expressions.
+        meanings: are written after expressions, or replace them.
     """
 
     tokenizer: Tokenizer
@@ -61,20 +140,25 @@ class Reader(NamedTuple):
             for request, (text, span) in zip(requests, bare, strict=True)
         ]
         # Near the maximum length a text loses its meanings before it loses words of its own.
-        texts = list(dict.fromkeys(text for text, _ in rendered))
-        full = {
-            text
-            for text, tokens in zip(texts, self.tokenizer(texts), strict=True)
-            if self.limit is not None and len(tokens.input_ids) >= self.limit
-        }
+        is_full = self._are_full([text for text, _ in rendered])
         return [
-            self._with_tokens(*short) if long[0] in full else long
-            for long, short in zip(rendered, bare, strict=True)
+            self._with_tokens(*short) if full else long
+            for long, short, full in zip(rendered, bare, is_full, strict=True)
+        ]
+
+    def read(self, requests: Sequence[Request]) -> list[Read]:
+        """Each request's text as the model reads it, its tokens, and which of them are pooled."""
+        texts = [text for text, _ in self.render(requests)]
+        return [
+            Read(text, tokens, self.num_skipped(text, tokens, request))
+            for text, tokens, request in zip(texts, self.tokenizer(texts), requests, strict=True)
         ]
 
     def are_cut(self, requests: Sequence[Request]) -> list[bool]:
         """Whether each request's text, as it is read, reaches the maximum length."""
-        texts = [text for text, _ in self.render(requests)]
+        return self._are_full([text for text, _ in self.render(requests)])
+
+    def _are_full(self, texts: Sequence[str]) -> list[bool]:
         return [
             self.limit is not None and len(tokens.input_ids) >= self.limit for tokens in self.tokenizer(texts)
         ]

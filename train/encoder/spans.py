@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from train.encoder.forward import PooledSpan, Tokens
+from train.encoder.reading import Tokens
 from train.errors import UserError
 from train.requests import Request
 
 _MAX_SPAN_ELEMENTS = 2**26  # numbers in memory while spans are pooled: 256 MB in float32
+
+
+class PooledSpan(NamedTuple):
+    """A span of a text of a forward batch.
+
+    Attributes:
+        row: of the text in its batch.
+        request: the request it answers, by its position in the call.
+        positions: of the span's tokens in the text.
+    """
+
+    row: int
+    request: int
+    positions: list[int]
 
 
 def pool_spans(token_embeddings: Tensor, spans: Sequence[PooledSpan]) -> Tensor:
@@ -51,8 +66,8 @@ def find_cut_spans(
         for request, (text, span) in zip(requests, rendered, strict=True)
         if request.pooling == "span" and span is not None
     ]
-    found = {request for request, text, span in spans if _is_cut_off(tokens[text], text, span, limit)}
-    return found, len({request for request, _, _ in spans})
+    cut = {request for request, text, span in spans if _is_cut_off(tokens[text], text, span, limit)}
+    return cut, len({request for request, _, _ in spans})
 
 
 def _is_cut_off(tokens: Tokens, text: str, span: tuple[int, int], limit: int | None) -> bool:
@@ -60,12 +75,12 @@ def _is_cut_off(tokens: Tokens, text: str, span: tuple[int, int], limit: int | N
     if limit is None or len(tokens.input_ids) < limit:
         return False
     end_of_read = max((end for _, end in tokens.offsets), default=0)
-    # Tokenizers skip spaces and the like, which may stand between here and the span's end.
+    # Tokenizers skip spaces and the like, which may be between here and the span's end.
     return any(character.isalnum() for character in text[end_of_read : span[1]])
 
 
 def cut_spans_note(num_cut: int, num_spans: int, limit: int | None) -> str:
-    """The note on spans that :func:`find_cut_spans` has found."""
+    """The note on spans that :func:`find_cut_spans` finds."""
     return (
         f"{num_cut} of {num_spans} spans continue beyond the model's maximum length ({limit} tokens) and are "
         "embedded by their words within it: raise model.max_length, if the model can read longer texts"

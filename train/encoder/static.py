@@ -21,7 +21,6 @@ from torch import Tensor
 
 from train.encoder.encoder import Encoder
 from train.encoder.expression_files import save_expressions
-from train.encoder.forward import ForwardBatch, PooledSentence
 from train.encoder.loading import silence_libraries
 from train.encoder.token_models import bare_tokenizer
 from train.io.progress import progress_bar
@@ -36,7 +35,7 @@ _BATCH = 256  # tokens
 def write_static(encoder: Encoder, folder: Path, dimensions: int | None = None) -> None:
     """Write a model of static embeddings, which plain sentence-transformers reads.
 
-    Its tokenizer has the model's rules for expressions, and their tokens have vectors. Prompts that stand
+    Its tokenizer has the model's rules for expressions, and their tokens have vectors. Prompts that come
     before every query or document are left out: without context they would only be words that all share.
 
     Args:
@@ -63,22 +62,16 @@ def write_static(encoder: Encoder, folder: Path, dimensions: int | None = None) 
     save_expressions(folder, tokenizer, encoder.idiom_tokens, encoder.meanings)
 
 
-@torch.no_grad()
 def token_vectors(encoder: Encoder) -> Tensor:
-    """(V, D), each token's embedding as a text of its own, between the special tokens of any text."""
+    """(V, D), each token's embedding as a text of its own."""
     tokenizer: Any = encoder.model.tokenizer
-    bare, whole = (tokenizer("a", add_special_tokens=special)["input_ids"] for special in (False, True))
-    first = next(i for i in range(len(whole)) if whole[i : i + len(bare)] == bare)
-    before, after = whole[:first], whole[first + len(bare) :]
     num_tokens = max(tokenizer.get_vocab().values()) + 1
     encoder.eval()
     pieces = []
     with progress_bar("tokens", num_tokens) as advance:
         for start in range(0, num_tokens, _BATCH):
             ids = range(start, min(start + _BATCH, num_tokens))
-            sentences = [PooledSentence(row, row) for row in range(len(ids))]
-            batch = ForwardBatch([[*before, i, *after] for i in ids], sentences, [])
-            pieces.append(encoder.embed(batch).float().cpu())
+            pieces.append(encoder.embed_token_texts(ids).float().cpu())
             advance(len(ids))
     return torch.cat(pieces)
 
@@ -87,8 +80,8 @@ def principal_components(vectors: Tensor, dimensions: int) -> Tensor:
     """(V, `dimensions`), the vectors (V, D) less their mean, along the directions in which they vary most."""
     centred = vectors - vectors.mean(0)
     _, directions = torch.linalg.eigh((centred.T @ centred).double())  # ascending
-    found: Tensor = centred @ directions.flip(1)[:, :dimensions].to(centred)
-    return found
+    components: Tensor = centred @ directions.flip(1)[:, :dimensions].to(centred)
+    return components
 
 
 def weighted(vectors: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What stands in the transformer's place in an exported model: an ONNX graph, or a table of token vectors.
+"""What replaces the transformer in an exported model: an ONNX graph, or a table of token vectors.
 
 With one of them as its first module an encoder embeds sentences and spans, and reads expressions, as it does
 with a transformer. Neither can be trained.
@@ -82,8 +82,8 @@ class OnnxTokens(TokenModel):
         widths = {given.name: given.shape[-1] for given in self._session.get_outputs()}
         if "token_embeddings" not in widths:
             raise UserError(
-                f"{self._file}: gives {', '.join(widths)} and no token_embeddings, so it is no graph of "
-                "train.export: export the model anew, or load it from its safetensors"
+                f"{self._file}: gives {', '.join(widths)} and no token_embeddings, so it is not a graph of "
+                "train.export: export the model again, or load it from its safetensors"
             )
         self._width = int(widths["token_embeddings"])
         self._inputs = [given.name for given in self._session.get_inputs()]
@@ -110,7 +110,7 @@ class OnnxTokens(TokenModel):
 
 
 class StaticTokens(TokenModel):
-    """A table of token vectors (V, D): each token's embedding is its own, whatever stands beside it.
+    """A table of token vectors (V, D): each token's embedding is its own, whatever is next to it.
 
     Args:
         static: the library's module; the mean of its rows is what it gives for a text.
@@ -152,7 +152,7 @@ def bare_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
 
 
 def is_onnx_export(path: str) -> bool:
-    """Whether a folder holds an ONNX graph, and no weights for torch beside it."""
+    """Whether a folder holds an ONNX graph, and no weights for torch next to it."""
     folder = Path(path)
     weights = [*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")]
     return (folder / ONNX_FILE).is_file() and not weights
@@ -170,7 +170,7 @@ def load_onnx_export(path: str) -> SentenceTransformer:
     for entry in listed[1:]:
         if not entry["type"].startswith(_OURS):
             raise UserError(
-                f"{folder / 'modules.json'}: {entry['type']} is no module of sentence-transformers"
+                f"{folder / 'modules.json'}: {entry['type']} is not a module of sentence-transformers"
             )
         module: Any = import_from_string(entry["type"])
         modules.append(module.load(str(folder), subfolder=entry["path"]))

@@ -1,9 +1,8 @@
 """Idiom tokens and meanings in a saved tokenizer itself, so that any library reads texts as the model does.
 
-A rule of the tokenizer's normaliser replaces an expression by its token or its meaning, or writes its meaning
-behind it.
-Only saved files have such rules: the encoder, which also has to know where spans come to lie, changes texts
-itself.
+A rule of the tokenizer's normaliser replaces an expression by its token or its meaning, or writes its
+meaning after it. Only saved files have such rules: the encoder, which also has to know where spans come to
+be, changes texts itself.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +23,22 @@ from train.encoder.meanings import Meanings
 from train.expressions import (
     KEEP,
     ExpressionIndex,
+    Normalize,
+    Step,
     contained,
+    has_placeholder,
     insertion_pattern,
     replacements,
     whole_pattern,
     word_end_patterns,
 )
-from train.expressions.patterns import IN_A_WORD, expression_words
+from train.expressions.patterns import IN_A_WORD
 
 log = logging.getLogger(__name__)
 
 _FILE, _CONFIG = "tokenizer.json", "tokenizer_config.json"
-_MAX_PROBES = 20  # expressions that are tried, beside all that contain others or whose meanings do
-# Stands behind words in which no expression is to be found, and is removed at the end. It joins a word as an
+_MAX_PROBES = 20  # expressions that are tried, in addition to all that contain others or whose meanings do
+# Comes after words in which no expression is to be found, and is removed at the end. It joins a word as an
 # accent does, is written nowhere, and has no width (combining grapheme joiner).
 _MARK = "\u034f"
 _WORD = re.compile(f"{IN_A_WORD}+")
@@ -59,13 +61,22 @@ def write_rules(
     expressions = idioms.expressions if idioms is not None and idioms.replace else {}
     path = folder / _FILE
     content = json.loads(path.read_text(encoding="utf-8"))
-    normalizer = tokenizer.backend_tokenizer.normalizer
-    normalize: Callable[[str], str] = str if normalizer is None else normalizer.normalize_str
+    normalize = _normalization(tokenizer.backend_tokenizer)
     existing = [] if content["normalizer"] is None else [content["normalizer"]]
     # After lower-casing, the rules need not ignore case, which makes them thirty times as fast.
     is_uncased = "ID" not in normalize("ID")
-    as_read, flags = (normalize, "") if is_uncased else (str, "(?i)")
-    rules = [*_meaning_rules(meanings, as_read, flags), *_token_rules(expressions, as_read, flags)]
+    as_read = normalize if is_uncased else str
+    flags = "" if is_uncased else "(?i)"
+
+    def rules_of(steps: Iterable[Step]) -> Iterator[dict[str, Any]]:
+        for pattern, new in steps:
+            yield {"type": "Replace", "pattern": {"Regex": flags + pattern}, "content": new}
+
+    rules: list[dict[str, Any]] = []
+    if meanings is not None:
+        rules += rules_of(_meaning_steps(meanings, as_read))
+        rules.append({"type": "Replace", "pattern": {"String": _MARK}, "content": ""})
+    rules += rules_of(_token_steps(expressions, as_read))
     if not rules:
         return
     steps = [*existing, *rules] if is_uncased else [*rules, *existing]
@@ -102,8 +113,7 @@ def remove_rules(tokenizer: Any, tokens: Collection[str] = ()) -> None:
     state = json.loads(backend.to_str())["normalizer"]
     if state is None or state["type"] != "Sequence":
         return
-    normalize = backend.normalizer.normalize_str
-    ours = {*tokens, *map(normalize, tokens)}
+    ours = {*tokens, *map(_normalization(backend), tokens)}
     kept = [step for step in state["normalizers"] if not _is_of(step, ours)]
     if len(kept) < len(state["normalizers"]):
         whole = kept[0] if len(kept) == 1 else {"type": "Sequence", "normalizers": kept}
@@ -124,66 +134,52 @@ def _is_of(step: Mapping[str, Any], tokens: Collection[str]) -> bool:
     )
 
 
-def _meaning_rules(
-    meanings: Meanings | None, normalize: Callable[[str], str], flags: str
-) -> list[dict[str, Any]]:
-    """Longer expressions first, marked so that those within them, and those in meanings, are passed over.
+def _by_priority(expressions: Iterable[str]) -> list[str]:
+    """In the order in which a tokenizer has to look for them.
 
-    Those with a placeholder, which any expression may fill, come before all others.
+    Those with a placeholder come first, since any other may fill it, and what fills it is counted in words,
+    none of which may be a token yet: "take *the home run king* for a ride". Then longer ones, since they may
+    hold others: "in the dark about" before "in the dark".
     """
-    if meanings is None:
-        return []
+    return sorted(expressions, key=lambda name: (not has_placeholder(name), -len(name)))
+
+
+def _meaning_steps(meanings: Meanings, normalize: Normalize) -> Iterator[Step]:
+    """What writes meanings into a text.
+
+    Each word of a meaning is marked, so that no later step finds an expression in it: of "tie the knot
+    (marry)" the word "marry". So is each word of an expression that may hold others: "in the dark" within
+    "in the dark about". An expression that is left out is marked, and gets no meaning.
+    """
     names = [*meanings.senses, *meanings.left_out]
-    has_placeholder = {name: any(word.stands_for for word in expression_words(name)) for name in names}
     outer = contained(names).keys()
-    steps = []
-    for name in sorted(names, key=lambda name: (not has_placeholder[name], -len(name))):
-        is_left_out = name not in meanings.senses
-        if is_left_out and not has_placeholder[name] and name not in outer:
+    for name in _by_priority(names):
+        may_hold_others = has_placeholder(name) or name in outer
+        if name in meanings.senses:
+            new = _WORD.sub(rf"\g<0>{_MARK}", " ".join(normalize(meanings.written(name)).split()))
+            if meanings.form == "in_place":
+                yield whole_pattern(name, normalize), new
+                continue
+            behind = f" {new}"
+        elif may_hold_others:
+            behind = _MARK
+        else:
             continue
-        text = "" if is_left_out else meanings.written(name)
-        written = _WORD.sub(rf"\g<0>{_MARK}", " ".join(normalize(text).split()))
-        if meanings.form == "in_place" and not is_left_out:
-            steps.append((whole_pattern(name, normalize), written))
-            continue
-        gloss = _MARK if is_left_out else f" {written}"
-        steps.append((insertion_pattern(name, normalize), gloss))
-        if has_placeholder[name] or name in outer:
-            steps += [(pattern, _MARK) for pattern in word_end_patterns(name, gloss, normalize)]
-    rules: list[dict[str, Any]] = [
-        {"type": "Replace", "pattern": {"Regex": flags + pattern}, "content": content}
-        for pattern, content in steps
-    ]
-    return [*rules, {"type": "Replace", "pattern": {"String": _MARK}, "content": ""}]
+        yield insertion_pattern(name, normalize), behind
+        if may_hold_others:
+            yield from ((pattern, _MARK) for pattern in word_end_patterns(name, behind, normalize))
 
 
-def _token_rules(
-    expressions: Mapping[str, Sequence[str]], normalize: Callable[[str], str], flags: str
-) -> list[dict[str, Any]]:
-    """The rules, of longer expressions first, since these may hold others.
-
-    Expressions with a placeholder, which take several steps, come before all others: what stands for it is
-    counted in words, none of which may be a token yet.
-    """
-    steps = [
-        (replacements(name, normalize(token), normalize), len(name), normalize(token))
-        for token, names in expressions.items()
-        for name in names
-    ]
-    return [
-        {
-            "type": "Replace",
-            "pattern": {"Regex": flags + step.pattern},
-            "content": token if step.by_token else "",
-        }
-        for expression_steps, _, token in sorted(steps, key=lambda entry: (len(entry[0]) == 1, -entry[1]))
-        for step in expression_steps
-    ]
+def _token_steps(expressions: Mapping[str, Sequence[str]], normalize: Normalize) -> Iterator[Step]:
+    """What replaces expressions by their tokens: "spill the beans" by "IDspillthebeansID"."""
+    token_of = {name: token for token, names in expressions.items() for name in names}
+    for name in _by_priority(token_of):
+        yield from replacements(name, normalize(token_of[name]), normalize)
 
 
 def reads_alike(folder: Path, tokenizer: Any, idioms: IdiomTokens, meanings: Meanings | None) -> bool:
     """Whether the saved tokenizer, as libraries load it, reads expressions as the one in memory reads the
-    changed text, wherever they stand. Of some families they take no normaliser but their own.
+    changed text, wherever they are. Of some families they take no normaliser but their own.
 
     Args:
         tokenizer: without rules.
@@ -205,6 +201,12 @@ def reads_alike(folder: Path, tokenizer: Any, idioms: IdiomTokens, meanings: Mea
         if saved(text, truncation=False)["input_ids"] != tokenizer(read, truncation=False)["input_ids"]:
             return False
     return True
+
+
+def _normalization(tokenizer: Tokenizer) -> Normalize:
+    """What the tokenizer makes of a text before it cuts it: texts that become the same are one to it."""
+    normalizer = tokenizer.normalizer
+    return str if normalizer is None else normalizer.normalize_str
 
 
 def _normalizer(state: dict[str, Any]) -> Any:

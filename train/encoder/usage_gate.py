@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple
 
 import torch
@@ -55,7 +56,7 @@ class Readings(NamedTuple):
         bare: the text without meanings, which tells how it uses its expressions.
         other: the expressions with their meanings, of a sentence; the sentence, of a span.
         replaced: the sentence with meanings in place of its expressions.
-        meanings: these meanings, as they stand there.
+        meanings: these meanings, where they are there.
     """
 
     bare: list[Request]
@@ -67,10 +68,10 @@ class Readings(NamedTuple):
 class GatedRequests:
     """Requests, with the further readings of texts with expressions that a gate weighs; none without a gate.
 
-    Spans that hold no part of an expression stay as they are, and so do texts near the maximum length.
+    Spans that hold no part of an expression stay unchanged, and so do texts near the maximum length.
 
     Args:
-        requests: R embeddings that are asked for.
+        requests: R embeddings to compute.
         reader: how the model reads them.
         is_on: whether the gate is used: not in training.
 
@@ -81,43 +82,40 @@ class GatedRequests:
     def __init__(self, requests: Sequence[Request], reader: Reader, *, is_on: bool) -> None:
         self.requests = list(requests)
         self._num_asked = len(self.requests)
-        self._gated: list[int] = []  # rows of the requests with expressions
-        self._rows: list[list[list[int]]] = []  # for each of these, the rows of each kind of its readings
+        self._rows: dict[int, list[list[int]]] = {}  # request → of each kind of its readings
         meanings = reader.meanings
         self._gate = meanings.gate if meanings is not None and is_on else None
         if meanings is None or self._gate is None:
             return
-        found = [
-            (row, readings)
+        readings = {
+            row: some
             for row, request in enumerate(requests)
-            if request.with_meanings and (readings := readings_of(request, meanings)) is not None
-        ]
-        # Also as they are asked for: a prompt may leave no room for an expression that is read in them.
-        whole = {
-            row: [replace(requests[row], with_meanings=False), *readings.bare, *readings.replaced]
-            for row, readings in found
+            if request.with_meanings and (some := readings_of(request, meanings)) is not None
         }
-        distinct = list(dict.fromkeys(request for some in whole.values() for request in some))
+        # Also the requests themselves: a prompt may leave no room for an expression that is read in them.
+        complete = {
+            row: [replace(requests[row], with_meanings=False), *some.bare, *some.replaced]
+            for row, some in readings.items()
+        }
+        distinct = list(dict.fromkeys(chain.from_iterable(complete.values())))
         is_cut = dict(zip(distinct, reader.are_cut(distinct), strict=True))
         rows: dict[Request, int] = {}
-        for row, readings in found:
-            if any(is_cut[request] for request in whole[row]):
-                continue
-            self._gated.append(row)
-            self._rows.append(
-                [[rows.setdefault(one, self._num_asked + len(rows)) for one in kind] for kind in readings]
-            )
+        for row, some in readings.items():
+            if not any(is_cut[request] for request in complete[row]):
+                self._rows[row] = [
+                    [rows.setdefault(one, self._num_asked + len(rows)) for one in kind] for kind in some
+                ]
         self.requests += rows
 
     def combined(self, rows: Tensor) -> Tensor:
         """(R, D), from the embeddings of `requests`: those with a gate as :func:`apply_gate` has them."""
-        if not self._gated or self._gate is None:
+        if not self._rows or self._gate is None:
             return rows[: self._num_asked]
         asked = rows[: self._num_asked].clone()  # (R, D)
-        at = torch.tensor(self._gated, device=rows.device)  # (G,)
+        at = torch.tensor(list(self._rows), device=rows.device)  # (G,)
         units = normalize(rows.float(), dim=1)
         bare, other, replaced, meanings = (
-            _means(units, [kinds[number] for kinds in self._rows]) for number in range(4)
+            _means(units, members) for members in zip(*self._rows.values(), strict=True)
         )  # (G, D) each
         mixed = apply_gate(normalize(units[at] + other, dim=1), replaced, meanings, self._gate.usage(bare))
         asked[at] = (mixed * rows[at].float().norm(dim=1, keepdim=True)).to(asked.dtype)
@@ -136,16 +134,15 @@ def readings_of(request: Request, meanings: Meanings) -> Readings | None:
     """What else a gate needs of a text: None without expressions; of a span, without one that it holds."""
     text, places = meanings.in_place(request.text)
     sentence = replace(request, span=None, pooling="sentence")
-    if (span := request.span) is not None and request.pooling == "span":
+    is_span = request.pooling == "span"
+    if is_span and (span := request.span) is not None:
         places = [place for place in places if place[0][0] < span[1] and span[0] < place[0][1]]
     if not places:
         return None
     replaced = replace(sentence, text=text, with_meanings=False)
     return Readings(
         bare=[Request(request.text, with_meanings=False)],
-        other=[sentence]
-        if request.pooling == "span"
-        else [replace(request, span=old, pooling="span") for old, _ in places],
+        other=[sentence] if is_span else [replace(request, span=old, pooling="span") for old, _ in places],
         replaced=[replaced],
         meanings=[replace(replaced, span=new, pooling="span") for _, new in places],
     )
@@ -159,7 +156,7 @@ def apply_gate(embeddings: Tensor, replaced: Tensor, meanings: Tensor, usage: Te
     Args:
         embeddings: (G, D), unit vectors as all here, of which each is an e.
         replaced: (G, D), of sentences with meanings in place of their expressions: s.
-        meanings: (G, D), these meanings as they stand there: m.
+        meanings: (G, D), these meanings in those sentences: m.
         usage: (G,), from 0 = literal to 1 = idiomatic: g.
     """
     g = usage[:, None]  # (G, 1)

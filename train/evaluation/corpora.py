@@ -20,6 +20,7 @@ from train.encoder.encoder import Encoder
 from train.encoder.fingerprint import model_digest
 from train.encoder.parallel import embed_all
 from train.errors import UserError
+from train.evaluation.embeddings import check_finite
 from train.io.progress import progress_bar
 from train.io.vectors import VectorStore
 from train.requests import Request
@@ -88,11 +89,7 @@ def _embed(
             together = processes if in_common else Processes()
             rows = embed_all(encoder, requests, together, advance).float().cpu()
             advance(len(requests) - len({request.text for request in requests}))  # no text is embedded twice
-            if not rows.isfinite().all():
-                raise UserError(
-                    f"{corpus.name}: the model gives embeddings that are not finite (NaN or infinite): its "
-                    "weights are broken, or the precision is too low for it (precision=fp32 is the safe one)"
-                )
+            check_finite(rows, f"{corpus.name}: ")
             if processes.is_main or not in_common:
                 store.write(number, rows.numpy())
             encoder.forget_texts()

@@ -31,19 +31,19 @@ log = logging.getLogger(__name__)
 _MAX_BYTES = 4 * 2**30
 _CPUINFO = Path("/proc/cpuinfo")
 # Of our code, what decides embeddings, and how they are kept.
-_CODE = ("encoder", "expressions", "requests.py", "io/kept_tensors.py")
+_CODE = ("encoder", "expressions", "requests.py", "io/kept_tensors.py", "io/cache.py")
 _KNOWN = (
     "torch",
     "transformers",
     "sentence_transformers",
     "train",
-)  # packages whose code is told by a version
+)  # packages whose code a version identifies
 
 
 def kept_file(encoder: Encoder, requests: Sequence[Request], num_processes: int) -> Path | None:
     """The file for these embeddings, whether it is there or not; None if they are not to be kept.
 
-    So are those of a model with code of its own, which no sum tells from other code, and what would not fit.
+    Those of a model with code of its own, which no sum identifies, are not; nor is what would not fit.
     """
     if len(requests) * encoder.dimension * 4 > _MAX_BYTES:
         return None

@@ -5,32 +5,25 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from train.benchmarks import Benchmark, BenchmarkResult, Corpus, Distributions
+from train.benchmarks import Benchmark, Corpus, Distributions, Result, announced, scored
 from train.declarations.dimensions import at_dimension
 from train.declarations.registry import benchmark_of
 from train.distributed.processes import Processes
 from train.encoder.encoder import Encoder
-from train.encoder.parallel import embed_all
-from train.encoder.spans import cut_spans_note
 from train.errors import UserError
 from train.evaluation.corpora import embedded
-from train.evaluation.kept_embeddings import keep_embeddings, kept_file, read_embeddings
-from train.io.progress import progress_bar
-from train.io.vectors import VectorStore
+from train.evaluation.embeddings import Cut, Remembered
 from train.requests import Request
 
 log = logging.getLogger(__name__)
-
-_EQUAL = 1e-6  # of the largest number in an embedding: rounding differs by more where texts do
 
 
 @dataclass(frozen=True)
@@ -38,10 +31,10 @@ class Scorecard:
     """Scores of one checkpoint on all benchmarks.
 
     Attributes:
-        scores: flat key → finite number; each benchmark names its own (`train/benchmarks/<name>/keys.py`).
+        scores: flat key → finite number; see :class:`train.declarations.score.Score`.
         per_query: benchmark → one record a query and mode, as JSON can hold it.
-        maps: benchmark → likewise one record for each group of texts: where they lie.
-        predictions: file name → text, in the form in which a task takes them.
+        maps: benchmark → one record for each group of texts: their places in two dimensions.
+        predictions: file name → text, in a task's submission format.
         plots: name → what to draw.
         notes: how to read the scores, a sentence each.
         seconds: wall time, and of it the encoder's.
@@ -66,14 +59,14 @@ class Suite:
     """All benchmarks that every checkpoint is scored on.
 
     Args:
-        benchmarks: each states its requests; equal requests of several benchmarks are embedded once.
-            Several may have one name (that of a dataset), under which their results stand together.
+        benchmarks: what they announce is embedded in one pass, and equal requests once. Several may have one
+            name (that of a data set), under which their results are put together.
         processes: that share the texts; the main one scores. The others get the scores, and none of what is
             only written to files: records by query, maps, predictions and plots.
-        dimensions: the same embeddings cut to so many leading dimensions are scored too, with keys that end
-            in `/dim=<n>`; scores alone, and of benchmarks that hold no module of the full width.
-        keep_stores: leave the embeddings of corpora that are kept in files where they are; else they are
-            deleted once they are scored, as those of a checkpoint, which no other model has.
+        dimensions: the same embeddings cut to this many leading dimensions are scored too, with keys that end
+            in `/dim=<n>`; scores only, and of benchmarks that hold no module of the full width.
+        keep_stores: leave the embeddings of corpora in their files; else they are deleted after scoring, as
+            those of a checkpoint, which no other model has.
     """
 
     def __init__(
@@ -90,147 +83,92 @@ class Suite:
         self._processes = processes or Processes()
 
     def run(self, encoder: Encoder, only: Sequence[str] | None = None, *, keep: bool = False) -> Scorecard:
-        """Score `encoder` as it stands (in evaluation mode, in float32, without gradient).
+        """Score `encoder` (in evaluation mode, in float32, without gradient).
 
         Args:
-            encoder: left in the mode in which it came.
+            encoder: its train/eval mode is restored.
             only: names of benchmarks to run; by default all.
-            keep: take the embeddings from the user's cache, where they are kept from now on.
+            keep: take the embeddings from the user's cache, and write new ones there.
 
         Raises:
-            UserError: if an embedding is not finite (its ranks would look like a score), or a benchmark gives
-                what is no score; if embeddings have no more dimensions than they are to be cut to.
+            UserError: if an embedding is not finite, or a benchmark gives something other than a score; if
+                embeddings do not have more dimensions than they are to be cut to.
         """
         start = time.perf_counter()
         chosen = [b for b in self.benchmarks if only is None or b.name in only]
-        requests = [request for b in chosen for request in b.requests]
-        num_texts = len({encoder.prompts.render(request)[0] for request in requests})
         was_training = encoder.training
         encoder.eval()
-        with ExitStack() as held:
-            try:
-                embed = self._kept if keep else self._embed
-                embeddings = embed(encoder, requests, num_texts)
-                stores = [
-                    [held.enter_context(self._stored(corpus, encoder)) for corpus in _corpora(benchmark)]
-                    for benchmark in chosen
-                ]
-            finally:
-                encoder.train(was_training)
-            num_texts += sum(corpus.size for benchmark in chosen for corpus in _corpora(benchmark))
-            remarks = _remarks(encoder, requests, embeddings)
-            with torch.autocast("cpu", enabled=False):  # a lower precision is the model's alone
-                return self._scored_by_main(
-                    lambda: self._score(chosen, embeddings, stores, start, num_texts, remarks)
-                )
+        try:
+            with ExitStack() as held:
+                embed = Remembered(encoder, self._processes, cached=keep)
+                if requests := [request for benchmark in chosen for request in announced(benchmark)]:
+                    embed.add(requests)
+                for corpus in (corpus for benchmark in chosen for corpus in _corpora(benchmark)):
+                    store = embedded(corpus, encoder, self._processes, keep=self._keep_stores)
+                    embed.stores[corpus] = held.enter_context(store)
+                with torch.autocast("cpu", enabled=False):  # a lower precision is the model's alone
+                    card = self._scored_by_main(chosen, embed)
+        finally:
+            encoder.train(was_training)
+        return replace(card, seconds=time.perf_counter() - start)
 
-    def _stored(self, corpus: Corpus, encoder: Encoder) -> AbstractContextManager[VectorStore]:
-        return embedded(corpus, encoder, self._processes, keep=self._keep_stores)
-
-    def _embed(self, encoder: Encoder, requests: Sequence[Request], num_texts: int) -> Tensor:
-        """(R, D), in float32, on the CPU."""
-        with progress_bar("scoring", num_texts) as advance:
-            return embed_all(encoder, requests, self._processes, advance).float().cpu()
-
-    def _kept(self, encoder: Encoder, requests: Sequence[Request], num_texts: int) -> Tensor:
-        """The same, from the cache if they are there; then only the main process, which scores, has rows."""
-        processes = self._processes
-        path = processes.from_main(lambda: kept_file(encoder, requests, processes.count))
-        if path is None:
-            return self._embed(encoder, requests, num_texts)
-        found = read_embeddings(path, encoder, requests) if processes.is_main else None
-        if processes.any(found is not None):
-            return torch.zeros(0, encoder.dimension) if found is None else found
-        embeddings = self._embed(encoder, requests, num_texts)
-        if processes.is_main:
-            keep_embeddings(path, encoder, requests, embeddings)
-        return embeddings
-
-    def _scored_by_main(self, score: Callable[[], Scorecard]) -> Scorecard:
+    def _scored_by_main(self, chosen: Sequence[Benchmark], embed: Remembered) -> Scorecard:
         whole: list[Scorecard] = []
 
         def shared() -> Scorecard:
-            whole.append(score())
+            whole.append(self._score(chosen, embed))
             return replace(whole[0], per_query={}, maps={}, predictions={}, plots={})
 
-        scorecard = self._processes.from_main(shared)
-        return whole[0] if whole else scorecard
+        answer: Scorecard | list[Request] = self._processes.from_main(shared)
+        while isinstance(answer, list):  # another process: a benchmark asks for more, so embed a part of it
+            embed.add(answer)
+            answer = self._processes.from_main(shared)
+        return whole[0] if whole else answer
 
-    def _score(
-        self,
-        chosen: Sequence[Benchmark],
-        embeddings: Tensor,
-        stores: Sequence[Sequence[VectorStore]],
-        start: float,
-        num_texts: int,
-        remarks: Sequence[str],
-    ) -> Scorecard:
-        embedded = time.perf_counter()
-        if not embeddings.isfinite().all():
-            raise UserError(
-                "the model gives embeddings that are not finite (NaN or infinite): its weights are "
-                "broken, or the precision is too low for it (precision=fp32 is the safe one)"
-            )
-
+    def _score(self, chosen: Sequence[Benchmark], embed: Remembered) -> Scorecard:
         for size in self.dimensions:
-            if size >= embeddings.shape[1]:
-                raise too_few_dimensions(size, embeddings.shape[1])
-
-        card = Scorecard({}, notes=list(remarks), encoder_seconds=embedded - start, num_texts=num_texts)
+            if size >= embed.dimension:
+                raise too_few_dimensions(size, embed.dimension)
+        card = Scorecard({})
         given_by: dict[str, str] = {}
-        lengths = [sum(map(len, {request.text for request in b.requests})) for b in chosen]
-        first, times = 0, []
-        for benchmark, of_benchmark, length in zip(chosen, stores, lengths, strict=True):
+        times = []
+        for benchmark in chosen:
             began = time.perf_counter()
-            rows = embeddings[first : first + len(benchmark.requests)]  # (N, D)
-            result = _result(benchmark, rows, of_benchmark)
-            when_cut = self._scores_when_cut(benchmark, rows, of_benchmark)
-            result = replace(result, scores={**result.scores, **when_cut})
-            first += len(benchmark.requests)
-            # One pass embeds the texts of all: its time is shared out by their length.
-            seconds = time.perf_counter() - began + (embedded - start) * length / max(sum(lengths), 1)
-            times.append(f"{benchmark.name} {seconds:.1f} s")
-            checked = _checked_scores(benchmark.name, result, given_by)
-            given_by |= dict.fromkeys(checked, benchmark.name)
-            for kept, given in ((card.per_query, result.per_query), (card.maps, result.maps)):
-                records = [_as_json(benchmark.name, record) for record in given]
-                kept.setdefault(benchmark.name, []).extend(records)
+            result = scored(benchmark, embed)
+            values = _checked(benchmark, result, given_by) | self._scores_when_cut(benchmark, embed)
+            given_by |= dict.fromkeys(values, benchmark.name)
+            for gathered, records in ((card.per_query, result.per_query), (card.maps, result.maps)):
+                gathered.setdefault(benchmark.name, []).extend(_as_json(benchmark.name, r) for r in records)
             card.predictions.update(result.predictions)
             card.plots.update(result.plots)
             card.notes.extend(result.notes)
-            for key, value in checked.items():
+            for key, value in values.items():
                 (card.scores if math.isfinite(value) else card.undefined)[key] = value
-        log.info("scored %d texts: %s", num_texts, ", ".join(times))
+            times.append(f"{benchmark.name} {time.perf_counter() - began:.1f} s")
+        num_texts = embed.num_texts + sum(corpus.size for b in chosen for corpus in _corpora(b))
+        log.info("%d texts embedded in %.1f s, then scored: %s", num_texts, embed.seconds, ", ".join(times))
+        card.notes[:0] = embed.remarks()
         for key, value in card.undefined.items():
-            log.warning("benchmark %s: %s is %s, which is no score: left out", given_by[key], key, value)
-            card.notes.append(f"{key} is {value}, which is no score: left out.")
-        return replace(card, seconds=time.perf_counter() - start)
+            log.warning("benchmark %s: %s is %s, which is not a score: left out", given_by[key], key, value)
+            card.notes.append(f"{key} is {value}, which is not a score: left out.")
+        return replace(card, encoder_seconds=embed.seconds, num_texts=num_texts)
 
-    def _scores_when_cut(
-        self, benchmark: Benchmark, rows: Tensor, stores: Sequence[VectorStore]
-    ) -> dict[str, float]:
-        """Its scores on the first dimensions of `rows` (N, D), at each size."""
+    def _scores_when_cut(self, benchmark: Benchmark, embed: Remembered) -> dict[str, float]:
+        """Its scores on the first dimensions, at each size."""
         if getattr(benchmark, "takes_whole_embeddings", False):
             return {}
         return {
             at_dimension(key, size): value
             for size in self.dimensions
-            for key, value in _result(
-                benchmark, rows[:, :size], [store.cut(size) for store in stores]
-            ).scores.items()
-            if not (isinstance(key, str) and benchmark_of(key).is_constant(key))
+            for key, value in _checked(benchmark, scored(benchmark, Cut(embed, size)), {}).items()
+            if not benchmark_of(key).is_constant(key)
         }
 
 
 def _corpora(benchmark: Benchmark) -> Sequence[Corpus]:
-    """The documents that it wants in files."""
+    """The documents whose embeddings it wants in files."""
     corpora: Sequence[Corpus] = getattr(benchmark, "corpora", ())
     return corpora
-
-
-def _result(benchmark: Any, rows: Tensor, stores: Sequence[VectorStore]) -> BenchmarkResult:
-    result: BenchmarkResult = benchmark.score(rows, stores) if stores else benchmark.score(rows)
-    return result
 
 
 def too_few_dimensions(size: int, width: int) -> UserError:
@@ -241,23 +179,26 @@ def too_few_dimensions(size: int, width: int) -> UserError:
     )
 
 
-def _checked_scores(name: str, result: BenchmarkResult, given_by: Mapping[str, str]) -> dict[str, float]:
-    """A benchmark's scores as plain numbers, which may not be finite.
+def _checked(benchmark: Benchmark, result: Result, given_by: Mapping[str, str]) -> dict[str, float]:
+    """A benchmark's scores by key, as plain numbers, which may not be finite.
+
+    Args:
+        given_by: key → benchmark, of earlier scores.
 
     Raises:
-        UserError: if a key is no string or was given before, or a score is no number.
+        UserError: if a key is not one, or not new, or a value is not a number.
     """
-    checked: dict[str, float] = {}
-    for key, value in result.scores.items():
+    name = benchmark.name
+    values: dict[str, float] = {}
+    for key, value in result.by_key.items():
         if not isinstance(key, str) or "/" not in key:
             raise UserError(
                 f"benchmark {name}: the key {key!r} of a score is not of the form {name}/accuracy"
             )
         if key in given_by:
+            other = "another benchmark of this name" if given_by[key] == name else given_by[key]
             raise UserError(
-                f"benchmark {name}: it gives the score {key!r}, and so does "
-                f"{'another benchmark of this name' if given_by[key] == name else given_by[key]}: "
-                "rename one of them"
+                f"benchmark {name}: it gives the score {key!r}, and so does {other}: rename one of them"
             )
         number = value.item() if isinstance(value, np.generic) else value
         if isinstance(number, bool) or not isinstance(number, int | float):
@@ -265,8 +206,8 @@ def _checked_scores(name: str, result: BenchmarkResult, given_by: Mapping[str, s
                 f"benchmark {name}: the score {key!r} is {value!r}, a {type(value).__name__}: give a number, "
                 "of a tensor its .item()"
             )
-        checked[key] = number
-    return checked
+        values[key] = number
+    return values
 
 
 def _as_json(name: str, value: Any) -> Any:
@@ -289,21 +230,3 @@ def _as_json(name: str, value: Any) -> Any:
         f"benchmark {name}: a per-query record holds {value!r}, a {type(value).__name__}, which JSON cannot: "
         "give numbers, strings, lists and dicts"
     )
-
-
-def _remarks(encoder: Encoder, requests: Sequence[Request], embeddings: Tensor) -> list[str]:
-    """What puts all scores in doubt."""
-    remarks = []
-    if len(embeddings) > 1 and len({request.text for request in requests}) > 1:
-        spread = embeddings.amax(0) - embeddings.amin(0)
-        if spread.max() <= _EQUAL * embeddings.abs().max():
-            remarks.append(
-                f"ALL {len(embeddings)} EMBEDDINGS ARE EQUAL, whatever the text: the scores mean nothing. "
-                "The model's weights are broken, or it was trained until nothing was left (too high a "
-                "trainer.learning_rate)"
-            )
-            log.warning("%s", remarks[-1])
-    spans = {request for request in requests if request.pooling == "span"}
-    if num_cut := len(spans & encoder.cut_spans):
-        remarks.append(cut_spans_note(num_cut, len(spans), encoder.model.max_seq_length))
-    return remarks

@@ -6,21 +6,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from train.benchmarks.own import DOCUMENT_COLUMNS
 from train.benchmarks.own.collections import read_collection
-from train.benchmarks.own.fields import FieldError, OwnText, Record, Table
+from train.benchmarks.own.fields import OwnText
 from train.data.idiolink import Document, Split
-from train.data.own.columns import ALIASES, recognise
-from train.data.own.load import OwnTable
+from train.data.own.forms import TEXTS, TRAINED
+from train.data.own.rows import OwnTable
 from train.data.own.sources import Source
+from train.data.own.table import Record, Table
 from train.declarations.own_data import Form
 from train.errors import UserError
 from train.io.paths import is_file, is_folder
 from train.io.records import read_text
-from train.io.tables import is_table, read_rows
+from train.io.tables import is_table
 from train.io.text import text_lines
-
-_COLUMNS = {**DOCUMENT_COLUMNS, "usage": (*ALIASES["usage"], *ALIASES["label"]), "group": ALIASES["group"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +105,10 @@ def own_corpus(path: Path) -> Corpus:
     if not is_file(path):
         raise UserError(f"corpus={path}: there is no such file or folder")
     if is_table(path):
-        if _holds_pairs(path):
-            return training_corpus([Source(str(path), path)], path.name)
-        documents = _rows(path)
+        source = Source(str(path), path)
+        if _holds_pairs(source):
+            return training_corpus([source], path.name)
+        documents = list(Table(source, [TEXTS]).read(_text))
     else:
         documents = [Text(line.strip()) for line in text_lines(read_text(path)) if line.strip()]
     if not documents:
@@ -151,28 +150,19 @@ def training_corpus(
     )
 
 
-def _holds_pairs(path: Path) -> bool:
+def _holds_pairs(source: Source) -> bool:
     """Whether it is a table to train on whose rows hold several texts."""
+    table = Table(source, TRAINED)
     try:
-        return recognise(list(next(read_rows(path)).values), {}, None, path.name).form != "sentences"
+        next(table.read(lambda record: record.number))
     except UserError:
         return False
+    return table.form.name != "sentences"
 
 
-def _rows(path: Path) -> list[Text]:
-    table = Table(path, _COLUMNS, ("text",))
-    documents = []
-    for record in table.records():
-        try:
-            documents.append(_own(record.span_text("text"), record.group(), _usage(record)))
-        except FieldError as error:
-            table.add(error)
-    table.close()
-    return documents
-
-
-def _usage(record: Record) -> str:
-    return record.name("usage") if record.has("usage") else ""
+def _text(record: Record) -> Text:
+    text, span = record.marked()
+    return Text(text, span, record.optional_name("usage") or "", record.optional_name("group") or "")
 
 
 def _own(text: OwnText, group: str | None = None, usage: str = "") -> Text:

@@ -216,7 +216,7 @@ def _similarity(queries: Tensor, documents: Tensor, chunk: slice) -> Tensor:
 
 def _as_read(text: str, encoder: Encoder, request: Request) -> list[tuple[str, bool]] | None:
     """The pieces of a query as the model reads it, and which of them are not its own; None if none is."""
-    (read,) = encoder.read([request])
+    (read,) = encoder.reader.read([request])
     if read.text == text:
         return None
     own, whole = (re.findall(r"\w+|\s+|[^\w\s]", part) for part in (text, read.text))

@@ -1,13 +1,14 @@
-"""Where expressions stand in a sentence: capitalised, hyphenated, inflected."""
+"""Where expressions are in a sentence: capitalised, hyphenated, inflected."""
 
 from train.expressions.inflections import inflections
 from train.expressions.patterns import (
     KEEP,
-    Replacement,
+    Normalize,
+    Step,
     expression_pattern,
     expression_words,
+    has_placeholder,
     insertion_pattern,
-    is_expression,
     plain_expression,
     replacements,
     whole_pattern,
@@ -18,14 +19,15 @@ from train.expressions.search import ExpressionIndex, contained, find_expression
 __all__ = [
     "KEEP",
     "ExpressionIndex",
-    "Replacement",
+    "Normalize",
+    "Step",
     "contained",
     "expression_pattern",
     "expression_words",
     "find_expression",
+    "has_placeholder",
     "inflections",
     "insertion_pattern",
-    "is_expression",
     "plain_expression",
     "replacements",
     "whole_pattern",

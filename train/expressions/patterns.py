@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -20,52 +19,12 @@ _GAP = rf"(?:\s+|[{_HYPHENS}])"
 
 # Placeholders in a dictionary's entries, and what fills them in running text.
 _PHRASES, _OWNERS = ("someone", "somebody", "something"), ("someone's", "somebody's", "one's")
-_REFLEXIVES = [
-    "myself",
-    "yourself",
-    "himself",
-    "herself",
-    "itself",
-    "oneself",
-    "ourselves",
-    "yourselves",
-    "themselves",
-]
-_PRONOUNS = [
-    "me",
-    "you",
-    "him",
-    "her",
-    "it",
-    "us",
-    "them",
-    "this",
-    "that",
-    "these",
-    "those",
-    "everyone",
-    "everybody",
-    "anyone",
-    "anybody",
-]
+_REFLEXIVES_TEXT = "myself yourself himself herself itself oneself ourselves yourselves themselves"
+_PRONOUNS_TEXT = "me you him her it us them this that these those everyone everybody anyone anybody"
 _POSSESSIVES = ["my", "your", "his", "her", "its", "our", "their", "whose"]
 # These begin a clause, so no phrase contains them.
-_CLAUSE = [
-    "although",
-    "because",
-    "but",
-    "if",
-    "though",
-    "unless",
-    "until",
-    "when",
-    "where",
-    "whether",
-    "which",
-    "while",
-    "who",
-    "whom",
-]
+_CLAUSE_TEXT = "although because but if though unless until when where whether which while who whom"
+_REFLEXIVES, _PRONOUNS, _CLAUSE = map(str.split, (_REFLEXIVES_TEXT, _PRONOUNS_TEXT, _CLAUSE_TEXT))
 _MAX_FILLERS = 5  # words of a phrase
 _MAX_PLACEHOLDERS = 4  # of an expression; the time that a text takes is multiplied by up to 5 for each
 # Letters and spaces of a phrase are listed, since libraries of regular expressions differ in what \w and \s
@@ -80,7 +39,7 @@ _SPACES = r"[ \t\n\r\u00a0]{1,40}"
 _FILLER = rf"[$#@]?{_LETTERS}(?:[{_HYPHENS}{_APOSTROPHES}&]{_LETTERS}){{0,4}}[{_APOSTROPHES}]?"
 _GENITIVE = rf"{_LETTERS}(?:[{_HYPHENS}]{_LETTERS}){{0,4}}(?:[{_APOSTROPHES}]s|(?<=s)[{_APOSTROPHES}])"
 # Signs that belong to a name, at its beginning (.NET, #metoo, $TSLA) and its end (C++, C#, 100%). What else
-# stands around an expression is the punctuation of a dictionary or a sentence.
+# is around an expression is the punctuation of a dictionary or a sentence.
 _SIGN_BEFORE, _SIGNS_AFTER = re.compile(r"(?<!\.)[.#@$]$"), re.compile(r"[+#%]+")
 KEEP = r"\K"  # in Oniguruma: what is matched before it is kept
 
@@ -106,20 +65,12 @@ def expression_pattern(expression: str) -> re.Pattern[str]:
     return re.compile(_bounded(pattern), re.IGNORECASE)
 
 
-class Replacement(NamedTuple):
-    """A step of turning an expression in a text into a token.
-
-    Attributes:
-        pattern: the regular expression that is replaced.
-        by_token: replaced by the token; otherwise removed.
-    """
-
-    pattern: str
-    by_token: bool
+Normalize = Callable[[str], str]  # what a tokenizer makes of a text: in lower case, without accents
+Step = tuple[str, str]  # a regular expression, and what replaces it
 
 
-def replacements(expression: str, token: str, normalize: Callable[[str], str]) -> list[Replacement]:
-    """The steps for texts that a tokenizer has normalised (in lower case, without accents, for example).
+def replacements(expression: str, token: str, normalize: Normalize) -> list[Step]:
+    """The steps by which an expression becomes a token, for texts that a tokenizer has normalised.
 
     The patterns need no flags. Tokenizers (Oniguruma) read them as Python does, except for `\\K`, which
     Python does not have: what is matched before it is kept. Of an expression with a placeholder the first run
@@ -130,33 +81,33 @@ def replacements(expression: str, token: str, normalize: Callable[[str], str]) -
     """
     parts = _parts(_normalized(expression, normalize))
     if len(parts) == 1:
-        return [Replacement(_bounded(parts[0]), by_token=True)]
-    steps = [Replacement(_bounded(f"{parts[0]}(?={''.join(parts[1:])}{_END})"), by_token=True)]
+        return [(_bounded(parts[0]), token)]
+    steps = [(_bounded(f"{parts[0]}(?={''.join(parts[1:])}{_END})"), token)]
     for last in range(len(parts) - 1, 0, -2):
         # Removed with the space before it.
         kept = re.escape(token) + "".join(parts[1:last]).removesuffix(_GAP)
-        steps.append(Replacement(_bounded(f"{kept}{KEEP}{_GAP}{parts[last]}"), by_token=False))
+        steps.append((_bounded(f"{kept}{KEEP}{_GAP}{parts[last]}"), ""))
     return steps
 
 
-def whole_pattern(expression: str, normalize: Callable[[str], str]) -> str:
+def whole_pattern(expression: str, normalize: Normalize) -> str:
     """An expression with what fills its placeholders, to be read as the patterns of :func:`replacements`."""
     return _bounded("".join(_parts(_normalized(expression, normalize))))
 
 
-def insertion_pattern(expression: str, normalize: Callable[[str], str]) -> str:
-    """The empty place behind an expression, likewise."""
+def insertion_pattern(expression: str, normalize: Normalize) -> str:
+    """The empty place after an expression, for the same use."""
     return whole_pattern(expression, normalize) + KEEP
 
 
-def word_end_patterns(expression: str, inserted: str, normalize: Callable[[str], str]) -> list[str]:
+def word_end_patterns(expression: str, inserted: str, normalize: Normalize) -> list[str]:
     """The empty place behind each of an expression's words, and of those that fill its placeholders.
 
-    A mark that is put there, an accent, keeps other expressions from being found within it. The last place
+    A mark that is put there, an accent, prevents other expressions from being found within it. The last place
     comes first, as marks may follow the place that a pattern looks for, and not precede it.
 
     Args:
-        inserted: what stands behind the expression where it was found.
+        inserted: what comes after the expression.
     """
     words = _normalized(expression, normalize)
     filler = f"(?:{_filler(_parts(words)[0])})"
@@ -175,7 +126,7 @@ def word_end_patterns(expression: str, inserted: str, normalize: Callable[[str],
     return patterns
 
 
-def _normalized(expression: str, normalize: Callable[[str], str]) -> list[Word]:
+def _normalized(expression: str, normalize: Normalize) -> list[Word]:
     return [
         word._replace(forms=list(dict.fromkeys(map(normalize, word.forms))))
         for word in expression_words(expression)
@@ -255,7 +206,7 @@ def expression_words(expression: str) -> list[Word]:
     bare = _without_punctuation(unicodedata.normalize("NFC", expression))
     written = [word for word in re.split(rf"[\s{_HYPHENS}]+", bare) if word]
     if not written:
-        raise ValueError(f"{expression!r} holds no letter or digit: it is no expression")
+        raise ValueError(f"{expression!r} contains no letter or digit, so it cannot be an expression")
     plain = [re.sub(f"[{_APOSTROPHES}]", "'", word.lower()) for word in written]
     words = []
     for previous, word, bare_word in zip(["", *plain], written, plain, strict=False):
@@ -275,11 +226,9 @@ def expression_words(expression: str) -> list[Word]:
     return words
 
 
-def is_expression(text: str) -> bool:
-    """Whether it can be looked for, see :func:`expression_words`."""
-    with suppress(ValueError):
-        return bool(expression_words(text))
-    return False
+def has_placeholder(expression: str) -> bool:
+    """Whether any phrase may stand between its words, as in "take someone for a ride"."""
+    return any(word.stands_for for word in expression_words(expression))
 
 
 def _without_punctuation(expression: str) -> str:

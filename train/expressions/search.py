@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 from train.expressions.patterns import IN_A_WORD, expression_pattern, expression_words, lower_case
 
-# U+02BC is a letter, but stands for an apostrophe too.
+_MAX_CACHED_TEXTS = 200_000
+# U+02BC is a letter, but is used as an apostrophe too.
 _RUN = re.compile(rf"(?:(?!\u02bc){IN_A_WORD})+")
 
 
@@ -49,34 +51,37 @@ class ExpressionIndex:
             further = tuple(
                 frozenset(_first_run(form)[0] for form in word.forms)
                 for word in others
-                if word.stands_for is None
+                if word.stands_for is None and all(map(_RUN.search, word.forms))
             )
             for start, lead in dict.fromkeys(map(_first_run, first.forms)):
                 self._starting.setdefault(start, []).append((further, expression, lead))
+        # A text comes again: in each epoch, in several benchmarks, read in several ways.
+        self._found = lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._find)
+        self._found_runs = lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._runs)
 
-    def find(self, text: str) -> list[tuple[int, int, str]]:
+    def find(self, text: str) -> Sequence[tuple[int, int, str]]:
         """(start, end, expression) of all occurrences, from left to right, without overlaps."""
-        found: list[tuple[int, int, str]] = []
-        for match, expression in self._matches(text, 0, len(text)):
-            found.append((*match.span(), expression))
-        return found
+        return self._found(text)
 
-    def find_runs(self, text: str) -> list[tuple[list[tuple[int, int]], str]]:
-        """(runs, expression) likewise, with a run (start, end) for each stretch of fixed words.
+    def _find(self, text: str) -> list[tuple[int, int, str]]:
+        return [(*match.span(), expression) for match, expression in self._matches(text, 0, len(text))]
 
-        What fills a placeholder is no part of the expression: the runs of "take someone for a ride" are
+    def find_runs(self, text: str) -> Sequence[tuple[list[tuple[int, int]], str]]:
+        """(runs, expression) in the same order, with a run (start, end) for each stretch of fixed words.
+
+        What fills a placeholder is not a part of the expression: the runs of "take someone for a ride" are
         "take" and "for a ride", and an expression between them is found too, and listed after it.
         """
-        return self._runs(text, 0, len(text))
+        return self._found_runs(text, 0, len(text))
 
     def _runs(self, text: str, start: int, end: int) -> list[tuple[list[tuple[int, int]], str]]:
-        found: list[tuple[list[tuple[int, int]], str]] = []
+        pieces: list[tuple[list[tuple[int, int]], str]] = []
         for match, expression in self._matches(text, start, end):
             runs = [match.span(group) for group in range(1, len(match.groups()) + 1)] or [match.span()]
-            found.append((runs, expression))
+            pieces.append((runs, expression))
             for (_, before), (after, _) in pairwise(runs):
-                found += self._runs(text, before, after)
-        return found
+                pieces += self._runs(text, before, after)
+        return pieces
 
     def inside(self, expression: str) -> list[str]:
         """The other expressions found in one of them as it is listed."""

@@ -9,13 +9,13 @@ from train.factory.encoder import (
     embedding_width,
     glossary_path,
     idiom_expressions,
-    leave_transparent,
     named_glossary,
+    without_transparent,
 )
-from train.factory.mining import without_mining
+from train.factory.mining import build_objective, without_mining
 from train.factory.modules import module_benchmarks, saved_modules
-from train.factory.objectives import build_objective
-from train.factory.own import forget_own_data, own_revisions
+from train.factory.own import own_revisions
+from train.objectives.own import forget_own_data
 
 __all__ = [
     "build_benchmarks",
@@ -27,11 +27,11 @@ __all__ = [
     "forget_own_data",
     "glossary_path",
     "idiom_expressions",
-    "leave_transparent",
     "module_benchmarks",
     "named_glossary",
     "own_revisions",
     "resolve_model_path",
     "saved_modules",
     "without_mining",
+    "without_transparent",
 ]

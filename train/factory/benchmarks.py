@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import get_args
 
-from train.benchmarks import Benchmark
+from train.benchmarks import Benchmark, is_stated
 from train.benchmarks.admire import AdmireBenchmarkOptions
 from train.benchmarks.admire.scoring import AdmireBenchmark
 from train.benchmarks.epsilon import EpsilonBenchmarkOptions
@@ -46,13 +46,16 @@ def build_benchmarks(
     for name in settings.benchmark.names if names is None else names:
         try:
             build = resolve(benchmark_type(name).build)
-            benchmarks.append(build(settings, settings.benchmark.sections[name]))
+            benchmark = build(settings, settings.benchmark.sections[name])
         except DataMissingError as error:
             if names is not None:
                 raise
             missing[name] = str(error)
             log.warning("benchmark %s is NOT SCORED: %s", name, error)
-    for benchmark in benchmarks:
+            continue
+        benchmarks.append(benchmark)
+        if is_stated(benchmark):
+            log.warning("benchmark %s: `requests` is the earlier contract: docs/adding-a-benchmark.md", name)
         if benchmark.without_gold:
             splits = ", ".join(benchmark.without_gold)
             log.warning("%s has no gold on %s: predictions, no scores", benchmark.name, splits)
@@ -65,14 +68,7 @@ def idiolink_benchmark(settings: Common, options: IdioLinkBenchmarkOptions) -> B
     """IdioLink on its splits, or on what a fold scores."""
     root = idiolink_folder(settings)
     splits = [idiolink_split(settings, root, name) for name in settings.splits("idiolink")]
-    return IdioLinkBenchmark(
-        splits,
-        options.query_modes,
-        options.bm25_modes,
-        options.multivector_modes,
-        options.window_words,
-        diagnosis=options.diagnosis,
-    )
+    return IdioLinkBenchmark(splits, options)
 
 
 def semeval_benchmark(settings: Common, options: SemEvalBenchmarkOptions) -> Benchmark:
@@ -80,7 +76,7 @@ def semeval_benchmark(settings: Common, options: SemEvalBenchmarkOptions) -> Ben
     files = data_files(settings, semeval2022.FILES)
     wanted = settings.splits("semeval2022")
     splits = [read_pairs(files, name) for name in get_args(SemEvalSplit) if name in wanted]
-    return SemEvalBenchmark(splits, options.setting)
+    return SemEvalBenchmark(splits, options)
 
 
 def epsilon_benchmark(settings: Common, options: EpsilonBenchmarkOptions) -> Benchmark:
@@ -89,9 +85,7 @@ def epsilon_benchmark(settings: Common, options: EpsilonBenchmarkOptions) -> Ben
     data = [read_ncimp(files, language) for language in dict.fromkeys(options.languages)]
     for read in data:
         log.info("%s", read.describe())
-    return EpsilonBenchmark(
-        data, options.classes, options.phrases, options.versions, options.orders, options.instruction
-    )
+    return EpsilonBenchmark(data, options)
 
 
 def admire_benchmark(settings: Common, options: AdmireBenchmarkOptions) -> Benchmark:

@@ -1,77 +1,12 @@
-"""Where each dataset lies, by the section `data`."""
+"""Where each data set is; the name under which packages of users' own import these functions."""
 
-from __future__ import annotations
+from train.data.places import (
+    admire_folder,
+    admire_split,
+    data_files,
+    folder_of,
+    idiolink_folder,
+    idiolink_split,
+)
 
-from pathlib import Path
-
-from train.config import Common
-from train.data import admire
-from train.data.admire import ItemSplit, fold_items, read_items
-from train.data.idiolink import Split, fold_splits, load_split
-from train.data.idiolink_source import idiolink_root
-from train.data.names import ADMIRE_CV_SPLIT, CV_SPLIT, AdmireSplit
-from train.data.sources import DataFiles, GitHubData, dataset_folder
-from train.declarations.registry import dataset_types
-from train.errors import UserError
-
-
-def folder_of(settings: Common, dataset: str) -> Path | None:
-    """Where a data set lies; None if it has to be downloaded, or is nowhere.
-
-    The first that applies: the sample, its option, a folder with its name in `data.root`, one in
-    `$IDIOM_DATA`.
-
-    Args:
-        dataset: its declared name.
-
-    Raises:
-        UserError: if its option names no folder.
-    """
-    data, declared = settings.data, dataset_types()[dataset]
-    sample = data.sample and declared.in_sample
-    return dataset_folder(declared, data.place(dataset), data.place("idiolink"), sample=sample)
-
-
-def idiolink_folder(settings: Common) -> Path:
-    """Where IdioLink's splits lie, downloaded if need be."""
-    return idiolink_root(settings.data.place("idiolink"), sample=settings.data.sample)
-
-
-def data_files(settings: Common, source: GitHubData) -> DataFiles:
-    """Where the files of a data set are, or are downloaded from."""
-    return DataFiles(source, folder_of(settings, source.dataset.name))
-
-
-def admire_folder(settings: Common) -> Path:
-    """Where AdMIRe's tables and images are.
-
-    Raises:
-        DataMissingError: if no folder is named, or it is not there: it cannot be downloaded.
-    """
-    folder = folder_of(settings, admire.FOLDER)
-    if folder is None:
-        raise admire.not_here()
-    return folder
-
-
-def admire_split(
-    settings: Common, name: AdmireSplit, *, training: bool = False, check_images: bool = False
-) -> ItemSplit:
-    """AdMIRe's items of a split on disk, or those that a fold trains on or scores."""
-    folder = admire_folder(settings)
-    if name != ADMIRE_CV_SPLIT:
-        return read_items(folder, name, check_images=check_images)
-    assert settings.data.fold is not None  # checked by the settings
-    everything = read_items(folder, "train", check_images=check_images)
-    training_items, scored_items = fold_items(everything, settings.data.fold, settings.data.folds)
-    return training_items if training else scored_items
-
-
-def idiolink_split(settings: Common, root: Path, name: str, *, training: bool = False) -> Split:
-    """A split on disk, or what a fold trains on or scores."""
-    if name != CV_SPLIT:
-        return load_split(root, name)
-    if settings.data.fold is None:
-        raise UserError("split=cv is a fold of the idioms of train and val: name it with data.fold=<number>")
-    training_split, scored_split = fold_splits(root, settings.data.fold, settings.data.folds)
-    return training_split if training else scored_split
+__all__ = ["admire_folder", "admire_split", "data_files", "folder_of", "idiolink_folder", "idiolink_split"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,11 @@ from train.encoder.encoder import Encoder
 from train.encoder.fingerprint import weights_digest
 from train.encoder.glossary_files import GLOSSARIES, Glossary, meanings_of, read_glossary
 from train.encoder.idiom_tokens import read_expressions
-from train.encoder.loading import locate_checkpoint
 from train.encoder.lora import Adapters
 from train.encoder.meanings import Meanings
-from train.encoder.named import resolve_model_path
-from train.encoder.width import configured_width
 from train.errors import UserError
 from train.evaluation.suite import too_few_dimensions
+from train.factory.unloaded import UnloadedModel
 from train.io.paths import expanded
 from train.io.text import first_of
 from train.objectives import Objective
@@ -36,6 +35,7 @@ log = logging.getLogger(__name__)
 # Options that decide which meanings are made of a glossary's file, with their values where none is given.
 _HOW_MADE: dict[str, Any] = {"glossary_brief": False, "glossary_max_similarity": 1.0}
 _HOW_READ = ("glossary_form", "glossary_senses", "glossary_weight", "glossary_gate", "glossary_dropout")
+_IN_SAVED = ("revision", "pooling", "pool_prompts", "bidirectional")  # a saved model has these in its files
 
 
 def build_encoder(
@@ -55,25 +55,15 @@ def build_encoder(
     Raises:
         UserError: if the checkpoint cannot be loaded, or its glossary cannot be read as the options say.
     """
-    encoder = Encoder.from_pretrained(
-        saved or resolve_model_path(model.path),
-        revision=None if saved else model.revision,
-        device=placement.device,
-        max_length=model.max_length,
-        pooling=None if saved else model.pooling,  # a saved model carries its pooling
-        pool_prompts=None if saved else model.pool_prompts,
-        bidirectional=None if saved else model.bidirectional,  # likewise
-        span=model.span,  # a saved model does not carry it
-        query_prompt=model.query_prompt,
-        document_prompt=model.document_prompt,
-        instruction_prompt=model.instruction_prompt,
-        trust_remote_code=model.trust_remote_code,
-        convert_weights=model.convert_weights and not saved,
-        tokens_per_forward=model.tokens_per_forward or placement.tokens_per_forward,
+    changes: dict[str, Any] = {
+        "tokens_per_forward": model.tokens_per_forward or placement.tokens_per_forward,
         # The tokens may only be added below, so there may be nothing yet to replace expressions by.
-        replace_expressions=model.replace_expressions if model.idiom_tokens is None else None,
-    )
-    _give_meanings(encoder, model, is_saved=saved is not None)
+        "replace_expressions": model.replace_expressions if model.idiom_tokens is None else None,
+    }
+    if saved is not None:
+        changes |= {"path": str(saved), "convert_weights": False, **dict.fromkeys(_IN_SAVED)}
+    encoder = Encoder.load(model.model_copy(update=changes), device=placement.device)
+    encoder.meanings = _meanings(encoder, model, is_saved=saved is not None)
     if saved is None and (wanted := list(expressions)):
         encoder.add_idiom_tokens(wanted, start=model.idiom_tokens_start, seed=seed)
     if encoder.idiom_tokens is not None and model.replace_expressions is not None:
@@ -83,8 +73,9 @@ def build_encoder(
     return encoder
 
 
-def _give_meanings(encoder: Encoder, model: ModelSettings, *, is_saved: bool) -> None:
-    """The glossary that is named, or none where none is to be read, in place of the checkpoint's own.
+def _meanings(encoder: Encoder, model: ModelSettings, *, is_saved: bool) -> Meanings | None:
+    """What the encoder reads of a glossary: the checkpoint's meanings, or those of a named one, with the
+    options that are given.
 
     A checkpoint that was trained with the named files keeps its own meanings, which are what it learnt to
     read: measured with the trained encoder, other expressions might be left out than were in training.
@@ -93,34 +84,33 @@ def _give_meanings(encoder: Encoder, model: ModelSettings, *, is_saved: bool) ->
         is_saved: the encoder is a checkpoint of this run, which holds what is read of the named glossary.
 
     Raises:
-        UserError: if an option says how a glossary is read, and no file is named that it could be read from.
+        UserError: if options do not go together, or say how a glossary is read, and there is none.
     """
     own = None if model.glossary == [] else encoder.meanings
-    glossary = None if is_saved and own else named_glossary(model)
     about = own.about if own else {}
-    made = {option: about.get(option.removeprefix("glossary_"), none) for option, none in _HOW_MADE.items()}
-    asked = {option: getattr(model, option) for option in made}
-    asked = {option: made[option] if value is None else value for option, value in asked.items()}
-    form = model.glossary_form or (own.form if own else None)
-    num_senses = model.glossary_senses or (own.num_senses if own else None)
-    weight = model.glossary_weight if model.glossary_weight is not None or own is None else own.weight
-    if glossary is not None and not (own and asked == made and _was_made_of(own, glossary)):
-        brief, limit = asked.values()
-        encoder.meanings = meanings_of(glossary, form=form, num_senses=num_senses, weight=weight, brief=brief)
-        leave_transparent(encoder, encoder.meanings, limit if limit < 1 else None)
-    else:
-        if not is_saved and not isinstance(model, TaughtModel):
-            remade = [name for name in made if asked[name] != made[name]]
-            _check_options(model, remade, has_own=own is not None)
-        if own is not None:
-            own.form = model.glossary_form or own.form
-            own.num_senses = model.glossary_senses or own.num_senses
-            own.weight = own.weight if model.glossary_weight is None else model.glossary_weight
-        encoder.meanings = own
-    if encoder.meanings is not None:
-        encoder.meanings.dropout = model.glossary_dropout
-        encoder.meanings.gate = own.gate if own is not None and model.glossary_gate is not False else None
-        _check_gate(model, encoder.meanings)
+    made = {name: about.get(name.removeprefix("glossary_"), default) for name, default in _HOW_MADE.items()}
+    given = {name: value for name in made if (value := getattr(model, name)) is not None}
+    glossary = None if is_saved and own else named_glossary(model)
+    is_own = own is not None and (glossary is None or (made == made | given and _was_made_of(own, glossary)))
+    if not is_saved and not isinstance(model, TaughtModel) and (is_own or glossary is None):
+        _check_options(model, [name for name in given if given[name] != made[name]], has_own=is_own)
+    if own is None and glossary is None:
+        return None
+    meanings = (own or Meanings({})).override(
+        form=model.glossary_form,
+        num_senses=model.glossary_senses,
+        weight=model.glossary_weight,
+        dropout=model.glossary_dropout,
+    )
+    if model.glossary_gate is False:
+        meanings = replace(meanings, gate=None)
+    _check_gate(model, meanings)
+    if is_own or glossary is None:
+        return meanings
+    brief, limit = (made | given).values()
+    named = meanings_of(glossary, brief=brief)
+    meanings = replace(meanings, senses=named.senses, about=named.about, left_out=[])
+    return without_transparent(encoder, meanings, limit if limit < 1 else None)
 
 
 def _check_gate(model: ModelSettings, meanings: Meanings) -> None:
@@ -186,8 +176,8 @@ def _check_tokens_are_read(encoder: Encoder) -> None:
         )
 
 
-def leave_transparent(encoder: Encoder, meanings: Meanings, max_similarity: float | None) -> None:
-    """Leave expressions as they are whose own words say to the encoder what they mean.
+def without_transparent(encoder: Encoder, meanings: Meanings, max_similarity: float | None) -> Meanings:
+    """The meanings without expressions whose own words already say to the encoder what they mean.
 
     A definition in the place of "birth rate" tells the encoder nothing new, and is longer.
 
@@ -195,20 +185,20 @@ def leave_transparent(encoder: Encoder, meanings: Meanings, max_similarity: floa
         max_similarity: of an expression and its meaning, each embedded alone: a cosine; None = no limit.
     """
     if max_similarity is None or not meanings.senses:
-        return
+        return meanings
     before, encoder.meanings = encoder.meanings, None
     names = list(meanings.senses)
     words, said = (encoder.encode(texts) for texts in (names, [meanings.meaning(name) for name in names]))
     encoder.meanings = before
     similarity = cosine_similarity(words, said, dim=1).tolist()  # (N,)
-    left = [name for name, value in zip(names, similarity, strict=True) if value > max_similarity]
-    meanings.leave_out(left)
-    meanings.about["max_similarity"] = max_similarity
-    if left:
+    out = [name for name, value in zip(names, similarity, strict=True) if value > max_similarity]
+    if out:
         log.info(
-            "glossary: %d of %d expressions are left as they are, as their own words say what they mean: %s",
-            *(len(left), len(names), first_of(left)),
+            "glossary: %d of %d expressions are left unchanged, as their own words say what they mean: %s",
+            *(len(out), len(names), first_of(out)),
         )
+    meanings = meanings.without(out)
+    return replace(meanings, about=meanings.about | {"max_similarity": max_similarity})
 
 
 def named_glossary(model: ModelSettings) -> Glossary | None:
@@ -219,7 +209,14 @@ def named_glossary(model: ModelSettings) -> Glossary | None:
     """
     if not model.glossary:
         return None
-    return _read_glossary(tuple(glossary_path(named, "model.glossary") for named in model.glossary))
+    paths = [glossary_path(named, "model.glossary") for named in model.glossary]
+    return _read_glossary(tuple((path, path.stat().st_mtime_ns) for path in paths))
+
+
+@lru_cache(maxsize=4)
+def _read_glossary(files: tuple[tuple[Path, int], ...]) -> Glossary:
+    """Read once as long as the files keep their times, however many models of a program read them."""
+    return read_glossary([path for path, _ in files])
 
 
 def glossary_path(named: str, option: str) -> Path:
@@ -241,29 +238,12 @@ def glossary_path(named: str, option: str) -> Path:
     return path
 
 
-def _read_glossary(paths: tuple[Path, ...]) -> Glossary:
-    """Read once as long as the files stay what they are, however many models of a program read them."""
-    return _read_as_of(paths, tuple(path.stat().st_mtime_ns for path in paths))
-
-
-@lru_cache(maxsize=4)
-def _read_as_of(paths: tuple[Path, ...], _changed_at: tuple[int, ...]) -> Glossary:
-    return read_glossary(paths)
-
-
 def embedding_width(model: ModelSettings) -> int:
     """The width D of the embeddings of :func:`build_encoder`, from the checkpoint's configuration alone.
 
     If the configuration does not give it (with the checkpoint's code, say), the encoder is built to tell.
     """
-    found, offline = locate_checkpoint(resolve_model_path(model.path), model.revision)
-    width = configured_width(
-        found,
-        revision=model.revision,
-        own_pooling=model.pooling is None,
-        local_files_only=offline,
-    )
-    return width or build_encoder(model, place("cpu", "fp32")).dimension
+    return UnloadedModel(model).width or build_encoder(model, place("cpu", "fp32")).dimension
 
 
 def check_dimensions(model: ModelSettings, dimensions: Sequence[int]) -> None:
@@ -359,15 +339,7 @@ def build_retention(
         encoder = build_encoder(settings.model, placement, checkpoint)
     adapters = None
     if retain.lora.rank is not None:
-        adapters = Adapters(
-            encoder,
-            rank=retain.lora.rank,
-            alpha=retain.lora.alpha or 2 * retain.lora.rank,
-            dropout=retain.lora.dropout,
-            target_modules=retain.lora.target_modules,
-            seed=settings.seed,
-            base_model=settings.model.path,
-        )
+        adapters = Adapters(encoder, retain.lora, seed=settings.seed, base_model=settings.model.path)
     retention = Retention(
         encoder,
         interpolation=retain.interpolation,

@@ -6,8 +6,7 @@ import hashlib
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -15,10 +14,10 @@ from torch import Tensor
 
 from idiomloss import cosine_similarity, paired_cosine_similarity
 from train.config import TrainSettings
-from train.data.own.load import OwnSplits, load_own
 from train.data.own.mined import read_corpus, read_mined
 from train.data.own.store import Examples
-from train.declarations.own_data import OwnData
+from train.declarations.own_data import Negatives, OwnData
+from train.declarations.registry import build_objective as build_declared
 from train.distributed.device import place
 from train.distributed.processes import Processes
 from train.encoder.encoder import Encoder
@@ -29,7 +28,9 @@ from train.factory.encoder import build_encoder
 from train.io.files import write_jsonl
 from train.io.paths import cache_folder
 from train.io.progress import progress_bar
-from train.objectives.mixture_options import MixtureSettings
+from train.objectives import Objective
+from train.objectives.mixture import MixtureOptions
+from train.objectives.own import OwnOptions, own_splits
 from train.requests import Request, Role
 
 if TYPE_CHECKING:
@@ -42,45 +43,67 @@ D = TypeVar("D", bound=OwnData)
 _OPTION = "data.negatives.corpus"
 
 
+def build_objective(settings: TrainSettings) -> Objective:
+    """The objective, its data read and checked against the splits that are scored, hard negatives mined."""
+    mined = with_mined_negatives(settings)
+    objective: Objective = build_declared(mined, mined.objective)
+    return objective
+
+
 def without_mining(settings: TrainSettings) -> TrainSettings:
     """The same settings without mined negatives, the corpus read and checked: no model is loaded for them.
 
     Raises:
         UserError: if the corpus is wrong.
     """
-    objective = settings.objective
-    if isinstance(objective, MixtureSettings):
-        parts = {
-            name: part.model_copy(update={"data": _without_corpus(part.data)})
-            for name, part in objective.parts.items()
-        }
-        objective = objective.model_copy(update={"parts": parts})
-    return settings.model_copy(update={"data": _without_corpus(settings.data), "objective": objective})
+
+    def without(data: OwnData, _: TrainSettings, __: str | None) -> Negatives:
+        assert data.negatives.corpus is not None
+        read_corpus(data.negatives.corpus)
+        return data.negatives.model_copy(update={"corpus": None})
+
+    return _with_negatives(settings, without)
 
 
-def _without_corpus(data: D) -> D:
-    """The same without a corpus, which is read and checked."""
-    if data.negatives.corpus is None:
-        return data
-    read_corpus(data.negatives.corpus)
-    return data.model_copy(update={"negatives": data.negatives.model_copy(update={"corpus": None})})
-
-
-def with_mined_negatives(settings: TrainSettings, splits: OwnSplits, instruction: str | None) -> OwnSplits:
-    """The same splits, each pair that is trained on with negatives from the corpus that the settings name.
+def with_mined_negatives(settings: TrainSettings) -> TrainSettings:
+    """The same settings, each pair that is trained on with negatives from the corpus that they name.
 
     They are mined by the base model, once: the cache keeps them under sums of the pairs, the corpus, the
     model and the options.
 
-    Args:
-        instruction: put before anchors.
-
     Raises:
         UserError: if the data are no pairs, the corpus is wrong, or a package is missing.
     """
-    options = settings.data.negatives
-    if options.corpus is None:
-        return splits
+    return _with_negatives(settings, _mined_negatives)
+
+
+def _with_negatives(
+    settings: TrainSettings, change: Callable[[OwnData, TrainSettings, str | None], Negatives]
+) -> TrainSettings:
+    """The settings with other options of negatives, in each part of a mixture that names a corpus."""
+
+    def changed(data: D, options: Any, seen: TrainSettings) -> D:
+        if data.negatives.corpus is None:
+            return data
+        instruction = options.instruction if isinstance(options, OwnOptions) else None
+        return data.model_copy(update={"negatives": change(seen.data.own, seen, instruction)})
+
+    objective = settings.objective
+    if not isinstance(objective, MixtureOptions):
+        return settings.model_copy(update={"data": changed(settings.data, objective, settings)})
+    parts = {
+        name: part.model_copy(update={"data": changed(part.data, part.options, part.seen_by(settings))})
+        for name, part in objective.parts.items()
+        if part.is_own
+    }
+    return settings.model_copy(
+        update={"objective": objective.model_copy(update={"parts": {**objective.parts, **parts}})}
+    )
+
+
+def _mined_negatives(data: OwnData, settings: TrainSettings, instruction: str | None) -> Negatives:
+    options, splits = data.negatives, own_splits(data)
+    assert options.corpus is not None
     if splits.train.form != "pairs":
         raise UserError(f"{_OPTION} is for pairs, but the training data are {splits.train.form}")
     _check_datasets()
@@ -94,7 +117,7 @@ def with_mined_negatives(settings: TrainSettings, splits: OwnSplits, instruction
     if path.is_file():
         log.info("hard negatives: as mined before, %s", path)
     else:
-        write_jsonl(path, _mined(settings, encoder, pairs, corpus, instruction))
+        write_jsonl(path, _mined(options, encoder, pairs, corpus, instruction))
     mined = read_mined(path)
     log.info(
         "hard negatives: %d for %d of %d anchors, from %d texts (%s)",
@@ -104,8 +127,7 @@ def with_mined_negatives(settings: TrainSettings, splits: OwnSplits, instruction
         len(corpus),
         ", ".join(options.corpus),
     )
-    trained = load_own(settings.data.own, negatives=mined)
-    return replace(trained, files=[*trained.files, *files, path])
+    return options.with_mined([*files, path])
 
 
 def _check_datasets() -> None:
@@ -143,7 +165,7 @@ def _pairs(examples: Examples, corpus: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _mined(
-    settings: TrainSettings,
+    options: Negatives,
     encoder: Encoder,
     pairs: Sequence[tuple[str, str]],
     corpus: Sequence[str],
@@ -153,7 +175,6 @@ def _mined(
     from datasets import Dataset
     from sentence_transformers.util import mine_hard_negatives
 
-    options = settings.data.negatives
     found = mine_hard_negatives(
         Dataset.from_dict({"anchor": [a for a, _ in pairs], "positive": [p for _, p in pairs]}),
         _Embedder(encoder, instruction),  # type: ignore[arg-type]

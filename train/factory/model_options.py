@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from train.benchmarks import Benchmark
+from train.benchmarks import Benchmark, announced
 from train.config import TrainSettings
 from train.encoder.loading import check_positions, num_positions
 from train.encoder.lora import add_adapters, check_peft
@@ -46,10 +46,9 @@ def check_model_options(
         if options.pooling is not None:
             pooling_modules(transformer, tokenizer, model.config.hidden_size, options.pooling)
         if lora.rank is not None:
-            targets = lora.target_modules
-            add_adapters(transformer, rank=lora.rank, alpha=1, dropout=0.0, target_modules=targets)
+            add_adapters(transformer, lora)
     first_step = objective.epoch_steps(0, settings.trainer.accumulation)[0]
-    for requests in (objective.batch(0, first_step[0]).requests, *(b.requests for b in benchmarks)):
+    for requests in (objective.batch(0, first_step[0]).requests, *map(announced, benchmarks)):
         _check_spans(model, requests)
 
 

@@ -11,8 +11,7 @@ from train.benchmarks import Benchmark
 from train.config import Common
 from train.declarations.registry import objective_types, resolve
 from train.distributed.device import Placement
-from train.encoder.files import fetch_file
-from train.encoder.loading import locate_checkpoint
+from train.encoder.loading import fetch_file, locate_checkpoint
 from train.objectives import Scored
 
 

@@ -14,13 +14,11 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedConfig
 
 from train.config import ModelSettings
-from train.encoder.files import fetch_file
-from train.encoder.forward import Tokenizer
-from train.encoder.loading import locate_checkpoint, silence_libraries
+from train.encoder.loading import fetch_file, loading_explained, locate_checkpoint, silence_libraries
 from train.encoder.meanings import Meanings
 from train.encoder.named import resolve_model_path
 from train.encoder.prompts import prompts_of
-from train.encoder.reading import Reader
+from train.encoder.reading import Reader, Tokenizer
 from train.encoder.spans import tokens_of_span
 from train.io.records import read_json
 from train.requests import Request
@@ -32,9 +30,6 @@ class UnloadedModel:
     Args:
         settings: of the model.
         meanings: that it reads beside expressions.
-
-    Attributes:
-        config: of its transformer.
 
     Raises:
         UserError: if there is no such model, or it cannot be reached.
@@ -52,10 +47,29 @@ class UnloadedModel:
             "trust_remote_code": settings.trust_remote_code,
             "subfolder": self._folder,
         }
+
+    @cached_property
+    def config(self) -> PreTrainedConfig:
+        """Of its transformer."""
         with silence_libraries():
-            self.config: PreTrainedConfig = AutoConfig.from_pretrained(self._found, **self._options)
-        if settings.bidirectional is not None:
-            self.config.is_causal = not settings.bidirectional
+            config: PreTrainedConfig = AutoConfig.from_pretrained(self._found, **self._options)
+        if self._settings.bidirectional is not None:
+            config.is_causal = not self._settings.bidirectional
+        return config
+
+    @property
+    def width(self) -> int | None:
+        """The width D of the model's embeddings; None if its files do not say."""
+        with loading_explained(self._found):
+            for module in reversed(self._modules if self._settings.pooling is None else []):
+                kind = str(module["type"]).rpartition(".")[2]
+                if kind == "Dense":
+                    return int(self._read(f"{module['path']}/config.json")["out_features"])
+                if kind == "Pooling":
+                    return int(self._pooling_module(module).pooling_output_dimension)
+                if kind not in ("Normalize", "Dropout"):
+                    return None
+            return getattr(self.config, "hidden_size", None) or getattr(self.config, "d_model", None)
 
     def lengths(self, requests: Sequence[Request]) -> list[int]:
         """The numbers of tokens of the distinct texts of these requests, prompts included."""
@@ -67,10 +81,14 @@ class UnloadedModel:
         """The pooling that the files name; None if they name none."""
         for module in self._modules:
             if module["type"].endswith("Pooling"):
-                options = {name: self._options[name] for name in ("revision", "local_files_only")}
-                mode = Pooling.load(self._found, subfolder=module["path"], **options).pooling_mode
+                mode = self._pooling_module(module).pooling_mode
                 return mode if isinstance(mode, str) else "+".join(mode)
         return None
+
+    def _pooling_module(self, module: dict[str, Any]) -> Pooling:
+        options = {name: self._options[name] for name in ("revision", "local_files_only")}
+        pooling: Pooling = Pooling.load(self._found, subfolder=module["path"], **options)
+        return pooling
 
     def tokens_of_span(self, request: Request) -> list[int]:
         """The positions of the tokens of a request's span.
@@ -95,11 +113,8 @@ class UnloadedModel:
         ]
         limit = min(limit for limit in limits if limit and limit > 0)
         prompts = (self._read("config_sentence_transformers.json") or {}).get("prompts") or {}
-        model: Any = _TokenizerAlone(tokenizer, limit, prompts)
-        written = prompts_of(
-            model, settings.query_prompt, settings.document_prompt, settings.instruction_prompt
-        )
-        return Reader(Tokenizer(model), limit, written, True, None, self._meanings)
+        model: Any = _TokenizerAlone(tokenizer, limit)
+        return Reader(Tokenizer(model), limit, prompts_of(prompts, settings), True, None, self._meanings)
 
     def _read(self, name: str) -> Any:
         path = fetch_file(self._found, name, self._settings.revision, local_files_only=self._offline)
@@ -109,10 +124,9 @@ class UnloadedModel:
 class _TokenizerAlone:
     """Stands for a model where texts are read."""
 
-    def __init__(self, tokenizer: Any, max_seq_length: int, prompts: dict[str, str]) -> None:
+    def __init__(self, tokenizer: Any, max_seq_length: int) -> None:
         self.tokenizer = tokenizer
         self.max_seq_length = max_seq_length
-        self.prompts = prompts
 
     def __getitem__(self, number: int) -> _TokenizerAlone:
         return self

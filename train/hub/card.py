@@ -1,17 +1,18 @@
-"""The model card: what a model is, how it was made, how it scores, how to use it. The README of `best/`, and
-of what is pushed to the Hub. Its text is in `model_card.md.j2`.
+"""Model cards: what a model is, how it was made, how it scores, how to use it. Their text is in `card.md.j2`.
+
+A trained model's is the README of `best/` and of what is pushed to the Hub; models that learnt a glossary
+and exports have one, too.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PureWindowsPath
+from typing import Any, Literal
 
 import yaml
 from huggingface_hub import EvalResult, EvalResultEntry, ModelCardData, eval_result_entries_to_yaml
@@ -19,12 +20,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from train.declarations.own_data import OWN
 from train.declarations.registry import benchmark_of, is_headline, objective_types, split_of
-from train.hub.licences import common_licence, sources_of
-from train.hub.paths import shortened_override
+from train.encoder.glossary_files import Glossary
+from train.hub.licences import Source, base_model, common_licence, glossary_sources, sources_of
 from train.io.yaml_text import parse_yaml
 from train.reports.score_tables import changes
+from train.reports.tables import cell
 from train.runs.resume import read_config, read_run
 
+TAGS = ("sentence-transformers", "sentence-similarity")
 FOLDER = "path/to/this/folder"  # how the card names the model before it has a name on the Hub
 
 
@@ -45,7 +48,7 @@ def model_card(
         scores: the content of a `scores.json`; None while nothing is scored.
         model: the model's name in the code that the card shows.
         revision: the branch that it is on, if not the main one.
-        licence: of the model; by default what those of base model and data allow, where that is known.
+        licence: of the model; by default what those of base model and data allow, if that is known.
         idiom_tokens: whether it has such.
         examples: sentences for the widget of the model's page.
 
@@ -55,84 +58,88 @@ def model_card(
     config, record = read_config(run), read_run(run)
     base, *data = sources_of(config)
     objective = objective_types().get(config["objective"]["name"])
-    meta = (scores or {}).get("meta", {})
+    datasets = None if objective is None else objective.datasets
+    # On the user's own data alone, of which no idiom is known.
+    is_own = datasets is not None and set(datasets(config["objective"])) == {OWN}
+    # A leaderboard cannot tell the sample from a benchmark.
+    results = [] if scores is None or config["data"]["sample"] else eval_results(scores["scores"])
     name = model.rpartition("/")[2] if model != FOLDER else record["experiment"]
-    licence = licence or common_licence(sources_of(config, record.get("glossary")))
-    metadata = _metadata(config, name, scores, licence, examples)
-    return template("model_card.md.j2").render(
-        metadata=metadata.to_yaml(),
-        sample=config["data"]["sample"],
+    metadata = {
+        "tags": [*TAGS, "feature-extraction", *([] if is_own else ["idioms"])],
+        "license": licence or common_licence(sources_of(config, record.get("glossary"))),
+        "base_model": base.repo_id,
+        "datasets": [source.repo_id for source in data if source.repo_id] or None,
+        "model_name": name if results else None,
+        "eval_results": results or None,
+        "widget": [{"source_sentence": examples[0], "sentences": list(examples[1:])}] if examples else None,
+    }
+    rows = [] if scores is None else changes(scores["scores"], scores.get("baseline") or {}).rows
+    meta = (scores or {}).get("meta", {})
+    return card(
+        "trained",
+        metadata,
+        config=config,
+        record=record,
         base=base,
         data=data,
         reference=f'"{model}"' + (f', revision="{revision}"' if revision else ""),
-        prompts=config["model"].get("query_prompt") or config["model"].get("document_prompt"),
         idiom_tokens=idiom_tokens,
-        glossary=_glossary_in_words(record.get("glossary")),
-        glossary_form=(record.get("glossary") or {}).get("form", "beside"),
-        glossary_weight=(record.get("glossary") or {}).get("weight"),
-        glossary_gate=(record.get("glossary") or {}).get("gate"),
-        objective="" if objective is None else objective.card,
-        is_own=_is_own(config),
-        adapter=config.get("retain", {}).get("lora", {}).get("rank") is not None,
-        scores=None if scores is None else _headline(run, scores),
-        not_scored=record.get("not_scored", {}),
+        glossary={"form": "beside", "weight": None, "gate": None} | (record.get("glossary") or {}),
+        about=_glossary_in_words(record.get("glossary")),
+        objective=objective,
+        is_own=is_own,
+        scores=None if scores is None else [row[:3] for row in rows if is_headline(row[0])],
         warnings=meta.get("warnings", []),
         trained_on=record.get("trained_on") or meta.get("trained_on"),
-        extra=config["data"].get("extra"),
-        record=record,
         versions=_versions(record),
         checkpoint=meta.get("checkpoint"),
         command=command(run),
     )
 
 
+def learnt_card(model: Mapping[str, Any], glossary: Glossary, into: str = "tokens") -> str:
+    """The card of a model that learnt a glossary: what it was made of, the licence, and every expression.
+
+    Args:
+        model: the settings of the model that was taught, as plain containers.
+        into: what of the model was taught, `tokens` or `weights`.
+    """
+    base, facts = base_model({"model": model}), glossary.describe()
+    sources = [base, *glossary_sources(facts if glossary.senses else None)]
+    if into == "weights":  # trained on them, as by `+experiment=own`
+        sources.append(Source("the user's own sentences", None))
+    return card(
+        "learnt",
+        {"license": common_licence(sources), "base_model": base.repo_id},
+        model=base.name,
+        into=into,
+        glossary=facts,
+        about=_origin(facts),
+        rows=[(cell(name), cell("; ".join(senses))) for name, senses in glossary.senses.items()],
+    )
+
+
+def card(kind: Literal["trained", "learnt", "exported"], metadata: Mapping[str, Any], **facts: Any) -> str:
+    """A model's card.
+
+    Args:
+        metadata: what the Hub reads at its head, apart from what all models have in common.
+        facts: the template's variables for this kind of model.
+    """
+    common: dict[str, Any] = {"library_name": "sentence-transformers", "pipeline_tag": "sentence-similarity"}
+    return template().render(kind=kind, metadata=ModelCardData(**common, **metadata).to_yaml(), **facts)
+
+
 @cache  # compiling it takes longer than filling it in
-def template(name: str) -> Template:
-    """A card's text."""
+def template() -> Template:
+    """The text of all cards."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         undefined=StrictUndefined,
         trim_blocks=True,
         keep_trailing_newline=True,
     )
-    return environment.get_template(name)
-
-
-def _metadata(
-    config: Mapping[str, Any],
-    name: str,
-    scores: Mapping[str, Any] | None,
-    licence: str | None,
-    examples: Sequence[str],
-) -> ModelCardData:
-    """The head of the card, which the Hub reads."""
-    base, *data = sources_of(config)
-    # A leaderboard cannot tell the sample from a benchmark.
-    results = [] if scores is None or config["data"]["sample"] else eval_results(scores["scores"])
-    return ModelCardData(
-        library_name="sentence-transformers",
-        pipeline_tag="sentence-similarity",
-        tags=[
-            *("sentence-transformers", "sentence-similarity", "feature-extraction"),
-            *([] if _is_own(config) else ["idioms"]),
-        ],
-        license=licence,
-        base_model=base.repo_id,
-        datasets=[source.repo_id for source in data if source.repo_id] or None,
-        model_name=name if results else None,
-        eval_results=results or None,
-        widget=[{"source_sentence": examples[0], "sentences": list(examples[1:])}] if examples else None,
-    )
-
-
-def _is_own(config: Mapping[str, Any]) -> bool:
-    """Whether it was trained on the user's own data alone, of which no idiom is known."""
-    declared = objective_types().get(config["objective"]["name"])
-    return (
-        declared is not None
-        and declared.datasets is not None
-        and (set(declared.datasets(config["objective"])) == {OWN})
-    )
+    return environment.get_template("card.md.j2")
 
 
 def command(run: Path) -> str:
@@ -144,12 +151,12 @@ def command(run: Path) -> str:
         recorded = None
     if not isinstance(recorded, list):  # a run that was started from Python
         recorded = [] if experiment == "default" else [f"+experiment={experiment}"]
-    kept = [str(o) for o in recorded if not re.match(r"[+~]*(run_dir|resume|hub\.|hydra[./])", str(o))]
-    return " ".join(["python -m train", *(shlex.quote(shortened_override(o)) for o in _as_typed(kept))])
+    typed = [str(o) for o in recorded if not re.match(r"[+~]*(run_dir|resume|hub\.|hydra[./])", str(o))]
+    return " ".join(["python -m train", *(shlex.quote(_shortened_override(o)) for o in _as_typed(typed))])
 
 
 def _as_typed(overrides: Sequence[str]) -> list[str]:
-    """Without what was added for Hydra: needless quotation marks, `model=pretrained` beside a path."""
+    """Without what was added for Hydra: needless quotation marks, `model=pretrained` next to a path."""
     plain = [re.sub(r"^([^=]+=)'([\w./:@+-]+)'$", r"\1\2", override) for override in overrides]
     paths = [override for override in plain if override.startswith("model.path=") and "/" in override]
     if "model=pretrained" not in plain or len(paths) != 1:
@@ -200,32 +207,39 @@ def eval_result_files(scores: Mapping[str, float]) -> dict[str, bytes]:
     }
 
 
-def _headline(run: Path, scores: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Rows of the table: key, the untrained model's score, the model's; of all queries, pairs or items."""
-    untrained = scores.get("baseline") or _baseline(run)
-    rows = changes(scores["scores"], untrained).rows
-    return [(key, before, after) for key, before, after, _ in rows if is_headline(key)]
+def shortened_paths(content: Any) -> Any:
+    """JSON or YAML that names no folder of this machine: of absolute paths the last two parts are left."""
+    if isinstance(content, dict):
+        return {shortened_paths(key): shortened_paths(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [shortened_paths(value) for value in content]
+    if not isinstance(content, str) or "\n" in content or not re.match(r"[/~]|[A-Za-z]:[\\/]", content):
+        return content
+    return "/".join(["…", *PureWindowsPath(content).parts[1:][-2:]])  # takes either kind of slash
 
 
-def _baseline(run: Path) -> dict[str, float]:
-    """The untrained model's scores, of a run that is still going on."""
-    try:
-        scores: dict[str, float] = json.loads((run / "baseline.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return scores
+def _shortened_override(override: str) -> str:
+    """An override of Hydra's, its value shortened if it is a path."""
+    key, equals, value = override.partition("=")
+    plain = value.strip("'\"")
+    short = shortened_paths(plain)
+    return override if short == plain else f"{key}{equals}{short}"
 
 
 def _glossary_in_words(glossary: Mapping[str, Any] | None) -> str:
     if not glossary:
         return ""
-    named = ("files", "sources", "licences")
-    facts = [f"{name}: {', '.join(glossary[name])}" for name in named if glossary.get(name)]
-    return "; ".join([f"{glossary.get('expressions', 0)} expressions", *facts])
+    return "; ".join(filter(None, [f"{glossary.get('expressions', 0)} expressions", _origin(glossary)]))
+
+
+def _origin(glossary: Mapping[str, Any]) -> str:
+    """Where a glossary comes from, in words."""
+    known = [name for name in ("files", "sources", "licences") if glossary.get(name)]
+    return "; ".join(f"{name}: {', '.join(glossary[name])}" for name in known)
 
 
 def _versions(record: Mapping[str, Any]) -> str:
     code, packages = record.get("code", {}), record.get("packages", {})
     commit = f" ({code['commit'][:12]})" if code.get("commit") else ""
-    named = [f"{name} {packages[name]}" for name in ("sentence-transformers", "torch") if name in packages]
-    return ", ".join([f"idiomtune {code.get('version', '')}{commit}", *named])
+    of = [f"{name} {packages[name]}" for name in ("sentence-transformers", "torch") if name in packages]
+    return ", ".join([f"idiomtune {code.get('version', '')}{commit}", *of])

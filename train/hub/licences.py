@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from huggingface_hub import metadata_load
 
 from train.data.datasets import IDIOLINK
 from train.declarations.own_data import OWN
 from train.declarations.registry import dataset_types, objective_types
 from train.io.paths import expanded
-from train.io.yaml_text import parse_yaml
 
 # Whoever publishes what was made of these may put it under another licence.
 _PERMISSIVE = frozenset({"apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "cc0-1.0", "unlicense"})
@@ -58,7 +58,7 @@ def sources_of(config: Mapping[str, Any], glossary: Mapping[str, Any] | None = N
 def base_model(config: Mapping[str, Any]) -> Source:
     """The base model of a run.
 
-    Its licence stands in the card of its folder, or in the model's configuration (`model.about.licence`).
+    Its licence is in the card of its folder, or in the model's configuration (`model.about.licence`).
     """
     model = config["model"]
     path = str(model["path"])
@@ -170,12 +170,9 @@ def ask_for_licence(sources: Sequence[Source], option: str) -> str:
 def _card_licence(path: Path) -> str | None:
     """The licence that a model card states, or None."""
     try:
-        text = path.read_text(encoding="utf-8")
-        match = re.match(r"---\n(.*?)\n---", text, flags=re.DOTALL)
-        metadata = parse_yaml(match[1]) if match else None
+        licence = (metadata_load(path) or {}).get("license")
     except (OSError, ValueError, yaml.YAMLError):
         return None
-    licence = metadata.get("license") if isinstance(metadata, dict) else None
     return _identifier(licence) if isinstance(licence, str) else None
 
 

@@ -7,8 +7,6 @@ extra `mteb`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, Literal
 
 from train.data.idiolink import Split, is_relevant
@@ -56,9 +54,7 @@ class IdioLinkRetrieval(AbsTaskRetrieval):
     )
 
     def __init__(self, split: Split, **kwargs: Any) -> None:
-        self.metadata = self.metadata.model_copy(
-            update={"eval_splits": [split.name], "dataset": _dataset(self.metadata, split.files)}
-        )
+        self.metadata = _of_split(self.metadata, split)
         super().__init__(**kwargs)
         self._split = split
 
@@ -125,14 +121,8 @@ class SemEval2022STS(AbsTaskSTS):
                 self._subsets.setdefault(subset, []).append(row)
             languages[pair.language.lower()] = [_LANGUAGES[pair.language]]
         languages["all"] = [language for codes in languages.values() for language in codes]
-        self.metadata = self.metadata.model_copy(
-            update={
-                "name": f"{self.metadata.name}-{rows}",
-                "eval_splits": [split.name],
-                "eval_langs": languages,
-                "dataset": _dataset(self.metadata, split.files),
-            }
-        )
+        name = f"{self.metadata.name}-{rows}"
+        self.metadata = _of_split(self.metadata, split, name=name, eval_langs=languages)
         super().__init__(**kwargs)
         self._name = split.name
 
@@ -144,7 +134,8 @@ class SemEval2022STS(AbsTaskSTS):
         self.data_loaded = True
 
 
-def _dataset(metadata: TaskMetadata, files: Iterable[Path]) -> Any:
-    """mteb's record of the data, with a checksum of the files as revision, to distinguish other data."""
-    sums = "".join(sorted(fingerprints(files).values()))
-    return {**metadata.dataset, "revision": hashlib.sha256(sums.encode()).hexdigest()[:16]}
+def _of_split(metadata: TaskMetadata, split: Split | PairSplit, **changes: Any) -> TaskMetadata:
+    """A task's record for a split, with a checksum of its files as revision, to distinguish other data."""
+    sums = "".join(sorted(fingerprints(split.files).values()))
+    dataset = {**metadata.dataset, "revision": hashlib.sha256(sums.encode()).hexdigest()[:16]}
+    return metadata.model_copy(update={"eval_splits": [split.name], "dataset": dataset, **changes})

@@ -72,23 +72,6 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
-class HubError(Exception):
-    """Why the Hub does not give something, in one line."""
-
-
-def dataset_files(repo_id: str, revision: str) -> tuple[str, list[str]]:
-    """The commit that a dataset's revision refers to now, and the paths of its files.
-
-    Raises:
-        HubError: if the Hub does not answer.
-    """
-    try:
-        info = HfApi().dataset_info(repo_id, revision=revision, timeout=_TIMEOUT)
-    except CLIENT_ERRORS as error:
-        raise HubError(first_line(error)) from error
-    return info.sha or revision, [file.rfilename for file in info.siblings or ()]
-
-
 def is_cached(repo_id: str, revision: str | None = None) -> bool:
     """Whether a model was downloaded before."""
     return any(
@@ -101,6 +84,13 @@ def first_line(error: BaseException) -> str:
     """The first line of an error, without secrets."""
     lines = str(error).strip().splitlines()
     return without_secrets(lines[0]) if lines else type(error).__name__
+
+
+def reason_for(error: BaseException) -> str:
+    """The error that the server answered with, else the first cause, in one line without secrets."""
+    chain = list(causes(error))
+    one = next((e for e in chain if getattr(e, "response", None) is not None), chain[-1])
+    return without_secrets(" ".join(str(one).split())) or type(one).__name__
 
 
 def without_secrets(text: str) -> str:

@@ -7,13 +7,12 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from uuid import uuid4
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from train.io.files import sync
+from train.io.cache import put
 
 log = logging.getLogger(__name__)
 
@@ -47,19 +46,10 @@ def keep(path: Path, tensors: Mapping[str, Tensor], max_bytes: int) -> None:
         max_bytes: of all files of the folder. Beyond it those that were not used for longest are deleted.
     """
     whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    partial = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(whole, partial, metadata={_SUM: _sum_of(whole)})
-        sync(partial)
-        partial.replace(path)
+        put(path, lambda partial: save_file(whole, partial, metadata={_SUM: _sum_of(whole)}), max_bytes)
     except (OSError, SafetensorError) as error:  # the latter for a full disk
         log.warning("nothing can be kept in %s: %s", path.parent, error)
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
-        return
-    with suppress(OSError):  # another program may delete the same files
-        _delete_unused(path, max_bytes)
 
 
 def _sum_of(tensors: Mapping[str, Tensor]) -> str:
@@ -68,12 +58,3 @@ def _sum_of(tensors: Mapping[str, Tensor]) -> str:
         digest.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
         digest.update(tensors[name].numpy().data)  # no copy: it may be gigabytes
     return digest.hexdigest()
-
-
-def _delete_unused(newest: Path, max_bytes: int) -> None:
-    files = sorted(newest.parent.iterdir(), key=lambda path: path.stat().st_mtime)
-    size = sum(path.stat().st_size for path in files)
-    for path in files:
-        if size > max_bytes and path != newest:
-            size -= path.stat().st_size
-            path.unlink()

@@ -2,7 +2,7 @@
 
 import ast
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,26 +12,10 @@ from train.errors import UserError
 from train.io.text import has_lone_surrogate, printable
 
 R = TypeVar("R", bound=BaseModel)
+S = TypeVar("S")
+T = TypeVar("T")
 
 MAX_PROBLEMS_SHOWN = 5
-
-
-def describe(problems: Sequence[str], what: str, *, count: int | None = None) -> UserError:
-    """One error for all problems found: the first few in full, the rest counted.
-
-    Args:
-        count: how many there are, where `problems` holds the first alone.
-    """
-    count = len(problems) if count is None else count
-    shown = "\n".join(f"  - {problem}" for problem in problems[:MAX_PROBLEMS_SHOWN])
-    more = f"\n  … and {count - MAX_PROBLEMS_SHOWN} more" if count > MAX_PROBLEMS_SHOWN else ""
-    return UserError(printable(f"{what}: {count} problem{'s' if count > 1 else ''}\n{shown}{more}"))
-
-
-def raise_problems(problems: Sequence[str], what: Path | str) -> None:
-    """Raise the error for all problems found, if there are any, see :func:`describe`."""
-    if problems:
-        raise describe(problems, str(what))
 
 
 class Problems:
@@ -42,18 +26,51 @@ class Problems:
         self._shown: list[str] = []
         self._count = 0
 
-    def __len__(self) -> int:
-        return self._count
-
     def add(self, *problems: str) -> None:
         """Take up some."""
         self._shown += problems[: MAX_PROBLEMS_SHOWN - len(self._shown)]
         self._count += len(problems)
 
     def raise_if_any(self) -> None:
-        """Raise the error for all of them, if there are any."""
+        """Raise one error for all of them, if there are any."""
         if self._count:
-            raise describe(self._shown, str(self._what), count=self._count)
+            lines = [f"{self._what}: {self._count} problem{'s' if self._count > 1 else ''}"]
+            lines += [f"  - {problem}" for problem in self._shown]
+            if self._count > len(self._shown):
+                lines.append(f"  … and {self._count - len(self._shown)} more")
+            raise UserError(printable("\n".join(lines)))
+
+
+def raise_problems(problems: Sequence[str], what: Path | str) -> None:
+    """Raise one error for all problems, if there are any."""
+    found = Problems(what)
+    found.add(*problems)
+    found.raise_if_any()
+
+
+def made(
+    rows: Iterable[S], make: Callable[[S], T], what: Path | str, where: Callable[[S], str]
+) -> Iterator[T]:
+    """What `make` makes of each row; a ValueError, pydantic's too, says what is wrong with one.
+
+    Args:
+        what: the file, for messages.
+        where: names a row.
+
+    Raises:
+        UserError: after the last row, naming file, row and field of all problems.
+    """
+    problems = Problems(what)
+    for row in rows:
+        try:
+            done = make(row)
+        except ValidationError as error:
+            problems.add(*(f"{where(row)}, {problem}" for problem in _field_problems(error)))
+        except ValueError as error:
+            problems.add(f"{where(row)}, {error}")
+        else:
+            yield done
+    problems.raise_if_any()
 
 
 def read_json(path: Path) -> Any:
@@ -95,7 +112,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no value")
+    raise ValueError(f"{name} is not a value")
 
 
 def parse_list(text: str) -> list[Any] | None:
@@ -131,26 +148,19 @@ def read_records(path: Path, kind: type[R]) -> list[R]:
     raw = read_json(path)
     if not isinstance(raw, list):
         raise UserError(f"{path}: expected a list of records, found {type(raw).__name__}")
-    records: list[R] = []
-    problems: list[str] = []
-    for position, entry in enumerate(raw):
-        try:
-            records.append(kind.model_validate(entry))
-        except ValidationError as error:
-            problems += [f"{name_record(position, entry)}, {p}" for p in field_problems(error)]
-        else:
-            problems += [f"{name_record(position, entry)}, {p}" for p in _half_characters(entry)]
-    raise_problems(problems, path)
-    return records
+
+    def record(numbered: tuple[int, Any]) -> R:
+        validated = kind.model_validate(numbered[1])
+        if half := [name for name, value in numbered[1].items() if _is_half(value)]:
+            raise ValueError(f"field {half[0]!r}: contains an unpaired surrogate (invalid Unicode)")
+        return validated
+
+    return list(made(enumerate(raw), record, path, lambda numbered: name_record(*numbered)))
 
 
-def _half_characters(entry: dict[str, Any]) -> list[str]:
-    """Fields with lone surrogates, which can be neither tokenized nor written (some types accept them)."""
-    return [
-        f"field {name!r}: holds half a character (a lone surrogate): {value!r}"
-        for name, value in entry.items()
-        if isinstance(value, str) and has_lone_surrogate(value)
-    ]
+def _is_half(value: Any) -> bool:
+    """Whether it can be neither tokenized nor written; some types accept it."""
+    return isinstance(value, str) and has_lone_surrogate(value)
 
 
 def name_record(position: int, entry: Any) -> str:
@@ -159,7 +169,7 @@ def name_record(position: int, entry: Any) -> str:
     return f"record {position + 1}" + (f" (id {id_})" if isinstance(id_, str) else "")
 
 
-def field_problems(error: ValidationError) -> list[str]:
+def _field_problems(error: ValidationError) -> list[str]:
     """Each problem of one record as `field 'usage': ...`."""
     lines = []
     for e in error.errors():

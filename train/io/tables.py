@@ -1,25 +1,25 @@
-"""Tables of users' own, row by row: CSV, TSV, JSON lines and Parquet, told apart by the file's suffix."""
+"""Tables, row by row: CSV, TSV, JSON lines and Parquet, by the file's suffix."""
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import gzip
-import io
 import json
+import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, AnyStr, NamedTuple, TypeVar, cast
+from typing import IO, Any, NamedTuple, TypeVar, cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from train.errors import UserError
 from train.io.paths import is_file
-from train.io.records import Problems, field_problems, parse_json
+from train.io.records import Problems, made, parse_json
 from train.io.text import has_lone_surrogate, one_line, printable
 
 R = TypeVar("R", bound=BaseModel)
+T = TypeVar("T")
 
 KINDS = ".csv, .tsv, .jsonl and .parquet"
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -30,6 +30,8 @@ _MAX_LINE = (
     10_000_000  # characters, also of a cell; a small packed file can hold a line that fills the memory
 )
 csv.field_size_limit(_MAX_LINE)
+_MAX_BYTES = 4 * _MAX_LINE + 1
+_ENDS = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
 _BATCH_ROWS = 1024  # of a Parquet file, held at a time
 _NOT_CLOSED = " (is a quotation mark not closed?)"
 _CSV_HINTS = {  # part of what Python's csv says → what is likely the matter
@@ -56,7 +58,7 @@ class Row(NamedTuple):
 
 
 def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = None) -> Iterator[Row]:
-    """The rows of a table, which is never held whole.
+    """The rows of a table, one at a time.
 
     Text is UTF-8, with or without a byte order mark; CSV, TSV and JSON lines may be packed (`.csv.gz`).
     Blank lines are passed over.
@@ -71,7 +73,7 @@ def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = Non
         UserError: naming the file, and the row or line. At once: a file that is missing, of another kind,
             not UTF-8 or not readable as its kind; columns that are missing or there twice. After the last
             row, all together: rows with another number of fields than the header, lines that are not valid
-            JSON or no object. And where there is no row.
+            JSON or no object. And if the table is empty.
     """
     if not is_file(path):
         raise UserError(f"{path}: there is no such file")
@@ -84,7 +86,7 @@ def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = Non
     elif suffix == ".parquet":
         rows = _parquet(path, columns)
     else:
-        raise UserError(f"{path}: is none of {KINDS}")
+        raise UserError(f"{path}: is not one of {KINDS}")
     is_empty = True
     for row in rows:
         is_empty = False
@@ -98,46 +100,38 @@ def read_table(path: Path, model: type[R], *, kind: str | None = None) -> Iterat
     """The rows of a table as records of a pydantic model, each with its number.
 
     Its fields are columns, by their aliases where they have one. Those without a default must be there; the
-    first names rows in messages. Raises as :func:`read_rows` and :func:`validated`.
+    first names rows in messages. Raises as :func:`read_rows` and, after the last row, naming file, row and
+    field of all problems.
     """
     fields = model.model_fields.items()
     columns = [field.alias or name for name, field in fields if field.is_required()]
-    # JSON lines are counted by editors, and their first field may be long.
-    named_by = "" if (kind or _suffix(path)) in _JSON_LINES or not columns else columns[0]
-    rows = read_rows(path, columns=columns, kind=kind)
-    return validated(rows, model, path, named_by=named_by)
+    return read_made(path, columns, lambda row: (row.number, model.model_validate(row.values)), kind=kind)
 
 
-def validated(
-    rows: Iterable[tuple[int, Mapping[str, Any]]], model: type[R], path: Path, *, named_by: str
-) -> Iterator[tuple[int, R]]:
-    """Rows as records of a pydantic model, each with its number.
+def read_made(
+    path: Path, columns: Sequence[str], make: Callable[[Row], T], *, kind: str | None = None
+) -> Iterator[T]:
+    """What `make` makes of each row of a table; it raises a ValueError for what is wrong with one.
 
     Args:
-        rows: as :func:`read_rows` gives them.
-        path: of the file, for messages.
-        named_by: the column that identifies a row in messages.
+        path, columns, kind: as for :func:`read_rows`.
 
     Raises:
-        UserError: after the last row, naming file, row and field of all problems.
+        UserError: as :func:`read_rows`; after the last row, naming file and row of all problems.
     """
-    problems = Problems(path)
-    for number, values in rows:
-        try:
-            record = model.model_validate(values)
-        except ValidationError as error:
-            unit = "line" if _suffix(path) in _JSON_LINES else "row"
-            where = name_row(number, values, named_by, unit=unit)
-            problems.add(*(f"{where}, {problem}" for problem in field_problems(error)))
-        else:
-            yield number, record
-    problems.raise_if_any()
+    is_counted_by_line = (kind or _suffix(path)) in _JSON_LINES  # as editors do; a first field may be long
+    return made(
+        read_rows(path, columns=columns, kind=kind),
+        make,
+        path,
+        lambda row: f"line {row.number}" if is_counted_by_line else name_row(*row, columns[0]),
+    )
 
 
-def name_row(number: int, values: Mapping[str, Any], named_by: str, *, unit: str = "row") -> str:
+def name_row(number: int, values: Mapping[str, Any], named_by: str) -> str:
     """`row 12 (expression break the ice)`."""
     name = values.get(named_by)
-    return f"{unit} {number}" + (f" ({named_by} {name})" if isinstance(name, str) and name else "")
+    return f"row {number}" + (f" ({named_by} {name})" if isinstance(name, str) and name else "")
 
 
 def is_table(path: Path) -> bool:
@@ -156,22 +150,25 @@ def _suffix(path: Path) -> str:
 
 
 def _delimited(path: Path, delimiter: str, columns: Sequence[str], problems: Problems) -> Iterator[Row]:
-    with text_lines_of(path, newline="") as lines:
-        numbered = _csv_rows(path, lines, delimiter)
-        _, header = next(numbered, (0, []))
-        if any("\0" in name for name in header):
-            raise UserError(f"{path}: not UTF-8 text (NUL in the header): save it as UTF-8")
-        _check_separator(path, header, delimiter)
-        _check_columns(path, header, columns)
-        for number, cells in numbered:
-            values = dict(zip(header, cells, strict=False))
-            if len(cells) == len(header):
-                yield Row(number, values)
-            else:
-                where = name_row(number, values, columns[0] if columns else "")
-                problems.add(
-                    f"{where}: has another number of fields than the header ({len(cells)}, not {len(header)})"
-                )
+    # In a table, a line may end with \r alone too.
+    lines = (
+        part for line in text_lines_of(path) for part in (_ENDS.findall(line) if "\r" in line else [line])
+    )
+    numbered = _csv_rows(path, lines, delimiter)
+    _, header = next(numbered, (0, []))
+    if any("\0" in name for name in header):
+        raise UserError(f"{path}: not UTF-8 text (NUL in the header): save it as UTF-8")
+    _check_separator(path, header, delimiter)
+    _check_columns(path, header, columns)
+    for number, cells in numbered:
+        values = dict(zip(header, cells, strict=False))
+        if len(cells) == len(header):
+            yield Row(number, values)
+        else:
+            where = name_row(number, values, columns[0] if columns else "")
+            problems.add(
+                f"{where}: has another number of fields than the header ({len(cells)}, not {len(header)})"
+            )
 
 
 def _csv_rows(path: Path, file: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -210,23 +207,22 @@ def _check_columns(path: Path, found: Sequence[str], required: Sequence[str]) ->
 
 
 def _json_lines(path: Path, problems: Problems) -> Iterator[Row]:
-    with text_lines_of(path) as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                values = parse_json(line)
-            except json.JSONDecodeError as error:
-                problems.add(f"line {number}, column {error.colno}: not valid JSON: {error.msg}")
-            except ValueError as error:
-                problems.add(f"line {number}: not valid JSON: {error}")
+    for number, line in enumerate(text_lines_of(path), 1):
+        if not line.strip():
+            continue
+        try:
+            values = parse_json(line)
+        except json.JSONDecodeError as error:
+            problems.add(f"line {number}, column {error.colno}: not valid JSON: {error.msg}")
+        except ValueError as error:
+            problems.add(f"line {number}: not valid JSON: {error}")
+        else:
+            if not isinstance(values, dict):
+                problems.add(f"line {number}: expected an object, found {type(values).__name__}")
+            elif "\\" in line and has_lone_surrogate(json.dumps(values, ensure_ascii=False)):
+                problems.add(f"line {number}: contains an unpaired surrogate (invalid Unicode)")
             else:
-                if not isinstance(values, dict):
-                    problems.add(f"line {number}: expected an object, found {type(values).__name__}")
-                elif "\\" in line and has_lone_surrogate(json.dumps(values, ensure_ascii=False)):
-                    problems.add(f"line {number}: holds half a character (a lone surrogate)")
-                else:
-                    yield Row(number, values)
+                yield Row(number, values)
 
 
 def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Row]:
@@ -248,51 +244,29 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Row]:
         raise UserError(f"{path}{place}: cannot be read as Parquet: {one_line(str(error))}") from None
 
 
-@contextlib.contextmanager
-def text_lines_of(path: Path, newline: str = "\n") -> Iterator[Iterator[str]]:
-    """The lines of a file, packed or not.
+def text_lines_of(path: Path) -> Iterator[str]:
+    r"""The lines of a file, packed or not, each with its end, which is `\n`.
 
     Raises:
-        UserError: within the context, for what goes wrong where they are read.
+        UserError: where a line cannot be read.
     """
+    number = 0
     try:
-        with io.TextIOWrapper(_open(path), encoding="utf-8-sig", newline=newline) as file:
-            yield _lines(path, file)
+        with cast(IO[bytes], gzip.open(path)) if path.suffix.lower() == _GZIP else path.open("rb") as file:
+            for number, line in enumerate(iter(lambda: file.readline(_MAX_BYTES), b""), 1):
+                if number == 1 and line.startswith(_UTF16):
+                    raise UserError(f"{path}: not UTF-8 text: it is UTF-16; save it as UTF-8")
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                if len(text) > _MAX_LINE:
+                    raise UserError(
+                        f"{path}, line {number}: has more than {_MAX_LINE:,} characters, too many for a row: "
+                        "write each row on a line of its own"
+                    )
+                yield text
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 text: {_first_wrong_byte(path) or error.reason}") from None
+        place = f"line {number}, byte {error.start + 1}: {error.reason}"
+        raise UserError(f"{path}: not UTF-8 text: {place}; save it as UTF-8") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(f"{path}: cannot be unpacked as gzip: {error}") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
-
-
-def _lines(path: Path, file: IO[AnyStr]) -> Iterator[AnyStr]:
-    number = 0
-    while line := file.readline(_MAX_LINE + 1):
-        number += 1
-        if len(line) > _MAX_LINE:
-            raise UserError(
-                f"{path}, line {number}: has more than {_MAX_LINE:,} characters, too many for a row: "
-                "write each row on a line of its own"
-            )
-        yield line
-
-
-def _open(path: Path) -> IO[bytes]:
-    return cast(IO[bytes], gzip.open(path)) if path.suffix.lower() == _GZIP else path.open("rb")
-
-
-def _first_wrong_byte(path: Path) -> str | None:
-    """Where text stops being UTF-8: a decoder only knows the place in the block that it was given."""
-    with (
-        contextlib.suppress(EOFError, zlib.error, OSError),
-        _open(path) as file,
-    ):  # gzip may be cut short, too
-        for number, line in enumerate(_lines(path, file), 1):
-            if number == 1 and line.startswith(_UTF16):
-                return "it is UTF-16; save it as UTF-8"
-            try:
-                line.decode()
-            except UnicodeDecodeError as error:
-                return f"line {number}, byte {error.start + 1}: {error.reason}; save it as UTF-8"
-    return None

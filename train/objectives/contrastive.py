@@ -4,118 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from idiomloss import CandidateMasks, InfoNCELoss, candidate_masks
+from idiomloss import CandidateMasks, candidate_masks
 from idiomloss.candidates import FalseNegatives, InBatch
-from train.data.names import TrainDocumentMode, TrainQueryMode
 from train.errors import UserError
 from train.objectives import Batch, ObjectiveLoss
+from train.objectives.shared import ContrastiveData, ContrastiveOptions
 from train.objectives.steps import balanced_steps, in_shards, shuffled_steps
 from train.requests import Request, Role
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-
-class ContrastiveData(Protocol):
-    """Records, by number, and which of them are compared with which.
-
-    Attributes:
-        name: for messages.
-        files: that were read.
-        anchors: int (A,), the record of each anchor.
-        labels: int (N, 2), group and meaning of each record.
-        ids: int (N,), equal for records that are the same.
-        weights: (A,), of the anchors in the loss; None = all the same.
-        plain_requests: those for sentences without an expression.
-        idiom_sentences: (expression, sentence) of each record with an expression.
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def files(self) -> Sequence[Path]: ...
-
-    @property
-    def anchors(self) -> NDArray[np.int64]: ...
-
-    @property
-    def labels(self) -> Tensor: ...
-
-    @property
-    def ids(self) -> Tensor: ...
-
-    @property
-    def weights(self) -> NDArray[np.float64] | None: ...
-
-    @property
-    def plain_requests(self) -> Sequence[Request]: ...
-
-    @property
-    def idiom_sentences(self) -> Sequence[tuple[str, str]]: ...
-
-    def candidates(self, epoch: int, anchor: int) -> tuple[Sequence[int], Sequence[int]]:
-        """Records that are positives, and that are negatives, of anchor number `anchor` in an epoch."""
-        ...
-
-    def request(
-        self, record: int, mode: TrainQueryMode | TrainDocumentMode, role: Role, mask: str
-    ) -> Request:
-        """How a record is embedded."""
-        ...
-
-    def is_plain(self, request: Request) -> bool:
-        """Whether it is one of `plain_requests`."""
-        ...
-
-    def usage(self, record: int) -> str:
-        """A kind of record, of which batches get their share and positives their weight."""
-        ...
-
-    def record_name(self, record: int) -> str:
-        """For messages."""
-        ...
-
-
-@dataclass(frozen=True)
-class ContrastiveOptions:
-    """How anchors are batched, what they are compared with, and how both are embedded.
-
-    Attributes:
-        batch_size: anchors an optimizer step.
-        seed: of the order of anchors.
-        query_modes: how anchors are embedded; with several, the loss is the mean over modes, and
-            modes that read the same text share its forward pass.
-        query_weights: weights of the query modes in that mean; None = equal ones.
-        document_modes: how candidates are embedded; with several, the loss is the mean over them too.
-        mask: what stands for a hidden span in the modes that hide it.
-        in_batch: which candidates of other anchors are negatives.
-        false_negatives: what becomes of those with the anchor's group and meaning.
-        candidates_from_batch: the candidates of an anchor are all other anchors of its micro-batch.
-        groups_per_batch: make steps of that many groups with equally many anchors; None = shuffled.
-        positive_weights: weight of a positive by its usage; None = all the same.
-        drop_last: leave out the last batch of an epoch where it is not full.
-    """
-
-    batch_size: int
-    seed: int
-    query_modes: Sequence[TrainQueryMode]
-    query_weights: Sequence[float] | None
-    document_modes: Sequence[TrainQueryMode | TrainDocumentMode]
-    mask: str
-    in_batch: InBatch
-    false_negatives: FalseNegatives
-    candidates_from_batch: bool
-    groups_per_batch: int | None
-    positive_weights: Mapping[str, float] | None
-    drop_last: bool
 
 
 class _Candidate(NamedTuple):
@@ -153,14 +57,15 @@ class _Targets:
 class ContrastiveObjective:
     """Anchors against their own candidates and those of others, or against each other.
 
+    With several query modes the loss is their weighted mean, with several document modes their mean; modes
+    that read the same text share its forward pass.
+
     Args:
         data: anchors without a positive are left out (`num_skipped`).
-        loss: InfoNCE with its options.
-        options: batches, candidates and modes.
-        extra_files: files beside the data's that were read.
-        note: what the log says of the data beside the counts.
-        loss_section: where the options of the loss stand, for messages.
-        groups_name: what its groups are called; "" where there are none.
+        options: of loss, batches and modes.
+        batch_size: anchors an optimizer step.
+        seed: of the order of anchors.
+        note: what the log says of the data in addition to the counts.
 
     Raises:
         UserError: if no anchor has a positive, or `drop_last` leaves no batch.
@@ -169,41 +74,46 @@ class ContrastiveObjective:
     def __init__(
         self,
         data: ContrastiveData,
-        loss: InfoNCELoss,
         options: ContrastiveOptions,
         *,
-        extra_files: Sequence[Path] = (),
+        batch_size: int,
+        seed: int,
         note: str = "",
-        loss_section: str = "objective.loss",
-        groups_name: str = "groups",
     ) -> None:
+        section = options.infonce_section
         self.data = data
-        self.groups_name = groups_name
-        self._loss = loss
-        self._loss_section = loss_section
         self.options = options
-        self.query_weights = options.query_weights or [1.0] * len(options.query_modes)
+        self.batch_size = batch_size
+        self.seed = seed
         self.note = note
-        self.files = [*data.files, *extra_files]
-        self.modules = nn.Module()  # trains nothing beside the encoder
+        self.query_modes, self.document_modes = options.query_mode or (), options.document_mode or ()
+        self.query_weights = options.query_weights or [1.0] * len(self.query_modes)
+        self.in_batch: InBatch = "all" if data.from_batch else section.in_batch
+        self.false_negatives: FalseNegatives = "positive" if data.from_batch else section.false_negatives
+        self._loss = section.build()
+        self._anchors = np.asarray(data.anchors)
+        self._labels, self._ids = torch.as_tensor(data.labels), torch.as_tensor(data.ids)
+        self.files = data.files
+        self.modules = nn.Module()  # trains nothing in addition to the encoder
+        self.usages = data.usages
+        self._usage_weights = options.usage_weights
         self._usable = self._anchors_with_positives()
-        self.num_skipped = len(data.anchors) - len(self._usable)
+        self.num_skipped = len(self._anchors) - len(self._usable)
         if not len(self._usable):
             raise UserError(f"{data.name}: no anchor has a positive")
-        if options.drop_last and len(self._usable) < options.batch_size:
+        if options.drop_last and len(self._usable) < batch_size:
             raise UserError(
-                f"{data.name} has {len(self._usable)} anchors, fewer than "
-                f"trainer.batch_size={options.batch_size}, and objective.drop_last leaves out every "
-                "batch that is not full: lower the batch size or set objective.drop_last=false"
+                f"{data.name} has {len(self._usable)} anchors, fewer than trainer.batch_size={batch_size}, "
+                "and objective.drop_last leaves out every batch that is not full: lower the batch size or "
+                "set objective.drop_last=false"
             )
 
     def _anchors_with_positives(self) -> NDArray[np.int64]:
         """Numbers of the anchors that have a positive: of their own, or among the other anchors."""
-        data = self.data
-        if not self.options.candidates_from_batch:
-            numbers = range(len(data.anchors))
-            return np.array([i for i in numbers if len(data.candidates(0, i)[0])], dtype=np.int64)
-        labels = data.labels.numpy()[data.anchors]  # (A, 2)
+        if not self.data.from_batch:
+            numbers = range(len(self._anchors))
+            return np.array([i for i in numbers if len(self.data.candidates(0, i)[0])], dtype=np.int64)
+        labels = self._labels.numpy()[self._anchors]  # (A, 2)
         _, which, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
         return np.flatnonzero(counts[which.ravel()] > 1)
 
@@ -220,67 +130,67 @@ class ContrastiveObjective:
     @property
     def special_tokens(self) -> Mapping[str, str]:
         """The mask, if a mode hides spans by it."""
-        modes = (*self.options.query_modes, *self.options.document_modes)
+        modes = (*self.query_modes, *self.document_modes)
         return {"mask": self.options.mask} if any(mode.startswith("masked_") for mode in modes) else {}
 
     def describe(self) -> str:
         """One line for the log."""
-        anchors = self.data.anchors[self._usable]
-        num_groups = len(np.unique(self.data.labels.numpy()[anchors, 0]))
-        groups = f" of {num_groups} {self.groups_name}" if self.groups_name else ""
-        groups_per_batch = self.options.groups_per_batch
+        anchors = self._anchors[self._usable]
+        num_groups = len(np.unique(self._labels.numpy()[anchors, 0]))
+        groups = f" of {num_groups} {self.data.groups_name}" if self.data.groups_name else ""
+        groups_per_batch = self.options.num_groups
         skipped = f", {self.num_skipped} without a positive left out" if self.num_skipped else ""
         if groups_per_batch is not None and groups_per_batch > num_groups:
             skipped += f", fewer than the {groups_per_batch} that a batch can hold"
         return (
             f"{len(self._usable)} anchors{groups}{skipped}; "
-            f"queries as {' and '.join(self.options.query_modes)}" + (f"; {self.note}" if self.note else "")
+            f"queries as {' and '.join(self.query_modes)}" + (f"; {self.note}" if self.note else "")
         )
 
     def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
         """The epoch's steps: all anchors in an order drawn from seed and epoch, then cut."""
-        options = self.options
-        rng = np.random.default_rng([options.seed, epoch, 0])
-        if options.groups_per_batch is None:
-            steps = shuffled_steps(self._usable, options.batch_size, rng)
+        groups_per_batch = self.options.num_groups
+        rng = np.random.default_rng([self.seed, epoch, 0])
+        if groups_per_batch is None:
+            steps = shuffled_steps(self._usable, self.batch_size, rng)
         else:
             anchors = self._usable.tolist()
-            records = self.data.anchors[self._usable].tolist()
-            groups = self.data.labels[records, 0].tolist()
+            records = self._anchors[self._usable].tolist()
+            groups = self._labels[records, 0].tolist()
             classes = {
                 anchor: (group, self.data.usage(record))
                 for anchor, group, record in zip(anchors, groups, records, strict=True)
             }
-            steps = balanced_steps(anchors, options.batch_size, options.groups_per_batch, classes, rng)
-        if options.drop_last:
-            steps = [step for step in steps if len(step) == options.batch_size]
+            steps = balanced_steps(anchors, self.batch_size, groups_per_batch, classes, rng)
+        if self.options.drop_last:
+            steps = [step for step in steps if len(step) == self.batch_size]
         return in_shards(steps, shards)
 
     def batch(self, epoch: int, anchors: Sequence[int]) -> Batch:
         """Requests and masks of these anchors."""
-        data, options = self.data, self.options
-        anchor_records = data.anchors[list(anchors)].tolist()  # B
+        data = self.data
+        anchor_records = self._anchors[list(anchors)].tolist()  # B
         candidates = self._candidates(epoch, anchors, anchor_records)  # M
         candidate_records = [candidate.record for candidate in candidates]
         masks = candidate_masks(
             len(anchor_records),
             torch.tensor([candidate.owner for candidate in candidates]),  # (M,)
             torch.tensor([candidate.is_positive for candidate in candidates]),  # (M,)
-            anchor_labels=data.labels[anchor_records],  # (B, 2)
-            candidate_labels=data.labels[candidate_records],  # (M, 2)
-            anchor_ids=data.ids[anchor_records],  # (B,)
-            candidate_ids=data.ids[candidate_records],  # (M,)
-            in_batch=options.in_batch,
-            false_negatives=options.false_negatives,
+            anchor_labels=self._labels[anchor_records],  # (B, 2)
+            candidate_labels=self._labels[candidate_records],  # (M, 2)
+            anchor_ids=self._ids[anchor_records],  # (B,)
+            candidate_ids=self._ids[candidate_records],  # (M,)
+            in_batch=self.in_batch,
+            false_negatives=self.false_negatives,
         )
         requests = [
-            *self._requests(anchor_records, options.query_modes, "query"),
-            *self._requests(candidate_records, options.document_modes, "document"),
+            *self._requests(anchor_records, self.query_modes, "query"),
+            *self._requests(candidate_records, self.document_modes, "document"),
         ]
         # A positive that is its anchor's own text is read once more, with dropout of its own, as SimCSE does.
-        is_itself = data.ids[anchor_records][:, None] == data.ids[candidate_records]
-        again = (masks.positive & is_itself).any(0).repeat(len(options.document_modes))  # as many as requests
-        for i in (again.nonzero() + len(anchor_records) * len(options.query_modes)).flatten().tolist():
+        is_itself = self._ids[anchor_records][:, None] == self._ids[candidate_records]
+        again = (masks.positive & is_itself).any(0).repeat(len(self.document_modes))  # as many as requests
+        for i in (again.nonzero() + len(anchor_records) * len(self.query_modes)).flatten().tolist():
             requests[i] = replace(requests[i], view=1)
         targets = _Targets(
             len(anchor_records),
@@ -290,13 +200,13 @@ class ContrastiveObjective:
         )
         plain_rows = [row for row, request in enumerate(requests) if data.is_plain(request)]
         names = [data.record_name(record) for record in anchor_records]
-        first = len(anchor_records) * len(options.query_modes)  # row of the first candidate
+        first = len(anchor_records) * len(self.query_modes)  # row of the first candidate
         pairs = [(anchor, first + candidate) for anchor, candidate in masks.positive.nonzero().tolist()]
         return Batch(requests, names, targets, plain_rows, self._why_empty(targets), pairs)
 
     def _why_empty(self, targets: _Targets) -> str:
         """Why no anchor of a batch has anything to learn from, with what to do; "" where one has."""
-        masks, loss, section = targets.masks, self._loss, self._loss_section
+        masks, loss, section = targets.masks, self._loss, f"objective.{self.options.loss_option}"
         positive, weights = masks.positive, targets.anchor_weights
         if targets.positive_weights is not None:
             positive = positive & (targets.positive_weights > 0)
@@ -311,14 +221,14 @@ class ContrastiveObjective:
             return f"the negatives have the weight 0: raise {section}.hard_weight or {section}.soft_weight"
         if targets.num_anchors == 1:
             return "one anchor has no negatives: raise trainer.batch_size or lower trainer.accumulation"
-        if self.options.in_batch == "none":
+        if self.in_batch == "none":
             return f"no anchor has negatives: set {section}.in_batch to positives or all, or add some"
         return "no anchor has both a positive and a negative: the data need more different texts or groups"
 
     def _candidates(
         self, epoch: int, anchors: Sequence[int], anchor_records: Sequence[int]
     ) -> list[_Candidate]:
-        if self.options.candidates_from_batch:
+        if self.data.from_batch:
             return [_Candidate(record, owner=-1, is_positive=False) for record in anchor_records]
         return [
             _Candidate(record, owner, is_positive)
@@ -327,9 +237,7 @@ class ContrastiveObjective:
             for record in records
         ]
 
-    def _requests(
-        self, records: Sequence[int], modes: Sequence[TrainQueryMode | TrainDocumentMode], role: Role
-    ) -> list[Request]:
+    def _requests(self, records: Sequence[int], modes: Sequence[str], role: Role) -> list[Request]:
         """All records in the first mode, then all in the next."""
         return [
             self.data.request(record, mode, role, self.options.mask) for mode in modes for record in records
@@ -337,10 +245,9 @@ class ContrastiveObjective:
 
     def _positive_weights(self, num_anchors: int, candidate_records: Sequence[int]) -> Tensor | None:
         """(B, M), each candidate's weight as a positive; None where all weigh the same."""
-        by_usage = self.options.positive_weights
-        if not by_usage:
+        if not self._usage_weights:
             return None
-        weights = [by_usage.get(self.data.usage(record), 1.0) for record in candidate_records]
+        weights = [self._usage_weights.get(self.data.usage(record), 1.0) for record in candidate_records]
         return torch.tensor(weights).expand(num_anchors, -1)
 
     def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
@@ -351,7 +258,7 @@ class ContrastiveObjective:
             None if weights is None else weights.to(embeddings.device)
             for weights in (targets.positive_weights, targets.anchor_weights)
         )
-        num_query_modes, num_document_modes = len(self.options.query_modes), len(self.options.document_modes)
+        num_query_modes, num_document_modes = len(self.query_modes), len(self.document_modes)
         first_candidate = targets.num_anchors * num_query_modes
         queries_by_mode = embeddings[:first_candidate].chunk(num_query_modes)  # (B, D) each
         documents_by_mode = embeddings[first_candidate:].chunk(num_document_modes)  # (M, D) each

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from train.benchmarks import requests_of
 from train.config import TrainSettings
 from train.distributed.device import log_placement, place
 from train.factory import without_mining
@@ -31,7 +32,7 @@ def check_data(settings: TrainSettings) -> None:
     if plain != settings:
         print("hard negatives are mined when training starts")
     for benchmark in benchmarks:
-        print(printable(f"benchmark {benchmark.name}: {len(set(benchmark.requests))} texts to embed"))
+        print(printable(f"benchmark {benchmark.name}: {len(set(requests_of(benchmark)))} texts to embed"))
     for line in describe_memory(settings, objective, placement):
         print(printable(line))
     for name, reason in prepared.not_scored.items():

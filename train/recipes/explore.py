@@ -27,6 +27,7 @@ from train.explorer.search import Explorer, Model
 from train.explorer.server import bound_socket, check_can_serve, serve
 from train.factory import build_encoder, glossary_path
 from train.hub.licences import base_model
+from train.hub.upload import run_and_model
 from train.io.claims import claimed
 from train.io.files import write_text
 from train.io.logs import log_to_stderr
@@ -117,7 +118,7 @@ def find_models(name: str) -> list[Named]:
         UserError: if there is no such model, or the run has none yet.
     """
     path = expanded(name, "model")
-    if (found := _checkpoint_of(path)) is not None:
+    if (found := run_and_model(path)) is not None:
         run, saved = found
         if not saved.is_dir():
             raise UserError(
@@ -132,19 +133,8 @@ def find_models(name: str) -> list[Named]:
         options = {key: value for key, value in taught["options"].items() if not key.startswith("glossary")}
         base = _settings(taught["model"]).model_copy(update=options)
         return [_untrained(base), Named(f"taught: {path.name}", str(path), _settings(str(path)))]
-    several = sorted(path.glob("*/run.json")) if is_folder(path) else []
-    if several:
-        raise UserError(f"{name}: holds {len(several)} runs: name one or more, as {several[0].parent}")
     settings = _settings(str(path) if is_folder(path) else name)
     return [Named(name, settings.path, settings)]
-
-
-def _checkpoint_of(path: Path) -> tuple[Path, Path] | None:
-    """The run, and the folder of its model, that a path names: its `best/` where it is the run's own."""
-    if is_file(path / "run.json"):
-        return path, path / "best"
-    is_part = path.name == "best" or path.name.removeprefix("step_").isdigit()
-    return (path.parent, path) if is_part and is_file(path.parent / "run.json") else None
 
 
 def _settings(name: str) -> ModelSettings:
@@ -190,7 +180,7 @@ def find_corpus(options: Options) -> Corpus:
         if is_folder(path) and available_splits(path):
             return _idiolink(path, options.split, "IdioLink")
         return own_corpus(path)
-    found = (_checkpoint_of(expanded(name, "model")) for name in options.models)
+    found = (run_and_model(expanded(name, "model")) for name in options.models)
     config = next((read_config(one[0]) for one in found if one is not None), {})
     data, benchmark = config.get("data", {}), (config.get("benchmark") or {}).get("idiolink", {})
     if own := as_list(

@@ -1,4 +1,4 @@
-"""A model for serving: ONNX, 8-bit weights or a table of token vectors, scored beside the model itself."""
+"""A model for serving: ONNX, 8-bit weights or a table of token vectors, scored next to the model itself."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def export(settings: ExportSettings) -> Path:
         That folder.
 
     Raises:
-        UserError: for everything that the user can mend; there is no new folder then.
+        UserError: for everything that the user can fix; there is no new folder then.
     """
     if settings.format != "static":
         check_packages(f"format={settings.format}")
@@ -60,7 +60,7 @@ def export(settings: ExportSettings) -> Path:
 
 def _export(settings: ExportSettings, folder: Path) -> None:
     """Score the model, write its export to an empty folder, and score that."""
-    naming = glossary_files(settings.model)  # a slip there is told before anything is downloaded
+    naming = glossary_files(settings.model)  # a typo is reported before anything is downloaded
     benchmarks, not_scored = build_benchmarks(settings)
     _check_dimension(settings)
     source = source_of(settings)
@@ -110,7 +110,7 @@ def _model_path(named: str) -> str:
 
 
 def _check_dimension(settings: ExportSettings) -> None:
-    """Check that the model has so many dimensions; of `static`, all its principal components may be kept.
+    """Check that the model has this many dimensions; `static` may keep all its principal components.
 
     Raises:
         UserError: otherwise.

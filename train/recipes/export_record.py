@@ -10,13 +10,14 @@ from typing import Any
 from sentence_transformers.base.modules import Normalize
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from train.config import ExportSettings, ModelSettings
+from train.config import ExportSettings
+from train.config.model import named_model
 from train.declarations.models import model_names, model_values
 from train.encoder.encoder import Encoder
 from train.encoder.idiom_tokens import IdiomTokens
 from train.encoder.tokenizer_rules import reads_alike
 from train.errors import UserError
-from train.hub.export_card import Reading, export_card
+from train.hub.card import TAGS, card
 from train.hub.licences import Source, base_model, common_licence, glossary_sources, sources_of
 from train.io.files import write_json, write_text
 from train.io.paths import is_file
@@ -37,16 +38,16 @@ def source_of(settings: ExportSettings) -> Source:
     Of a run's checkpoint they are on record in its card or its run; of a run whose record is damaged, no more
     is known than of a folder.
     """
-    named = base_model({"model": settings.model.model_dump()})
-    path = Path(settings.model.path)
-    if not is_file(path.parent / "run.json"):
-        return named
+    folder, model = Path(settings.model.path), base_model({"model": settings.model.model_dump()})
+    run = folder.parent
+    if not is_file(run / "run.json"):
+        return model
+    name = f"{run.name}/{folder.name}"
     try:
-        made_of = sources_of(read_config(path.parent), read_run(path.parent).get("glossary"))
+        made_of = sources_of(read_config(run), read_run(run).get("glossary"))
     except UserError:
-        return Source(f"{path.parent.name}/{path.name}", named.licence)
-    licence = named.licence or common_licence(made_of)
-    return Source(f"{path.parent.name}/{path.name}", licence, made_of[0].repo_id)
+        return Source(name, model.licence)
+    return Source(name, model.licence or common_licence(made_of), made_of[0].repo_id)
 
 
 def write_card(
@@ -65,49 +66,45 @@ def write_card(
         source: the model that was exported.
         files: that were read to score it, with their checksums.
     """
-    meanings, idioms = exported.meanings, exported.idiom_tokens
-    reads = exported.model.tokenizer
-    reading = Reading(
+    meanings, idioms, tokenizer = exported.meanings, exported.idiom_tokens, exported.model.tokenizer
+    sources = [source, *glossary_sources(None if meanings is None else meanings.about)]
+    text = card(
+        "exported",
+        {
+            "tags": [*TAGS, compared.format],
+            "license": common_licence(sources),
+            "base_model": source.repo_id,
+        },
+        compared=compared,
+        notes=notes,
+        command=_command(settings, source.name),
         max_tokens=None if (exported.reader.limit or _NO_LIMIT) >= _NO_LIMIT else exported.reader.limit,
-        pad_id=reads.pad_token_id,
-        query_prompt=exported.prompts.query,
-        document_prompt=exported.prompts.document,
-        instruction_prompt=exported.prompts.instruction,
+        pad_id=tokenizer.pad_token_id,
+        prompts=exported.prompts,
         pools_prompts=exported.pools_prompts,
         idiom_tokens=idioms is not None and idioms.replace,
         glossary=meanings.form if meanings is not None else "",
-        tokenizer_does=reads_alike(folder, reads, idioms or IdiomTokens({}), meanings),
+        # Whether the saved tokenizer puts expressions and meanings into texts by itself.
+        tokenizer_does=reads_alike(folder, tokenizer, idioms or IdiomTokens({}), meanings),
         only_encoder=_only_encoder(exported),
     )
-    sources = [source, *glossary_sources(None if meanings is None else meanings.about)]
-    card = export_card(
-        compared,
-        reading,
-        notes,
-        base=source.repo_id,
-        licence=common_licence(sources),
-        command=_command(settings, source.name),
-    )
+    before, after = compared.original, compared.export
     meta = {
         "model": settings.model.path,
         "config": settings.model_dump(mode="json"),
         "format": settings.format,
         "dimension": compared.dimension,
         "num_threads": compared.num_threads,
-        "num_bytes": {"model": compared.original.num_bytes, "export": compared.export.num_bytes},
-        "texts_per_second": {
-            "model": compared.original.texts_per_second,
-            "export": compared.export.texts_per_second,
-        },
+        "num_bytes": {"model": before.num_bytes, "export": after.num_bytes},
+        "texts_per_second": {"model": before.texts_per_second, "export": after.texts_per_second},
         "notes": list(notes),
         "glossary": describe_glossary(settings.model, exported, {}),
         "files": dict(files),
         "code": code_version(),
         "packages": package_versions(),
     }
-    write_text(folder / "README.md", card)
-    scores, baseline = compared.export.scores, compared.original.scores
-    write_json(folder / RECORD, {"scores": scores, "baseline": baseline, "meta": meta})
+    write_text(folder / "README.md", text)
+    write_json(folder / RECORD, {"scores": after.scores, "baseline": before.scores, "meta": meta})
 
 
 def _only_encoder(exported: Encoder) -> str:
@@ -126,19 +123,15 @@ def _only_encoder(exported: Encoder) -> str:
 
 def _command(settings: ExportSettings, name: str) -> str:
     """The command line, without where things lie on this machine."""
-    model = settings.model.model_dump(mode="json")
     known = next((n for n in model_names() if model_values(n)["path"] == settings.model.path), None)
-    usual = ModelSettings.model_validate(
-        model_values("pretrained") | {"path": "-"} if known is None else model_values(known)
-    ).model_dump(mode="json")
+    usual = named_model(known or "any/model").model_dump(mode="json")
     options = {
         f"model.{option}": value
-        for option, value in model.items()
+        for option, value in settings.model.model_dump(mode="json").items()
         if option not in _NOT_IN_COMMAND and value != usual[option]
     }
-    options |= {"format": settings.format}
-    if settings.truncate_dim is not None:
-        options["truncate_dim"] = settings.truncate_dim
+    cut = {} if settings.truncate_dim is None else {"truncate_dim": settings.truncate_dim}
+    options |= {"format": settings.format, **cut}
     given = [f"{option}={_value(option, value)}" for option, value in options.items()]
     words = [f"model={known or name}", *given]
     return " ".join(["python -m train.export", *map(shlex.quote, words), "output=<folder>"])

@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -157,8 +158,8 @@ def _run(
     objective.modules.to(context.placement.device)
     _check_base(run, record, retention, resumed=checkpoint is not None)
     _check_tokens(objective, retention)
-    if retention.encoder.meanings is not None and not prepared.usages:
-        retention.encoder.meanings.gate = None  # of other weights than are trained here
+    if (meanings := retention.encoder.meanings) is not None and not prepared.usages:
+        retention.encoder.meanings = replace(meanings, gate=None)  # of other weights than are trained here
     texts = {"training": [text for _, text in objective.idiom_sentences], **benchmark_texts(suite.benchmarks)}
     run.update(glossary=describe_glossary(settings.model, retention.encoder, texts))
     has_tokens = retention.encoder.idiom_tokens is not None

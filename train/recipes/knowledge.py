@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from train.benchmarks import Benchmark
+from train.benchmarks import Benchmark, requests_of
 from train.config import ModelSettings
 from train.encoder.encoder import Encoder
 from train.errors import UserError
@@ -96,7 +96,12 @@ def check_has_gate(model: ModelSettings, encoder: Encoder) -> None:
 
 def benchmark_texts(benchmarks: Sequence[Benchmark]) -> dict[str, Iterable[str]]:
     """Benchmark → the texts that it has embedded."""
-    return {b.name: [request.text for request in b.requests] for b in benchmarks}
+    return {benchmark.name: _texts(benchmark) for benchmark in benchmarks}
+
+
+def _texts(benchmark: Benchmark) -> Iterator[str]:
+    for request in requests_of(benchmark):  # a rehearsal, maybe: only where the texts are looked at
+        yield request.text
 
 
 def learnt_glossaries(model: ModelSettings) -> list[dict[str, Any]]:

@@ -23,8 +23,8 @@ from train.encoder.glossary_files import Glossary, meanings_of, read_glossary
 from train.encoder.meanings import Meanings
 from train.errors import UserError
 from train.expressions import ExpressionIndex, find_expression, plain_expression
-from train.factory import build_encoder, glossary_path, leave_transparent, resolve_model_path
-from train.hub.learnt_card import learnt_card
+from train.factory import build_encoder, glossary_path, resolve_model_path, without_transparent
+from train.hub.card import learnt_card
 from train.io.claims import claimed
 from train.io.files import fingerprint, fingerprints, write_json, write_text
 from train.io.paths import expanded
@@ -128,7 +128,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
     encoder.meanings = None
     _check_removed(encoder, settings.remove)
     encoder.drop_idiom_tokens([*settings.remove, *glossary.senses])
-    leave_transparent(encoder, meanings, settings.model.glossary_max_similarity)
+    meanings = without_transparent(encoder, meanings, settings.model.glossary_max_similarity)
     glossary = replace(glossary, senses={name: glossary.senses[name] for name in meanings.senses})
     if not glossary.senses and not settings.remove:
         raise UserError(
@@ -143,7 +143,7 @@ def _learn(settings: LearnSettings, folder: Path) -> None:
 
     start = time.monotonic()
     if settings.into == "weights":
-        meanings.gate = read.gate if read else None
+        meanings = meanings.override(gate=read.gate if read else None)
         dtype = placement.autocast_dtype
         autocast = torch.autocast(placement.device, dtype) if dtype else contextlib.nullcontext()
         others = _others(corpus, carriers, meanings)

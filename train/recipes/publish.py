@@ -4,30 +4,29 @@ from __future__ import annotations
 
 from train.config import PushSettings
 from train.explorer.options import Options
-from train.explorer.page import FILE
-from train.hub.push import Target, check_can_send, collected, model_target, send
-from train.hub.space import collect_space, metadata, shown_by
+from train.hub.push import check_can_send, send
+from train.hub.upload import collect_model, collect_space
 from train.recipes.explore import write_space
 
 
-def publish(settings: PushSettings) -> None:
-    """Push both, or the page alone; or write the page, and show what would be pushed.
+def publish(settings: PushSettings) -> list[str | None]:
+    """Push the model, the page, or both; or write the page, and show what would be pushed.
 
-    What cannot be pushed is said before a text is embedded. The last line that is printed is the address of
-    the Space's commit.
+    Problems are reported before a text is embedded. The last line that is printed is the address of the last
+    commit.
+
+    Returns:
+        The addresses of the commits; None for a dry run's.
 
     Raises:
-        UserError: for everything that the user can mend.
+        UserError: for everything that the user can fix.
     """
-    assert settings.space is not None  # else only the model is pushed
-    model = collected(settings) if settings.repo_id is not None else None
-    shown = shown_by(settings)
+    models = [] if settings.repo_id is None else [collect_model(settings)]
+    spaces = [] if settings.space is None else [collect_space(settings)]
     if not settings.dry_run:
-        check_can_send([*(model.problems if model is not None else []), *shown.problems])
-    name = (settings.repo_id or settings.space).rpartition("/")[2]
-    options = Options([str(shown.model)], corpus=settings.corpus, name=name, overwrite=True)
-    write_space(options, shown.folder, metadata(shown, settings), shown.note)
-    if model is not None:
-        send(model, model_target(settings), dry_run=settings.dry_run)
-    target = Target(settings.space, settings.private, settings.overwrite, kind="space")
-    send(collect_space(shown, shown.folder / FILE), target, dry_run=settings.dry_run)
+        check_can_send([problem for upload in [*models, *spaces] for problem in upload.problems])
+    for space in spaces:
+        name = (settings.repo_id or space.repo_id).rpartition("/")[2]
+        options = Options(models=[str(space.model)], corpus=settings.corpus, name=name, overwrite=True)
+        write_space(options, space.folder, space.metadata, space.note)
+    return [send(upload, settings) for upload in [*models, *spaces]]

@@ -14,7 +14,7 @@ from scipy.stats import rankdata, wilcoxon
 from train.declarations.registry import Verdict, is_compared, judge
 from train.errors import UserError
 from train.io.text import first_of
-from train.reports.frames import Group, Score, read_items
+from train.reports.frames import Group, Key, read_items
 from train.reports.runs import Run
 from train.reports.statistics import (
     Array,
@@ -103,7 +103,7 @@ class Comparison:
 def comparison_notes(compared: Sequence[Comparison]) -> list[str]:
     """A sentence for each reason why scores are not compared query by query, whichever runs have it."""
     rows = [
-        (reason.partition(" (")[0], reason, Score.of(d.key).benchmark, where or comparison.title)
+        (reason.partition(" (")[0], reason, Key.of(d.key).benchmark, where or comparison.title)
         for comparison in compared
         for d in comparison.differences
         for reason, where in d.problems
@@ -187,7 +187,7 @@ def _problems(key: str, group: Group, untrained: bool) -> list[tuple[str, str]]:
     """What is wrong with the results of each query, and of which run."""
     problems = []
     of = " of the untrained model" if untrained else ""
-    benchmark = Score.of(key).benchmark
+    benchmark = Key.of(key).benchmark
     for run in group.runs:
         scores, where = run.baseline if untrained else run.scores, f"run {run.name}"
         if key in scores:
@@ -233,7 +233,7 @@ def compare_modes(runs: Sequence[Run], ours: str, theirs: str, split: str) -> st
     nothing_common = UserError(f"no items of the split {split} with scores by both {ours} and {theirs}")
     lines = []
     for key in group.keys:
-        score = Score.of(key)
+        score = Key.of(key)
         if (score.split, score.mode) != (split, ours):
             continue
         sides = [group.items(key), group.items("/".join(score._replace(mode=theirs)))]

@@ -30,7 +30,7 @@ _MODEL = "model."
 _NUM_IN_NAME = 3  # options
 
 
-class Score(NamedTuple):
+class Key(NamedTuple):
     """What a score's key says: `<benchmark>/<split>/<mode>/<metric>[/<slice>]`.
 
     Attributes:
@@ -43,7 +43,7 @@ class Score(NamedTuple):
     metric: str
 
     @classmethod
-    def of(cls, key: str) -> Score:
+    def of(cls, key: str) -> Key:
         """A benchmark without splits has "" there; a key without a mode likewise."""
         benchmark, *parts = key.split("/")
         split = parts.pop(0) if benchmark_of(key).has_splits and len(parts) > 1 else ""
@@ -124,7 +124,7 @@ class Group:
 
     def items(self, key: str, *, untrained: bool = False) -> pd.DataFrame:
         """A score's results of each query of each run that has it: :data:`ITEMS`, and the run's name."""
-        benchmark = Score.of(key).benchmark
+        benchmark = Key.of(key).benchmark
         frames = [
             read_items(run.per_query_file(benchmark, untrained=untrained), benchmark)[0]
             .get(key, _NO_ITEMS)

@@ -17,7 +17,7 @@ from train.declarations.registry import (
     judge,
 )
 from train.reports.compare import UNTRAINED, Comparison, Difference
-from train.reports.frames import Group, Mean, Score
+from train.reports.frames import Group, Key, Mean
 from train.reports.tables import Table, cell, markdown
 
 READING = (
@@ -104,7 +104,7 @@ def paper_tables(groups: Sequence[Group]) -> list[Table]:
     """A table for each benchmark and split that any group was scored on, ours first; then by dimension."""
     every = list(dict.fromkeys(key for group in groups for key in group.keys))
     keys = [key for key in every if dimension_of(key) is None]
-    places = dict.fromkeys(Score.of(key)[:2] for key in keys)
+    places = dict.fromkeys(Key.of(key)[:2] for key in keys)
     known = list(benchmark_types())
     ordered = sorted(places, key=lambda one: known.index(one[0]) if one[0] in known else len(known))
     layouts = [benchmark_type(name).table(split, keys) for name, split in ordered]

@@ -115,7 +115,8 @@ def saved_config(
         UserError: naming each override that differs from the run's.
     """
     record = saved_record(folder)
-    saved, recorded = record["config"], record["run"]["experiment"]
+    saved: dict[str, Any] = record["config"]
+    recorded = record["run"]["experiment"]
     if "hub" in composed:
         saved.setdefault("hub", composed["hub"])  # the run was started before there was this section
     for section, options in _ADDED.items():  # or these options

@@ -1,1 +1,1 @@
-"""Searches over hyperparameters: trials of an Optuna study, run by Hydra's launchers."""
+"""Searches over hyperparameters: trials of an Optuna study, one after the other."""

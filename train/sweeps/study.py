@@ -1,4 +1,4 @@
-"""The Optuna study of a search: its storage, and what is known of its trials."""
+"""The Optuna study of a search: its storage, its trials, and how the run of each has ended."""
 
 from __future__ import annotations
 
@@ -6,30 +6,28 @@ import json
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import optuna
 from optuna.distributions import BaseDistribution, distribution_to_json
-from optuna.exceptions import StorageInternalError
-from optuna.storages import JournalStorage
+from optuna.storages import JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from train.config.search import SearchSettings
-from train.errors import UserError
+from train.errors import Pruned, UserError
 
 log = logging.getLogger(__name__)
 
 FOLDER = "folder"  # a trial's run folder, as an attribute of the trial
 REASON = "reason"  # why a trial failed or was pruned
 _QUESTION = "question"  # what the study searches, as an attribute of the study
-FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
+_FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
+_JOURNAL = "journal:"
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """How a trial's run ended.
 
     Attributes:
@@ -42,47 +40,37 @@ class Outcome:
     reason: str = ""
 
 
-def open_storage(storage: str | None, sweep_dir: Path) -> optuna.storages.BaseStorage:
-    """Where a study is kept; one that several processes may use at once.
+class TrialReport:
+    """Reports a run's scores after each evaluation to its trial; the run may then be given up.
 
-    Raises:
-        UserError: if it cannot be opened.
+    A study that cannot be reached is a warning: the run goes on.
+
+    Args:
+        keys: the scores whose mean is the objective.
     """
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    try:
-        if storage is not None and storage.startswith("journal:"):
-            return JournalStorage(JournalFileBackend(storage.removeprefix("journal:")))
-        url = storage or f"sqlite:///{(sweep_dir / 'study.db').absolute()}"
-        waiting = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
-        return optuna.storages.RDBStorage(url, engine_kwargs=waiting)
-    except Exception as error:  # of whatever database
-        raise _unreadable(storage, sweep_dir, error) from None
 
+    def __init__(self, trial: optuna.Trial, keys: Sequence[str]) -> None:
+        self._trial, self._keys = trial, keys
+        self._num_evaluations = 0
 
-def _check_journal(storage: str | None) -> None:
-    """Optuna writes into a journal before it reads it: into one that is cut off, or no journal at all.
+    def __call__(self, scores: Mapping[str, float]) -> None:
+        """Report one evaluation; one whose score is missing, because it is not finite, only counts.
 
-    Raises:
-        ValueError: if a line is none of a journal's.
-    """
-    path = Path((storage or "").removeprefix("journal:"))
-    if storage is None or not storage.startswith("journal:") or not path.is_file():
-        return
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(keepends=True), 1):
-        record = json.loads(line)
-        if not isinstance(record, dict) or "op_code" not in record or not line.endswith("\n"):
-            raise ValueError(f"line {number} is no whole record of a journal")
-
-
-def _unreadable(storage: str | None, sweep_dir: Path, error: Exception) -> UserError:
-    where = storage or str(sweep_dir / "study.db")
-    has_password = "@" in where
-    return UserError(
-        f"hydra.sweeper.storage: the study's storage cannot be opened{'' if has_password else f', {where}'}: "
-        f"{type(error).__name__}{'' if has_password else f': {error}'}\n"
-        "If it is damaged, empty or not Optuna's, restore it from a copy, or start another study in a new "
-        "folder, hydra.sweep.dir=, with a storage of its own. The runs that are there stay as they are"
-    )
+        Raises:
+            Pruned: if other trials were better after as many evaluations.
+        """
+        self._num_evaluations += 1
+        if not all(key in scores for key in self._keys):
+            return
+        value = sum(scores[key] for key in self._keys) / len(self._keys)
+        try:
+            self._trial.report(value, self._num_evaluations)
+            hopeless = self._trial.should_prune()
+        except Exception as error:
+            log.warning("the run goes on without its study: %s: %s", type(error).__name__, error)
+            return
+        if hopeless:
+            raise Pruned(f"{value:.4f} after {self._num_evaluations} evaluations, where others were better")
 
 
 def open_study(
@@ -91,49 +79,38 @@ def open_study(
     """A new study, or the one of this name to go on with.
 
     Raises:
-        UserError: if that one asks another question, or its storage is damaged.
+        UserError: if that one asks another question, or its storage cannot be read.
     """
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
-        _check_journal(settings.storage)
-    except (OSError, ValueError) as error:
-        raise _unreadable(settings.storage, sweep_dir, error) from error
-    storage = open_storage(settings.storage, sweep_dir)
-    try:
-        if next_number(sweep_dir) and not storage.get_all_studies():
+        storage = _storage(settings.storage, sweep_dir)
+        if next_folder(None, sweep_dir) and not storage.get_all_studies():
             raise ValueError(f"it has no study, but {sweep_dir} has runs of one")
         study = optuna.create_study(
             study_name=settings.study,
             storage=storage,
             directions=settings.known_directions,
             load_if_exists=True,
-            pruner=make_pruner(settings),
+            pruner=_pruner(settings),
         )
         num_trials = len(study.get_trials(deepcopy=False))
-    # A file that is cut off, or somebody else's, is found out by the first reading, in many ways.
-    except (StorageInternalError, ValueError, KeyError, TypeError, AssertionError) as error:
-        raise _unreadable(settings.storage, sweep_dir, error) from error
+    except Exception as error:  # of whatever database; a file that is cut off shows it in many ways
+        where = settings.storage or str(sweep_dir / "study.db")
+        hidden = "@" in where  # a password
+        raise UserError(
+            f"hydra.sweeper.storage: the study's storage cannot be opened{'' if hidden else f', {where}'}: "
+            f"{type(error).__name__}{'' if hidden else f': {error}'}\n"
+            "If it is damaged, empty or not Optuna's, restore it from a copy, or start another study in a "
+            "new folder, hydra.sweep.dir=, with a storage of its own. The runs in this one stay as they are"
+        ) from error
     # The sampler's seed moves on with the study: one that goes on must not draw the same trials again.
-    study.sampler = _sampler(settings, num_trials)
+    study.sampler = _sampler(settings, settings.seed + num_trials)
     question: dict[str, Any] = {
         "objectives": settings.objectives or ["trainer.monitor"],
         "directions": settings.known_directions,
         "overrides": sorted(fixed),
-        "space": {
-            key: json.loads(distribution_to_json(distribution)) for key, distribution in sorted(space.items())
-        },
+        "space": {key: json.loads(distribution_to_json(one)) for key, one in sorted(space.items())},
     }
-    _check_question(study, settings, question, num_trials)
-    return study
-
-
-def _check_question(
-    study: optuna.Study, settings: SearchSettings, question: Mapping[str, Any], num_trials: int
-) -> None:
-    """Record what a new study searches; one to go on with must search the same.
-
-    Raises:
-        UserError: if it does not.
-    """
     known = study.user_attrs.get(_QUESTION)
     directions = [direction.name.lower() for direction in study.directions]
     if known is None and (num_trials or directions != settings.known_directions):
@@ -144,20 +121,31 @@ def _check_question(
         )
     if known is None:
         study.set_user_attr(_QUESTION, question)
-    elif known != question:
-        lines = [
-            f"  {name}: {question[name]}, but the study has {known.get(name)}"
-            for name in question
-            if question[name] != known.get(name)
-        ]
+    elif differing := [name for name in question if question[name] != known.get(name)]:
+        lines = [f"  {name}: {question[name]}, but the study has {known.get(name)}" for name in differing]
         raise UserError(
             f"the study {settings.study!r} was started with other settings:\n" + "\n".join(lines) + "\n"
             "Go on with it by the same command, or name a new one: hydra.sweeper.study=<name>"
         )
+    return study
 
 
-def _sampler(settings: SearchSettings, num_trials: int) -> optuna.samplers.BaseSampler:
-    seed = settings.seed + num_trials
+def _storage(storage: str | None, sweep_dir: Path) -> optuna.storages.BaseStorage:
+    """Where a study is; several processes may use it at once."""
+    if storage is None or not storage.startswith(_JOURNAL):
+        url = storage or f"sqlite:///{(sweep_dir / 'study.db').absolute()}"
+        waiting = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
+        return RDBStorage(url, engine_kwargs=waiting)
+    path = Path(storage.removeprefix(_JOURNAL))
+    # Optuna writes into a journal before it reads it, and so into one that is cut off.
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    for number, line in enumerate(text.splitlines(keepends=True), 1):
+        if "op_code" not in json.loads(line) or not line.endswith("\n"):
+            raise ValueError(f"line {number} is not a whole record of a journal")
+    return JournalStorage(JournalFileBackend(str(path)))
+
+
+def _sampler(settings: SearchSettings, seed: int) -> optuna.samplers.BaseSampler:
     if settings.sampler == "random":
         return optuna.samplers.RandomSampler(seed=seed)
     if settings.sampler == "nsgaii":
@@ -165,7 +153,7 @@ def _sampler(settings: SearchSettings, num_trials: int) -> optuna.samplers.BaseS
     return optuna.samplers.TPESampler(seed=seed, n_startup_trials=settings.startup_trials)
 
 
-def make_pruner(settings: SearchSettings) -> optuna.pruners.BasePruner:
+def _pruner(settings: SearchSettings) -> optuna.pruners.BasePruner:
     """Its steps are evaluations, which trials of any batch size have in common."""
     if settings.pruner == "median":
         return optuna.pruners.MedianPruner(
@@ -176,88 +164,58 @@ def make_pruner(settings: SearchSettings) -> optuna.pruners.BasePruner:
     return optuna.pruners.NopPruner()
 
 
-def outcome_of(folder: Path, objectives: Sequence[str] | None, error: Exception | None = None) -> Outcome:
-    """How the run in a folder ended, by what it left; `error` is what the launcher says."""
+def outcome_of(folder: Path, objectives: Sequence[str] | None) -> Outcome:
+    """How the run in a folder ended, by what it left."""
     try:
         record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-        status = record["status"]
-        if status == "pruned":
+        if record["status"] == "pruned":
             return Outcome(TrialState.PRUNED, reason=str(record.get("reason", "")))
-        if status == "finished":
-            card = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
-            return _scored(card["scores"], objectives, card["meta"]["monitor"])
-        reason = str(record.get("error") or f"the run is {status}")
-    except (OSError, ValueError, KeyError, TypeError) as unreadable:
-        reason = f"no whole run in {folder}: {type(unreadable).__name__}: {unreadable}"
-    return Outcome(TrialState.FAIL, reason=str(error) if error is not None else reason)
-
-
-def _scored(scores: dict[str, float], objectives: Sequence[str] | None, monitor: Sequence[str]) -> Outcome:
-    missing = [key for key in objectives or monitor if key not in scores]
-    if missing:
-        return Outcome(TrialState.FAIL, reason=f"the run has no score {missing[0]!r}")
-    if objectives is None:
-        values = [sum(scores[key] for key in monitor) / len(monitor)]
-    else:
-        values = [scores[key] for key in objectives]
-    if not all(math.isfinite(value) for value in values):
-        return Outcome(TrialState.FAIL, reason=f"the objective is {values}")
+        if record["status"] != "finished":
+            return Outcome(
+                TrialState.FAIL, reason=str(record.get("error") or f"the run is {record['status']}")
+            )
+        card = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
+        scores, monitor = card["scores"], card["meta"]["monitor"]
+        if objectives is None:
+            values = [sum(scores[key] for key in monitor) / len(monitor)]
+        else:
+            values = [scores[key] for key in objectives]
+        if not all(math.isfinite(value) for value in values):
+            return Outcome(TrialState.FAIL, reason=f"the objective is {values}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = f"no whole run in {folder}: {type(error).__name__}: {error}"
+        return Outcome(TrialState.FAIL, reason=reason)
     return Outcome(TrialState.COMPLETE, values)
 
 
-def tell(study: optuna.Study, number: int, outcome: Outcome) -> None:
-    """Record how a trial ended."""
-    if outcome.reason:
-        trial_of(study, number).set_user_attr(REASON, outcome.reason)
-    study.tell(number, outcome.values, state=outcome.state)
-
-
-def trial_of(study: optuna.Study, number: int) -> optuna.Trial:
-    """A trial that runs, from whatever process."""
-    storage = study._storage  # Optuna has no other way to it
-    return optuna.Trial(study, storage.get_trial_id_from_study_id_trial_number(study._study_id, number))
-
-
 def settle(study: optuna.Study, sweep_dir: Path, objectives: Sequence[str] | None, *, shared: bool) -> None:
-    """Trials that a sweep in this folder left running when it was killed: they failed, and are run again.
+    """Trials that a search in this folder left running when it was killed: they failed, and are run again.
 
     Args:
-        shared: the storage may have trials of sweeps in other folders, which are theirs to settle.
+        shared: the storage may have trials of searches in other folders, which settle their own.
     """
     for trial in study.get_trials(states=[TrialState.RUNNING]):
         folder = trial.user_attrs.get(FOLDER)
         if shared and (folder is None or Path(folder).parent != sweep_dir.absolute()):
             continue
-        outcome = (
-            outcome_of(Path(folder), objectives)
-            if folder
-            else Outcome(TrialState.FAIL, reason="never started")
-        )
+        outcome = outcome_of(Path(folder), objectives) if folder else Outcome(TrialState.FAIL)
         if outcome.state == TrialState.FAIL:
-            outcome = Outcome(TrialState.FAIL, reason=f"the sweep was ended: {outcome.reason}")
             study.enqueue_trial(trial.params, user_attrs={"again": trial.number})
             log.info("trial %d was not finished: it is run again", trial.number)
-        tell(study, trial.number, outcome)
+        study.tell(trial.number, outcome.values, state=outcome.state)
 
 
 def num_finished(study: optuna.Study) -> int:
     """Trials that need no further run."""
-    return len(study.get_trials(deepcopy=False, states=FINISHED))
+    return len(study.get_trials(deepcopy=False, states=_FINISHED))
 
 
-def next_number(sweep_dir: Path) -> int:
-    """A number that no folder in the sweep's has."""
-    return max((int(path.name) for path in sweep_dir.iterdir() if path.name.isdigit()), default=-1) + 1
-
-
-def next_folder(study: optuna.Study, sweep_dir: Path) -> int:
-    """A number that no folder in the sweep's has, nor any trial had: no two jobs ever share one."""
-    taken = [
-        int(Path(trial.user_attrs[FOLDER]).name)
-        for trial in study.get_trials(deepcopy=False)
-        if FOLDER in trial.user_attrs
-    ]
-    return max([next_number(sweep_dir) - 1, *taken]) + 1
+def next_folder(study: optuna.Study | None, sweep_dir: Path) -> int:
+    """A number that no folder in the search's has, nor any trial had: no two runs ever share one."""
+    trials = study.get_trials(deepcopy=False) if study is not None else []
+    taken = [Path(trial.user_attrs[FOLDER]).name for trial in trials if FOLDER in trial.user_attrs]
+    names = [path.name for path in sweep_dir.iterdir()]
+    return max((int(name) for name in [*taken, *names] if name.isdigit()), default=-1) + 1
 
 
 def best_trials(study: optuna.Study) -> list[FrozenTrial]:

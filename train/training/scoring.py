@@ -109,4 +109,5 @@ def _renew_gate(encoder: Encoder, usages: Sequence[tuple[str, bool]], processes:
         embeddings = embed_all(encoder, requests, processes)
     finally:
         encoder.train(was_training)
-    encoder.meanings.gate = fit_usage_gate(embeddings, [is_idiomatic for _, is_idiomatic in usages])
+    gate = fit_usage_gate(embeddings, [is_idiomatic for _, is_idiomatic in usages])
+    encoder.meanings = encoder.meanings.override(gate=gate)

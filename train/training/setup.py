@@ -19,9 +19,9 @@ from train.config import TrainerSettings, TrainSettings
 from train.distributed.device import Placement
 from train.distributed.processes import Processes
 from train.distributed.sharding import shard
-from train.encoder.dropout import use_byte_dropout
 from train.encoder.encoder import Encoder
 from train.encoder.idiom_token_embeddings import IdiomTokenRows
+from train.encoder.kernels import use_byte_dropout
 from train.evaluation.suite import Suite
 from train.objectives import Batch, Objective, PartlyPretrained
 from train.runs.folder import RunFolder

@@ -10,11 +10,12 @@ import pytest
 
 from tests.tiny_bart import save_tiny_bart
 from tests.tiny_clip import save_tiny_clip
-from tests.tiny_runs import WIDE, composed
+from tests.tiny_runs import composed
 from train.config import TrainSettings, check
 from train.factory import build_objective
 
 Build = Callable[..., Any]
+CV = ["+protocol=cross_validation_admire", "data.fold=0"]
 
 
 @pytest.fixture(scope="session")
@@ -28,25 +29,9 @@ def bart_path(tmp_path_factory: pytest.TempPathFactory, minilm_path: str) -> Pat
 
 
 @pytest.fixture(scope="session")
-def admire_options(tiny_path: Path) -> list[str]:
-    """Two epochs of four steps on the sample's items; the encoder is trained too."""
-    return [
-        *(
-            "+experiment=admire_experts",
-            "data=sample",
-            "benchmark=[admire]",
-            "device=cpu",
-            "eval.cache=false",
-        ),
-        *(
-            "model=pretrained",
-            f"model.path={tiny_path}",
-            WIDE,
-            "trainer.batch_size=2",
-            "trainer.max_epochs=2",
-        ),
-        *("trainer.learning_rate=1e-3", "objective.usages_per_item=2", "trainer.freeze_encoder=false"),
-    ]
+def admire_options(experts_options: list[str]) -> list[str]:
+    """Two epochs of four steps on all of the sample's items."""
+    return [option for option in experts_options if option not in CV]
 
 
 @pytest.fixture(scope="session")

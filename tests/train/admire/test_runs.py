@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,21 +15,31 @@ from sentence_transformers import SentenceTransformer
 
 from tests.fake_hub import serve
 from tests.programs import run
-from tests.tiny_runs import assert_same_run, at_loss, composed, metrics, resume, train, weights
-from tests.train.admire.conftest import Build
+from tests.tiny_runs import (
+    assert_resumed_equals_whole,
+    assert_same_run,
+    at_loss,
+    composed,
+    metrics,
+    resume,
+    terminate,
+    train,
+    weights,
+)
+from tests.train.admire.conftest import CV, Build
 from train import data
-from train.admire.objectives import AdmireObjective, AimaObjective
+from train.admire.objectives import AdmireObjective
 from train.benchmarks.admire.keys import experts_keys
 from train.config import EvaluateSettings, check
 from train.data.names import ExpertsMode
 from train.encoder.encoder import Encoder
 from train.encoder.loading import load_model
-from train.encoder.width import configured_width
+from train.encoder.named import model_settings
 from train.errors import Interrupted, UserError
+from train.factory.unloaded import UnloadedModel
 from train.objectives import Batch, ObjectiveLoss
 from train.recipes.evaluate import score_model
 
-CV = ["+protocol=cross_validation_admire", "data.fold=0"]
 FOLD = ["split=train_cv", "data.fold=0", "data.folds=5"]
 Options = Callable[[str], list[str]]
 
@@ -124,35 +132,19 @@ def test_what_a_run_leaves_and_reloads(tmp_path: Path, options: Options, name: s
     }
 
 
-@pytest.mark.parametrize(
-    ("system", "more"),
-    [
-        ("admire", ["trainer.freeze_encoder=true", "objective.sense_features=usage"]),
-        ("admire", []),
-        ("clip", ["trainer.freeze_encoder=true"]),
-        ("aima", []),
-    ],
-)
-def test_resumed_bit_for_bit(
-    tmp_path: Path, options: Options, monkeypatch: pytest.MonkeyPatch, system: str, more: list[str]
-) -> None:
-    """In mid-epoch, and in AIMA's ranking stage: encoder, scorer and both optimizer groups.
-
-    A frozen encoder embeds each text once, in the company of its first batch: a resumed run too.
-    """
-    train(tmp_path / "whole", [*options(system), *more])
-    first = 2
-    if system == "aima":
-        first += len(losses(tmp_path / "whole", "sense_accuracy"))
-        assert len(losses(tmp_path / "whole", "rank_loss")) > 2
-    kind = AimaObjective if system == "aima" else AdmireObjective
+def test_resumed_bit_for_bit(tmp_path: Path, options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With CLIP; and AIMA in its ranking stage. Text-only experts: `test_resume.py`."""
+    train(tmp_path / "clip", (clip := [*options("clip"), "eval.every=epoch"]))
+    assert_resumed_equals_whole(tmp_path / "clip", tmp_path / "clip_cut", clip)
+    train(tmp_path / "aima", options("aima"))
+    num_sense_steps = len(losses(tmp_path / "aima", "sense_accuracy"))
     with monkeypatch.context() as patched:
-        at_loss(patched, first, lambda: os.kill(os.getpid(), signal.SIGTERM), kind)
+        at_loss(patched, num_sense_steps + 2, terminate)
         with pytest.raises(Interrupted):
-            train(tmp_path / "cut", [*options(system), *more])
-    resume(tmp_path / "cut")
-    assert_same_run(tmp_path / "whole", tmp_path / "cut")
-    ours, theirs = saved_weights(tmp_path / "whole"), saved_weights(tmp_path / "cut")
+            train(tmp_path / "aima_cut", options("aima"))
+    resume(tmp_path / "aima_cut")
+    assert_same_run(tmp_path / "aima", tmp_path / "aima_cut")
+    ours, theirs = saved_weights(tmp_path / "aima"), saved_weights(tmp_path / "aima_cut")
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
@@ -263,9 +255,9 @@ def test_a_run_builds_the_model_twice(
     """To score it untrained and train it, and the best from its folder."""
     loaded: list[str] = []
 
-    def counted(path: str, **more: Any) -> SentenceTransformer:
+    def counted(path: str, *options: Any, **more: Any) -> SentenceTransformer:
         loaded.append(Path(path).name)
-        return load_model(path, **more)
+        return load_model(path, *options, **more)
 
     monkeypatch.setattr("train.encoder.encoder.load_model", counted)
     train(tmp_path / "run", [*options("admire"), "trainer.max_steps=1"])
@@ -275,10 +267,10 @@ def test_a_run_builds_the_model_twice(
 @pytest.mark.parametrize("pooling", [None, "cls", "cls+sep", "last2"])
 def test_the_width_is_that_of_the_embeddings(tiny_path: Path, tmp_path: Path, pooling: str | None) -> None:
     encoder = Encoder.from_pretrained(tiny_path, device="cpu", pooling=pooling)
-    assert configured_width(str(tiny_path), own_pooling=pooling is None) == encoder.dimension
     encoder.save(tmp_path / "saved")
-    assert configured_width(str(tmp_path / "saved")) == encoder.dimension
-    assert configured_width(str(tiny_path.parent / "bert")) == encoder.dimension
+    for path, option in ((tiny_path, pooling), (tmp_path / "saved", None), (tiny_path.parent / "bert", None)):
+        model = UnloadedModel(model_settings(path, {"pooling": option}))
+        assert model.width == encoder.dimension
 
 
 def test_runs_on_the_real_images(

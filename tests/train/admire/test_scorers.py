@@ -14,13 +14,15 @@ import torch
 from torch.nn import functional
 
 from idiomloss import PairwiseHingeLoss
+from tests.benchmarks import in_turn
 from tests.planted_runs import write_lines
 from tests.tiny_runs import composed
 from tests.train.admire.conftest import Build
 from train.admire.objectives import contrast_loss, meaning_loss
-from train.admire.scorer import ExpertsBenchmark, macro_f1
+from train.admire.scorer import ExpertsBenchmark
 from train.admire.systems import RankingNetwork, load
 from train.benchmarks.admire.keys import admire_keys, experts_keys
+from train.benchmarks.admire.scoring import macro_f1
 from train.config import TrainSettings, check
 from train.data import astitch
 from train.data.admire import fold_items, read_items
@@ -411,15 +413,15 @@ def test_the_benchmark_routes_by_the_predicted_sense(build: Build, tmp_path: Pat
     senses = (("a", "x y", True), ("b", "y x", False), ("c", "z", True))
     usages = tuple(Usage(id_, "x", text, None, is_idiomatic) for id_, text, is_idiomatic in senses)
     benchmark = ExpertsBenchmark(scorer, [SPLIT], {"astitch_dev": UsageCorpus(usages, (), 3, 0)})
-    assert len(benchmark.requests) == 7 * 8 + 3
+    assert len(benchmark.announced) == 7 * 8 + 3
     e = embeddings(scorer)
-    result = benchmark.score(torch.cat([e.flatten(0, 1), torch.randn(3, WIDTH)]))
+    result = benchmark.score(in_turn(torch.cat([e.flatten(0, 1), torch.randn(3, WIDTH)])))
     literal = scorer(ITEMS, e).by_expert[1]
     records = [r for r in result.per_query if (r["split"], r["mode"]) == ("train", "experts_text")]
     for item, record, row in zip(ITEMS, records, literal, strict=True):
         assert (record["id"], record["predicted_sense"]) == (item.id, "literal")
         assert record["order"][0] == item.candidates[int(row.argmax())].name
-    scores = result.scores
+    scores = result.by_key
     share = sum(item.sense == "literal" for item in ITEMS) / 8
     assert scores["admire/train/experts_text/sense_accuracy"] == share
     assert scores["admire/train/majority/sense_accuracy"] == max(share, 1 - share)
@@ -450,14 +452,14 @@ def results_of(records: list[dict[str, Any]]) -> dict[str, float]:
 
 def test_without_gold_there_are_predictions_only(build: Build) -> None:
     benchmark = ExpertsBenchmark(build().modules, [read_items(SAMPLE_ROOT / "admire", "dev")], {})
-    result = benchmark.score(torch.randn(len(benchmark.requests), WIDTH))
-    assert not [key for key in result.scores if key in admire_keys(["dev"], ["experts_text"])]
+    result = benchmark.score(in_turn(torch.randn(len(benchmark.announced), WIDTH)))
+    assert not [key for key in result.by_key if key in admire_keys(["dev"], ["experts_text"])]
     assert "admire_dev_experts_text.tsv" in result.predictions
 
 
 def test_macro_f1_by_hand() -> None:
-    predicted, gold = torch.tensor([0, 0, 1, 1, 0]), torch.tensor([0, 1, 1, 1, 1])
-    assert macro_f1(predicted, gold) == pytest.approx((2 * 1 / 4 + 2 * 2 / 6) / 2)
+    pairs = list(zip((0.0, 0.0, 1.0, 1.0, 0.0), (0.0, 1.0, 1.0, 1.0, 1.0), strict=True))
+    assert macro_f1(pairs) == pytest.approx((2 * 1 / 4 + 2 * 2 / 6) / 2)
 
 
 # --------------------------------------------------------------------------------------- saved and loaded
@@ -491,7 +493,7 @@ def test_a_saved_scorer_scores_the_same_also_one_of_earlier_versions(
             assert torch.equal(ours, theirs)
     if system == "admire":  # what taught them is unknown, and the scores say so
         benchmark = ExpertsBenchmark(loaded, [], {"astitch_dev": UsageCorpus(USAGES[:3], (), 0, 0)})
-        (note,) = benchmark.score(torch.randn(len(benchmark.requests), WIDTH)).notes
+        (note,) = benchmark.score(in_turn(torch.randn(len(benchmark.announced), WIDTH))).notes
         assert "astitch_dev" in note
 
 

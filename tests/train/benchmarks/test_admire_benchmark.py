@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.benchmarks import in_turn
 from tests.tiny_runs import composed
 from train.benchmarks.admire.keys import admire_keys
 from train.benchmarks.admire.scoring import AdmireBenchmark
@@ -37,12 +38,12 @@ def test_scores_by_hand() -> None:
     """Item 0 is predicted 1, 0, 2, 3, 4 by its sentence and as gold by its span; item 1 as gold by both."""
     items = (item(0, "idiomatic", (0, 1, 2, 3, 4)), item(1, "literal", (4, 3, 2, 1, 0)))
     benchmark = AdmireBenchmark([ItemSplit("train", items, ())], ["caption", "caption_span"])
-    assert [r.pooling for r in benchmark.requests[:3]] == ["sentence", "span", "sentence"]
-    assert [r.role for r in benchmark.requests[:3]] == ["query", "query", "document"]
+    assert [r.pooling for r in benchmark.announced[:3]] == ["sentence", "span", "sentence"]
+    assert [r.role for r in benchmark.announced[:3]] == ["query", "query", "document"]
     first = angles(0, 350, 349, 5, 40, 60, 80)  # sentence, span, five captions
     second = angles(0, 0, 80, 60, 40, 20, 5)
-    result = benchmark.score(torch.cat([first, second]) * 3)  # lengths make no difference
-    scores = result.scores
+    result = benchmark.score(in_turn(torch.cat([first, second]) * 3))  # lengths make no difference
+    scores = result.by_key
     assert set(scores) == set(admire_keys(["train"], ["caption", "caption_span"]))
     assert scores["admire/train/caption/top1_accuracy"] == 0.5
     assert scores["admire/train/caption/top1_accuracy/idiomatic"] == 0
@@ -73,7 +74,7 @@ def test_without_gold_there_are_predictions_only(tiny: Encoder) -> None:
 def test_a_compound_that_was_not_found_is_its_sentence() -> None:
     found, missing = item(0, None, None), replace(item(1, None, None), span=None)
     benchmark = AdmireBenchmark([ItemSplit("dev", (found, missing), ())], ["caption_span"])
-    assert [benchmark.requests[i].pooling for i in (0, 6)] == ["span", "sentence"]
+    assert [benchmark.announced[i].pooling for i in (0, 6)] == ["span", "sentence"]
 
 
 def test_built_from_the_sample_and_by_split() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,15 +12,17 @@ from zlib import crc32
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 from scipy.stats import wilcoxon
 from torch import Tensor
 
-from train.benchmarks.epsilon.keys import epsilon_keys
+from tests.benchmarks import by_text, section
 from train.benchmarks.epsilon.scoring import EpsilonBenchmark, _reading, rank_biserial
 from train.data.ncimp import FILES, WORDS, Compound, Ncimp, Version, Word, read_ncimp
 from train.data.sources import SAMPLE_ROOT, DataFiles
 from train.encoder.encoder import Encoder
 from train.evaluation.suite import Suite
+from train.requests import Request
 
 
 def unit(distance: float) -> list[float]:
@@ -38,38 +42,38 @@ def compound(name: str, class_: str, *modifiers: str, contexts: int = 1) -> Comp
     )
 
 
-def embed(benchmark: EpsilonBenchmark, vectors: dict[str, list[float]]) -> Tensor:
-    return torch.tensor([vectors[request.text] for request in benchmark.requests])
+def epsilon(*data: Ncimp, **options: Any) -> EpsilonBenchmark:
+    return EpsilonBenchmark(data, section("epsilon", **options))
 
 
 def test_one_pair_by_hand() -> None:
     """Two synonyms x, y of b make the pair (x, b) against (x, y), the published way."""
-    benchmark = EpsilonBenchmark([Ncimp("en", [compound("b h", "NC", "x", "y")])])
+    benchmark = epsilon(Ncimp("en", [compound("b h", "NC", "x", "y")]))
     vectors = {
         **{"x": [1.0, 0.0], "b": [0.0, 1.0], "y": unit(0.5)},  # d(x, b) = 1, d(x, y) = 0.5
         **{"s0 x h": [1.0, 0.0], "s0 b h": unit(0.4), "s0 y h": unit(0.1)},  # 0.4 and 0.1 in context
     }
-    assert {r.text for r in benchmark.requests} == vectors.keys()
-    result = benchmark.score(embed(benchmark, vectors))
+    assert {r.text for r in benchmark.announced} == vectors.keys()
+    result = benchmark.score(by_text(vectors))
     (row,) = result.per_query
     assert row["idiomaticity"] == pytest.approx(0.4 / 1 - 1, abs=1e-6)
     assert row["baseline"] == pytest.approx(0.1 / 0.5 - 1, abs=1e-6)
-    assert result.scores["epsilon/NC/rank_biserial"] == 1
-    assert result.scores["epsilon/NC/rank_biserial_signed"] == 1
-    assert result.scores["epsilon/NC/p_value"] == pytest.approx(0.5)  # one pair: exact
-    assert result.scores["epsilon/all/phrase_distance_mean"] == pytest.approx(0.75, abs=1e-6)
-    assert result.scores["epsilon/NC/context_distance_std"] == pytest.approx(0.15, abs=1e-6)
-    assert "epsilon/C/num_pairs" in result.scores
-    assert "epsilon/C/p_value" not in result.scores
+    assert result.by_key["epsilon/NC/rank_biserial"] == 1
+    assert result.by_key["epsilon/NC/rank_biserial_signed"] == 1
+    assert result.by_key["epsilon/NC/p_value"] == pytest.approx(0.5)  # one pair: exact
+    assert result.by_key["epsilon/all/phrase_distance_mean"] == pytest.approx(0.75, abs=1e-6)
+    assert result.by_key["epsilon/NC/context_distance_std"] == pytest.approx(0.15, abs=1e-6)
+    assert "epsilon/C/num_pairs" in result.by_key
+    assert "epsilon/C/p_value" not in result.by_key
 
 
 @pytest.mark.parametrize(("num_synonyms", "num_pairs"), [(0, 0), (1, 0), (2, 1), (3, 3), (4, 4)])
 def test_pairs_are_cyclic_and_two_synonyms_make_one(num_synonyms: int, num_pairs: int) -> None:
     names = ["x", "y", "z", "w"][:num_synonyms]
     data = Ncimp("en", [compound("b h", "C", *names), compound("p q", "NC", "k", "l")])
-    benchmark = EpsilonBenchmark([data])
+    benchmark = epsilon(data)
     torch.manual_seed(0)
-    result = benchmark.score(torch.randn(len(benchmark.requests), 8))
+    result = benchmark.score(lambda requests: torch.randn(len(requests), 8))
     version_pairs = [(r["version"], r["next"]) for r in result.per_query if r["compound"] == "b h"]
     assert version_pairs == [(names[i], names[(i + 1) % len(names)]) for i in range(num_pairs)]
 
@@ -132,10 +136,10 @@ def naive(data: Ncimp, vectors: dict[str, Tensor]) -> list[tuple[str, str, float
     return pairs
 
 
-def random_embeddings(benchmark: EpsilonBenchmark) -> Tensor:
+def random_embeddings(requests: Sequence[Request]) -> Tensor:
     """A vector for each text, whatever the order of the requests."""
     rows = []
-    for request in benchmark.requests:
+    for request in requests:
         seed = crc32(request.text.encode())
         rows.append(torch.from_numpy(np.random.default_rng(seed).normal(size=16) + 0.3))
     return torch.stack(rows).float()
@@ -143,12 +147,12 @@ def random_embeddings(benchmark: EpsilonBenchmark) -> Tensor:
 
 def test_against_naive_loops() -> None:
     data = random_data(0)
-    benchmark = EpsilonBenchmark([data], orders=20)
-    embeddings = random_embeddings(benchmark)
-    assert len({r.text for r in benchmark.requests}) == len(benchmark.requests)
-    vectors = {r.text: e for r, e in zip(benchmark.requests, embeddings, strict=True)}
+    benchmark = epsilon(data, orders=20)
+    requests = benchmark.announced
+    assert len({r.text for r in requests}) == len(requests)
+    vectors = {r.text: e for r, e in zip(requests, random_embeddings(requests), strict=True)}
     pairs = naive(data, vectors)
-    scores = benchmark.score(embeddings).scores
+    scores = benchmark.score(random_embeddings).by_key
     assert scores["epsilon/all/num_pairs"] == len(pairs)
     for class_ in ("C", "PC", "NC"):
         for word in (None, "modifier", "head"):
@@ -160,7 +164,7 @@ def test_against_naive_loops() -> None:
             assert scores[f"epsilon/{class_}/rank_biserial{end}"] == pytest.approx(expected)
             p = wilcoxon(differences, alternative="greater").pvalue
             assert scores[f"epsilon/{class_}/p_value{end}"] == pytest.approx(p)
-    assert set(scores) <= set(epsilon_keys(["en"], by_word=True))
+    assert set(scores) <= set(benchmark.options.score_keys([]))
 
 
 def test_order_free_scores_do_not_depend_on_the_order_of_synonyms() -> None:
@@ -169,10 +173,7 @@ def test_order_free_scores_do_not_depend_on_the_order_of_synonyms() -> None:
         "en",
         [replace(c, versions={w: tuple(reversed(v)) for w, v in c.versions.items()}) for c in data.compounds],
     )
-    one, two = (
-        benchmark.score(random_embeddings(benchmark)).scores
-        for benchmark in (EpsilonBenchmark([data], orders=200), EpsilonBenchmark([turned], orders=200))
-    )
+    one, two = (epsilon(some, orders=200).score(random_embeddings).by_key for some in (data, turned))
     free = [key for key in one if "order_free" in key]
     assert len(free) == 3 * 3 * 4
     assert [one[k] for k in free] == pytest.approx([two[k] for k in free], abs=1e-12)
@@ -183,12 +184,12 @@ def test_order_free_scores_do_not_depend_on_the_order_of_synonyms() -> None:
 
 
 def test_phrases_the_model_does_not_tell_apart_are_left_out_and_counted() -> None:
-    benchmark = EpsilonBenchmark([Ncimp("en", [compound("b h", "C", "x", "y", "z")])])
-    vectors = {r.text: [1.0, i / 7] for i, r in enumerate(benchmark.requests)}
+    benchmark = epsilon(Ncimp("en", [compound("b h", "C", "x", "y", "z")]))
+    vectors = {r.text: [1.0, i / 7] for i, r in enumerate(benchmark.announced)}
     vectors["x"] = vectors["b"]
-    result = benchmark.score(embed(benchmark, vectors))
-    assert result.scores["epsilon/C/num_pairs"] == 2
-    assert [r["idiomaticity"] is None for r in result.per_query] == [True, False, False]
+    result = benchmark.score(by_text(vectors))
+    assert result.by_key["epsilon/C/num_pairs"] == 2
+    assert [math.isnan(r["idiomaticity"]) for r in result.per_query] == [True, False, False]
     assert any("1 pairs left out" in note for note in result.notes)
 
 
@@ -197,24 +198,23 @@ def test_options_and_portuguese() -> None:
     english, portuguese = read_ncimp(files, "en"), read_ncimp(files, "pt")
 
     def texts(**options: Any) -> set[str]:
-        return {r.text for r in EpsilonBenchmark([english], **options).requests}
+        return {r.text for r in epsilon(english, **options).announced}
 
     assert {"crimson", "red"} <= texts()
     assert {"crimson herring", "red herring"} <= texts(phrases="compound")
     assert "crimson" not in texts(phrases="compound")
-    with pytest.raises(ValueError, match="needs phrases=compound"):
+    with pytest.raises(ValidationError, match="needs phrases=compound"):
         texts(versions="any_word")
-    mixed = EpsilonBenchmark([english], phrases="compound", versions="any_word")
-    rows = mixed.score(random_embeddings(mixed)).per_query
+    mixed = epsilon(english, phrases="compound", versions="any_word")
+    rows = mixed.score(random_embeddings).per_query
     assert any((r["version"], r["next"]) == ("ruby herring", "red fish") for r in rows)
-    token = EpsilonBenchmark([english], classes="token")
-    scores = token.score(random_embeddings(token)).scores
+    scores = epsilon(english, classes="token").score(random_embeddings).by_key
     assert [scores[f"epsilon/{c}/num_compounds"] for c in ("C", "PC", "NC")] == [5, 3, 4]
 
-    both = EpsilonBenchmark([english, portuguese], orders=20)
-    result = both.score(random_embeddings(both))
-    assert result.scores["epsilon/pt/all/num_pairs"] == 18  # one a compound and sentence
-    assert set(result.scores) <= set(epsilon_keys(["en", "pt"], by_word=True))
+    both = epsilon(english, portuguese, orders=20, languages=["en", "pt"])
+    result = both.score(random_embeddings)
+    assert result.by_key["epsilon/pt/all/num_pairs"] == 18  # one a compound and sentence
+    assert set(result.by_key) <= set(both.options.score_keys([]))
     assert any("too few for the published reading" in note for note in result.notes)
     assert list(result.plots) == ["epsilon", "epsilon_pt"]
 
@@ -238,7 +238,7 @@ def test_the_reading(p_values: tuple[float, float, float], expected: str) -> Non
 def test_published_figures_of_minilm(minilm: Encoder, real_data: Path) -> None:
     """Asserted closely is what our reading gives; of the paper's own, what does not hang on the order."""
     data = read_ncimp(DataFiles(FILES, real_data / "ncimp"), "en")
-    card = Suite([EpsilonBenchmark([data])]).run(minilm)
+    card = Suite([epsilon(data)]).run(minilm)
     scores = card.scores
     assert {k: scores[f"epsilon/{k}/num_pairs"] for k in ("all", "C", "PC", "NC")} == {
         **{"all": 4281, "C": 1524},

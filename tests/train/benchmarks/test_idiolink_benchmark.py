@@ -9,8 +9,7 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from train.benchmarks.idiolink.keys import idiolink_keys
-from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
+from tests.benchmarks import idiolink, in_turn
 from train.data.idiolink import Document, Query, Split, load_split
 from train.encoder.encoder import Encoder
 from train.evaluation.suite import Suite
@@ -46,12 +45,12 @@ def test_by_hand() -> None:
     ]
     queries = [ask("q0", "a", "idiomatic"), ask("q1", "a", "literal", gold=True)]
     split = Split("val", tuple(documents), tuple(queries), ())
-    benchmark = IdioLinkBenchmark([split], ["sentence"])
+    benchmark = idiolink([split], "sentence")
     asked = [
         [0.1, 0.9, 0.2, 0.3, 0.8],  # ranks d1 d4 d3 d2 d0: two of the first R = 3 are relevant
         [0.5, 0.6, 0.1, 0.1, 0.1],  # ranks d1 d0: the one relevant is second, R = 1
     ]
-    result = benchmark.score(torch.cat([torch.eye(5), torch.tensor(asked)]))
+    result = benchmark.score(in_turn(torch.cat([torch.eye(5), torch.tensor(asked)])))
     log = torch.tensor([2.0, 3, 4, 5]).log2()
     ndcg_q0 = (1 + 1 / log[2] + 1 / log[3]) / (1 + 1 / log[1] + 1 / log[2])
     ndcg_q1 = 1 / log[1]
@@ -70,7 +69,7 @@ def test_by_hand() -> None:
         "recall_at_r/simplification": 0.0,
         "recall_at_r/sense": 1.0,
     }
-    assert result.scores == pytest.approx({f"idiolink/val/sentence/{k}": v for k, v in expected.items()})
+    assert result.by_key == pytest.approx({f"idiolink/val/sentence/{k}": v for k, v in expected.items()})
     first, second = result.per_query
     assert first["id"] == "q0"
     assert [t["id"] for t in first["top"]] == ["d1", "d4", "d3", "d2", "d0"]
@@ -89,7 +88,7 @@ def test_the_map_of_an_idiom_by_hand() -> None:
     ]
     split = Split("val", tuple(documents), (ask("q0", "a", "idiomatic"),), ())
     rows = torch.tensor([[3.0, 0, 0, 0], [0, 1, 0, 0], [0.6, 0, 0.8, 0], [1, 1, 1, 1], [0, 1, 0, 0]])
-    (found,) = IdioLinkBenchmark([split], ["sentence"]).score(rows).maps
+    (found,) = idiolink([split], "sentence").score(in_turn(rows)).maps
     assert (found["split"], found["idiom"]) == ("val", "a")
     assert [(p["id"], p["usage"]) for p in found["points"]] == [
         *(("d0", "literal"), ("d1", "idiomatic"), ("d2", "sense"))
@@ -108,9 +107,9 @@ def test_equal_texts_are_kept_apart_by_id() -> None:
         ask("q", "a", usage).model_copy(update={"id": f"q-{usage}"}) for usage in ("literal", "idiomatic")
     ]
     split = Split("val", tuple(documents), tuple(queries), ())
-    benchmark = IdioLinkBenchmark([split], ["sentence"])
+    benchmark = idiolink([split], "sentence")
     embeddings = torch.tensor([[1.0, 0], [0, 1], [1, 0], [1, 0]])
-    scores = benchmark.score(embeddings).scores
+    scores = benchmark.score(in_turn(embeddings)).by_key
     assert scores["idiolink/val/sentence/r_precision/literal"] == 1.0
     assert scores["idiolink/val/sentence/r_precision/idiomatic"] == 0.0
 
@@ -118,16 +117,15 @@ def test_equal_texts_are_kept_apart_by_id() -> None:
 def test_keys_are_the_announced_ones(sample_root: Path, tiny: Encoder) -> None:
     modes = ["sentence", "span", "instruction_sentence", "instruction_span"]
     splits = [load_split(sample_root, name) for name in ("val", "val+train")]
-    benchmark = IdioLinkBenchmark(splits, modes, ["bm25_sentence", "bm25_span"])  # type: ignore[arg-type]
+    benchmark = idiolink(splits, *modes, bm25_modes=["bm25_sentence", "bm25_span"])
     scores = Suite([benchmark]).run(tiny).scores
-    announced = idiolink_keys(["val", "val+train"], [*modes, "bm25_sentence", "bm25_span"])
-    assert set(scores) == set(announced)
+    assert set(scores) == set(benchmark.options.score_keys(["val", "val+train"]))
     assert all(0 <= value <= 1 for value in scores.values())
 
 
 def test_suite_embeds_each_distinct_text_once(sample_root: Path, tiny: Encoder) -> None:
     splits = [load_split(sample_root, name) for name in ("val", "val+train")]
-    benchmark = IdioLinkBenchmark(splits, ["sentence", "span", "instruction_sentence", "instruction_span"])
+    benchmark = idiolink(splits, "sentence", "span", "instruction_sentence", "instruction_span")
     with patch.object(tiny, "embed", side_effect=tiny.embed) as embed:
         scorecard = Suite([benchmark]).run(tiny)
     seen = sum(len(call.args[0].texts) for call in embed.call_args_list)

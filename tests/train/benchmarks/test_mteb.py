@@ -20,12 +20,11 @@ from datasets.exceptions import DatasetNotFoundError
 from tests.own_data import write_collection, write_lines
 from tests.programs import ROOT
 from tests.tiny_runs import composed, train
-from train.benchmarks import Benchmark
+from train.benchmarks import Benchmark, requests_of
 from train.benchmarks.own.collections import read_collection
 from train.benchmarks.own.pair_files import read_scored_pairs
-from train.benchmarks.own.pair_scoring import OwnPairBenchmark
+from train.benchmarks.own.pairs import OwnPairBenchmark, correlations
 from train.benchmarks.own.retrieval import OwnRetrievalBenchmark
-from train.benchmarks.own.sts import correlations
 from train.config import EvaluateSettings, TrainSettings, check
 from train.encoder.encoder import Encoder
 from train.errors import DataMissingError, UserError
@@ -149,7 +148,7 @@ def test_what_is_drawn_is_the_same_each_time(tiny: Encoder, local: Local) -> Non
     torch.manual_seed(7)
     before = generators()
     clustering = benchmark("benchmark.mteb.tasks=TwentyNewsgroupsClustering.v2")
-    assert 20 < len(clustering.requests) <= 40  # of a thousand it takes 4%
+    assert 20 < len(requests_of(clustering)) <= 40  # of a thousand it takes 4%
     suite = Suite([clustering])
     first, second = (suite.run(tiny).scores for _ in range(2))
     assert first == second

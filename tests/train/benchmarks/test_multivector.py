@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.benchmarks import idiolink
 from train.benchmarks.idiolink import multivector
-from train.benchmarks.idiolink.keys import idiolink_keys
 from train.benchmarks.idiolink.multivector import mean_of_best, windows, words_within
-from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from train.data.idiolink import load_split
 from train.encoder.encoder import Encoder
 from train.evaluation.suite import Suite
@@ -51,12 +50,12 @@ def test_mean_of_best_equals_a_loop(at_once: int, monkeypatch: pytest.MonkeyPatc
 
 def test_modes_embed_each_sentence_once_and_count_their_vectors(sample_root: Path, tiny: Encoder) -> None:
     split = load_split(sample_root, "val")
-    plain = IdioLinkBenchmark([split], ["span"])
-    several = IdioLinkBenchmark([split], ["span"], (), ["span_window", "span_late"], window_words=2)
+    plain = idiolink([split], "span")
+    several = idiolink([split], "span", multivector_modes=["span_window", "span_late"], window_words=2)
     before, after = Suite([plain]).run(tiny), Suite([several]).run(tiny)
     assert after.num_texts == before.num_texts
     assert {k: v for k, v in after.scores.items() if "/span/" in k} == before.scores
-    assert set(after.scores) <= set(idiolink_keys(["val"], ["span", "span_window", "span_late"]))
+    assert set(after.scores) <= set(several.options.score_keys(["val"]))
     num_words = sum(len(windows(d.sentence, 1)) for d in split.documents) / len(split.documents)
     assert after.scores["idiolink/val/span_late/vectors_per_document"] == num_words
     assert after.scores["idiolink/val/span_window/vectors_per_document"] == num_words - 1

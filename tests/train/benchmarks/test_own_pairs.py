@@ -11,12 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.benchmarks import in_turn
 from tests.own_data import write, write_lines
 from train.benchmarks.own import own_key
 from train.benchmarks.own.pair_files import PairFile, read_labelled_pairs, read_scored_pairs
-from train.benchmarks.own.pair_scoring import OwnPairBenchmark
-from train.benchmarks.own.pairs import separation
-from train.benchmarks.own.sts import correlations
+from train.benchmarks.own.pairs import OwnPairBenchmark, correlations, separation
 from train.errors import UserError
 from train.requests import Request
 
@@ -69,12 +68,12 @@ def test_every_kind_of_file_gives_the_same(tmp_path: Path) -> None:
 def test_scores_by_hand(tmp_path: Path) -> None:
     """Ranks 1 2 3 against 1 3 2: 1 - 6 * 2 / 24 = 0.5."""
     file = scored(tmp_path, "sentence1,sentence2,score,group\na,b,1,x\nc,d,5,x\ne,f,3,y\n")
-    result = OwnPairBenchmark("own_sts", [file], correlations).score(embedded([0.2, 0.3, 0.7]))
-    assert result.scores.keys() == {"own_sts/mine/spearman", "own_sts/mine/pearson"}
-    assert result.scores["own_sts/mine/spearman"] == pytest.approx(0.5)
+    result = OwnPairBenchmark("own_sts", [file], correlations).score(in_turn(embedded([0.2, 0.3, 0.7])))
+    assert result.by_key.keys() == {"own_sts/mine/spearman", "own_sts/mine/pearson"}
+    assert result.by_key["own_sts/mine/spearman"] == pytest.approx(0.5)
     x, y = [-0.2, -0.1, 0.3], [-2.0, 2.0, 0.0]
     expected = sum(a * b for a, b in zip(x, y, strict=True)) / math.sqrt(0.14 * 8)
-    assert result.scores["own_sts/mine/pearson"] == pytest.approx(expected, abs=1e-6)
+    assert result.by_key["own_sts/mine/pearson"] == pytest.approx(expected, abs=1e-6)
     assert [(r["id"], r["group"], r["gold"]) for r in result.per_query] == [
         ("2", "x", 1.0),
         ("3", "x", 5.0),
@@ -85,8 +84,8 @@ def test_scores_by_hand(tmp_path: Path) -> None:
 
 def test_all_predictions_equal_is_no_correlation(tmp_path: Path) -> None:
     file = scored(tmp_path, "sentence1,sentence2,score\na,b,1\nc,d,5\n")
-    result = OwnPairBenchmark("own_sts", [file], correlations).score(embedded([0.5, 0.5]))
-    assert all(math.isnan(value) for value in result.scores.values())
+    result = OwnPairBenchmark("own_sts", [file], correlations).score(in_turn(embedded([0.5, 0.5])))
+    assert all(math.isnan(value) for value in result.by_key.values())
 
 
 def test_labels(tmp_path: Path) -> None:
@@ -94,11 +93,11 @@ def test_labels(tmp_path: Path) -> None:
     file = read_labelled_pairs("mine", path)
     assert [pair.gold for pair in file.pairs] == [1, 0, 1, 0]
     benchmark = OwnPairBenchmark("own_pairs", [file], separation, "accuracy_threshold")
-    result = benchmark.score(embedded([0.9, 0.7, 0.5, 0.1]))
-    assert result.scores["own_pairs/mine/average_precision"] == pytest.approx((1 + 2 / 3) / 2)
-    assert result.scores["own_pairs/mine/f1_threshold"] == pytest.approx(0.3)
+    result = benchmark.score(in_turn(embedded([0.9, 0.7, 0.5, 0.1])))
+    assert result.by_key["own_pairs/mine/average_precision"] == pytest.approx((1 + 2 / 3) / 2)
+    assert result.by_key["own_pairs/mine/f1_threshold"] == pytest.approx(0.3)
     right = [record["is_right"] for record in result.per_query]
-    assert sum(right) / 4 == result.scores["own_pairs/mine/accuracy"] == 0.75
+    assert sum(right) / 4 == result.by_key["own_pairs/mine/accuracy"] == 0.75
     signed = write(tmp_path / "signed.csv", "text1,text2,label\na,b,1\nc,d,-1\n")
     assert [pair.gold for pair in read_labelled_pairs("signed", signed).pairs] == [1, 0]
 
@@ -113,21 +112,21 @@ def test_spans_are_a_mode_of_their_own(tmp_path: Path) -> None:
     file = scored(tmp_path, text)
     assert file.modes == ["sentence", "span"]
     benchmark = OwnPairBenchmark("own_sts", [file], correlations)
-    first, second, third, fourth = benchmark.requests[4:]
+    first, second, third, fourth = benchmark.announced[4:]
     assert first == Request("she saw red", (8, 11), pooling="span")
     assert second == Request("a b", (2, 3), "query", "Meaning?", "span")
     assert third == Request("he was angry", (7, 12), pooling="span")
     assert fourth == Request("c d", None, "query", "Meaning?")
     rows = torch.cat([embedded([0.1, 0.9]), embedded([0.9, 0.1])])
-    result = benchmark.score(rows)
-    assert result.scores[own_key("own_sts", "mine", "sentence", "spearman")] == pytest.approx(-1)
-    assert result.scores["own_sts/mine/span/spearman"] == pytest.approx(1)
+    result = benchmark.score(in_turn(rows))
+    assert result.by_key[own_key("own_sts", "mine", "sentence", "spearman")] == pytest.approx(-1)
+    assert result.by_key["own_sts/mine/span/spearman"] == pytest.approx(1)
     assert "1 of 4" in result.notes[0]
 
 
 def test_a_tie_of_columns_is_the_users_to_break(tmp_path: Path) -> None:
     text = "sentence1,sentence2,score,label\na,b,1,0\nc,d,0,1\n"
-    with pytest.raises(UserError, match=r"score and label.*benchmark\.own_sts\.columns"):
+    with pytest.raises(UserError, match=r"'score' and 'label'.*benchmark\.own_sts\.columns"):
         scored(tmp_path, text)
     path = tmp_path / "mine.csv"
     assert read_scored_pairs("mine", path, {"score": "label"}).pairs[0].gold == 0

@@ -9,6 +9,7 @@ import pytrec_eval
 import torch
 from scipy.stats import spearmanr
 
+from tests.benchmarks import in_turn
 from tests.own_data import write, write_lines
 from train.benchmarks.own.fields import OwnText
 from train.benchmarks.own.ranking import OwnRankingBenchmark
@@ -49,14 +50,14 @@ def test_scores_by_hand(tmp_path: Path) -> None:
         ],
     )
     benchmark = OwnRankingBenchmark([read_ranking("mine", path)])
-    assert benchmark.requests[-1] == Request("two words", (4, 9), "query", pooling="span")
+    assert benchmark.announced[-1] == Request("two words", (4, 9), "query", pooling="span")
     first = torch.tensor([[0.5, 0.5], [1.0, 0.0], [0.9, 0.1]])  # b, c, a
     second = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     asked = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
-    result = benchmark.score(torch.cat([first, second, asked]))
+    result = benchmark.score(in_turn(torch.cat([first, second, asked])))
     log3 = 1.584962500721156
     ndcg = (1 / log3 + 2 / 2) / (2 + 1 / log3)
-    found = {key.removeprefix("own_ranking/mine/"): value for key, value in result.scores.items()}
+    found = {key.removeprefix("own_ranking/mine/"): value for key, value in result.by_key.items()}
     assert found["ndcg@10"] == pytest.approx((ndcg + 1 / log3) / 2)
     assert found["mrr"] == pytest.approx(0.5)
     assert found["map"] == pytest.approx(((1 / 2 + 2 / 3) / 2 + 1 / 2) / 2)
@@ -71,10 +72,10 @@ def test_in_gold_order_the_first_is_relevant(tmp_path: Path) -> None:
     rows = [{"query": "q", "candidates": ["z", "y", "x"]}]
     benchmark = OwnRankingBenchmark([read_ranking("mine", write_lines(tmp_path / "mine.jsonl", rows))])
     # x, y, z: the second best first, then the best
-    result = benchmark.score(torch.tensor([[0.0, 1.0], [1.0, 0.0], [1.0, 0.5], [1.0, 0.0]]))
-    assert result.scores["own_ranking/mine/map"] == result.scores["own_ranking/mine/mrr"] == 0.5
-    assert result.scores["own_ranking/mine/r_precision"] == 0
-    equal = benchmark.score(torch.ones(4, 2)).scores
+    result = benchmark.score(in_turn([[0.0, 1.0], [1.0, 0.0], [1.0, 0.5], [1.0, 0.0]]))
+    assert result.by_key["own_ranking/mine/map"] == result.by_key["own_ranking/mine/mrr"] == 0.5
+    assert result.by_key["own_ranking/mine/r_precision"] == 0
+    equal = benchmark.score(in_turn(torch.ones(4, 2))).by_key
     assert equal["own_ranking/mine/mrr"] == pytest.approx(1 / 3), "no gold order shows through"
     assert equal["own_ranking/mine/spearman"] == 0
 
@@ -91,7 +92,7 @@ def test_equal_to_others() -> None:
         parts.append(torch.randn(size, 6, generator=g))
     asked = torch.randn(15, 6, generator=g)
     result = OwnRankingBenchmark([RankingFile("mine", Path("x"), queries, False, 0)]).score(
-        torch.cat([*parts, asked])
+        in_turn(torch.cat([*parts, asked]))
     )
     qrel, run = {}, {}
     for query, part, vector in zip(queries, parts, asked, strict=True):

@@ -11,9 +11,9 @@ import pytest
 import pytrec_eval
 import torch
 
+from tests.benchmarks import idiolink, in_turn
 from tests.own_data import write, write_beir, write_collection, write_lines
 from train.benchmarks import Benchmark, retrieval
-from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from train.benchmarks.own import RETRIEVAL_METRICS, streamed
 from train.benchmarks.own.collections import Collection, OwnQuery, read_collection
 from train.benchmarks.own.fields import OwnText
@@ -101,8 +101,7 @@ def test_documents_that_are_not_held_are_checked_likewise(tmp_path: Path) -> Non
         read_collection("mine", tmp_path, streamed=True)
 
 
-def test_names_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streamed, "hash", len, raising=False)
+def test_packed_names() -> None:
     ids = streamed.Ids()
     for id_ in ("a", "bb", "b", "", "a"):
         ids.append(id_)
@@ -131,10 +130,10 @@ def test_scores_by_hand(tmp_path: Path) -> None:
     """q1 finds d3, d2, d1; q2, with a judgement that says irrelevant, is left out."""
     folder = write_collection(tmp_path, qrels="q1\td1\t2\nq1\td3\t1\nq2\td2\t0\n")
     benchmark = OwnRetrievalBenchmark([read_collection("mine", folder)])
-    assert [request.role for request in benchmark.requests] == ["document"] * 3 + ["query"]
+    assert [request.role for request in benchmark.announced] == ["document"] * 3 + ["query"]
     documents = torch.tensor([[0.1, 1.0], [0.5, 0.5], [3.0, 0.0]])
-    result = benchmark.score(torch.cat([documents, torch.tensor([[1.0, 0.0]])]))
-    scores = {key.removeprefix("own_retrieval/mine/"): value for key, value in result.scores.items()}
+    result = benchmark.score(in_turn(torch.cat([documents, torch.tensor([[1.0, 0.0]])])))
+    scores = {key.removeprefix("own_retrieval/mine/"): value for key, value in result.by_key.items()}
     assert list(scores) == list(RETRIEVAL_METRICS)
     best = 2 + 1 / 1.584962500721156
     assert scores["ndcg@1"] == 0.5
@@ -166,7 +165,7 @@ def test_equal_to_pytrec_eval(seed: int, monkeypatch: pytest.MonkeyPatch) -> Non
     ]
     collection = Collection("mine", ids, [OwnText(id_) for id_ in ids], asked, 0, [])
     benchmark = OwnRetrievalBenchmark([collection], exclude_self=True)
-    result = benchmark.score(torch.cat([documents, queries]))
+    result = benchmark.score(in_turn(torch.cat([documents, queries])))
     cosines = torch.nn.functional.cosine_similarity(queries[:, None], documents[None], dim=2).tolist()
     run = {
         query.id: {id_: value for id_, value in zip(ids, row, strict=True) if id_ != query.id}
@@ -208,10 +207,10 @@ def test_spans(tmp_path: Path) -> None:
         (None, "Find it", None),
     ]
     benchmark = OwnRetrievalBenchmark([collection])
-    pooled = [request.pooling for request in benchmark.requests]
+    pooled = [request.pooling for request in benchmark.announced]
     assert pooled == ["sentence"] * 5 + ["span", "sentence", "sentence"] + ["span", "sentence"]
-    result = benchmark.score(torch.eye(10))
-    assert {"own_retrieval/mine/ndcg@10", "own_retrieval/mine/span/ndcg@10"} <= result.scores.keys()
+    result = benchmark.score(in_turn(torch.eye(10)))
+    assert {"own_retrieval/mine/ndcg@10", "own_retrieval/mine/span/ndcg@10"} <= result.by_key.keys()
     assert any("1 of 2 texts have no span" in note for note in result.notes)
 
 
@@ -219,7 +218,7 @@ def test_idiolinks_sample_as_beirs_has_its_scores(tmp_path: Path, sample_root: P
     split = load_split(sample_root, "val")
     collection = read_collection("mine", write_beir(tmp_path, split))
     benchmarks: list[Benchmark] = [
-        IdioLinkBenchmark([split], ["sentence", "span"]),
+        idiolink([split], "sentence", "span"),
         OwnRetrievalBenchmark([collection]),
     ]
     scores = Suite(benchmarks).run(tiny).scores

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.benchmarks import idiolink
 from tests.own_data import write_beir
 from train.benchmarks import Benchmark
-from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from train.benchmarks.own.collections import read_collection
 from train.benchmarks.own.retrieval import OwnRetrievalBenchmark
 from train.data.idiolink import load_split
@@ -31,8 +31,8 @@ def test_figures_of_untrained_minilm(tmp_path: Path, real_data: Path, minilm: En
     val, both = (load_split(real_data / "idiolink", name) for name in ("val", "val+train"))
     modes = list(REFERENCE)
     benchmarks: list[Benchmark] = [
-        IdioLinkBenchmark([val], modes, (), list(SEVERAL_VECTORS)),  # type: ignore[arg-type]
-        IdioLinkBenchmark([both], modes, diagnosis=True),  # type: ignore[arg-type]
+        idiolink([val], *modes, multivector_modes=list(SEVERAL_VECTORS)),
+        idiolink([both], *modes, diagnosis=True),
         OwnRetrievalBenchmark([read_collection("mine", write_beir(tmp_path, val))]),
     ]
     scores = Suite(benchmarks).run(minilm).scores

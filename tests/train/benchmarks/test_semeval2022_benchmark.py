@@ -13,9 +13,10 @@ from scipy.stats import rankdata
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from tests.benchmarks import in_turn, section
+from train.benchmarks import Result
 from train.benchmarks.own.pair_files import read_scored_pairs
-from train.benchmarks.own.pair_scoring import OwnPairBenchmark
-from train.benchmarks.own.sts import correlations
+from train.benchmarks.own.pairs import OwnPairBenchmark, correlations
 from train.benchmarks.semeval2022.scoring import SemEvalBenchmark
 from train.data.semeval2022 import Gold, Pair, PairSplit, read_pairs
 from train.data.sources import DataFiles
@@ -37,6 +38,11 @@ def embedded(cosines: list[float]) -> Tensor:
     return torch.cat([first, second])
 
 
+def scored(gold: list[Gold] | None, rows: Tensor, name: str = "dev", **options: str) -> Result:
+    benchmark = SemEvalBenchmark([split(gold, name=name)], section("semeval2022", **options))
+    return benchmark.score(in_turn(rows))
+
+
 def spearman(a: list[float], b: list[float]) -> float:
     """Pearson's correlation of the ranks, ties sharing theirs."""
     x, y = ([r - (len(v) + 1) / 2 for r in rankdata(v)] for v in (a, b))
@@ -47,8 +53,8 @@ def spearman(a: list[float], b: list[float]) -> float:
 def test_scores_by_hand() -> None:
     """Ranks 1 2 3 against 1 3 2: 1 - 6 * 2 / 24 = 0.5."""
     gold = [Gold(str(i), True, similarity, None) for i, similarity in enumerate([0.1, 0.9, 0.5])]
-    result = SemEvalBenchmark([split(gold)]).score(embedded([0.2, 0.3, 0.7, 0.0, 0.0]))
-    assert result.scores == pytest.approx(
+    result = scored(gold, embedded([0.2, 0.3, 0.7, 0.0, 0.0]))
+    assert result.by_key == pytest.approx(
         {
             "semeval2022/dev/en/sts/spearman": 0.5,
             "semeval2022/dev/en/all/spearman": 0.5,
@@ -66,7 +72,7 @@ def test_rounding_of_float32_is_no_difference() -> None:
     rounded[0, 1], rounded[1, 1] = 2e-4, 1e-4
     cosines = torch.nn.functional.cosine_similarity(rounded[:3].double(), rounded[5:8].double())
     assert len(set(cosines.tolist())) == 3
-    scores = [SemEvalBenchmark([split(gold)]).score(rows).scores for rows in (exact, rounded)]
+    scores = [scored(gold, rows).by_key for rows in (exact, rounded)]
     assert scores[0] == scores[1]
     key = "semeval2022/dev/en/idiom/spearman"
     assert scores[0][key] == pytest.approx(spearman([1, 1, 1, 0.5], [1, 0.9, 0.8, 0.2]))
@@ -81,9 +87,9 @@ def test_empty_gold_is_the_models_own_similarity_of_the_other_pair() -> None:
         Gold("4", True, 0.3, None),
     ]
     cosines = [0.8, 0.1, 0.5, 0.6, -0.2]
-    result = SemEvalBenchmark([split(gold)]).score(embedded(cosines))
+    result = scored(gold, embedded(cosines))
     predicted, golds = [0.8, 0.1, 0.5, -0.2], [0.6, 0.1, 1.0, 0.3]
-    assert result.scores == pytest.approx(
+    assert result.by_key == pytest.approx(
         {
             "semeval2022/dev/en/idiom/spearman": spearman(predicted[:3], golds[:3]),
             "semeval2022/dev/en/all/spearman": spearman(predicted[:3], golds[:3]),
@@ -99,12 +105,12 @@ def test_where_there_is_no_correlation_there_is_no_key(constant: str) -> None:
     gold = [Gold(str(i), False, 1.0 if constant == "gold" else i / 4, None) for i in range(4)]
     cosines = [0.5] * 5 if constant == "predictions" else [0.1, 0.2, 0.3, 0.4, 0.5]
     kept = gold[:1] if constant == "one pair" else gold
-    assert SemEvalBenchmark([split(kept)]).score(embedded(cosines)).scores == {}
+    assert scored(kept, embedded(cosines)).by_key == {}
 
 
 def test_without_gold_there_are_predictions_only() -> None:
-    result = SemEvalBenchmark([split(None, name="test")]).score(embedded([0.5] * 5))
-    assert result.scores == {}
+    result = scored(None, embedded([0.5] * 5), name="test")
+    assert result.by_key == {}
     assert result.per_query == []
     assert result.predictions.keys() == {"semeval2022_test.csv"}
 
@@ -114,7 +120,7 @@ def test_without_gold_there_are_predictions_only() -> None:
     [("pre_train", {"pre_train"}), ("fine_tune", {"fine_tune"}), ("both", {"pre_train", "fine_tune"})],
 )
 def test_which_rows_are_filled(setting: str, filled: set[str]) -> None:
-    result = SemEvalBenchmark([split(None)], setting).score(embedded([0.5, 0.25, 0.0, -0.5, 1.0]))
+    result = scored(None, embedded([0.5, 0.25, 0.0, -0.5, 1.0]), setting=setting)
     rows = list(csv.DictReader(result.predictions["semeval2022_dev.csv"].splitlines()))
     assert {row["Setting"] for row in rows if row["Sim"]} == filled
     got = [float(row["Sim"]) for row in rows if row["Sim"]][:5]
@@ -130,9 +136,9 @@ def test_which_rows_are_filled(setting: str, filled: set[str]) -> None:
 )
 def test_a_submission_is_the_tasks_own_form_filled(semeval_real: DataFiles, name: str, form: str) -> None:
     """Byte for byte, but for the numbers."""
-    benchmark = SemEvalBenchmark([read_pairs(semeval_real, name)])  # type: ignore[arg-type]
-    rows = torch.randn(len(benchmark.requests), 4, generator=torch.Generator().manual_seed(0))
-    text = benchmark.score(rows).predictions[f"semeval2022_{name}.csv"]
+    benchmark = SemEvalBenchmark([read_pairs(semeval_real, name)], section("semeval2022"))  # type: ignore[arg-type]
+    rows = torch.randn(len(benchmark.announced), 4, generator=torch.Generator().manual_seed(0))
+    text = benchmark.score(in_turn(rows)).predictions[f"semeval2022_{name}.csv"]
     lines, given = text.split("\r\n"), semeval_real(form).read_bytes().decode().split("\r\n")
     assert len(lines) == len(given)
     for line, as_given in zip(lines, given, strict=True):
@@ -145,7 +151,7 @@ def test_a_submission_is_the_tasks_own_form_filled(semeval_real: DataFiles, name
 
 def test_halves_share_their_embeddings(semeval_sample: DataFiles) -> None:
     splits = [read_pairs(semeval_sample, name) for name in ("dev", "dev_a", "dev_b")]
-    assert len(SemEvalBenchmark(splits).requests) == 2 * len(splits[0].pairs)
+    assert len(SemEvalBenchmark(splits, section("semeval2022")).announced) == 2 * len(splits[0].pairs)
 
 
 OWN = {
@@ -183,10 +189,10 @@ def test_the_untrained_model_has_its_known_and_its_published_scores(
     monkeypatch.setattr(last2.model[0], "forward", keeping(last2.model[0].forward, kept))
     monkeypatch.setattr(minilm.model[0], "forward", reading(minilm.model[0].forward, kept))
     dev = read_pairs(semeval_real, "dev")
-    assert_known(Suite([SemEvalBenchmark([dev])]).run(last2).scores, LAST2)
+    assert_known(Suite([SemEvalBenchmark([dev], section("semeval2022"))]).run(last2).scores, LAST2)
     path = write_sts(tmp_path / "sts.csv", dev)
     own = OwnPairBenchmark("own_sts", [read_scored_pairs("sts", path)], correlations)
-    scores = Suite([SemEvalBenchmark([dev]), own]).run(minilm).scores
+    scores = Suite([SemEvalBenchmark([dev], section("semeval2022")), own]).run(minilm).scores
     assert_known(scores, OWN)
     assert round(scores["own_sts/sts/spearman"], 4) == 0.8552
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from train.benchmarks.idiolink.diagnosis import Knowledge, rank_scores
+from tests.benchmarks import in_turn
+from train.benchmarks.idiolink.diagnosis import knowledge_scores, rank_scores
 from train.data.idiolink import Document, Query, Split
 
 
@@ -35,10 +36,7 @@ def test_ranks_and_what_outranks_by_hand() -> None:
             list(range(12)),  # a literal query does not count
         ]
     )
-    got = {
-        k.removeprefix("idiolink/val/span/"): v
-        for k, v in rank_scores(small_split(), "span", ranking).items()
-    }
+    got = {f"{s.metric}/{s.slice}": s.value for s in rank_scores(small_split(), "span", ranking)}
     assert {k: v for k, v in got.items() if k.startswith("median_rank") or v} == pytest.approx(
         {
             "median_rank/literal": (2 + 6) / 2,
@@ -55,19 +53,18 @@ def test_ranks_and_what_outranks_by_hand() -> None:
 
 def test_knowledge_by_hand() -> None:
     """a's query span lies at a's simplification, b's at a's too; the idioms alone are right for both."""
-    knowledge = Knowledge(small_split())
     a, b = [1.0, 0.0], [0.0, 1.0]
     vectors = [a, a]  # query spans of a, b
     vectors += [a, b]  # simplification spans
     vectors += [b, a, b, a, a, a]  # sense spans: of a more b than a, of b all a
     vectors += [a, b]  # the simplification spans again, now asked about
-    vectors += [a, b]  # idioms alone
     vectors += [[0.9, 0.1], b]  # idiomatic spans
+    vectors += [a, b]  # idioms alone
     # a's documents: literal, idiomatic, simplification, three senses; then b's
     vectors += [a, a, b, a, b, [0.8, 0.2], a, b, b, a, b, b]
     vectors += [a, b]  # simplifications alone
-    scores = knowledge.score(torch.tensor(vectors))
-    assert scores == pytest.approx(
+    scores = knowledge_scores(small_split(), in_turn(vectors))
+    assert {str(score): score.value for score in scores} == pytest.approx(
         {
             "idiolink/val/knowledge/chance": 0.5,
             "idiolink/val/knowledge/span_to_simplification": 0.5,
@@ -79,4 +76,3 @@ def test_knowledge_by_hand() -> None:
             "idiolink/val/knowledge/senses_found_by_simplification": (1 / 3 + 2 / 3) / 2,
         }
     )
-    assert len(knowledge.requests) == len(vectors)

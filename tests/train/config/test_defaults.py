@@ -1,35 +1,25 @@
-"""Defaults of objectives stand in `conf/` alone: in Python there is none that could say otherwise."""
+"""Defaults of objectives are in `conf/` alone: in Python there is none that could say otherwise."""
 
 from __future__ import annotations
 
-import inspect
+from collections.abc import Iterator
 
 import pytest
+from pydantic import BaseModel
 
-from train.admire.objectives import AdmireObjective, AimaObjective
-from train.objectives.adaptive_triplet import AdaptiveTripletObjective
-from train.objectives.contrastive import ContrastiveObjective, ContrastiveOptions
-from train.objectives.idiolink import IdioLinkObjective
-from train.objectives.mixture import MixtureObjective, Part
-
-# What an objective is told of its data; no option of anybody's.
-FACTS = {"files", "extra_files", "note", "idiom_sentences", "loss_section", "groups_name"}
+from train.declarations.registry import objective_types
 
 
-@pytest.mark.parametrize(
-    "objective",
-    [
-        AdaptiveTripletObjective,
-        AdmireObjective,
-        AimaObjective,
-        ContrastiveObjective,
-        ContrastiveOptions,
-        IdioLinkObjective,
-        MixtureObjective,
-        Part,
-    ],
-)
-def test_no_option_of_an_objective_has_a_default_in_python(objective: type) -> None:
-    parameters = inspect.signature(objective).parameters.values()
-    with_default = {p.name for p in parameters if p.default is not inspect.Parameter.empty}
-    assert with_default <= FACTS
+def options(section: type[BaseModel], place: str) -> Iterator[tuple[str, bool]]:
+    """Each option of a section and of those in it, and whether it must be given."""
+    for name, field in section.model_fields.items():
+        yield f"{place}.{name}", field.is_required()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from options(field.annotation, f"{place}.{name}")
+
+
+@pytest.mark.parametrize("name", objective_types())
+def test_no_option_of_an_objective_has_a_default_in_python(name: str) -> None:
+    found = dict(options(objective_types()[name].options, "objective"))
+    assert "objective.name" in found
+    assert [option for option, is_required in found.items() if not is_required] == []

@@ -1,4 +1,4 @@
-"""AStitchInLanguageModels: sentences and meanings, where they come from, and what is wrong is named."""
+"""AStitchInLanguageModels: sentences and meanings, and where they come from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from train.data.astitch import FILES, SENSES_FILE, read_senses, read_usages, usa
 from train.data.download import PublishedFile
 from train.data.names import AStitchFile
 from train.data.sources import SAMPLE_ROOT, DataFiles
-from train.errors import UserError
 from train.expressions import plain_expression
 
 TRAIN: list[AStitchFile] = ["train_zero_shot"]
@@ -55,24 +54,6 @@ def test_labels_spans_and_repeated_rows(tmp_path: Path) -> None:
     assert [path.name for path in corpus.files] == ["train_zero_shot.csv", "train_one_shot.csv"]
 
 
-def test_what_is_wrong_with_sentences_is_named(tmp_path: Path) -> None:
-    good = ["0", "He got cold feet.", "cold feet"]
-    for bad, expected in (
-        (["2", "A b.", "b"], r"row 3 \(sentence2 b\), field 'label': '2' is neither 0 \(idiomatic\) nor 1"),
-        (["1", " ", "b"], "field 'sentence1': is empty"),
-        (["1", "A b.", ""], "field 'sentence2': is empty"),
-        (["1", *good[1:]], "field 'label': the sentence has the other one too"),
-        (["1", "A b.", "..."], r"field 'sentence2': '\.\.\.' holds no letter"),
-        (["1", "A b."], "has another number of fields"),
-    ):
-        with pytest.raises(UserError, match=expected):
-            read_usages(usages(tmp_path, good, bad), TRAIN)
-    with pytest.raises(UserError, match="there is no row"):
-        read_usages(usages(tmp_path), TRAIN)
-    with pytest.raises(UserError, match=r"EN/dev\.csv: there is no such file; .*data\.astitch="):
-        read_usages(usages(tmp_path, good), ["dev"])
-
-
 def test_meanings(tmp_path: Path) -> None:
     path = write(
         *(tmp_path / "senses.csv", SENSES, ["Dog’s Dinner", "meal ", "mess ", "None", "muddle", "train"]),
@@ -82,17 +63,6 @@ def test_meanings(tmp_path: Path) -> None:
     first = meanings[plain_expression("dog's dinner")]
     assert (first.compound, first.literal, first.non_literal) == ("Dog’s Dinner", "meal", ("mess", "muddle"))
     assert meanings["tea towel"].non_literal == ()
-
-
-def test_what_is_wrong_with_meanings_is_named(tmp_path: Path) -> None:
-    good = ["tea towel", "dish cloth", "None", "None", "None", "test"]
-    for bad, expected in (
-        (["Tea-towel", *good[1:]], r"row 3 \(Multiword Expression Tea-towel\).*is there twice"),
-        (["cold feet", "None", *good[2:]], "field 'Literal Meaning': is empty"),
-        (["", *good[1:]], "field 'Multiword Expression': is empty"),
-    ):
-        with pytest.raises(UserError, match=expected):
-            read_senses(write(tmp_path / "senses.csv", SENSES, good, bad))
 
 
 def test_a_copy_of_the_repository_serves(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""NCIMP: what is read, what is left out and counted, and what is refused with file, row and field."""
+"""NCIMP: what is read, and what is left out and counted."""
 
 from __future__ import annotations
 
@@ -138,31 +138,13 @@ def test_the_same_sentence_twice_is_one(folder: Path) -> None:
         (
             "neutral.csv",
             {"modifier synonym_tag": "[True]"},
-            r"row 2 \(compound car park\), field 'modifier synonym_tag': has 1 marks for the 5 tokens",
+            r"row 2 \(compound car park\), field 'modifier synonym_tag'",
         ),
-        ("neutral.csv", {"head synonym_tag": "True"}, "is not a list of True and False"),
-        (
-            "neutral.csv",
-            {"head synonym_tag": "[False, False, False, False, False]"},
-            "does not mark one run of tokens",
-        ),
-        (
-            "neutral.csv",
-            {"head synonym": "This is a bus stop"},
-            r"field 'head synonym': 'bus stop' is not a synonym of 'park' with the modifier 'car'",
-        ),
-        ("neutral.csv", {"compound noun head": "parking"}, r"field 'compound': is not .* \(car parking\)"),
-        ("neutral.csv", {"compound": "red herring"}, r"field 'compound': row 2 has it too"),
-        ("neutral.csv", {"compound": ""}, "row 2, field 'compound': is empty"),
-        (
-            "naturalistics_examplesent3.csv",
-            {"original sentence_tag": "[]"},
-            r"row 2 \(compound car park\), field 'original sentence_tag'",
-        ),
-        ("naturalistics_examplesent3.csv", {"compound": "bike park"}, "car park of neutral.csv has no row"),
+        ("neutral.csv", {"head synonym": "This is a bus stop"}, r"row 2 .* 'bus stop' is not a synonym"),
+        ("naturalistics_examplesent3.csv", {"compound": "bike park"}, "are not those of neutral.csv"),
     ],
 )
-def test_bad_rows_are_named(folder: Path, file: str, change: Row, message: str) -> None:
+def test_what_cannot_be_read_is_named(folder: Path, file: str, change: Row, message: str) -> None:
     path = folder / "EN" / file
     edit(path, "car park", lambda row: row.update(change))
     with pytest.raises(UserError, match=message) as caught:
@@ -170,36 +152,26 @@ def test_bad_rows_are_named(folder: Path, file: str, change: Row, message: str) 
     assert str(path) in str(caught.value)
 
 
-def test_bad_scores_are_named(folder: Path) -> None:
+def test_scores_that_cannot_be_read(folder: Path) -> None:
     path = folder / SCORES_FILE
     book = load_workbook(path)
-    sheet = book.worksheets[0]
-    sheet["E2"], sheet["F3"] = "X", "NC"
+    book.worksheets[0]["E2"] = "X"
     book.save(path)
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError, match=r"'car park' are X and [A-Z]+, not among C, PC, NC"):
         english(folder)
-    assert "row 2 (compound car park), field 'ClassType': 'X' is not one of C, PC, NC" in str(caught.value)
-    assert "another row of the compound has other classes" in str(caught.value)
     Workbook().save(path)
-    with pytest.raises(UserError, match="the columns language, compound, ClassType, ClassToken are missing"):
+    with pytest.raises(UserError, match="human_compositionality"):
         english(folder)
     path.write_text("not a spreadsheet", encoding="utf-8")
     with pytest.raises(UserError, match="cannot be read as an Excel file"):
         english(folder)
 
 
-def test_missing_files_columns_and_the_repositorys_own_layout(folder: Path, tmp_path: Path) -> None:
+def test_the_repositorys_own_layout(folder: Path, tmp_path: Path) -> None:
     above = tmp_path / "clone"
     shutil.copytree(folder, above / "dataset")
     (above / "dataset" / SCORES_FILE).rename(above / "dataset" / SCORES_FILE.replace(" ", "_"))
     assert len(english(above).compounds) == 12
-    path = folder / "EN" / "naturalistics_examplesent2.csv"
-    path.write_text("compound,sentence\n", encoding="utf-8")
-    with pytest.raises(UserError, match="the columns original sentence, original sentence_tag are missing"):
-        english(folder)
-    path.unlink()
-    with pytest.raises(UserError, match=r"naturalistics_examplesent2\.csv: there is no such file"):
-        english(folder)
 
 
 def test_the_real_data(real_data: Path) -> None:

@@ -17,35 +17,23 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.bench.own_data import read as load_pairs
 from tests.bench.own_data import write_pairs
-from tests.fuzzing import FUZZED, NAMES, TEXTS, VALUES
 from tests.own_data import write, write_lines
-from tests.tiny_runs import composed
-from train.data.own import columns as load_columns
+from tests.train.data.test_own_tables import read
 from train.data.own import load
-from train.data.own.columns import recognise
-from train.data.own.load import OwnSplits, load_own
-from train.data.own.rows import Example, RowReader, Sentence
+from train.data.own.load import OwnSplits
+from train.data.own.rows import Example, OwnTable, Sentence
+from train.data.own.sources import Source
 from train.data.own.store import Examples
-from train.declarations.own_data import OwnData
 from train.errors import UserError
-
-_DEFAULTS = {name: composed("config")["data"][name] for name in OwnData.model_fields}
-
-
-def read(*train: Path | str, **options: Any) -> OwnSplits:
-    """What is trained on, and held out."""
-    named = {"train": [str(path) for path in train]}
-    return load_own(OwnData(**(_DEFAULTS | named | options)))
 
 
 def example(values: Mapping[str, Any], mapping: Mapping[str, str] | None = None) -> Example:
     """A row, by its own columns."""
-    return RowReader(recognise(list(values), mapping or {}, None, "a row")).read(7, values)
+    (made,) = OwnTable(Source("a row", hub=[values]), mapping).examples()
+    return made
 
 
 def texts(splits: OwnSplits, row: int) -> list[str]:
@@ -54,7 +42,7 @@ def texts(splits: OwnSplits, row: int) -> list[str]:
 
 
 def pair(*texts: str, num_positives: int = 1, **more: Any) -> Example:
-    return Example(7, tuple(Sentence(text) for text in texts), num_positives, **more)
+    return Example(1, tuple(Sentence(text) for text in texts), num_positives, **more)
 
 
 FORMS: list[tuple[dict[str, Any], Example]] = [
@@ -90,7 +78,7 @@ FORMS: list[tuple[dict[str, Any], Example]] = [
     # spans, groups and meanings
     (
         {
-            "query": "a cat",
+            "query": {"text": "a cat", "meaning": "m"},
             "span": "cat",
             "group": "g",
             "meaning": "m",
@@ -98,7 +86,7 @@ FORMS: list[tuple[dict[str, Any], Example]] = [
             "neg": [{"title": "T", "text": "two", "span": "two", "group": "h", "meaning": "k"}, "n"],
         },
         Example(
-            7,
+            1,
             (
                 Sentence("a cat", (2, 5), "g", "m"),
                 Sentence("one", (1, 3), "g", "m"),
@@ -116,7 +104,7 @@ FORMS: list[tuple[dict[str, Any], Example]] = [
             "anchor_span_start": "0",
             "anchor_span_end": "1",
         },
-        Example(7, (Sentence("a", (0, 1)), Sentence("a dog", (2, 5))), 1),
+        Example(1, (Sentence("a", (0, 1)), Sentence("a dog", (2, 5))), 1),
     ),
     # pandas puts an index before the columns
     ({"": "3", "anchor": "a", "positive": "p"}, pair("a", "p")),
@@ -133,18 +121,18 @@ FORMS: list[tuple[dict[str, Any], Example]] = [
             "span2_start": 0.0,
             "span2_end": 1.0,
         },
-        Example(7, (Sentence("a cat", (2, 5)), Sentence("b", (0, 1))), 1, score=0.0),
+        Example(1, (Sentence("a cat", (2, 5)), Sentence("b", (0, 1))), 1, score=0.0),
     ),
     # sentences
     ({"text": "a", "label": 3}, pair("a", num_positives=0, label="3")),
     ({"text": "a", "label": 3.0}, pair("a", num_positives=0, label="3")),
     (
         {"sentence": "a cat", "idiom": " g ", "sense": "m", "usage": "literal", "span": "cat"},
-        Example(7, (Sentence("a cat", (2, 5), "g", "m"),), usage="literal"),
+        Example(1, (Sentence("a cat", (2, 5), "g", "m"),), usage="literal"),
     ),
     (
         {"text": "a", "label": "x", "group": "g"},
-        Example(7, (Sentence("a", None, "g"),), label="x"),
+        Example(1, (Sentence("a", None, "g"),), label="x"),
     ),
 ]
 
@@ -164,20 +152,28 @@ def test_columns_are_mapped() -> None:
         "negative_2": "worse",
         "anchor_span": "idiom in it",
     }
-    found = example(row, mapping)
+    table = OwnTable(Source("a row", hub=[row]), mapping)
+    (found,) = table.examples()
     assert [sentence.text for sentence in found.sentences] == ["a", "p", "n", "m"]
     assert found.sentences[0].span == (0, 1)
-    assert recognise(list(row), mapping, None, "").ignored == ["query"]
+    assert "left out: query)" in table.about()
 
 
-def test_a_form_that_the_columns_do_not_tell() -> None:
-    header = ["sentence1", "sentence2", "label", "text"]
-    assert recognise(header, {}, None, "").form == "scored"
-    assert recognise(header, {}, "sentences", "").by_role == {"label": ["label"], "text": ["text"]}
-    assert (
-        recognise(["anchor", "positive", "sentence1", "sentence2", "score"], {}, "scored", "").form
-        == "scored"
-    )
+@pytest.mark.parametrize(
+    ("header", "form", "expected"),
+    [
+        ("sentence1 sentence2 label text", None, "scored"),
+        ("sentence1 sentence2 label text", "sentences", "sentences"),
+        ("anchor positive sentence1 sentence2 score", None, "pairs"),
+        ("anchor positive sentence1 sentence2 score", "scored", "scored"),
+        ("sentence1 sentence2 score", "pairs", "pairs"),
+    ],
+)
+def test_the_form_is_that_of_the_columns_or_as_told(header: str, form: Any, expected: str) -> None:
+    table = OwnTable(Source("a row", hub=[dict.fromkeys(header.split(), "1")]), form=form)
+    with contextlib.suppress(UserError):
+        next(table.examples())
+    assert table.form == expected
 
 
 PAIRS = [{"anchor": f"question {i}", "positive": f"answer {i}"} for i in range(40)]
@@ -277,7 +273,7 @@ def test_groups_on_both_sides_are_said(tmp_path: Path) -> None:
 
 
 NOTES: list[tuple[list[dict[str, Any]], tuple[str, ...]]] = [
-    ([*PAIRS[:5], PAIRS[2]], ("said twice", "1 row ", "mine.jsonl row 6")),
+    ([*PAIRS[:5], PAIRS[2]], ("duplicated", "1 row ", "mine.jsonl row 6")),
     (
         [{"text": f"t{i}", "label": "x"} for i in range(4)] + [{"text": "alone", "label": "y"}],
         ("label", "1 row ", "mine.jsonl row 5"),
@@ -303,77 +299,7 @@ def test_what_is_odd_is_said(tmp_path: Path, rows: list[dict[str, Any]], named: 
 
 
 TWO = "anchor,positive\na,p\n"
-THREE = "anchor,positive,negative\na,p,n\n"
 SCORED = "sentence1,sentence2,score\na,b,1\n"
-LABELLED = "text,label\na,x\n"
-SPANS = "anchor,positive,span,span_start,span_end\na,p,,,\n"
-LIST = '{"query": "a", "pos": ["p"]}\n'
-# content of the file, options, what the message names beside the file
-SPOILED: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
-    ("", {}, ("no row",)),
-    ("anchor,positive\n", {}, ("no row",)),
-    ("a,b\n1,2\n", {}, ("a, b", "anchor, positive", "data.columns")),
-    ("anker,positiv\n1,2\n", {}, ("'positiv' (is it 'positive'?)",)),
-    ("query,question,pos\n1,2,3\n", {}, ("'query' and 'question'", "anchor", "data.columns")),
-    (TWO, {"form": "scored"}, ("sentence1, sentence2, score",)),
-    (TWO, {"columns": {"anchor": "ancor"}}, ("'ancor'", "'anchor'", "data.columns")),
-    (TWO, {"columns": {"negative": "neg"}}, ("'neg'", "anchor, positive", "data.columns")),
-    (TWO + ",q\n", {}, ("row 3", "'anchor'", "empty")),
-    (TWO + "b, \n", {}, ("row 3", "'positive'", "empty")),
-    (TWO + "b\n", {}, ("row 3", "fields")),
-    (TWO + '"b,q\n', {}, ("row 3", "quotation mark")),
-    (TWO + ",q\n,r\nc,\n", {}, ("3 problems", "row 3", "row 4", "row 5")),
-    (TWO + "b\0,q\n", {}, ("row 3", "'anchor'", "NUL")),
-    (THREE + "b,q,q\n", {}, ("row 3", "'negative'", "'q'", "positive")),
-    ("anchor,positive,weight\na,p,1\nb,q,-1\n", {}, ("row 3", "'weight'", "from 0", "-1")),
-    ("anchor,positive,weight\na,p,1\nb,q,1e300\n", {}, ("row 3", "'weight'", "1e+300")),
-    ("anchor,positive,weight\na,p,1\nb,q,1_0\n", {}, ("row 3", "'weight'", "'1_0' is no number")),
-    (SPANS + "a cat,p,dog,,\n", {}, ("row 3", "'span'", "'dog'", "'a cat'")),
-    (SPANS + "a cat,p,,2,\n", {}, ("row 3", "'span_start'", "span_end")),
-    (SPANS + "a cat,p,,2,9\n", {}, ("row 3", "'span_start'", "2–9", "5 characters")),
-    (SPANS + "a cat,p,,3,2\n", {}, ("row 3", "'span_start'", "3–2")),
-    (SPANS + "a cat,p,,1.5,3\n", {}, ("row 3", "'span_start'", "1.5")),
-    (SPANS + "a cat,p,cat,0,3\n", {}, ("row 3", "'span'", "'cat'", "'a c'")),
-    ("anchor,positive,span_start\na,p,0\n", {}, ("'span_start' alone", "both ends")),
-    (SCORED + "c,d,\n", {}, ("row 3", "'score'", "empty")),
-    (SCORED + "c,d,nan\n", {}, ("row 3", "'score'", "'nan' is no number")),
-    (SCORED + 'c,d,"3,5"\n', {}, ("row 3", "'score'", "'3,5'")),
-    ("sentence1,sentence2,label\na,b,1\nc,d,entailment\n", {}, ("row 3", "'label'", "'entailment'")),
-    (LABELLED + "b,\n", {}, ("row 3", "'label'", "empty")),
-    (LABELLED + " ,x\n", {}, ("row 3", "'text'", "blank")),
-    (LABELLED + "b,x\nc,y\n", {}, ("labels", "too few", "data.val=")),
-    ("text,group\na,\n", {}, ("row 2", "'group'", "empty")),
-    ("anchor,positive,group\na,p,g\nb,q,g\n", {}, ("groups", "too few", "data.val=")),
-    (LIST + '{"query": "b", "pos": []}\n', {}, ("row 2", "'pos'", "empty")),
-    (LIST + '{"query": "b", "pos": [null]}\n', {}, ("row 2", "'pos'", "empty")),
-    (LIST + '{"query": "b", "pos": ["p"], "neg": [""]}\n', {}, ("row 2", "'neg'", "empty")),
-    (LIST + '{"query": "b", "pos": [["p"]]}\n', {}, ("row 2", "'pos'", "['p']")),
-    (LIST + '{"query": ["b"], "pos": ["p"]}\n', {}, ("row 2", "'query'", "['b']")),
-    (LIST + '{"query": [], "pos": ["p"]}\n', {}, ("row 2", "'query'", "empty")),
-    (LIST + '{"query": "b", "pos": [{"contents": "p"}]}\n', {}, ("row 2", "'pos'", "'text'")),
-    (
-        LIST + '{"query": "b", "pos": [{"text": "p", "group": []}, {"text": "q", "meaning": true}]}\n',
-        {},
-        ("row 2", "'meaning'", "True"),
-    ),
-    (
-        LIST + '{"query": "b", "pos": ["p", "q"], "pos_span": "p"}\n',
-        {},
-        ("row 2", "'pos_span'", "several texts"),
-    ),
-    (LIST + '{"query": "b"}\n', {}, ("row 2", "query", "anchor, positive")),
-    (LIST + '{"query": "b", "pos": ["p"], "weight": true}\n', {}, ("row 2", "'weight'", "True")),
-    (LIST + '{"query": "b", "pos": ["p"], "group": 1.5}\n', {}, ("row 2", "'group'", "1.5")),
-    (LIST + '{"query": "b", \n', {}, ("line 2", "JSON")),
-    (LIST + '["b", "p"]\n', {}, ("line 2", "object")),
-    (LIST + '{"query": "\\ud800", "pos": ["p"]}\n', {}, ("line 2", "surrogate")),
-    (
-        '{"text": "a", "label": 1}\n{"text": "b", "span_start": 1e400, "span_end": 2, "label": 1}\n',
-        {},
-        ("row 2", "'span_start'", "inf"),
-    ),
-    ('{"text": "a", "label": "x"}\n{"text": "b", "group": "g"}\n', {}, ("row 2", "group", "label")),
-]
 
 
 def said_of(*train: Path | str, **options: Any) -> str:
@@ -382,19 +308,10 @@ def said_of(*train: Path | str, **options: Any) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(("content", "options", "named"), SPOILED, ids=[str(n) for n in range(len(SPOILED))])
-def test_a_spoiled_file_is_told(
-    tmp_path: Path, content: str, options: dict[str, Any], named: tuple[str, ...]
-) -> None:
-    """In training data and in what is held out alike."""
-    path = write(tmp_path / ("mine.jsonl" if content[:1] in ("{", "[") else "mine.csv"), content)
-    said = said_of(path, **options)
-    is_option = "data.val=" in named  # nothing is wrong with the file as such
-    assert all(part in said for part in (*([] if is_option else [str(path)]), *named)), said
-    assert "Error" not in said
-    if not (is_option or options):
-        good = write_csv(tmp_path / "good.csv", PAIRS)
-        assert str(path) in said_of(good, val=[str(path)])
+def test_too_few_to_hold_some_out(tmp_path: Path) -> None:
+    for content in ("text,label\na,x\nb,x\nc,y\n", "anchor,positive,group\na,p,g\nb,q,g\n"):
+        said = said_of(write(tmp_path / "mine.csv", content))
+        assert all(part in said for part in ("too few", "data.val="))
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
@@ -402,15 +319,6 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert "no table" in said_of(tmp_path / "empty")
     assert ".csv" in said_of(write(tmp_path / "mine.txt", "a"))
-    latin = tmp_path / "latin.csv"
-    latin.write_bytes("anchor,positive\na,p\ncafé,q\n".encode("latin-1"))
-    assert "line 3" in said_of(latin)
-    wide = tmp_path / "wide.csv"
-    wide.write_bytes(TWO.encode("utf-16"))
-    assert "UTF-16" in said_of(wide)
-    broken = tmp_path / "broken.parquet"
-    broken.write_bytes(b"PAR1 no more")
-    assert "Parquet" in said_of(broken)
     good = write_csv(tmp_path / "good.csv", PAIRS)
     assert "twice" in said_of(good, good)
     assert "both name" in said_of(good, val=[str(good)])
@@ -462,44 +370,10 @@ def test_nothing_is_left_to_train_on(tmp_path: Path) -> None:
 
 
 def test_reading_loads_no_model() -> None:
+    """Files are checked without torch, in the time that they take."""
+    own = "train.benchmarks.own"
     code = (
-        "import train.data.own.load, sys; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+        f"import train.data.own.load, {own}.collections, {own}.pair_files, {own}.ranking_files, sys; "
+        "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-CELLS = st.one_of(
-    st.sampled_from(VALUES), TEXTS, st.lists(st.one_of(TEXTS, st.sampled_from(VALUES)), max_size=2)
-)
-COLUMNS = st.sampled_from(
-    [*load_columns.ALIASES, "query", "pos", "neg", "span", "span_start", "span_end", "pos_span", "negative_2"]
-)
-OBJECTS = st.dictionaries(st.sampled_from(["text", "title", "span", "group", "meaning"]), CELLS)
-
-
-@pytest.mark.slow
-def test_rows_at_random(tmp_path: Path) -> None:
-    """They are read, or refused in words."""
-    good = {"query": "a cat", "pos": ["p"], "neg": ["n"]}
-    labelled = {"text": "a cat", "label": "x"}
-
-    @FUZZED
-    @given(
-        st.lists(
-            st.dictionaries(st.one_of(COLUMNS, NAMES), st.one_of(CELLS, OBJECTS), max_size=3), max_size=3
-        )
-    )
-    def tried(changes: list[dict[str, Any]]) -> None:
-        for row in (good, labelled):
-            lines = [json.dumps(row | change) for change in ({}, *changes)]
-            path = write(tmp_path / "mine.jsonl", "\n".join(lines))
-            val = write_lines(tmp_path / "val.jsonl", [{k: f"other {k}" for k in row}])
-            splits = None
-            with contextlib.suppress(UserError):
-                splits = read(path, val=[str(val)])
-            if splits is not None:
-                for text in range(len(splits.train.store.ends) - 1):
-                    span = splits.train.store.span(text)
-                    assert span is None or 0 <= span[0] < span[1] <= len(splits.train.store.read_text(text))
-
-    tried()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.fake_hub import COMMIT, serve
+from tests.fake_hub import commit_id, serve
 from tests.programs import ROOT
 from tests.tiny_runs import composed
 
@@ -56,25 +56,26 @@ def test_a_data_set_of_the_hub(tmp_path: Path) -> None:
     (repository / "train.csv").write_text(f"anchor,positive\n{rows}", encoding="utf-8")
     name = "hf:someone/pairs:train"
     with serve({"datasets/someone/pairs": repository}) as hub:
+        commit = commit_id(hub.repositories["datasets/someone/pairs"].main)
         found, pinned, missing, no_split = loaded(
             hub.url,
             tmp_path / "home",
             name,
-            f"{name}@{COMMIT}",
+            f"{name}@{commit}",
             "hf:someone/none:train",
             "hf:someone/pairs:tests",
         )
-    assert found[:2] == pinned[:2] == [{name: COMMIT}, 20]
+    assert found[:2] == pinned[:2] == [{name: commit}, 20]
     assert found[2] == [f"{name} row {found[2][0].split()[-1]}"]
     assert all(part in missing for part in ("data.train", "someone/none"))
     assert all(part in no_split for part in ("data.train", "tests"))
     cached, same, other, unknown = loaded(
         hub.url,
         tmp_path / "home",
-        *(name, f"{name}@{COMMIT}", f"{name}@{'f' * 40}", "hf:someone/none:train"),
+        *(name, f"{name}@{commit}", f"{name}@{'f' * 40}", "hf:someone/none:train"),
         offline=True,
     )
     assert cached == found
     assert same == pinned
-    assert all(part in other for part in ("f" * 40, COMMIT, "network"))
+    assert all(part in other for part in ("f" * 40, commit, "network"))
     assert all(part in unknown for part in ("data.train", "someone/none", "Hugging Face Hub"))

@@ -70,7 +70,7 @@ def test_download_is_done_once_verified_and_explained_when_damaged(
             "HF_HUB_OFFLINE": None,
             "IDIOM_DATA": None,
             "IDIOM_CACHE": str(cache),
-            "IDIOM_IDIOLINK_REVISION": "sample",  # the sums of the default one are not the sample's
+            "IDIOM_IDIOLINK_REVISION": "main",  # the sums of the default one are not the sample's
             "HF_HUB_DISABLE_XET": "1",
         }
         first = run(*arguments, environment=environment, cold=True)  # as the client reads them at its import
@@ -78,12 +78,12 @@ def test_download_is_done_once_verified_and_explained_when_damaged(
         fetched = [r for r in hub.requests if r.startswith("GET") and "/resolve/" in r and "IdioLink" in r]
         assert len(fetched) == len(set(fetched)) == 7
         assert not any("README" in r for r in fetched)
-        sums = json.loads((cache / "idiolink-sample" / "checksums.json").read_text(encoding="utf-8"))
+        sums = json.loads((cache / "idiolink-main" / "checksums.json").read_text(encoding="utf-8"))
         name = "data/val/queries.json"
         assert sums[name] == fingerprint(three_layouts["hub"] / name)
 
         hub.requests.clear()
-        damaged = cache / "idiolink-sample" / name
+        damaged = cache / "idiolink-main" / name
         damaged.write_text(damaged.read_text(encoding="utf-8") + " ", encoding="utf-8")
         ours = {name: value for name, value in environment.items() if name.startswith("IDIOM")}
         second = run(arguments[0], f"model={tiny_path}", *arguments[2:], environment=ours)

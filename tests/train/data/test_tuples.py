@@ -111,7 +111,7 @@ def test_released_positive_of_the_wrong_meaning_is_refused(tmp_path: Path, split
     path = tmp_path / "t.jsonl"
     row = {"query": query.sentence, "positive": wrong.sentence, "negatives": [wrong.sentence]}
     path.write_text(json.dumps(row), encoding="utf-8")
-    with pytest.raises(UserError, match="field 'positive'"):
+    with pytest.raises(UserError, match="line 1: has a positive or negative that is not one of"):
         read_released(path, split)
 
 

@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 
 from train.encoder.checks import check_special_token
 from train.encoder.encoder import Encoder
-from train.encoder.named import by_name
+from train.encoder.named import model_settings
 from train.encoder.prompts import Prompts
 from train.errors import UserError
 from train.requests import Request
@@ -181,7 +181,7 @@ def test_encode_refuses_one_bare_text_and_uneven_spans(tiny: Encoder) -> None:
     ("arguments", "options", "named"),
     [
         ((TEXTS, "ice"), {}, "spans"),
-        (([TEXTS],), {}, "text 0 .*list"),
+        (([TEXTS],), {}, "text 0.*list"),
         (({"text": "a"},), {}, "texts.*dict"),
         ((Table(["text"]),), {}, "texts.*Table"),
         ((TEXTS,), {"role": "querry"}, "role.*'query'"),
@@ -239,22 +239,8 @@ def test_models_by_the_names_of_the_command_line(
     tiny_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With the options of `conf/model/`, where none are given, also where a folder has the name."""
-    seen: dict[str, Any] = {}
-
-    @by_name
-    def load(
-        _cls: object,
-        path: str | Path,
-        *,
-        pooling: str | None = None,
-        query_prompt: str | None = None,
-        device: str | None = None,
-    ) -> None:
-        seen.update(path=path, pooling=pooling, query_prompt=query_prompt, device=device)
-
-    load(Encoder, "e5_base", query_prompt=None, pooling="cls", device="cpu")
-    expected = {"path": "intfloat/e5-base-v2", "pooling": "cls", "query_prompt": "", "device": "cpu"}
-    assert seen == expected
+    settings = model_settings("e5_base", {"query_prompt": None, "pooling": "cls"})
+    assert (settings.path, settings.pooling, settings.query_prompt) == ("intfloat/e5-base-v2", "cls", "")
     assert Encoder.from_pretrained("minilm", device="cpu").prompts == Prompts()
     with pytest.raises(UserError, match="did you mean e5_base"):
         Encoder.from_pretrained("e5-base")
@@ -324,6 +310,13 @@ def test_pooling_of_the_checkpoint_is_respected_and_can_be_replaced(tiny_path: P
     # The span is late chunking in either case.
     a = torch.nn.functional.normalize(cls.encode(TEXTS, SPANS), dim=1)
     torch.testing.assert_close(a, mean.encode(TEXTS, SPANS), atol=1e-6, rtol=0)
+
+
+def test_a_mean_of_layers_is_not_trained_and_takes_those_there_are(tiny_path: Path) -> None:
+    last2 = Encoder.from_pretrained(tiny_path, device="cpu", pooling="last2")
+    assert [n for n, p in last2.model.named_parameters() if not p.requires_grad and "layer_weights" in n]
+    with pytest.raises(UserError, match=r"model\.pooling=last3: the model has 2 layers"):
+        Encoder.from_pretrained(tiny_path, device="cpu", pooling="last3")
 
 
 def test_plain_transformers_folder_is_pooled_by_mean(tiny_path: Path) -> None:

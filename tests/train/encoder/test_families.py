@@ -18,13 +18,14 @@ from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
 from tests.tiny_families import CORPUS, FAMILIES, POSITIONS, WIDTH, tiny_checkpoint
-from tests.tiny_objectives import IDIOLINK_LOSS, idiolink_options
+from tests.tiny_objectives import contrastive
+from train.config.trainer import LoraSettings
 from train.data.idiolink import Split, load_split
 from train.data.tuples import draw_tuples
 from train.encoder.encoder import Encoder
 from train.encoder.lora import Adapters
 from train.errors import UserError
-from train.objectives.idiolink import IdioLinkData, IdioLinkObjective
+from train.objectives.idiolink import IdioLinkData
 from train.requests import Request
 
 pytestmark = pytest.mark.slow
@@ -108,15 +109,14 @@ def test_spans_in_a_padded_batch_are_the_mean_of_their_own_tokens(encoder: Encod
 @families
 def test_a_training_step_in_all_query_modes(encoder: Encoder, sample_root: Path) -> None:
     split: Split = load_split(sample_root, "train")
-    objective = IdioLinkObjective(
+    objective = contrastive(
         IdioLinkData(
             split,
             lambda epoch: draw_tuples(
                 split.queries, split.documents, num_positives=1, num_hard=1, num_soft=1, seed=[0, epoch]
             ),
         ),
-        IDIOLINK_LOSS,
-        idiolink_options(query_modes=["sentence", "span", "instruction_sentence", "instruction_span"]),
+        query_mode=["sentence", "span", "instruction_sentence", "instruction_span"],
     )
     batch = objective.batch(0, [0, 1])
     encoder.train()
@@ -170,15 +170,8 @@ def test_a_text_is_cut_where_the_positions_end_and_keeps_its_end_token(
 def test_lora_trains_adapters_that_reload_alone_and_merged(
     encoder: Encoder, paths: Any, name: str, tmp_path: Path
 ) -> None:
-    adapters = Adapters(
-        encoder,
-        rank=2,
-        alpha=4.0,
-        dropout=0.0,
-        target_modules=None,
-        seed=0,
-        base_model=str(paths(name)),
-    )
+    settings = LoraSettings(rank=2, alpha=4.0, dropout=0.0, target_modules=None)
+    adapters = Adapters(encoder, settings, seed=0, base_model=str(paths(name)))
     base = encoder.encode(TEXTS)
     encoder([Request(text) for text in TEXTS]).sum().backward()
     torch.optim.AdamW([p for p in encoder.parameters() if p.requires_grad], lr=1e-2).step()

@@ -10,7 +10,7 @@ import torch
 
 from tests.tiny_families import CORPUS, FAMILIES, tiny_checkpoint
 from train.encoder.encoder import Encoder
-from train.encoder.forward import Tokenizer
+from train.encoder.reading import Tokenizer
 from train.errors import UserError
 
 

@@ -16,8 +16,8 @@ from sentence_transformers import SentenceTransformer
 from tests.tiny_families import FAMILIES, tiny_checkpoint
 from train.encoder import tokenizer_rules
 from train.encoder.encoder import Encoder
-from train.encoder.meanings import FILE, GlossaryForm, Meanings, read_meanings
-from train.encoder.pooling import add_meanings
+from train.encoder.forward import add_meanings
+from train.encoder.meanings import FILE, GlossaryForm, Meanings, saved_meanings
 from train.errors import UserError
 from train.requests import Request
 
@@ -241,7 +241,7 @@ def test_what_is_left_out_stays_as_it_is(name: str, form: GlossaryForm, tmp_path
         | {longer[2]: ["mostly"]},
         form=form,
     )
-    meanings.leave_out(longer)
+    encoder.meanings = meanings = meanings.without(longer)
     assert meanings.about["left_as_they_are"] == 3
     kept = ["He set the home-run records.", "They gave the home run king a ride home", "By and large, yes"]
     changed = ["A home run, a home run record, and a ride.", "a home run recorder", "a ride home"]
@@ -294,16 +294,23 @@ GOOD = {"format": 2, "form": "beside", "num_senses": 1, "weight": 0.0, "about": 
         ),
     ],
 )
-def test_a_damaged_file_is_named(tmp_path: Path, content: Any) -> None:
-    (tmp_path / FILE).write_text(json.dumps(content), encoding="utf-8")
+def test_a_damaged_file_is_named(knowing: Path, content: Any) -> None:
+    (knowing / FILE).write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(UserError, match=FILE):
-        read_meanings(tmp_path / FILE)
+        Encoder.from_pretrained(knowing, device="cpu")
 
 
-def test_a_checkpoint_of_an_older_version_has_its_meanings_beside(tmp_path: Path) -> None:
-    content = '{"format": 1, "num_senses": 1, "about": {}, "senses": {"a b": ["c"]}}'
-    (tmp_path / FILE).write_text(content, encoding="utf-8")
-    assert read_meanings(tmp_path / FILE).added("a b!")[0] == "a b (c)!"
+@pytest.fixture
+def knowing(tiny: Encoder, tmp_path: Path) -> Path:
+    """A saved model with meanings."""
+    tiny.meanings = Meanings(SENSES)
+    tiny.save(tmp_path / "knowing")
+    return tmp_path / "knowing"
+
+
+def test_a_checkpoint_of_an_older_version_has_its_meanings_beside() -> None:
+    content = {"format": 1, "num_senses": 1, "about": {}, "senses": {"a b": ["c"]}}
+    assert saved_meanings(content, 32).added("a b!")[0] == "a b (c)!"
 
 
 def test_a_meaning_counts_in_its_sentence_as_far_as_it_fits(tiny: Encoder, tmp_path: Path) -> None:

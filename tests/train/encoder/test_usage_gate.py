@@ -15,9 +15,9 @@ from torch.nn.functional import normalize
 from train.distributed.device import place, start_processes
 from train.distributed.processes import Processes
 from train.encoder.encoder import Encoder
-from train.encoder.forward import Tokenizer, Tokens
 from train.encoder.meanings import Meanings, UsageGate
 from train.encoder.parallel import embed_all
+from train.encoder.reading import Tokenizer, Tokens
 from train.encoder.usage_gate import GatedRequests, apply_gate, fit_usage_gate
 from train.errors import UserError
 from train.requests import Request
@@ -50,7 +50,8 @@ def test_texts_are_mixed_by_their_usage(gated: Encoder, tmp_path: Path) -> None:
     assert meanings.gate is not None
     gated.requires_grad_(False)
     after = gated(requests)
-    gate, meanings.gate = meanings.gate, None
+    gate = meanings.gate
+    gated.meanings = replace(meanings, gate=None)
     before = gated(requests)
     spans = [Request(ICE, (5, 18)), Request(RUN, (2, 10)), Request(RUN, (RUN.index("broke"), len(RUN) - 1))]
     of_expressions = normalize(gated([replace(span, pooling="span") for span in spans]), dim=1)
@@ -76,7 +77,7 @@ def test_texts_are_mixed_by_their_usage(gated: Encoder, tmp_path: Path) -> None:
         assert torch.allclose(after[row], normalize(mixed, dim=0) * before[row].norm(), atol=1e-5)
     assert torch.allclose(after[3:], before[3:], atol=1e-6)
 
-    meanings.gate = gate
+    gated.meanings = meanings
     assert torch.allclose(embed_all(gated, requests, Processes()), after, atol=1e-6)
     gated.save(tmp_path / "saved")
     assert torch.allclose(
@@ -86,7 +87,7 @@ def test_texts_are_mixed_by_their_usage(gated: Encoder, tmp_path: Path) -> None:
 
 def test_a_gate_of_another_model_is_refused(gated: Encoder, tmp_path: Path) -> None:
     assert gated.meanings is not None
-    gated.meanings.gate = UsageGate([0.5], 0.0)
+    gated.meanings = gated.meanings.override(gate=UsageGate([0.5], 0.0))
     gated.save(tmp_path / "saved")
     with pytest.raises(UserError, match=r"glossary\.json"):
         Encoder.from_pretrained(tmp_path / "saved", device="cpu")
@@ -101,7 +102,7 @@ def test_in_training_and_near_the_maximum_length_nothing_is_mixed(gated: Encoder
     gated.train()
     dropped = torch.get_rng_state()
     trained = gated([Request(ICE)])
-    gated.meanings.gate = None
+    gated.meanings = replace(gated.meanings, gate=None)
     torch.set_rng_state(dropped)
     assert torch.equal(trained, gated([Request(ICE)]))
     assert torch.allclose(with_gate, gated.eval()([long]), atol=1e-6)
@@ -111,7 +112,7 @@ def test_a_query_that_its_prompt_fills_is_not_mixed(gated: Encoder) -> None:
     """Its meaning is shorter than its expression, so that the sentence with the meaning would fit."""
     gated.meanings = Meanings({"break the ice": ["x"]}, gate=UsageGate([0.0] * gated.dimension, 0.0))
     query = Request(ICE, role="query", instruction="Find sentences that mean the same")
-    (read,) = gated.read([replace(query, with_meanings=False)])
+    (read,) = gated.reader.read([replace(query, with_meanings=False)])
     gated.model.max_seq_length = len(read.tokens.input_ids) - 1
     gated._tokenizer.forget()
     assert GatedRequests([query], gated.reader, is_on=True).requests == [query]
@@ -145,7 +146,7 @@ def test_a_frozen_encoder_trains_on_embeddings_without_the_gate(gated: Encoder) 
     assert torch.equal(targets, rows)  # a teacher's are likewise without
     assert gated.meanings is not None
     assert not torch.allclose(rows, gated([Request(ICE)]))
-    gated.meanings.gate = None
+    gated.meanings = replace(gated.meanings, gate=None)
     assert torch.allclose(rows, gated([Request(ICE)]), atol=1e-6)
 
 

@@ -135,7 +135,7 @@ def test_whatever_decides_them_decides_their_file(tiny: Encoder, monkeypatch: py
         patched.setattr(tiny, "prompts", Prompts(document="passage: "))
         names.append(kept_file(tiny, requests, 1))
     with monkeypatch.context() as patched:
-        patched.setattr(tiny._stack, "raw_spans", True)
+        patched.setattr(tiny, "raw_spans", True)
         names.append(kept_file(tiny, requests, 1))
     tiny.tokens_per_forward = 64
     names.append(kept_file(tiny, requests, 1))

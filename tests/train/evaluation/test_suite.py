@@ -7,19 +7,23 @@ import math
 import pickle
 import re
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Barrier
 from typing import Any, ClassVar
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from train.benchmarks import BenchmarkResult
+from train.benchmarks import BenchmarkResult, Embed, Result, Score, requests_of
 from train.distributed.processes import Processes
 from train.encoder.encoder import Encoder
 from train.errors import UserError
-from train.evaluation.suite import Suite
+from train.evaluation.suite import Scorecard, Suite
 from train.requests import Request
 
 
@@ -83,9 +87,9 @@ def test_a_lower_precision_is_the_models_alone(tiny: Encoder) -> None:
 def test_each_benchmarks_time_is_in_the_log(tiny: Encoder, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO"):
         scorecard = Suite([Probe("a", ["one", "two"]), Probe("b", ["two", "three"])]).run(tiny)
-    found = re.search(r"scored 3 texts: a ([\d.]+) s, b ([\d.]+) s", caplog.text)
+    found = re.search(r"3 texts embedded in ([\d.]+) s, then scored: a ([\d.]+) s, b ([\d.]+) s", caplog.text)
     assert found is not None
-    assert abs(float(found[1]) + float(found[2]) - scorecard.seconds) < 0.2
+    assert abs(sum(map(float, found.groups())) - scorecard.seconds) < 0.2
 
 
 def test_a_subset_can_be_chosen(tiny: Encoder) -> None:
@@ -187,6 +191,84 @@ def test_other_processes_get_the_scores_and_not_the_records(tiny: Encoder) -> No
     (sent,) = Watched.sent
     assert sent.scores == {"mine/x": 0.5}
     assert len(pickle.dumps(sent)) < 1000
+
+
+class Asking:
+    """A benchmark that asks twice for a text, and announces none."""
+
+    name = "asking"
+    files: Sequence[Path] = ()
+    without_gold: Sequence[str] = ()
+
+    def __init__(self) -> None:
+        self.num_scored = 0
+
+    def score(self, embed: Embed) -> Result:
+        self.num_scored += 1
+        first, second = (
+            embed([Request(text) for text in texts]) for texts in (["one", "two"], ["two", "three"])
+        )
+        assert torch.equal(first[1], second[0])
+        return Result([Score("asking", "", "", "sum", value=(first + second).sum().item())])
+
+
+def test_a_benchmark_asks_when_it_needs_embeddings(tiny: Encoder) -> None:
+    asking = Asking()
+    assert [request.text for request in requests_of(asking)] == ["one", "two", "three"]  # a rehearsal
+    with patch.object(tiny, "embed", side_effect=tiny.embed) as embed, torch.autocast("cpu", torch.bfloat16):
+        lowered = Suite([Probe("a", ["one"]), asking]).run(tiny)
+    assert sum(len(call.args[0].texts) for call in embed.call_args_list) == lowered.num_texts == 3
+    whole = Suite([asking], dimensions=[8]).run(tiny)
+    one, two, three = tiny.encode(["one", "two", "three"])
+    expected = {"asking/sum": one + 2 * two + three, "asking/sum/dim=8": (one + 2 * two + three)[:8]}
+    assert whole.scores == pytest.approx(
+        {key: value.sum().item() for key, value in expected.items()}, abs=1e-5
+    )
+    assert whole.scores["asking/sum"] != lowered.scores["asking/sum"]  # of the model's precision
+
+
+@dataclass(frozen=True)
+class Peer(Processes):
+    """A process that is a thread."""
+
+    barrier: Barrier = field(default_factory=lambda: Barrier(1))
+    board: dict[int, Any] = field(default_factory=dict)
+
+    def all(self, value: Any) -> list[Any]:
+        self.board[self.rank] = value
+        self.barrier.wait(30)
+        found = [self.board[rank] for rank in range(self.count)]
+        self.barrier.wait(30)
+        return found
+
+    def from_main(self, compute: Callable[[], Any]) -> Any:
+        return self.all(compute() if self.is_main else None)[0]
+
+    def any(self, flag: bool) -> bool:
+        return any(self.all(flag))
+
+    def gather(self, rows: Tensor, lengths: Sequence[int]) -> Tensor:
+        found = self.all(rows)
+        assert list(map(len, found)) == list(lengths)
+        return torch.cat(found)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_processes_share_what_the_main_one_asks_for(tiny_path: Path, keep: bool) -> None:
+    peers = [Peer(rank, 2, barrier=Barrier(2)) for rank in (0, 1)]
+    peers[1] = replace(peers[1], barrier=peers[0].barrier, board=peers[0].board)
+    benchmarks = [Asking(), Asking()]
+
+    def run(rank: int) -> Scorecard:
+        suite = Suite([Probe("a", ["four"]), benchmarks[rank]], peers[rank])
+        return suite.run(Encoder.from_pretrained(tiny_path, device="cpu"), keep=keep)
+
+    with ThreadPoolExecutor(2) as threads:
+        main, other = threads.map(run, (0, 1))
+    assert main.scores == other.scores
+    assert [benchmark.num_scored for benchmark in benchmarks] == [1, 0]
+    alone = Suite([Probe("a", ["four"]), Asking()]).run(Encoder.from_pretrained(tiny_path, device="cpu"))
+    assert main.scores == pytest.approx(alone.scores, abs=1e-5)
 
 
 def test_embeddings_that_are_all_equal_cannot_be_overlooked(

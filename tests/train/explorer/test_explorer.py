@@ -17,8 +17,8 @@ import torch
 from starlette.testclient import TestClient
 from torch.nn.functional import normalize
 
+from tests.benchmarks import idiolink
 from tests.planted_runs import plant
-from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from train.data.idiolink import load_split
 from train.encoder.attribution import word_rows
 from train.encoder.encoder import Encoder
@@ -64,7 +64,7 @@ def test_shares_of_words_add_up_to_the_cosine(tiny: Encoder, how: str) -> None:
     if how == "prompts":
         tiny.prompts = Prompts(document="passage: ")
         pooling: Any = tiny.model[1]
-        pooling.include_prompt = tiny._stack.pools_prompts = False
+        pooling.include_prompt = False
     if how == "meanings":
         tiny.meanings = Meanings({"break the ice": ["make people relax"]})
     assert tiny.averages_tokens
@@ -73,7 +73,7 @@ def test_shares_of_words_add_up_to_the_cosine(tiny: Encoder, how: str) -> None:
     found = word_rows(tiny, SENTENCES)
     for text, cosine, words in zip(SENTENCES, cosines.tolist(), found, strict=True):
         assert sum(words.shares(query)) == pytest.approx(cosine, abs=1e-5)
-        read = tiny.read([Request(text)])[0].text
+        read = tiny.reader.read([Request(text)])[0].text
         assert "".join(words.words) == read
         assert (how == "meanings" and "broke" in text) == ("(make people relax)" in read)
 
@@ -99,9 +99,9 @@ def test_meanings_that_are_added_make_no_sum(tiny: Encoder) -> None:
 
 def test_neighbours_and_scores_are_those_of_the_benchmark(explorer: Explorer, sample_root: Path) -> None:
     split = load_split(sample_root, "val")
-    benchmark = IdioLinkBenchmark([split], ["sentence", "span"])
+    benchmark = idiolink([split], "sentence", "span")
     with torch.no_grad():
-        result = benchmark.score(explorer.models[0].encoder(benchmark.requests))
+        result = benchmark.score(explorer.models[0].encoder)
     scores, (answers, _) = explorer.scores(), explorer.answers()
     assert scores is not None
     for mode in ("sentence", "span"):
@@ -370,7 +370,7 @@ def test_a_run_is_its_model_before_and_after(tiny_path: Path, tmp_path: Path) ->
     assert before.settings == after.settings
     assert before.settings.path == str(tiny_path)
     assert find_models(str(run / "best")) == [before, after]
-    corpus = find_corpus(Options([str(run)]))
+    corpus = find_corpus(Options(models=[str(run)]))
     assert corpus.name == "the sample, val"
     assert len(corpus.relevant) == len(corpus.queries) == 12
     plant(tmp_path / "other")
@@ -408,9 +408,9 @@ def test_tables_and_folders_are_corpora(tmp_path: Path, sample_root: Path) -> No
     assert found.relevant == {0: {0}, 1: {1}}
     for number, train in enumerate((str(pairs), [str(pairs)])):  # as data.train= was written
         run = plant(tmp_path / f"run{number}", data={"train": train}, objective={"name": "own"})
-        assert find_corpus(Options([str(run)])).documents == found.documents
+        assert find_corpus(Options(models=[str(run)])).documents == found.documents
     for name in (sample_root, sample_root / "val"):
-        assert find_corpus(Options(["x"], corpus=str(name))).name.endswith("val")
+        assert find_corpus(Options(models=["x"], corpus=str(name))).name.endswith("val")
     folder = tmp_path / "beir"
     folder.mkdir()
     (folder / "corpus.jsonl").write_text('{"_id": "1", "text": "one"}\n{"_id": "2", "text": "two"}\n')
@@ -469,7 +469,7 @@ def test_help_and_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
     assert main(["--help"]) == 0
     assert "corpus=" in capsys.readouterr().out
     assert parse(["a", "b", "glossary=x.tsv,y.tsv", "queries=7"]) == Options(
-        ["a", "b"], glossary=["x.tsv", "y.tsv"], queries=7
+        models=["a", "b"], glossary=["x.tsv", "y.tsv"], queries=7
     )
     assert parse(["a", "glossary=none"]).glossary == []
     run = str(tmp_path / "seed=42")

@@ -15,12 +15,10 @@ from idiomloss import (
     Top1PrintedLoss,
 )
 from tests.tiny_runs import composed
-from train.benchmarks.epsilon.scoring import EpsilonBenchmark
-from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from train.config import TrainSettings, check
 from train.errors import UserError
 from train.factory import build_benchmarks, build_objective, resolve_model_path
-from train.objectives.idiolink import IdioLinkObjective
+from train.objectives.contrastive import ContrastiveObjective
 
 
 def settings(*overrides: str) -> TrainSettings:
@@ -30,7 +28,7 @@ def settings(*overrides: str) -> TrainSettings:
 
 def objective(*overrides: str) -> Any:
     built = build_objective(settings(*overrides))
-    assert isinstance(built, IdioLinkObjective)
+    assert isinstance(built, ContrastiveObjective)
     return built
 
 
@@ -48,15 +46,6 @@ def test_every_option_of_the_loss() -> None:
     )._loss
     got = (loss.temperature, loss.denominator, loss.hard_weight, loss.soft_weight, loss.positives)
     assert got == (0.3, "all_positives", 2.0, 0.5, "hardest")
-
-
-@pytest.mark.parametrize("in_batch", ["none", "positives", "all"])
-@pytest.mark.parametrize("false_negatives", ["keep", "mask", "positive"])
-def test_masks(in_batch: str, false_negatives: str) -> None:
-    built = objective(
-        f"objective.loss.in_batch={in_batch}", f"objective.loss.false_negatives={false_negatives}"
-    )
-    assert (built.options.in_batch, built.options.false_negatives) == (in_batch, false_negatives)
 
 
 def test_anchors() -> None:
@@ -160,30 +149,6 @@ def test_split_wins_over_the_benchmarks_own() -> None:
     ((top,), _) = build_benchmarks(settings("split=[test,val+train]", monitor), ["idiolink"])
     assert [s.name for s in named.splits] == ["test"]  # type: ignore[attr-defined]
     assert [s.name for s in top.splits] == ["test", "val+train"]  # type: ignore[attr-defined]
-
-
-def test_scorers_and_diagnosis_reach_the_benchmark() -> None:
-    ((built,), _) = build_benchmarks(
-        settings(
-            "benchmark.idiolink.multivector_modes=[span_late,span_window]",
-            "benchmark.idiolink.window_words=5",
-            "benchmark.idiolink.diagnosis=true",
-        ),
-        ["idiolink"],
-    )
-    assert isinstance(built, IdioLinkBenchmark)
-    assert (built.multivector_modes, built.window_words) == (["span_late", "span_window"], 5)
-    assert list(built._knowledge) == ["val"]
-
-
-def test_options_of_epsilon_reach_it() -> None:
-    options = ("phrases=compound", "versions=any_word", "classes=token", "orders=7", "languages=[en,pt]")
-    ((built,), _) = build_benchmarks(settings(*(f"benchmark.epsilon.{o}" for o in options)), ["epsilon"])
-    assert isinstance(built, EpsilonBenchmark)
-    assert (built.classes, built.orders) == ("token", 7)
-    texts = {request.text for request in built.requests}
-    assert {"crimson herring", "porta destrancada"} <= texts
-    assert "crimson" not in texts
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,8 @@ def trained(tiny_path: Path, tmp_path: Path, glossary: Path) -> Path:
     assert encoder.meanings is not None
     assert "wedding day" not in encoder.meanings.senses
     assert encoder.meanings.senses["break the ice"] == ["make people relax"]
-    encoder.meanings.senses["odd one"] = ["as it was trained"]  # tells these meanings from others of the file
+    as_trained = encoder.meanings.senses | {"odd one": ["as it was trained"]}  # unlike the file
+    encoder.meanings = encoder.meanings.override(senses=as_trained)
     encoder.save(tmp_path / "trained")
     return tmp_path / "trained"
 
@@ -106,7 +107,7 @@ def test_options_without_any_glossary_are_refused(tiny_path: Path, option: str) 
 def test_a_gate_stays_with_its_model(trained: Path, glossary: Path, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(trained, device="cpu")
     assert encoder.meanings is not None
-    encoder.meanings.gate = UsageGate([0.5] * encoder.dimension, 1.0)
+    encoder.meanings = encoder.meanings.override(gate=UsageGate([0.5] * encoder.dimension, 1.0))
     encoder.save(tmp_path / "gated")
     other = tmp_path / "other.tsv"
     other.write_text("expression\tmeaning\ntie the knot\tget married\n")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,7 +20,7 @@ from train.encoder.encoder import Encoder
 from train.errors import UserError
 from train.factory import build_objective
 from train.objectives.contrastive import ContrastiveObjective
-from train.objectives.own_contrastive import OwnContrastiveData
+from train.objectives.own_rows import OwnContrastiveData
 from train.recipes.check import check_data
 from train.requests import Request
 
@@ -62,7 +63,7 @@ def candidates(objective: Any) -> list[tuple[str, list[str], list[str]]]:
     found = []
     for row in range(len(data.examples)):
         positives, negatives = ([read(n) for n in numbers] for numbers in data.candidates(0, row))
-        found.append((read(int(data.anchors[row])), positives, negatives))
+        found.append((read(np.asarray(data.anchors)[row].item()), positives, negatives))
     return found
 
 

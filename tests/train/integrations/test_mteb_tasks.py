@@ -11,8 +11,8 @@ import pytest
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
+from tests.benchmarks import idiolink, section
 from tests.tiny_models import tiny_sentence_transformer
-from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from train.benchmarks.semeval2022.scoring import SemEvalBenchmark
 from train.data.idiolink import Split, load_split
 from train.data.semeval2022 import PairSplit, read_pairs
@@ -51,7 +51,8 @@ def theirs(model: SentenceTransformer, split: Split, pairs: PairSplit, folder: P
 def check_same(model_path: str, split: Split, pairs: PairSplit, folder: Path) -> None:
     model = SentenceTransformer(model_path, device="cpu")
     key = f"idiolink/{split.name}/sentence/ndcg@10"
-    evaluator = SuiteEvaluator([IdioLinkBenchmark([split], ["sentence"]), SemEvalBenchmark([pairs])], key)
+    semeval = SemEvalBenchmark([pairs], section("semeval2022"))
+    evaluator = SuiteEvaluator([idiolink([split], "sentence"), semeval], key)
     ours = evaluator(model)
     mtebs = theirs(model, split, pairs, folder)
     assert mtebs["IdioLink/default"] == pytest.approx(ours[key], abs=6e-6)  # rounded to five digits

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from train.io import kept_tensors
+from train.io import cache
 from train.io.kept_tensors import keep, read_kept
 
 ONE = {"a": torch.arange(256, dtype=torch.float32)}
@@ -50,10 +50,36 @@ def test_a_full_disk_leaves_no_part(
 ) -> None:
     """Nor does it harm what an earlier program kept there."""
     keep(tmp_path / "x", ONE, SIZE)
-    monkeypatch.setattr(kept_tensors, "sync", Mock(side_effect=OSError(28, "No space left on device")))
+    monkeypatch.setattr(cache, "sync", Mock(side_effect=OSError(28, "No space left on device")))
     keep(tmp_path / "x", {"a": torch.zeros(3)}, SIZE)
     assert "No space left" in caplog.text
     assert names(tmp_path) == ["x"]
     found = read_kept(tmp_path / "x")
     assert found is not None
     assert torch.equal(found["a"], ONE["a"])
+
+
+def test_what_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file or a folder, for each key; nothing is left of one that fails."""
+    monkeypatch.setenv("IDIOM_CACHE", str(tmp_path))
+    made: list[Path] = []
+
+    def fill(folder: Path) -> None:
+        made.append(folder)
+        folder.mkdir()
+        (folder / "a").write_text("1")
+
+    def fail(path: Path) -> None:
+        path.write_text("half")
+        raise OSError(28, "No space left on device")
+
+    first, second = (cache.get("kind", ["key", 1], fill) for _ in range(2))
+    assert first == second
+    assert len(made) == 1
+    assert cache.get("kind", ["key", 2], lambda path: path.write_text("2"), suffix=".txt").read_text() == "2"
+    with pytest.raises(OSError, match="No space"):
+        cache.get("kind", "other", fail)
+    assert len(names(tmp_path / "kind")) == 2
+    cache.put(first, fill)  # another program was faster: its folder stays
+    assert (first / "a").read_text() == "1"
+    assert len(names(tmp_path / "kind")) == 2

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from tests.fuzzing import FUZZED, TEXTS
 from train.errors import UserError
-from train.io.tables import Row, read_rows, validated
+from train.io.tables import Row, read_rows, read_table
 
 ROWS = [
     {"id": "a", "text": 'He said "no",\nthen left.\u2028'},
@@ -105,7 +105,7 @@ def test_the_kind_may_be_named(tmp_path: Path) -> None:
         ("t.jsonl", b'{"id": 1}\n{"id"\n[1]\n', ["2 problems", "line 2, column", "line 3", "object"]),
         ("t.jsonl", b'{"id": NaN}\n', ["line 1", "NaN"]),
         ("t.jsonl", b'{"id": 1, "id": 2}\n', ["line 1", "'id' twice"]),
-        ("t.jsonl", b'{"id": "\\ud800"}\n', ["line 1", "half a character"]),
+        ("t.jsonl", b'{"id": "\\ud800"}\n', ["line 1", "surrogate"]),
         ("t.jsonl", b"[" * 100_000, ["line 1", "nested too deep"]),
         ("t.jsonl", b'{"id": "\xff"}', ["line 1", "not UTF-8"]),
         ("t.parquet", b"id,text\n", ["Parquet"]),
@@ -166,7 +166,7 @@ def test_rows_as_records(tmp_path: Path) -> None:
 
     path = tmp_path / "t.csv"
     path.write_text("id,rank\na,1\nb,x\nc,\nd,4\n", encoding="utf-8")
-    records = validated(read_rows(path), Sense, path, named_by="id")
+    records = read_table(path, Sense)
     assert next(records) == (2, Sense(id="a", rank=1))
     with pytest.raises(UserError) as told:
         list(records)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from idiomloss import InfoNCELoss
-from tests.tiny_objectives import IDIOLINK_LOSS, idiolink_options
+from tests.tiny_objectives import contrastive
 from train.data.idiolink import Document, Split, load_split, query_request
 from train.data.tuples import TrainingTuple, draw_tuples, read_released, released_file
 from train.errors import UserError
-from train.objectives.idiolink import IdioLinkData, IdioLinkObjective
+from train.objectives.contrastive import ContrastiveObjective
+from train.objectives.idiolink import IdioLinkData
 from train.requests import Request
 
 PLAIN = ["simplification", "sense"]
@@ -25,16 +25,15 @@ def split(sample_root: Path) -> Split:
     return load_split(sample_root, "train")
 
 
-def build(split: Split, **changes: Any) -> IdioLinkObjective:
+def build(split: Split, **changes: Any) -> ContrastiveObjective:
     """Queries and documents as anchors, tuples redrawn each epoch."""
     anchors = [*split.queries, *split.documents]
 
     def tuples(epoch: int) -> list[TrainingTuple]:
         return draw_tuples(anchors, split.documents, num_positives=1, num_hard=2, num_soft=3, seed=[0, epoch])
 
-    options: dict[str, Any] = {"query_modes": ["sentence", "span"], "batch_size": 32}
-    data = IdioLinkData(split, tuples, PLAIN)
-    return IdioLinkObjective(data, IDIOLINK_LOSS, idiolink_options(**(options | changes)))
+    options: dict[str, Any] = {"query_mode": ["sentence", "span"], "batch_size": 32}
+    return contrastive(IdioLinkData(split, tuples, PLAIN), **(options | changes))
 
 
 def flat(steps: list[list[list[int]]]) -> list[int]:
@@ -73,7 +72,7 @@ def test_epochs_can_be_asked_for_in_any_order(split: Split) -> None:
 @pytest.mark.parametrize("false_negatives", ["keep", "mask", "positive"])
 @pytest.mark.parametrize("in_batch", ["none", "positives", "all"])
 def test_loss_equals_one_computed_record_by_record(split: Split, in_batch: str, false_negatives: str) -> None:
-    objective = build(split, in_batch=in_batch, false_negatives=false_negatives)
+    objective = build(split, loss={"in_batch": in_batch, "false_negatives": false_negatives})
     anchors = flat(objective.epoch_steps(0, 1))[:16]
     batch = objective.batch(0, anchors)
     g = torch.Generator().manual_seed(1)
@@ -129,7 +128,7 @@ def test_anchors_in_several_modes_share_their_text(split: Split) -> None:
 
 
 def test_instruction_modes_reach_the_request(split: Split) -> None:
-    batch = build(split, query_modes=["instruction_span"]).batch(0, [0])
+    batch = build(split, query_mode=["instruction_span"]).batch(0, [0])
     instruction = batch.requests[0].instruction
     assert instruction is not None
     assert f"'{split.queries[0].span}'" in instruction
@@ -141,7 +140,7 @@ def test_anchors_without_a_positive_are_left_out_and_counted(split: Split) -> No
         ids = [d.id for d in split.documents[:4]]
         return [TrainingTuple(id_, (ids[0],) if i else (), (), ()) for i, id_ in enumerate(ids)]
 
-    objective = IdioLinkObjective(IdioLinkData(split, tuples), IDIOLINK_LOSS, idiolink_options())
+    objective = contrastive(IdioLinkData(split, tuples))
     assert objective.num_skipped == 1
     assert sorted(flat(objective.epoch_steps(0, 1))) == [1, 2, 3]
     assert "1 without a positive left out" in objective.describe()
@@ -157,8 +156,9 @@ def test_real_batches_hold_the_false_negatives_that_were_counted(real_data: Path
     root = real_data / "idiolink"
     real = load_split(root, "train")
     fixed = read_released(released_file(root, "train"), real)
-    options = idiolink_options(batch_size=32, seed=42, false_negatives="keep", drop_last=True)
-    objective = IdioLinkObjective(IdioLinkData(real, lambda _epoch: fixed), IDIOLINK_LOSS, options)
+    changes: dict[str, Any] = {"loss": {"false_negatives": "keep"}, "drop_last": True}
+    data = IdioLinkData(real, lambda _epoch: fixed)
+    objective = contrastive(data, batch_size=32, seed=42, **changes)
     counts = []
     for epoch in range(10):
         steps = objective.epoch_steps(epoch, 1)
@@ -167,28 +167,26 @@ def test_real_batches_hold_the_false_negatives_that_were_counted(real_data: Path
     assert sum(counts) / len(counts) == pytest.approx(0.64, abs=0.06)
 
 
-def alone(split: Split, loss: InfoNCELoss = IDIOLINK_LOSS, **changes: Any) -> IdioLinkObjective:
+def alone(split: Split, **changes: Any) -> ContrastiveObjective:
     """Every sentence an anchor; the batch's other sentences are its candidates."""
     tuples = [TrainingTuple(r.id, (), (), ()) for r in (*split.queries, *split.documents)]
     options: dict[str, Any] = {
-        "query_modes": ["span", "masked_sentence"],
+        "query_mode": ["span", "masked_sentence"],
         "query_weights": [1.0, 0.5],
-        "document_modes": ["sentence", "span"],
+        "document_mode": ["sentence", "span"],
         "batch_size": 48,
-        "in_batch": "all",
-        "false_negatives": "positive",
-        "candidates_from_batch": True,
-        "groups_per_batch": 6,
+        "idioms_per_batch": 6,
         "positive_weights": {"sense": 3.0},
     }
-    data = IdioLinkData(split, lambda _epoch: tuples, PLAIN)
-    return IdioLinkObjective(data, loss, idiolink_options(**(options | changes)))
+    return contrastive(
+        IdioLinkData(split, lambda _epoch: tuples, PLAIN, from_batch=True), **(options | changes)
+    )
 
 
 @pytest.mark.parametrize("positives", ["mean", "hardest"])
 def test_batch_against_itself_equals_a_loss_computed_record_by_record(split: Split, positives: str) -> None:
     """Weighted modes, documents in two modes, hidden spans, sense documents three times as heavy."""
-    objective = alone(split, loss=InfoNCELoss(0.05, positives=positives))  # type: ignore[arg-type]
+    objective = alone(split, loss={"positives": positives})
     anchors = flat(objective.epoch_steps(0, 1)[:1])
     batch = objective.batch(0, anchors)
     g = torch.Generator().manual_seed(1)
@@ -234,20 +232,19 @@ def test_an_anchor_that_is_alone_in_its_class_is_left_out(split: Split) -> None:
     literal = next(d for d in split.documents if d.usage == "literal")
     others = [d for d in split.documents if d.usage != "literal"]
     tuples = [TrainingTuple(r.id, (), (), ()) for r in (literal, *others)]
-    options = idiolink_options(batch_size=8, in_batch="all", candidates_from_batch=True)
-    objective = IdioLinkObjective(IdioLinkData(split, lambda _epoch: tuples), IDIOLINK_LOSS, options)
+    objective = contrastive(IdioLinkData(split, lambda _epoch: tuples, from_batch=True), batch_size=8)
     assert objective.num_skipped == 1
     assert 0 not in flat(objective.epoch_steps(0, 1))
 
 
 def test_several_modes_of_a_sentence_are_one_forward_pass(split: Split) -> None:
     """As a span query, as a sentence query and as a document it is the same text."""
-    batch = alone(split, query_modes=["span", "sentence"]).batch(0, [0, 1, 2])
+    batch = alone(split, query_mode=["span", "sentence"]).batch(0, [0, 1, 2])
     assert len(batch.requests) == 3 * 4
     assert len({request.text for request in batch.requests}) == 3
 
 
 def test_the_mask_is_named_where_a_mode_hides_spans(split: Split) -> None:
-    assert build(split, query_modes=["sentence"]).special_tokens == {}
-    assert build(split, query_modes=["masked_span"], mask="[M]").special_tokens == {"mask": "[M]"}
-    assert build(split, document_modes=["masked_sentence"], mask="[M]").special_tokens == {"mask": "[M]"}
+    assert build(split, query_mode=["sentence"]).special_tokens == {}
+    assert build(split, query_mode=["masked_span"], mask="[M]").special_tokens == {"mask": "[M]"}
+    assert build(split, document_mode=["masked_sentence"], mask="[M]").special_tokens == {"mask": "[M]"}

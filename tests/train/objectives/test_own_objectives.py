@@ -6,6 +6,7 @@ import csv
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,8 +18,7 @@ from sentence_transformers.sentence_transformer.losses import (
     MultipleNegativesRankingLoss,
 )
 
-from idiomloss import AdaptiveTripletLoss, InfoNCELoss
-from tests.tiny_objectives import ADAPTIVE_TRIPLET, IDIOLINK_LOSS, idiolink_options
+from tests.tiny_objectives import contrastive, options, triplets
 from tests.tiny_runs import composed
 from train.config import TrainSettings, check
 from train.data.idiolink import Document, Split, load_split
@@ -31,11 +31,9 @@ from train.encoder.encoder import Encoder
 from train.errors import UserError
 from train.factory import build_objective
 from train.objectives import Batch, Objective
-from train.objectives.adaptive_triplet import AdaptiveTripletObjective
-from train.objectives.contrastive import ContrastiveObjective
-from train.objectives.idiolink import IdioLinkData, IdioLinkObjective
-from train.objectives.own_contrastive import OwnContrastiveData
-from train.objectives.own_labelled import LabelledObjective
+from train.objectives.idiolink import IdioLinkData
+from train.objectives.own_rows import OwnContrastiveData, labelled_rows
+from train.objectives.triplets import TripletObjective
 from train.requests import Request
 
 _DEFAULTS = {name: composed("config")["data"][name] for name in OwnData.model_fields}
@@ -55,7 +53,16 @@ def own_data(path: Path, tmp_path: Path, held_out: dict[str, Any], **changes: An
     """All rows of a file as training data; another file is held out."""
     val = write_jsonl(tmp_path / "val.jsonl", [held_out])
     splits = load_own(OwnData(**(_DEFAULTS | {"train": [str(path)], "val": [str(val)]} | changes)))
-    return OwnContrastiveData(splits.train, "the training data", splits.files)
+    return OwnContrastiveData(splits.train, splits.files, options("own"))
+
+
+def labelled(
+    train: Path, val: Path, *, batch_size: int, order: str = "shuffled", **loss: float
+) -> TripletObjective:
+    """Labelled sentences as `conf/objective/own.yaml` has them."""
+    splits = load_own(OwnData(**(_DEFAULTS | {"train": [str(train)], "val": [str(val)]})))
+    settings = SimpleNamespace(trainer=SimpleNamespace(batch_size=batch_size), seed=0)
+    return labelled_rows(splits, options("own", order=order, triplet=loss), settings)
 
 
 def embedded(batch: Batch) -> torch.Tensor:
@@ -105,28 +112,24 @@ def test_idiolink_as_sentences_gives_the_same_losses(split: Split, tmp_path: Pat
     """As `idiolink_ft` trains: a batch's sentences against each other, in three modes."""
     records = [*split.queries, *split.documents]
     tuples = [TrainingTuple(record.id, (), (), ()) for record in records]
-    options = idiolink_options(
-        batch_size=24,
-        query_modes=["span", "sentence", "masked_span"],
-        query_weights=[1.0, 0.5, 0.5],
-        document_modes=["sentence"],
-        candidates_from_batch=True,
-        groups_per_batch=6,
-        in_batch="all",
-        false_negatives="positive",
-    )
-    loss = InfoNCELoss(0.03, hard_weight=5.0)
-    reference = IdioLinkObjective(IdioLinkData(split, lambda _epoch: tuples), loss, options)
+    changes: dict[str, Any] = {
+        "batch_size": 24,
+        "query_mode": ["span", "sentence", "masked_span"],
+        "query_weights": [1.0, 0.5, 0.5],
+        "idioms_per_batch": 6,
+        "loss": {"temperature": 0.03, "hard_weight": 5.0},
+    }
+    reference = contrastive(IdioLinkData(split, lambda _epoch: tuples, from_batch=True), **changes)
     path = write_jsonl(tmp_path / "train.jsonl", [as_row(record) for record in records])
     data = own_data(path, tmp_path, {"text": "It rains.", "group": "rain"})
-    assert_same(losses(ContrastiveObjective(data, loss, options)), losses(reference))
+    assert_same(losses(contrastive(data, **changes)), losses(reference))
 
 
 def test_idiolink_as_pairs_gives_the_same_losses(split: Split, tmp_path: Path) -> None:
     """Tuples with hard and soft negatives, drawn once; false negatives are masked by group and meaning."""
     drawn = draw_tuples(split.queries, split.documents, num_positives=2, num_hard=2, num_soft=3, seed=[0])
-    options = idiolink_options(batch_size=8, query_modes=["span"], document_modes=["sentence"])
-    reference = IdioLinkObjective(IdioLinkData(split, lambda _epoch: drawn), IDIOLINK_LOSS, options)
+    changes: dict[str, Any] = {"batch_size": 8, "query_mode": ["span"]}
+    reference = contrastive(IdioLinkData(split, lambda _epoch: drawn), **changes)
     records = {record.id: record for record in (*split.documents, *split.queries)}
     rows = [
         {
@@ -137,7 +140,7 @@ def test_idiolink_as_pairs_gives_the_same_losses(split: Split, tmp_path: Path) -
         for t in drawn
     ]
     data = own_data(write_jsonl(tmp_path / "t.jsonl", rows), tmp_path, {"query": "a", "pos": ["b"]})
-    own = ContrastiveObjective(data, IDIOLINK_LOSS, options)
+    own = contrastive(data, **changes)
     assert_same(losses(own), losses(reference))
     batch = own.batch(0, own.epoch_steps(0, 1)[0][0])
     assert own.loss(embedded(batch), batch).counts["false_negatives"] > 0
@@ -146,14 +149,7 @@ def test_idiolink_as_pairs_gives_the_same_losses(split: Split, tmp_path: Path) -
 def test_the_triplets_file_as_labelled_sentences_gives_its_batches(sample_root: Path, tmp_path: Path) -> None:
     path = sample_root.parent / "semeval2022_task2b/SubTaskB/TrainData/train_data.csv"
     groups = read_groups(path)
-    loss = AdaptiveTripletLoss()
-    options = ADAPTIVE_TRIPLET | {
-        "batch_size": 24,
-        "only_usable": False,
-        "per_expression": None,
-        "shuffled": True,
-    }
-    reference = AdaptiveTripletObjective(groups, loss, **options)
+    reference = triplets(groups, batch_size=24, groups_="all")
     table = tmp_path / "labelled.csv"
     with table.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
@@ -163,10 +159,7 @@ def test_the_triplets_file_as_labelled_sentences_gives_its_batches(sample_root: 
             writer.writerows([text, f"{group.id} same", group.id] for text in group.correct)
             writer.writerows([text, f"{group.id} {i}", group.id] for i, text in enumerate(group.incorrect))
     val = write_jsonl(tmp_path / "val.jsonl", [{"text": "It rains.", "label": "rain"}])
-    splits = load_own(OwnData(**(_DEFAULTS | {"train": [str(table)], "val": [str(val)]})))
-    own = LabelledObjective(
-        splits.train, loss, batch_size=24, seed=options["seed"], shuffled=True, per_label=4
-    )
+    own = labelled(table, val, batch_size=24)
     for epoch in (0, 1):
         steps = own.epoch_steps(epoch, 2)
         assert steps == reference.epoch_steps(epoch, 2)
@@ -185,10 +178,7 @@ def test_rows_that_share_a_text_are_no_negatives_of_each_other(tmp_path: Path) -
         {"question": "And hail?", "answer": "Frozen water."},
     ]
     data = own_data(write_jsonl(tmp_path / "t.jsonl", rows), tmp_path, {"question": "a", "answer": "b"})
-    options = idiolink_options(
-        batch_size=4, query_modes=["sentence"], document_modes=["sentence"], in_batch="all"
-    )
-    objective = ContrastiveObjective(data, InfoNCELoss(), options)
+    objective = contrastive(data, batch_size=4, loss={"in_batch": "all"})
     batch = objective.batch(0, [0, 1, 2, 3])
     assert batch.targets.masks.negative.int().tolist() == [
         [0, 0, 1, 1],
@@ -203,7 +193,7 @@ def test_rows_that_share_a_text_are_no_negatives_of_each_other(tmp_path: Path) -
 def test_several_positives_come_in_turn(tmp_path: Path) -> None:
     rows = [{"query": "q", "pos": ["a", "b", "c"], "neg": ["n"]}]
     full = own_data(write_jsonl(tmp_path / "t.jsonl", rows), tmp_path, {"query": "x", "pos": ["y"]})
-    data = OwnContrastiveData(full.examples, "", [], num_positives=2)
+    data = OwnContrastiveData(full.examples, [], options("own", num_positives=2))
     read = full.examples.store.read_text
     drawn = [[read(text) for text in data.candidates(epoch, 0)[0]] for epoch in (0, 1, 2)]
     assert drawn == [["a", "b"], ["c", "a"], ["b", "c"]]
@@ -221,9 +211,9 @@ def test_pairs_of_a_csv_have_sentence_transformers_losses(
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
         writer.writerows(rows)
-    options = composed("config", "+experiment=own", f"data.train={path}", "trainer.batch_size=5")
-    options["data"]["val"] = str(write_jsonl(tmp_path / "val.jsonl", [{c: f"val {c}" for c in columns}]))
-    objective = build_objective(check(TrainSettings, options))
+    config = composed("config", "+experiment=own", f"data.train={path}", "trainer.batch_size=5")
+    config["data"]["val"] = str(write_jsonl(tmp_path / "val.jsonl", [{c: f"val {c}" for c in columns}]))
+    objective = build_objective(check(TrainSettings, config))
     model = SentenceTransformer(str(tiny_path), device="cpu").eval()
     reference = MultipleNegativesRankingLoss(model)
     by_anchor = {row["anchor"]: row for row in rows}
@@ -248,10 +238,10 @@ def test_scored_pairs_of_a_csv_have_sentence_transformers_losses(
     val = write_jsonl(
         tmp_path / "val.jsonl", [{"sentence1": "x", "sentence2": "y", "score": i} for i in (0, 1)]
     )
-    options = composed("config", "+experiment=own", f"data.train={path}", f"objective.loss={loss}")
-    options["data"]["val"] = str(val)
-    options["trainer"]["batch_size"] = 4
-    objective = build_objective(check(TrainSettings, options))
+    config = composed("config", "+experiment=own", f"data.train={path}", f"objective.loss={loss}")
+    config["data"]["val"] = str(val)
+    config["trainer"]["batch_size"] = 4
+    objective = build_objective(check(TrainSettings, config))
     model = SentenceTransformer(str(tiny_path), device="cpu").eval()
     reference = {"cosent": CoSENTLoss, "cosine": CosineSimilarityLoss}[loss](model)
     tiny.eval()
@@ -274,17 +264,11 @@ def test_a_batch_of_labels_alone_holds_two_of_them(tmp_path: Path, batch_size: i
         write_jsonl(tmp_path / f"{name}.jsonl", rows)
         for name, rows in (("t", rows), ("v", [{"text": "a", "label": "b"}]))
     )
-    splits = load_own(OwnData(**(_DEFAULTS | {"train": [str(train)], "val": [str(val)]})))
-
-    def build() -> LabelledObjective:
-        options: dict[str, Any] = {"batch_size": batch_size, "seed": 0, "shuffled": True, "per_label": 4}
-        return LabelledObjective(splits.train, AdaptiveTripletLoss(), **options)
-
     if not fits:
         with pytest.raises(UserError, match=r"trainer\.batch_size=.*objective\.per_label=4"):
-            build()
+            labelled(train, val, batch_size=batch_size)
         return
-    objective = build()
+    objective = labelled(train, val, batch_size=batch_size)
     steps = objective.epoch_steps(0, 1)
     assert sorted(anchor for step in steps for shard in step for anchor in shard) == list(range(60))
     labels = [objective.batch(0, step[0]).targets.labels.bincount() for step in steps]
@@ -299,13 +283,8 @@ def test_a_labelled_batch_that_another_term_learns_from_is_not_empty(tmp_path: P
         write_jsonl(tmp_path / f"{name}.jsonl", rows)
         for name, rows in (("t", rows), ("v", [{"text": "a", "label": "b", "group": "c"}]))
     )
-    splits = load_own(OwnData(**(_DEFAULTS | {"train": [str(train)], "val": [str(val)]})))
     for weight, is_empty in ((0.5, False), (0.0, True)):
-        objective = LabelledObjective(
-            splits.train,
-            AdaptiveTripletLoss(correct_weight=weight),
-            **{"batch_size": 4, "seed": 0, "shuffled": False, "per_label": 4},  # type: ignore[arg-type]
-        )
+        objective = labelled(train, val, batch_size=4, order="file", correct_weight=weight)
         batch = objective.batch(0, objective.epoch_steps(0, 1)[0][0])
         x = embedded(batch)
         result = objective.loss(x, batch)
@@ -317,8 +296,7 @@ def test_a_labelled_batch_that_another_term_learns_from_is_not_empty(tmp_path: P
 def test_a_positive_equal_to_its_anchor_is_another_view(tmp_path: Path) -> None:
     rows = [{"anchor": f"text {i}", "positive": [f"text {i}", f"other {i}"]} for i in range(4)]
     data = own_data(write_jsonl(tmp_path / "a.jsonl", rows), tmp_path, {"anchor": "x", "positive": "y"})
-    options = idiolink_options(batch_size=4, query_modes=["sentence"])
-    batch = ContrastiveObjective(data, InfoNCELoss(), options).batch(0, range(4))
+    batch = contrastive(data, batch_size=4).batch(0, range(4))
     assert [(r.text[:4], r.view) for r in batch.requests if r.role == "document"] == [
         ("text", 1),
         ("othe", 0),

@@ -103,7 +103,7 @@ def test_onnx_embeds_as_the_model(onnx: Path, idiomatic: Path, monkeypatch: pyte
     read, tokens, _ = graph.run(TEXTS)
     for one, found, text in zip(read, tokens, TEXTS, strict=True):
         ids = [i for i, is_token in zip(one.ids, one.attention_mask, strict=True) if is_token]
-        assert ids == encoder.read([Request(text)])[0].tokens.input_ids
+        assert ids == encoder.reader.read([Request(text)])[0].tokens.input_ids
         with torch.no_grad():
             wanted = encoder.embed_tokens([ids])[0].numpy()
         np.testing.assert_allclose(found[: len(ids)], wanted, atol=1e-5)
@@ -238,12 +238,7 @@ def test_what_is_in_the_way_is_told_before_anything_is_computed(
 def test_a_full_disk_and_an_unknown_model_leave_nothing(
     tmp_path: Path, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Unscored:
-        def __init__(self, *_: Any) -> None:
-            pass
-
-    monkeypatch.setattr(recipe, "Suite", Unscored)
-    monkeypatch.setattr(recipe, "_measured", lambda *_: Measured({}, 1, 1.0))
+    unscored(monkeypatch)
     failures = {
         "No space left.*nothing was exported": OSError(errno.ENOSPC, "No space left on device", "model.onnx"),
         r"cannot export this model \(BertModel\) as ONNX: no such thing": torch.onnx.OnnxExporterError(
@@ -283,16 +278,12 @@ def unscored(
         seen: gets the encoders that would be scored.
     """
 
-    class Unscored:
-        def __init__(self, *_: Any) -> None:
-            pass
-
     def measured(_suite: Any, encoder: Encoder, _folder: Path) -> Measured:
         if seen is not None:
             seen.append(encoder)
         return Measured({}, 1, 1.0, (notes or {}).get(isinstance(encoder.model[0], TokenModel), []))
 
-    monkeypatch.setattr(recipe, "Suite", Unscored)
+    monkeypatch.setattr(recipe, "Suite", lambda *_: None)
     monkeypatch.setattr(recipe, "_measured", measured)
     monkeypatch.setattr("train.encoder.static.token_vectors", _random_vectors)
 

@@ -27,7 +27,7 @@ from train.encoder.glossary_files import read_glossary
 from train.encoder.meanings import GlossaryForm, Meanings
 from train.errors import Interrupted, UserError
 from train.expressions import ExpressionIndex
-from train.hub.learnt_card import learnt_card
+from train.hub.card import learnt_card
 from train.recipes import learn as recipe
 from train.recipes import learning_state
 from train.recipes.knowledge import glossary_note, learnt_glossaries

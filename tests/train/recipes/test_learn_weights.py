@@ -102,7 +102,7 @@ def test_a_gate_tells_which_sentences_learn_the_meaning(glossary: Path, tiny: En
     told = []
     for bias in (-100.0, 100.0):
         meanings = meanings_of(listed)
-        meanings.gate = UsageGate([0.0] * tiny.dimension, bias)
+        meanings = meanings.override(gate=UsageGate([0.0] * tiny.dimension, bias))
         told.append(targets(tiny, carriers, meanings, {"tie the knot": 0.0}, in_place=False))
     meaning = torch.nn.functional.normalize(tiny.encode(["get married"]), dim=1)
     assert (told[1] @ meaning.T > told[0] @ meaning.T).all()
@@ -113,7 +113,7 @@ def test_the_teachers_gate_is_asked(taught: Learn, glossary: Path, tiny_path: Pa
     for bias in (-100.0, 100.0):
         teacher = Encoder.from_pretrained(tiny_path, device="cpu")
         teacher.meanings = meanings_of(read_glossary([glossary]))
-        teacher.meanings.gate = UsageGate([0.0] * teacher.dimension, bias)
+        teacher.meanings = teacher.meanings.override(gate=UsageGate([0.0] * teacher.dimension, bias))
         teacher.save(tmp_path / f"teacher{bias}")
         folder = taught(f"taught{bias}", model=tmp_path / f"teacher{bias}", epochs=2)
         learnt.append(Encoder.from_pretrained(folder, device="cpu").encode(WITH))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.planted_runs import plant_queries, query, write_lines
-from train.benchmarks.idiolink.figures import figures
+from train.benchmarks.idiolink.pages import figures
 from train.reports.curves import draw_figures
 from train.reports.examples import RecordsOfRun
 from train.reports.runs import read_run

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 from tests.planted_runs import SCORES, plant, plant_queries, query, write_lines
-from train.benchmarks.semeval2022.keys import semeval_key
 from train.errors import UserError
 from train.gate import main, parse
 from train.reports.statistics import statistic_of
 
 NDCG = "idiolink/val/sentence/ndcg@10"
-STS = semeval_key("dev", "all", "sts")
+STS = "semeval2022/dev/all/sts/spearman"
 IDIOMS = "abcdefghij"
 OTHER: dict[str, Any] = {"trainer": {"learning_rate": 5.0}}
 

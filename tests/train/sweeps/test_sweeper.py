@@ -15,16 +15,13 @@ import optuna
 import pytest
 from optuna.study import StudyDirection
 
-from tests.process_launcher import NAME
-from tests.programs import run as program
 from tests.tiny_runs import KEY, composed, resume
 from train.__main__ import main
 from train.config import TrainSettings
 from train.config.compose import config_names
 from train.errors import Pruned
 from train.runs.folder import RunFolder
-from train.sweeps.study import outcome_of
-from train.sweeps.trial import TrialReport
+from train.sweeps.study import TrialReport, outcome_of
 
 OTHER = "idiolink/val/sentence/r_precision"
 LR = "trainer.learning_rate"
@@ -428,20 +425,11 @@ def test_searches_that_come_along_fit_their_experiment(name: str) -> None:
     assert set(settings.objectives or []) <= set(run.score_keys(run.checkpoint_benchmarks))
 
 
-@pytest.mark.slow
-def test_trials_at_once_in_processes_of_their_own(tmp_path: Path, options: list[str]) -> None:
-    """Each job finds the study by itself: its evaluations stand there. What diverges is a failed trial."""
-    rates = f"{LR}=choice(1e-3,2e-3,1e30)"
-    done = program(
-        *("tests.process_launcher", "-m", "hydra/sweeper=optuna", f"hydra.sweep.dir={tmp_path}"),
-        f"hydra.launcher._target_={NAME}",
-        *(*[option for option in options if not option.startswith(LR)], rates),
-        *("hydra.sweeper.n_jobs=2", "hydra.sweeper.n_trials=4", "hydra.sweeper.pruner=median"),
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "search.json").read_text(encoding="utf-8"))
-    assert len(found["trials"]) == 4
-    complete = [trial for trial in found["trials"] if trial["state"] == "complete"]
-    assert complete
-    assert all(len(trial["evaluations"]) == 1 for trial in complete)
-    assert len({trial["folder"] for trial in found["trials"]}) == 4
+def test_a_second_worker_adds_to_the_study(search: Search, fake: FakeRuns, tmp_path: Path) -> None:
+    """The same command in another folder, with the same storage: no trial is run twice."""
+    storage = f"hydra.sweeper.storage=journal:{tmp_path / 'study.log'}"
+    assert search(SPACE, "hydra.sweeper.n_trials=2", storage) == 0
+    elsewhere = f"hydra.sweep.dir={tmp_path / 'other'}"
+    assert search(SPACE, "hydra.sweeper.n_trials=3", storage, elsewhere) == 0
+    assert len(set(fake.rates)) == 3
+    assert [path.name for path in (tmp_path / "other").iterdir() if path.is_dir()] == ["2"]

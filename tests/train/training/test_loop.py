@@ -18,7 +18,7 @@ from train.encoder.encoder import Encoder
 from train.errors import UserError
 from train.evaluation.suite import Suite
 from train.objectives import ObjectiveLoss
-from train.objectives.idiolink import IdioLinkObjective
+from train.objectives.contrastive import ContrastiveObjective
 from train.runs.resume import checkpoints
 from train.training.checkpoint import verify
 
@@ -214,7 +214,7 @@ def test_not_finite_loss_names_the_batch_and_what_is_saved(
     batch = json.loads((tmp_path / "run" / "nonfinite_batch.json").read_text())
     assert len(batch["anchors"]) == 48
     assert batch["anchors"][0] in message
-    assert f"the last checkpoint is {tmp_path / 'run' / 'step_2'}" in message
+    assert f"The last complete checkpoint: {tmp_path / 'run' / 'step_2'}" in message
     run = json.loads((tmp_path / "run" / "run.json").read_text())
     assert run["status"] == "failed"
     assert "the loss is nan" in run["error"]
@@ -224,13 +224,13 @@ def test_not_finite_gradient_names_all_micro_batches(
     tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A finite loss with an infinite gradient, as from the square root at 0."""
-    real = IdioLinkObjective.loss
+    real = ContrastiveObjective.loss
 
-    def steep(self: IdioLinkObjective, embeddings: torch.Tensor, batch: Any) -> ObjectiveLoss:
+    def steep(self: ContrastiveObjective, embeddings: torch.Tensor, batch: Any) -> ObjectiveLoss:
         result = real(self, embeddings, batch)
         return ObjectiveLoss(result.loss + (embeddings.sum() * 0).sqrt())
 
-    monkeypatch.setattr(IdioLinkObjective, "loss", steep)
+    monkeypatch.setattr(ContrastiveObjective, "loss", steep)
     with pytest.raises(UserError, match=r"the gradient norm is nan at step 1 .* 48 anchors"):
         train(tmp_path / "run", [*options, "trainer.accumulation=2"])
     assert not checkpoints(tmp_path / "run")

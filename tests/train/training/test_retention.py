@@ -22,6 +22,7 @@ from tests.tiny_runs import WholeRun, composed, metrics, resume, train, weights
 from train.config import TrainSettings, check
 from train.config.compose import CONF
 from train.config.model import ModelSettings, named_model
+from train.config.trainer import LoraSettings
 from train.encoder.encoder import Encoder
 from train.encoder.fingerprint import weights_digest
 from train.encoder.lora import Adapters
@@ -234,16 +235,10 @@ def test_a_teacher_by_name_is_the_model_of_that_name(name: str) -> None:
 # ------------------------------------------------------------------ adapters
 
 
-def adapted(encoder: Encoder, **options: Any) -> tuple[Retention, Adapters]:
-    defaults = {
-        "rank": 4,
-        "alpha": 8.0,
-        "dropout": 0.0,
-        "target_modules": None,
-        "seed": 1,
-        "base_model": "tiny",
-    }
-    adapters = Adapters(encoder, **(defaults | options))
+def adapted(encoder: Encoder, seed: int = 1, **options: Any) -> tuple[Retention, Adapters]:
+    defaults = {"rank": 4, "alpha": 8.0, "dropout": 0.0, "target_modules": None}
+    settings = LoraSettings(**defaults | options)
+    adapters = Adapters(encoder, settings, seed=seed, base_model="tiny")
     return Retention(encoder, adapters=adapters), adapters
 
 

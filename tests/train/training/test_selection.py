@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torch import Tensor
 
 from tests.tiny_runs import KEY, composed, metrics, resume, train
-from train.benchmarks import BenchmarkResult
+from train.benchmarks import BenchmarkResult, Embed, Result
 from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from train.config import TrainerSettings, TrainSettings, check
 from train.errors import UserError
@@ -93,12 +92,12 @@ def breaks(monkeypatch: pytest.MonkeyPatch, *evaluations: int) -> None:
     """
     real, calls = IdioLinkBenchmark.score, 0
 
-    def score(self: IdioLinkBenchmark, embeddings: Tensor) -> BenchmarkResult:
+    def score(self: IdioLinkBenchmark, embed: Embed) -> Result:
         nonlocal calls
         calls += 1
-        result = real(self, embeddings)
+        result = real(self, embed)
         if calls in evaluations or not evaluations:
-            result.scores[KEY] = math.nan
+            return BenchmarkResult(result.by_key | {KEY: math.nan}, result.per_query, notes=result.notes)
         return result
 
     monkeypatch.setattr(IdioLinkBenchmark, "score", score)

@@ -16,7 +16,7 @@ from train.data import download
 from train.data.sources import SAMPLE_ROOT
 from train.encoder.encoder import Encoder
 from train.errors import Interrupted, UserError
-from train.objectives.adaptive_triplet import AdaptiveTripletObjective
+from train.objectives.triplets import TripletObjective
 from train.recipes.evaluate import score_model
 
 
@@ -70,7 +70,7 @@ def test_steps_without_a_mined_triplet_end_the_run_with_a_message(
 ) -> None:
     """Also when it was interrupted in between: what was counted goes on to count."""
     run_options = [*triplet_options, *NOTHING_MINED, "trainer.max_empty_steps=5", "trainer.clip_norm=null"]
-    at_loss(monkeypatch, 2, terminate, AdaptiveTripletObjective)
+    at_loss(monkeypatch, 2, terminate, TripletObjective)
     with pytest.raises(Interrupted):
         train(tmp_path / "run", run_options)
     monkeypatch.undo()
@@ -92,7 +92,7 @@ def test_in_a_joint_run_each_part_counts_its_own_empty_steps(
         "trainer.clip_norm=null",
     ]
     run_options += [option.replace("objective.", "objective.adaptive_triplet.") for option in NOTHING_MINED]
-    at_loss(monkeypatch, 1, terminate, AdaptiveTripletObjective)
+    at_loss(monkeypatch, 1, terminate, TripletObjective)
     with pytest.raises(Interrupted):
         train(tmp_path / "run", run_options)
     monkeypatch.undo()

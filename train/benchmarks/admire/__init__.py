@@ -80,7 +80,8 @@ def _is_compared(key: str) -> bool:
     return (is_whole or by_sense) and parts[2] in (*ADMIRE_METRICS, *SENSE_METRICS) and not _is_constant(key)
 
 
-def _read_record(record: Mapping[str, Any]) -> Iterator[QueryResult]:
+def read_record(record: Mapping[str, Any]) -> Iterator[QueryResult]:
+    """What a record adds to each score."""
     split, mode, item, compound = (record[name] for name in ("split", "mode", "id", "compound"))
     senses = (None, record["sense"]) if record.get("sense") in ADMIRE_SENSES else (None,)
     for metric in ADMIRE_METRICS:
@@ -110,7 +111,7 @@ DECLARED = [
         is_curve=lambda key: _is_compared(key) and key.endswith("/top1_accuracy"),
         is_constant=_is_constant,
         layout=_layout,
-        read_record=_read_record,
+        read_record=read_record,
         examples="train.benchmarks.admire.examples:examples",
         hub_dataset="admire",
         hub_task="sentence-ranking",

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from train.benchmarks import BenchmarkResult
-from train.benchmarks.admire.keys import AdmireMode, admire_key
+from train.benchmarks import Embed, Result, Score
+from train.benchmarks.admire import read_record
+from train.benchmarks.admire.keys import AdmireMode
 from train.benchmarks.candidate_ranking import graded_ndcg, predicted_ranks, rank_difference, top1_accuracy
 from train.data.admire import NUM_IMAGES, Item, ItemSplit
-from train.data.names import ADMIRE_SENSES
+from train.declarations.benchmark import QueryResult
 from train.requests import Request
 
 
@@ -41,62 +44,90 @@ class AdmireBenchmark:
         self.modes = list(modes)
         self.files: list[Path] = [path for split in splits for path in split.files]
         self.without_gold = [split.name for split in splits if not split.has_gold]
-        self.requests: list[Request] = []
-        for split in self.splits:
-            for item in split.items:
-                self.requests += [_item_request(item, mode) for mode in self.modes]
-                self.requests += [Request(candidate.caption) for candidate in item.candidates]
 
-    def score(self, embeddings: Tensor) -> BenchmarkResult:
-        """Scores from embeddings (N, D), row i for `requests[i]`."""
-        result = BenchmarkResult({})
-        start = 0
+    @property
+    def announced(self) -> list[Request]:
+        """Of each item its modes and captions."""
+        return [request for split in self.splits for request in self._asked(split)]
+
+    def _asked(self, split: ItemSplit) -> list[Request]:
+        return [
+            request
+            for item in split.items
+            for request in (
+                *(_item_request(item, mode) for mode in self.modes),
+                *(Request(candidate.caption) for candidate in item.candidates),
+            )
+        ]
+
+    def score(self, embed: Embed) -> Result:
+        """The scores of all splits and modes, and predictions for them."""
+        result = Result()
         for split in self.splits:
-            shape = (len(split.items), len(self.modes) + NUM_IMAGES, embeddings.shape[1])
-            end = start + shape[0] * shape[1]
-            vectors = embeddings[start:end].view(shape).double()  # (Q, modes + 5, D)
-            start = end
+            rows = embed(self._asked(split)).double()
+            vectors = rows.view(len(split.items), len(self.modes) + NUM_IMAGES, -1)  # (Q, modes + 5, D)
             captions = vectors[:, len(self.modes) :]  # (Q, 5, D)
             for number, mode in enumerate(self.modes):
                 cosine = functional.cosine_similarity(vectors[:, number, None], captions, dim=2)
                 add_order(split, mode, cosine, result)
+        add_scores(result)
         return result
 
 
-def add_order(split: ItemSplit, mode: str, scores: Tensor, result: BenchmarkResult) -> None:
-    """Add to the result the order of each item's images by `scores` (Q, 5), and its metrics."""
+def add_order(split: ItemSplit, mode: str, scores: Tensor, result: Result) -> list[dict[str, Any]]:
+    """Add to the result the order of each item's images by `scores` (Q, 5); returns its records."""
     predicted = predicted_ranks(scores)
-    metrics: dict[str, Tensor] = {}
+    metrics: dict[str, list[float]] = {}
     if split.has_gold:
         gold = torch.tensor([item.gold_ranks for item in split.items])
         metrics = {
-            "top1_accuracy": top1_accuracy(predicted, gold),
-            "rank_difference": rank_difference(predicted, gold),
-            "ndcg@5": graded_ndcg(predicted, gold),
+            "top1_accuracy": top1_accuracy(predicted, gold).tolist(),
+            "rank_difference": rank_difference(predicted, gold).tolist(),
+            "ndcg@5": graded_ndcg(predicted, gold).tolist(),
         }
-    for metric, values in metrics.items():
-        for sense in (None, *ADMIRE_SENSES):
-            members = torch.tensor([sense in (None, item.sense) for item in split.items])
-            if members.any():
-                result.scores[admire_key(split.name, mode, metric, sense)] = values[members].mean().item()
-
     orders = [_names(item, ranks) for item, ranks in zip(split.items, predicted.tolist(), strict=True)]
-    columns = {metric: values.tolist() for metric, values in metrics.items()}
-    for i, (item, order) in enumerate(zip(split.items, orders, strict=True)):
-        result.per_query.append(
-            {
-                "split": split.name,
-                "mode": mode,
-                "id": item.id,
-                "compound": item.compound,
-                "sentence": item.sentence,
-                "sense": item.sense,
-                **{metric: values[i] for metric, values in columns.items()},
-                "order": order,
-                "gold": None if item.gold_ranks is None else _names(item, item.gold_ranks),
-            }
-        )
+    records = [
+        {
+            "split": split.name,
+            "mode": mode,
+            "id": item.id,
+            "compound": item.compound,
+            "sentence": item.sentence,
+            "sense": item.sense,
+            **{metric: values[i] for metric, values in metrics.items()},
+            "order": order,
+            "gold": None if item.gold_ranks is None else _names(item, item.gold_ranks),
+        }
+        for i, (item, order) in enumerate(zip(split.items, orders, strict=True))
+    ]
+    result.per_query.extend(records)
     result.predictions[f"admire_{split.name}_{mode}.tsv"] = _table(split, orders)
+    return records
+
+
+def add_scores(result: Result) -> None:
+    """Add the scores: of what the records add to each, the mean, or the macro-F1 of predicted and gold."""
+    results: dict[str, list[QueryResult]] = {}
+    for record in result.per_query:
+        for one in read_record(record):
+            results.setdefault(one.key, []).append(one)
+    for key, of_key in results.items():
+        pairs = [one.pair for one in of_key if one.pair is not None]
+        values = [one.value for one in of_key if one.value is not None]
+        name, split, mode, metric, *slices = key.split("/")
+        value = macro_f1(pairs) if pairs else sum(values) / len(values)
+        result.scores.append(Score(name, split, mode, metric, "".join(slices), value))
+
+
+def macro_f1(pairs: Sequence[tuple[float, float]]) -> float:
+    """The mean of both classes' F1, from (predicted, gold), 0 or 1 each.
+
+    A class that is neither predicted nor there has F1 0.
+    """
+    counts = Counter(pairs)
+    wrong = counts[0.0, 1.0] + counts[1.0, 0.0]
+    right = (counts[sense, sense] for sense in (0.0, 1.0))
+    return sum(2 * both / (2 * both + wrong) if both else 0.0 for both in right) / 2
 
 
 def _item_request(item: Item, mode: AdmireMode) -> Request:

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Literal
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata, wilcoxon
-from torch import Tensor
 
-from train.benchmarks import BenchmarkResult, Distributions
-from train.benchmarks.epsilon.keys import EPSILON_WORDS, epsilon_key
-from train.benchmarks.epsilon.kinds import KINDS, SIGNIFICANT, WEAK, kind_of
-from train.benchmarks.epsilon.pairs import (
-    Array,
-    Block,
-    Measured,
-    Pairs,
-    Phrases,
-    Unit,
-    Versions,
-    compound_units,
-    shuffled_differences,
+from train.benchmarks import Distributions, Embed, Result, Score
+from train.benchmarks.epsilon import (
+    ALL,
+    KINDS,
+    SIGNIFICANT,
+    WEAK,
+    WORDS,
+    EpsilonBenchmarkOptions,
+    epsilon_score,
+    kind_of,
 )
+from train.benchmarks.epsilon.pairs import Array, Block, Pairs, units_of
 from train.data.names import EPSILON_CLASSES, EpsilonLanguage
 from train.data.ncimp import Ncimp
-from train.requests import Request, Role
+from train.requests import Request
 
 
 class EpsilonBenchmark:
@@ -53,11 +48,10 @@ class EpsilonBenchmark:
 
     Args:
         data: one entry for each language.
-        classes: a compound's class as such (`type`), or in its sentences (`token`).
-        phrases: a and b are single words (`word`), or whole compounds, with and without synonym (`compound`).
-        versions: a baseline compares versions with synonyms of the `same_word`, or of `any_word`.
-        orders: number of random orders.
-        instruction: put before each text.
+        options: `classes`, a compound's class as such (`type`), or in its sentences (`token`); `phrases`, a
+            and b are single words (`word`), or whole compounds, with and without synonym (`compound`);
+            `versions`, a baseline compares versions with synonyms of the `same_word`, or of `any_word`;
+            `orders`, the number of random orders; `instruction`, put before each text.
 
     References:
         Wold, Simon, Velldal and Øvrelid, on ε-compositionality; the interpretation is ours.
@@ -66,72 +60,43 @@ class EpsilonBenchmark:
     name = "epsilon"
     without_gold: Sequence[str] = ()
 
-    def __init__(
-        self,
-        data: Sequence[Ncimp],
-        classes: Literal["type", "token"] = "type",
-        phrases: Phrases = "word",
-        versions: Versions = "same_word",
-        orders: int = 1000,
-        instruction: str | None = None,
-    ) -> None:
-        if versions == "any_word" and phrases == "word":
-            raise ValueError("versions=any_word compares whole compounds: it needs phrases=compound")
-        self.files: list[Path] = list(dict.fromkeys(path for ncimp in data for path in ncimp.files))
-        self.classes = classes
-        self.orders = orders
-        units = {ncimp.language: self._units(ncimp, phrases, versions) for ncimp in data}
-        texts = dict.fromkeys(
-            text for in_language in units.values() for unit in in_language for text in unit.texts
-        )
-        rows = {text: row for row, text in enumerate(texts)}
-        self._blocks = {language: _blocks(in_language, rows) for language, in_language in units.items()}
-        role: Role = "document" if instruction is None else "query"
-        self.requests = [Request(text, role=role, instruction=instruction) for text in texts]
+    def __init__(self, data: Sequence[Ncimp], options: EpsilonBenchmarkOptions) -> None:
+        self.files = list(dict.fromkeys(path for ncimp in data for path in ncimp.files))
+        self.options = options
+        self._units = {ncimp.language: list(units_of(ncimp, options)) for ncimp in data}
 
-    def _units(self, ncimp: Ncimp, phrases: Phrases, versions: Versions) -> list[Unit]:
-        """What is compared, of all compounds of a language."""
-        if ncimp.language == "pt":
-            phrases, versions = "compound", "any_word"
-        return [
-            unit
-            for number, compound in enumerate(ncimp.compounds)
-            for unit in compound_units(
-                compound,
-                number,
-                compound.class_type if self.classes == "type" else compound.class_token,
-                phrases,
-                versions,
-            )
-        ]
+    @property
+    def announced(self) -> list[Request]:
+        """The distinct texts of all languages."""
+        units = (unit for in_language in self._units.values() for unit in in_language)
+        texts = dict.fromkeys(text for unit in units for text in (*unit.phrases, *unit.sentences))
+        instruction = self.options.instruction
+        role = "document" if instruction is None else "query"
+        return [Request(text, role=role, instruction=instruction) for text in texts]  # type: ignore[arg-type]
 
-    def score(self, embeddings: Tensor) -> BenchmarkResult:
-        """Scores from embeddings (N, D), row i for `requests[i]`."""
-        vectors = embeddings.double().numpy()
-        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        vectors = vectors / np.where(norms > 0, norms, 1)
-        result = BenchmarkResult({})
-        for language, blocks in self._blocks.items():
-            measured = [Measured(block, vectors) for block in blocks]
-            if measured:
-                self._score_language(language, measured, result)
+    def score(self, embed: Embed) -> Result:
+        """The scores of all languages."""
+        requests = self.announced
+        rows = embed(requests).double().numpy()
+        norms = np.linalg.norm(rows, axis=1, keepdims=True)
+        rows = rows / np.where(norms > 0, norms, 1)
+        row_of = {request.text: row for row, request in enumerate(requests)}
+        result = Result()
+        for language, units in self._units.items():
+            sizes = sorted({len(unit.phrases) for unit in units})
+            blocks = [Block([u for u in units if len(u.phrases) == size], row_of, rows) for size in sizes]
+            if blocks:
+                self._score_language(language, blocks, result)
         return result
 
-    def _score_language(
-        self, language: EpsilonLanguage, measured: list[Measured], result: BenchmarkResult
-    ) -> None:
-        pairs = Pairs.of(measured)
-        scores = {
-            **_class_scores(language, pairs, shuffled_differences(measured, self.orders)),
-            **_facts(language, pairs),
-        }
-        result.scores.update(scores)
-        result.per_query.extend(pairs.records(language))
-        p_values = {
-            class_: scores[key]
-            for class_ in EPSILON_CLASSES
-            if (key := epsilon_key(language, class_, "p_value_order_free")) in scores
-        }
+    def _score_language(self, language: EpsilonLanguage, blocks: list[Block], result: Result) -> None:
+        pairs = Pairs(blocks)
+        rng = np.random.default_rng(0)
+        shuffled = np.concatenate([b.shuffled_differences(self.options.orders, rng) for b in blocks], axis=1)
+        scores = [*_class_scores(language, pairs, shuffled), *_facts(language, pairs)]
+        result.scores.extend(scores)
+        result.per_query.extend(pairs.items(language))
+        p_values = {s.mode: s.value for s in scores if s.metric == "p_value_order_free" and not s.slice}
         reading = _reading(p_values)
         title = "ε-compositionality" + (", Portuguese" if language == "pt" else "")
         result.notes.extend(f"{title}: {note}" for note in _notes(language, pairs, reading))
@@ -140,25 +105,17 @@ class EpsilonBenchmark:
         )
 
 
-def _blocks(units: Sequence[Unit], rows: Mapping[str, int]) -> list[Block]:
-    """The units by their number of versions."""
-    sizes = sorted({len(unit.versions) for unit in units})
-    return [Block.of([unit for unit in units if len(unit.versions) == size], rows) for size in sizes]
-
-
-def _class_scores(language: EpsilonLanguage, pairs: Pairs, shuffled: Array) -> dict[str, float]:
+def _class_scores(language: EpsilonLanguage, pairs: Pairs, shuffled: Array) -> Iterator[Score]:
     """The scores of each class, of all its pairs and by word.
 
     Args:
         shuffled: (orders, P), the pairs' differences with synonyms in random orders.
     """
-    scores = {}
     for class_ in EPSILON_CLASSES:
-        for word in (None, *(w for w in EPSILON_WORDS if w in pairs.word)):
+        for word in ("", *(w for w in WORDS if w in pairs.word)):
             chosen = (pairs.class_ == class_) & ((pairs.word == word) if word else True)
             for metric, value in _effect(pairs, chosen, shuffled[:, chosen]).items():
-                scores[epsilon_key(language, class_, metric, word)] = value
-    return scores
+                yield epsilon_score(language, class_, metric, word, value)
 
 
 def _distributions(pairs: Pairs) -> dict[str, dict[str, Sequence[float]]]:
@@ -187,7 +144,7 @@ def _notes(language: EpsilonLanguage, pairs: Pairs, reading: str) -> list[str]:
 
 
 def _effect(pairs: Pairs, chosen: NDArray[np.bool_], shuffled: Array) -> dict[str, float]:
-    """The metrics of some pairs; none where there is no difference at all.
+    """The metrics of some pairs; none if no pair has a difference.
 
     Args:
         chosen: (P,), which; those without both ε do not count.
@@ -234,24 +191,19 @@ def rank_biserial(differences: Array) -> Array:
     return np.where(total > 0, positive / np.where(total > 0, total, 1), np.nan)
 
 
-def _facts(language: EpsilonLanguage, pairs: Pairs) -> dict[str, float]:
+def _facts(language: EpsilonLanguage, pairs: Pairs) -> Iterator[Score]:
     """Counts, and means and standard deviations over the distances of both ε of each pair."""
-    facts = {}
-    for class_ in (*EPSILON_CLASSES, "all"):
-        chosen = (pairs.class_ == class_) | (class_ == "all")
+    for class_ in (*EPSILON_CLASSES, ALL):
+        chosen = (pairs.class_ == class_) | (class_ == ALL)
         if not chosen.any():
             continue
-        phrase, context = pairs.distances[chosen][:, :2], pairs.distances[chosen][:, 2:]
-        for name, value in (
-            ("num_compounds", len(np.unique(pairs.compound[chosen]))),
-            ("phrase_distance_mean", phrase.mean()),
-            ("phrase_distance_std", phrase.std()),
-            ("context_distance_mean", context.mean()),
-            ("context_distance_std", context.std()),
-        ):
-            facts[epsilon_key(language, class_, name)] = float(value)
-    facts[epsilon_key(language, "all", "num_pairs")] = float(pairs.defined.sum())
-    return facts
+        num_compounds = float(len(np.unique(pairs.compound[chosen])))
+        yield epsilon_score(language, class_, "num_compounds", value=num_compounds)
+        for number, what in enumerate(("phrase", "context")):
+            distances = pairs.distances[chosen][:, :, number]
+            yield epsilon_score(language, class_, f"{what}_distance_mean", value=float(distances.mean()))
+            yield epsilon_score(language, class_, f"{what}_distance_std", value=float(distances.std()))
+    yield epsilon_score(language, ALL, "num_pairs", value=float(pairs.defined.sum()))
 
 
 def _reading(p_values: dict[str, float]) -> str:

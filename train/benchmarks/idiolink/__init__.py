@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import product
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BeforeValidator, model_validator
 
-from train.benchmarks.idiolink.keys import (
-    IDIOLINK_METRICS,
-    IDIOLINK_SLICES,
-    Bm25Mode,
-    MultivectorMode,
-    idiolink_key,
-    idiolink_keys,
-)
 from train.data.names import CV_SPLIT, QueryMode
 from train.declarations.benchmark import BenchmarkOptions, BenchmarkType, Layout, QueryResult
 from train.declarations.options import Count, Names, as_list
+from train.declarations.score import Score
 
-_MODES = (*get_args(QueryMode), *get_args(MultivectorMode))
+Bm25Mode = Literal["bm25_sentence", "bm25_span"]
+MultivectorMode = Literal["span_window", "span_late"]  # several vectors a document
+
+METRICS = {"r_precision": "R-Precision", "ndcg@10": "nDCG@10"}
+SLICES = ("literal", "idiomatic", "gold", "silver")
+VECTORS_PER_DOCUMENT = "vectors_per_document"
+USAGES = ("literal", "idiomatic", "simplification", "sense")
+RELEVANT_USAGES = USAGES[1:]  # of an idiomatic query
 _BM25 = "bm25_"  # before a mode
+
+_name = partial(Score, "idiolink")
 
 
 class IdioLinkBenchmarkOptions(BenchmarkOptions):
@@ -43,24 +47,25 @@ class IdioLinkBenchmarkOptions(BenchmarkOptions):
         return self
 
     def score_keys(self, splits: Sequence[str]) -> list[str]:
-        return idiolink_keys(splits, [*self.query_modes, *self.bm25_modes, *self.multivector_modes])
+        modes = [*self.query_modes, *self.bm25_modes, *self.multivector_modes]
+        parts = [*product(METRICS, ("", *SLICES)), *product(["recall_at_r"], RELEVANT_USAGES)]
+        scores = [_name(split, mode, *part) for split in splits for mode in modes for part in parts]
+        scores += [_name(s, m, VECTORS_PER_DOCUMENT) for s in splits for m in self.multivector_modes]
+        return list(map(str, scores))
 
 
 def _layout(split: str, keys: Sequence[str]) -> Layout:
-    metrics = {"r_precision": "R-Precision", "ndcg@10": "nDCG@10"}
-    wanted = [
-        (mode, metric)
-        for mode in _MODES
-        for metric in metrics
-        if any(idiolink_key(split, m, metric) in keys for m in (mode, f"{_BM25}{mode}"))
-    ]
+    modes = (*get_args(QueryMode), *get_args(MultivectorMode))
+    ours = {column: str(_name(split, *column)) for column in product(modes, METRICS)}
+    bm25 = {column: str(_name(split, _BM25 + column[0], column[1])) for column in ours}
+    wanted = [column for column in ours if {ours[column], bm25[column]} & {*keys}]
     return Layout(
         f"idiolink-{split}",
         f"IdioLink, {split}: R-Precision and nDCG@10 in percent",
-        [(mode, metrics[metric]) for mode, metric in wanted],
-        [((), [idiolink_key(split, mode, metric) for mode, metric in wanted])],
+        [(mode, METRICS[metric]) for mode, metric in wanted],
+        [((), [ours[column] for column in wanted])],
         # BM25 is a separate model, and does not depend on training.
-        constant=[("BM25", [idiolink_key(split, f"{_BM25}{mode}", metric) for mode, metric in wanted])],
+        constant=[("BM25", [bm25[column] for column in wanted])],
         factor=100.0,
         digits=2,
     )
@@ -68,16 +73,14 @@ def _layout(split: str, keys: Sequence[str]) -> Layout:
 
 def _is_compared(key: str) -> bool:
     _, *parts = key.split("/")
-    return len(parts) == 3 and parts[2] in IDIOLINK_METRICS and not parts[1].startswith(_BM25)
+    return len(parts) == 3 and parts[2] in METRICS and not parts[1].startswith(_BM25)
 
 
 def _read_record(record: Mapping[str, Any]) -> Iterator[QueryResult]:
-    split, mode, query, idiom = (record[name] for name in ("split", "mode", "id", "idiom"))
-    slices = (None, record["usage"]) if record.get("usage") in IDIOLINK_SLICES else (None,)
-    for metric in IDIOLINK_METRICS:
-        for slice_ in slices:
-            key = idiolink_key(split, mode, metric, slice_)
-            yield QueryResult(key, query, idiom, value=float(record[metric]))
+    slices = ("", record["usage"]) if record.get("usage") in SLICES else ("",)
+    for metric, slice_ in product(METRICS, slices):
+        key = str(_name(record["split"], record["mode"], metric, slice_))
+        yield QueryResult(key, record["id"], record["idiom"], value=float(record[metric]))
 
 
 DECLARED = [
@@ -93,8 +96,8 @@ DECLARED = [
         is_constant=lambda key: f"/{_BM25}" in key,
         layout=_layout,
         read_record=_read_record,
-        examples="train.benchmarks.idiolink.examples:examples",
-        figures="train.benchmarks.idiolink.figures:figures",
+        examples="train.benchmarks.idiolink.pages:examples",
+        figures="train.benchmarks.idiolink.pages:figures",
         hub_dataset="Intellexus/IdioLink",
         hub_task="information-retrieval",
     )

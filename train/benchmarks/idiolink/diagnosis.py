@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from idiomloss import cosine_similarity
-from train.benchmarks.idiolink.keys import IDIOLINK_USAGES, diagnosis_key, knowledge_key
+from idiomloss.similarity import unit_vectors
+from train.benchmarks import Embed, Score
+from train.benchmarks.idiolink import USAGES
 from train.data.idiolink import Document, Split, document_request
 from train.requests import Request
 
 
-def rank_scores(split: Split, mode: str, ranking: Tensor) -> dict[str, float]:
+def rank_scores(split: Split, mode: str, ranking: Tensor) -> Iterator[Score]:
     """For idiomatic queries: the median rank of their idiom's documents by usage, and what outranks senses.
 
     `above_sense/<own|other>_<usage>` is the share of such documents (of the query's own idiom, or of
@@ -25,38 +28,63 @@ def rank_scores(split: Split, mode: str, ranking: Tensor) -> dict[str, float]:
     Returns:
         Scores, as means over queries; ranks count from 1. Empty without idiomatic queries.
     """
-    usages = [d.usage for d in split.documents]
-    above: dict[str, int] = {f"{whose}_{usage}": 0 for whose in ("own", "other") for usage in IDIOLINK_USAGES}
-    medians: dict[str, list[float]] = {usage: [] for usage in IDIOLINK_USAGES}
-    for query, order in zip(split.queries, ranking.tolist(), strict=True):
-        if query.usage != "idiomatic":
-            continue
-        same_idiom = [split.documents[d].idiom == query.idiom for d in order]
-        for usage in IDIOLINK_USAGES:
-            ranks = [r for r, d in enumerate(order, 1) if same_idiom[r - 1] and usages[d] == usage]
-            if ranks:
-                median = ranks[(len(ranks) - 1) // 2]
-                medians[usage].append(median)
-                if usage == "sense":
-                    for r, d in enumerate(order[: median - 1]):
-                        above[f"{'own' if same_idiom[r] else 'other'}_{usages[d]}"] += 1
-    scores = {
-        diagnosis_key(split.name, mode, "median_rank", usage): sum(values) / len(values)
-        for usage, values in medians.items()
-        if values
+    score = partial(Score, "idiolink", split.name, mode)
+    idioms = {d.idiom: number for number, d in enumerate(split.documents)}
+    of_query = torch.tensor(
+        [idioms.get(q.idiom, -1) if q.usage == "idiomatic" else -1 for q in split.queries]
+    )
+    ranking, of_query = ranking[of_query >= 0], of_query[of_query >= 0]
+    is_own = torch.tensor([idioms[d.idiom] for d in split.documents])[ranking] == of_query[:, None]  # (Q, N)
+    usage = torch.tensor([USAGES.index(d.usage) for d in split.documents])[ranking]
+    before = torch.zeros_like(is_own)  # … the median sense document
+    for number, name in enumerate(USAGES):
+        found = is_own & (usage == number)
+        counts = found.sum(1)  # (Q,)
+        median = (found.cumsum(1) > (counts[:, None] - 1) // 2).long().argmax(1)[counts > 0]  # from 0
+        if len(median):
+            yield score("median_rank", name, (median + 1).sum().item() / len(median))
+        if name == "sense":
+            before[counts > 0] = torch.arange(found.shape[1]) < median[:, None]
+    if total := int(before.sum()):
+        for whose, owned in (("own", is_own), ("other", ~is_own)):
+            for number, name in enumerate(USAGES):
+                share = int((before & owned & (usage == number)).sum()) / total
+                yield score("above_sense", f"{whose}_{name}", share)
+
+
+def _records(split: Split) -> dict[str, Sequence[Document]]:
+    """The sentences that are compared. Idioms without a query (`val+train`) may have been trained on."""
+    asked = {q.idiom for q in split.queries}
+    simple = [d for d in split.documents if d.usage == "simplification"]
+    return {
+        "queries": [q for q in split.queries if q.usage == "idiomatic"],
+        "simplifications": simple,
+        "senses": [d for d in split.documents if d.usage == "sense"],
+        "asked simplifications": [d for d in simple if d.idiom in asked],
+        "idiomatic": [d for d in split.documents if d.usage == "idiomatic" and d.idiom in asked],
     }
-    total = sum(above.values())
-    if total:
-        scores |= {diagnosis_key(split.name, mode, "above_sense", who): n / total for who, n in above.items()}
-    return scores
 
 
-class Knowledge:
-    """Does the model know what the idioms mean? Texts to embed, then shares of idioms it gets right.
+def knowledge_requests(split: Split) -> dict[str, list[Request]]:
+    """The texts that :func:`knowledge_scores` compares."""
+    spans = {
+        name: [Request(r.sentence, r.span_offsets, pooling="span") for r in records]
+        for name, records in _records(split).items()
+    }
+    return {
+        **spans,
+        "idioms alone": [Request(idiom) for idiom in sorted({q.idiom for q in split.queries})],
+        "documents": [document_request(d) for d in split.documents],
+        "simplifications alone": [Request(d.span) for d in _records(split)["simplifications"]],
+    }
+
+
+def knowledge_scores(split: Split, embed: Embed) -> Iterator[Score]:
+    """Does the model know what the idioms mean? The share of idioms that it gets right.
 
     Only the idioms of the split's queries count. A vector *finds* its idiom if, among the centroids of all
     idioms of the split's documents, its own idiom's is the nearest (chance: 1 / number of idioms).
-    Scores, under `knowledge/`:
+    Scores, under `knowledge/`; a pair with an empty side has none:
 
     - `span_to_simplification`: idiomatic queries' spans among the spans of simplifications: the meaning
       of an idiom in use;
@@ -71,77 +99,44 @@ class Knowledge:
       much the same sentences, with the meaning in plain words. R is the number of the idiom's documents in
       the idiomatic meaning; a document does not find itself.
     """
-
-    def __init__(self, split: Split) -> None:
-        self.split = split
-        self.idioms = sorted({d.idiom for d in split.documents})
-        queries = [q for q in split.queries if q.usage == "idiomatic"]
-        asked = {q.idiom for q in split.queries}  # the others may have been trained on (`val+train`)
-        simple = [d for d in split.documents if d.usage == "simplification"]
-        asked_simple = [d for d in simple if d.idiom in asked]
-        idiomatic = [d for d in split.documents if d.usage == "idiomatic" and d.idiom in asked]
-        self._asking = {"idiom": idiomatic, "simplification": asked_simple}
-        sense = [d for d in split.documents if d.usage == "sense"]
-        self._parts: dict[str, tuple[list[Request], list[str]]] = {
-            "query spans": ([_span(q) for q in queries], [q.idiom for q in queries]),
-            "simplification spans": ([_span(d) for d in simple], [d.idiom for d in simple]),
-            "sense spans": ([_span(d) for d in sense], [d.idiom for d in sense]),
-            "asked simplification spans": ([_span(d) for d in asked_simple], [d.idiom for d in asked_simple]),
-            "idioms alone": ([Request(i) for i in sorted(asked)], sorted(asked)),
-            "idiomatic spans": ([_span(d) for d in idiomatic], [d.idiom for d in idiomatic]),
-            "documents": ([document_request(d) for d in split.documents], []),
-            "simplifications alone": ([Request(d.span) for d in simple], [d.idiom for d in simple]),
-        }
-        self.requests = [request for requests, _ in self._parts.values() for request in requests]
-
-    def score(self, embeddings: Tensor) -> dict[str, float]:
-        """Scores from embeddings (R, D), row i for `requests[i]`; a pair with an empty side has none."""
-        sizes = [len(requests) for requests, _ in self._parts.values()]
-        vectors = dict(zip(self._parts, torch.split(embeddings, sizes), strict=True))
-        scores = {knowledge_key(self.split.name, "chance"): 1 / len(self.idioms)}
-        for name, asked, held in (
-            ("span_to_simplification", "query spans", "simplification spans"),
-            ("idiom_to_simplification", "idioms alone", "simplifications alone"),
-            ("simplification_to_sense", "asked simplification spans", "sense spans"),
-        ):
-            if len(vectors[asked]) and len(vectors[held]):
-                accuracy = _found(vectors[asked], self._parts[asked][1], vectors[held], self._parts[held][1])
-                scores[knowledge_key(self.split.name, name)] = accuracy
-        for kind, spans in (("idiom", "idiomatic spans"), ("simplification", "asked simplification spans")):
-            found = self._senses_found(self._asking[kind], vectors[spans], vectors["documents"])
-            if found is not None:
-                scores[knowledge_key(self.split.name, f"senses_found_by_{kind}")] = found
-        return scores
-
-    def _senses_found(self, asking: Sequence[Document], queries: Tensor, documents: Tensor) -> float | None:
-        """Mean share of sense documents within the first R; None where there are none."""
-        position = {d.id: i for i, d in enumerate(self.split.documents)}
-        shares = []
-        for record, similarity in zip(asking, cosine_similarity(queries, documents), strict=True):
-            relevant = [
-                i
-                for i, d in enumerate(self.split.documents)
-                if (d.idiom, d.meaning) == (record.idiom, "idiomatic")
-            ]
-            senses = {i for i in relevant if self.split.documents[i].usage == "sense"}
-            similarity[position[record.id]] = -torch.inf
-            first = similarity.argsort(descending=True, stable=True)[: len(relevant)].tolist()
-            if senses:
-                shares.append(len(senses & set(first)) / len(senses))
-        return sum(shares) / len(shares) if shares else None
+    rows = {name: embed(requests) for name, requests in knowledge_requests(split).items()}
+    records = _records(split)
+    idioms = {name: [record.idiom for record in of_name] for name, of_name in records.items()}
+    idioms["idioms alone"] = sorted({q.idiom for q in split.queries})
+    idioms["simplifications alone"] = idioms["simplifications"]
+    score = partial(Score, "idiolink", split.name, "knowledge")
+    yield score("chance", value=1 / len({d.idiom for d in split.documents}))
+    for metric, asked, among in (
+        ("span_to_simplification", "queries", "simplifications"),
+        ("idiom_to_simplification", "idioms alone", "simplifications alone"),
+        ("simplification_to_sense", "asked simplifications", "senses"),
+    ):
+        if len(rows[asked]) and len(rows[among]):
+            yield score(metric, value=_accuracy(rows[asked], idioms[asked], rows[among], idioms[among]))
+    for metric, asked in (("idiom", "idiomatic"), ("simplification", "asked simplifications")):
+        shares = list(_senses_found(split, records[asked], rows[asked], rows["documents"]))
+        if shares:
+            yield score(f"senses_found_by_{metric}", value=sum(shares) / len(shares))
 
 
-def _span(record: Document) -> Request:
-    return Request(record.sentence, record.span_offsets, pooling="span")
+def _senses_found(
+    split: Split, asking: Sequence[Document], queries: Tensor, documents: Tensor
+) -> Iterator[float]:
+    """The share of sense documents within the first R, for each record whose idiom has any."""
+    for record, similarity in zip(asking, cosine_similarity(queries, documents), strict=True):
+        is_relevant = [(d.idiom, d.meaning) == (record.idiom, "idiomatic") for d in split.documents]
+        is_sense = [hit and d.usage == "sense" for hit, d in zip(is_relevant, split.documents, strict=True)]
+        similarity[[d.id == record.id for d in split.documents]] = -torch.inf
+        first = similarity.argsort(descending=True, stable=True)[: sum(is_relevant)].tolist()
+        if any(is_sense):
+            yield sum(is_sense[n] for n in first) / sum(is_sense)
 
 
-def _found(asked: Tensor, asked_idioms: Sequence[str], held: Tensor, held_idioms: Sequence[str]) -> float:
-    """Share of the vectors `asked` whose nearest centroid of `held` is that of their own idiom."""
-    idioms = sorted(set(held_idioms))
-    number = {idiom: i for i, idiom in enumerate(idioms)}
-    unit = torch.nn.functional.normalize(held, dim=-1)
-    idiom_numbers = torch.tensor([number[idiom] for idiom in held_idioms])  # (held,)
-    centroids = torch.zeros(len(idioms), held.shape[1]).index_add(0, idiom_numbers, unit)  # (idioms, D)
+def _accuracy(asked: Tensor, asked_idioms: Sequence[str], among: Tensor, idioms: Sequence[str]) -> float:
+    """Share of the vectors `asked` whose nearest centroid of `among` is that of their own idiom."""
+    names = sorted(set(idioms))
+    owner = torch.tensor([names.index(idiom) for idiom in idioms])  # (M,)
+    centroids = torch.zeros(len(names), among.shape[1]).index_add(0, owner, unit_vectors(among))
     nearest: list[int] = cosine_similarity(asked, centroids).argmax(1).tolist()
-    right = sum(idioms[n] == idiom for n, idiom in zip(nearest, asked_idioms, strict=True))
+    right = sum(names[n] == idiom for n, idiom in zip(nearest, asked_idioms, strict=True))
     return right / len(asked_idioms)

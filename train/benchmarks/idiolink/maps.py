@@ -1,4 +1,4 @@
-"""Where an idiom's documents lie: their embeddings in two dimensions, as `per_query/` keeps them."""
+"""An idiom's documents in two dimensions, as `per_query/` stores them."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ _MAX_SIMILARITIES = 16_000_000  # in memory: 64 MB in float32
 
 
 def windows(text: str, size: int) -> list[tuple[int, int]]:
-    """Character offsets of every run of `size` words; of the whole text where it has fewer.
+    """Character offsets of every run of `size` words; of the whole text if it has fewer.
 
-    A text without any word is one window as it stands.
+    A text without any word is one window.
     """
     words = [match.span() for match in _WORD.finditer(text)]
     if not words:
@@ -28,7 +28,7 @@ def windows(text: str, size: int) -> list[tuple[int, int]]:
 
 
 def words_within(text: str, span: tuple[int, int]) -> list[tuple[int, int]]:
-    """Character offsets of the words that overlap `span`; the span itself where there is none."""
+    """Character offsets of the words that overlap `span`; the span itself if none does."""
     found = [m.span() for m in _WORD.finditer(text) if m.start() < span[1] and m.end() > span[0]]
     return found or [span]
 

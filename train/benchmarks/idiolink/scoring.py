@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from idiomloss.similarity import unit_vectors
-from train.benchmarks import BenchmarkResult
-from train.benchmarks.idiolink.bm25 import BM25
-from train.benchmarks.idiolink.diagnosis import Knowledge, rank_scores
-from train.benchmarks.idiolink.keys import (
-    IDIOLINK_RELEVANT_USAGES,
+from train.benchmarks import Embed, Result, Score
+from train.benchmarks.idiolink import (
+    RELEVANT_USAGES,
     VECTORS_PER_DOCUMENT,
-    Bm25Mode,
+    IdioLinkBenchmarkOptions,
     MultivectorMode,
-    idiolink_key,
 )
+from train.benchmarks.idiolink.bm25 import BM25
+from train.benchmarks.idiolink.diagnosis import knowledge_requests, knowledge_scores, rank_scores
 from train.benchmarks.idiolink.maps import idiom_maps
 from train.benchmarks.idiolink.multivector import mean_of_best, windows, words_within
 from train.benchmarks.retrieval import (
     Ranking,
+    Similarity,
     ndcg,
     r_precision,
     rank_in_parts,
@@ -31,13 +30,7 @@ from train.benchmarks.retrieval import (
     tie_break,
     tie_note,
 )
-from train.data.idiolink import (
-    Document,
-    Split,
-    document_request,
-    query_request,
-)
-from train.data.names import QueryMode
+from train.data.idiolink import Document, Split, document_request, query_request
 from train.requests import Request, Role
 
 _NDCG = 10
@@ -47,19 +40,16 @@ _TOP_SAVED = 10  # documents a query in the per-query results
 class IdioLinkBenchmark:
     """Scores a split, or several at once (their texts are embedded once).
 
+    The modes `span_window` and `span_late` are beyond the published protocol, with several vectors a document
+    (how many is the score `vectors_per_document`): the query's span against the document's best window of
+    words; each word of the query's span against its best word there. With `diagnosis`, see
+    :mod:`train.benchmarks.idiolink.diagnosis`.
+
+    Scores are means over queries; a slice without queries has none. Relevant documents are those of the
+    query's idiom in its meaning; R is their number.
+
     Args:
         splits: from :func:`train.data.idiolink.load_split`.
-        query_modes: of `sentence`, `span`, `instruction_sentence`, `instruction_span`.
-        bm25_modes: of `bm25_sentence`, `bm25_span`: which text is the lexical query.
-        multivector_modes: beyond the published protocol, with several vectors a document (how many is the
-            score `vectors_per_document`): `span_window`, the query's span against the document's best
-            window of words; `span_late`, each word of the query's span against its best word there.
-        window_words: length of a window.
-        diagnosis: also score where sense documents rank, what outranks them, and whether the model knows
-            the idioms' meanings, see :mod:`train.benchmarks.idiolink.diagnosis`.
-
-    Scores are means over queries, under the keys in `keys`; a slice without queries
-    has no key. Relevant documents are those of the query's idiom in its meaning; R is their number.
 
     References:
         Hashiloni et al. 2026, arXiv 2605.22247.
@@ -68,178 +58,149 @@ class IdioLinkBenchmark:
     name = "idiolink"
     without_gold: Sequence[str] = ()
 
-    def __init__(
-        self,
-        splits: Sequence[Split],
-        query_modes: Sequence[QueryMode],
-        bm25_modes: Sequence[Bm25Mode] = (),
-        multivector_modes: Sequence[MultivectorMode] = (),
-        window_words: int = 3,
-        diagnosis: bool = False,
-    ) -> None:
-        self.splits = list(splits)
-        self.query_modes = list(query_modes)
-        self.bm25_modes = list(bm25_modes)
-        self.multivector_modes = list(multivector_modes)
-        self.window_words = window_words
-        self._knowledge = {split.name: Knowledge(split) for split in self.splits} if diagnosis else {}
-        self.files: list[Path] = [path for split in splits for path in split.files]
-        self.requests: list[Request] = []
-        self._place: dict[tuple[str, str], slice] = {}  # (split, what) → rows
-        self._owner: dict[tuple[str, str], list[int]] = {}  # (split, what) → query or document of each row
-        for split in self.splits:
-            self._ask(split, "documents", [document_request(d) for d in split.documents])
-            for mode in self.query_modes:
-                self._ask(split, mode, [query_request(q, mode) for q in split.queries])
-            for several in self.multivector_modes:
-                self._ask_pieces(split, several, "queries", split.queries)
-                self._ask_pieces(split, several, "documents", split.documents)
-            if diagnosis:
-                self._ask(split, "knowledge", self._knowledge[split.name].requests)
-        self._relevance = {split.name: Relevance(split) for split in self.splits}
-        self._ties = {split.name: tie_break(d.id for d in split.documents) for split in self.splits}
+    def __init__(self, splits: Sequence[Split], options: IdioLinkBenchmarkOptions) -> None:
+        self.splits, self.options = list(splits), options
+        self.files = [path for split in splits for path in split.files]
+        self._relevance = {split.name: Relevance(split) for split in splits}
+        self._ties = {split.name: tie_break(d.id for d in split.documents) for split in splits}
         self._lexical: dict[tuple[str, str], Ranking] = {}
 
-    def _ask(self, split: Split, what: str, requests: Sequence[Request]) -> None:
-        start = len(self.requests)
-        self.requests.extend(requests)
-        self._place[split.name, what] = slice(start, len(self.requests))
-
-    def _ask_pieces(
-        self, split: Split, mode: MultivectorMode, side: str, records: Sequence[Document]
-    ) -> None:
-        role: Role = "query" if side == "queries" else "document"
-        requests, owner = [], []
-        for number, record in enumerate(records):
-            if side == "documents":
-                pieces = windows(record.sentence, self.window_words if mode == "span_window" else 1)
-            elif mode == "span_window":
-                pieces = [record.span_offsets]
-            else:
-                pieces = words_within(record.sentence, record.span_offsets)
-            requests += [Request(record.sentence, piece, role=role, pooling="span") for piece in pieces]
-            owner += [number] * len(pieces)
-        self._ask(split, f"{mode} {side}", requests)
-        self._owner[split.name, f"{mode} {side}"] = owner
-
-    def score(self, embeddings: Tensor) -> BenchmarkResult:
-        """Scores from embeddings (N, D), row i for `requests[i]`."""
-        result = BenchmarkResult({})
+    @property
+    def announced(self) -> list[Request]:
+        """Documents, queries by mode, pieces of both, and what the diagnosis needs."""
+        requests: list[Request] = []
         for split in self.splits:
-            documents = embeddings[self._place[split.name, "documents"]]
+            requests += [document_request(d) for d in split.documents]
+            requests += [query_request(q, m) for m in self.options.query_modes for q in split.queries]
+            for mode in self.options.multivector_modes:
+                requests += self._pieces(split.queries, mode, "query")[0]
+                requests += self._pieces(split.documents, mode, "document")[0]
+            if self.options.diagnosis:
+                requests += [r for part in knowledge_requests(split).values() for r in part]
+        return requests
+
+    def score(self, embed: Embed) -> Result:
+        """The scores of all splits and modes."""
+        result = Result()
+        for split in self.splits:
+            documents = embed([document_request(d) for d in split.documents])
+            units = unit_vectors(documents)  # once, for all parts
             result.maps.extend(idiom_maps(split, documents))
-            for mode in self.query_modes:
-                queries = embeddings[self._place[split.name, mode]]
-                self._score_mode(split, mode, self._rank(split, _cosines(queries, documents)), result)
-            for several in self.multivector_modes:
-                asked, held = (split.name, f"{several} queries"), (split.name, f"{several} documents")
-                similarity = mean_of_best(
-                    embeddings[self._place[asked]],
-                    self._owner[asked],
-                    embeddings[self._place[held]],
-                    self._owner[held],
-                )
+            for mode in self.options.query_modes:
+                queries = embed([query_request(q, mode) for q in split.queries])
+                self._score_mode(split, mode, self._rank(split, _cosines(queries, units)), result)
+            for several in self.options.multivector_modes:
+                asked, query_of = self._pieces(split.queries, several, "query")
+                pieces, document_of = self._pieces(split.documents, several, "document")
+                similarity = mean_of_best(embed(asked), query_of, embed(pieces), document_of)
                 self._score_mode(split, several, self._rank(split, similarity.__getitem__), result)
-                key = idiolink_key(split.name, several, VECTORS_PER_DOCUMENT)
-                result.scores[key] = len(self._owner[held]) / len(split.documents)
-            for lexical in self.bm25_modes:
+                number = len(pieces) / len(split.documents)
+                result.scores.append(Score(self.name, split.name, several, VECTORS_PER_DOCUMENT, "", number))
+            for lexical in self.options.bm25_modes:
                 self._score_mode(split, lexical, self._ranked_by_words(split, lexical), result)
-            if self._knowledge:
-                asked_for = embeddings[self._place[split.name, "knowledge"]]
-                result.scores.update(self._knowledge[split.name].score(asked_for))
+            if self.options.diagnosis:
+                result.scores.extend(knowledge_scores(split, embed))
         return result
 
-    def _rank(self, split: Split, similarity: Callable[[slice], Tensor]) -> Ranking:
+    def _pieces(
+        self, records: Sequence[Document], mode: MultivectorMode, role: Role
+    ) -> tuple[list[Request], list[int]]:
+        """The pieces of texts that have a vector each, and of which record each is."""
+        requests: list[Request] = []
+        owner: list[int] = []
+        for number, record in enumerate(records):
+            if role == "document":
+                size = self.options.window_words if mode == "span_window" else 1
+                spans = windows(record.sentence, size)
+            elif mode == "span_window":
+                spans = [record.span_offsets]
+            else:
+                spans = words_within(record.sentence, record.span_offsets)
+            requests += [Request(record.sentence, span, role=role, pooling="span") for span in spans]
+            owner += [number] * len(spans)
+        return requests, owner
+
+    def _rank(self, split: Split, similarity: Similarity) -> Ranking:
         """As deep as the metrics need."""
-        num, ties = len(split.documents), self._ties[split.name]
-        depth = num if self._knowledge else max(self._relevance[split.name].max_number, _NDCG, _TOP_SAVED)
-        return rank_in_parts([(num, similarity)], len(split.queries), depth, ties)
+        num = len(split.documents)
+        needed = max(int(self._relevance[split.name].number().max()), _NDCG, _TOP_SAVED)
+        depth = num if self.options.diagnosis else needed
+        return rank_in_parts([(num, similarity)], len(split.queries), depth, self._ties[split.name])
 
     def _ranked_by_words(self, split: Split, mode: str) -> Ranking:
-        # Depends on no model: computed at the first checkpoint, kept for the rest.
+        # Depends on no model: computed at the first checkpoint, then reused.
         if (split.name, mode) not in self._lexical:
             queries = [q.span if mode == "bm25_span" else q.sentence for q in split.queries]
             bm25 = BM25([d.sentence for d in split.documents])
             self._lexical[split.name, mode] = self._rank(split, lambda chunk: bm25.scores(queries[chunk]))
         return self._lexical[split.name, mode]
 
-    def _score_mode(self, split: Split, mode: str, ranked: Ranking, result: BenchmarkResult) -> None:
-        relevance, (ranking, values) = self._relevance[split.name], ranked
-        hits = relevance.hits(ranking)
-        result.notes.extend(tie_note(f"{self.name}/{split.name}/{mode}", hits, values))
-        metrics = {
-            "r_precision": r_precision(hits, relevance.number),
-            "ndcg@10": ndcg(hits, relevance.number, _NDCG),
-        }
-
+    def _score_mode(self, split: Split, mode: str, ranked: Ranking, result: Result) -> None:
+        relevance, (ranking, similarities) = self._relevance[split.name], ranked
+        hits, number = relevance.hits(ranking), relevance.number()
+        result.notes.extend(tie_note(f"{self.name}/{split.name}/{mode}", hits, similarities))
         idiomatic = torch.tensor([q.usage == "idiomatic" for q in split.queries])
         gold = torch.tensor([q.is_gold for q in split.queries])
+        everything = torch.ones_like(gold)
         slices = {
-            None: torch.ones_like(gold),
+            "": everything,
             "literal": ~idiomatic,
             "idiomatic": idiomatic,
             "gold": gold,
             "silver": ~gold,
         }
-        for metric, values in metrics.items():
-            for slice_, members in slices.items():
-                if members.any():
-                    key = idiolink_key(split.name, mode, metric, slice_)
-                    result.scores[key] = values[members].mean().item()
+        metrics = {"r_precision": r_precision(hits, number), "ndcg@10": ndcg(hits, number, _NDCG)}
+        means = [
+            (metric, slice_, values[members])
+            for metric, values in metrics.items()
+            for slice_, members in slices.items()
+        ]
+        recalls: dict[str, Tensor] = {}
+        for usage in RELEVANT_USAGES:
+            of_usage = relevance.number(usage)
+            recalls[usage] = recall_at_r(relevance.hits(ranking, usage), number, of_usage)
+            means.append(("recall_at_r", usage, recalls[usage][idiomatic & (of_usage > 0)]))
+        result.scores.extend(
+            Score(self.name, split.name, mode, metric, slice_, values.mean().item())
+            for metric, slice_, values in means
+            if len(values)
+        )
+        if self.options.diagnosis:
+            result.scores.extend(rank_scores(split, mode, ranking))
+        result.per_query.extend(_items(split, mode, ranking, hits, metrics, recalls))
 
-        recalls = {}
-        for usage in IDIOLINK_RELEVANT_USAGES:
-            is_usage, number = relevance.by_usage(usage)
-            recalls[usage] = recall_at_r(hits & is_usage[ranking], relevance.number, number)
-            values = recalls[usage][idiomatic & (number > 0)]
-            if len(values):
-                key = idiolink_key(split.name, mode, "recall_at_r", usage)
-                result.scores[key] = values.mean().item()
-        if self._knowledge:
-            result.scores.update(rank_scores(split, mode, ranking))
-        result.per_query.extend(_per_query(split, mode, ranking, hits, metrics, recalls))
 
-
-def _cosines(queries: Tensor, documents: Tensor) -> Callable[[slice], Tensor]:
-    units = unit_vectors(documents)  # once, for all parts
+def _cosines(queries: Tensor, units: Tensor) -> Callable[[slice], Tensor]:
     return lambda chunk: unit_vectors(queries[chunk]) @ units.T
 
 
 class Relevance:
-    """Which documents of a split are relevant to which query: those of its idiom in its meaning.
-
-    Attributes:
-        number: int (Q,), R.
-        max_number: the greatest R.
-    """
+    """Which documents of a split are relevant to which query: those of its idiom in its meaning."""
 
     def __init__(self, split: Split) -> None:
         classes: dict[tuple[str, str], int] = {}
-        self._documents = torch.tensor([classes.setdefault(_class(d), len(classes)) for d in split.documents])
-        self._queries = torch.tensor([classes.setdefault(_class(q), len(classes)) for q in split.queries])
+
+        def numbered(records: Sequence[Document]) -> Tensor:
+            return torch.tensor([classes.setdefault((r.idiom, r.meaning), len(classes)) for r in records])
+
+        self._documents, self._queries = numbered(split.documents), numbered(split.queries)
         self._usages = [document.usage for document in split.documents]
         self._num_classes = len(classes)
-        self.number = self._count(self._documents)
-        self.max_number = int(self.number.max())
 
-    def hits(self, ranking: Tensor) -> Tensor:
-        """Bool (Q, K): whether the document at each rank is relevant."""
-        return self._documents[ranking] == self._queries[:, None]
+    def hits(self, ranking: Tensor, usage: str | None = None) -> Tensor:
+        """Bool (Q, K): whether the document at each rank is relevant, and of that usage."""
+        return self._of(usage)[ranking] & (self._documents[ranking] == self._queries[:, None])
 
-    def by_usage(self, usage: str) -> tuple[Tensor, Tensor]:
-        """Bool (N,), which documents have that usage, and int (Q,), how many of these are relevant."""
-        is_usage = torch.tensor([document_usage == usage for document_usage in self._usages])
-        return is_usage, self._count(self._documents[is_usage])
-
-    def _count(self, documents: Tensor) -> Tensor:
+    def number(self, usage: str | None = None) -> Tensor:
+        """Int (Q,): how many documents are relevant, and of that usage."""
+        documents = self._documents[self._of(usage)]
         return torch.bincount(documents, minlength=self._num_classes)[self._queries]
 
+    def _of(self, usage: str | None) -> Tensor:
+        return torch.tensor([usage in (None, document_usage) for document_usage in self._usages])
 
-def _class(record: Document) -> tuple[str, str]:
-    return record.idiom, record.meaning
 
-
-def _per_query(
+def _items(
     split: Split,
     mode: str,
     ranking: Tensor,
@@ -247,24 +208,19 @@ def _per_query(
     metrics: dict[str, Tensor],
     recalls: dict[str, Tensor],
 ) -> list[dict[str, Any]]:
-    rows = []
+    """A record for each query."""
     columns = {name: values.tolist() for name, values in metrics.items()}
     by_usage = {usage: values.tolist() for usage, values in recalls.items()}
+    items = []
     for i, (query, top) in enumerate(zip(split.queries, ranking[:, :_TOP_SAVED].tolist(), strict=True)):
-        row: dict[str, Any] = {
-            "split": split.name,
-            "mode": mode,
-            "id": query.id,
-            "idiom": query.idiom,
-            "sentence": query.sentence,
-            "usage": query.usage,
-        }
-        row |= {name: values[i] for name, values in columns.items()}
+        item: dict[str, Any] = {"split": split.name, "mode": mode, "id": query.id, "idiom": query.idiom}
+        item |= {"sentence": query.sentence, "usage": query.usage}
+        item |= {name: values[i] for name, values in columns.items()}
         if query.usage == "idiomatic":
-            row["recall_at_r"] = {u: values[i] for u, values in by_usage.items() if values[i] == values[i]}
-        row["top"] = [
+            item["recall_at_r"] = {u: values[i] for u, values in by_usage.items() if values[i] == values[i]}
+        item["top"] = [
             {"id": split.documents[n].id, "usage": split.documents[n].usage, "relevant": hit}
             for n, hit in zip(top, hits[i, :_TOP_SAVED].tolist(), strict=True)
         ]
-        rows.append(row)
-    return rows
+        items.append(item)
+    return items

@@ -12,7 +12,7 @@ from train.declarations.options import Names
 
 
 class MtebOptions(BenchmarkOptions):
-    """Options of the benchmark. In score keys its tasks stand where other benchmarks have splits."""
+    """Options of the benchmark. In score keys its tasks take the place of splits."""
 
     name: Literal["mteb"]
     tasks: Names | None
@@ -28,7 +28,7 @@ class MtebOptions(BenchmarkOptions):
         """The tasks, as objects of mteb's, not loaded yet.
 
         Raises:
-            ValueError: if there is no such task, it is not about text alone, or mteb is not installed.
+            ValueError: if a task does not exist or is not about text alone, or mteb is not installed.
         """
         if not self.tasks:
             raise ValueError("names no task: benchmark.mteb.tasks=[STS12,SciFact]")

@@ -1,14 +1,11 @@
-"""Tasks of mteb as a benchmark: mteb computes the scores, and is given embeddings that the suite computed.
-
-mteb asks a model for embeddings in the midst of a task. So each task runs once on random embeddings, before a
-model is loaded, which tells which texts it will ask for.
-"""
+"""Tasks of mteb as a benchmark: mteb computes the scores, and asks for embeddings meanwhile."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -23,10 +20,10 @@ from mteb.types import PromptType
 from torch import Tensor
 
 from idiomloss import cosine_similarity, paired_cosine_similarity
-from train.benchmarks import BenchmarkResult
+from train.benchmarks import Embed, Result, Score
 from train.benchmarks.mteb import MtebOptions
 from train.benchmarks.mteb.generators import unchanged_generators
-from train.benchmarks.mteb.tasks import key_of, load, parts_of
+from train.benchmarks.mteb.tasks import load, parts_of, score_of
 from train.errors import UserError
 from train.requests import Request
 
@@ -34,7 +31,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _BATCH_SIZE = 1024  # texts that mteb hands over at once
-_WIDTH = 8  # of random embeddings
 
 
 class MtebBenchmark:
@@ -42,9 +38,6 @@ class MtebBenchmark:
 
     Args:
         tasks: with their data loaded.
-
-    Raises:
-        UserError: if mteb cannot score one of them.
     """
 
     name = "mteb"
@@ -53,58 +46,47 @@ class MtebBenchmark:
 
     def __init__(self, tasks: Sequence[AbsTask]) -> None:
         self._tasks = list(tasks)
-        asked: dict[Request, None] = {}
-        generator = torch.Generator().manual_seed(0)
 
-        def at_random(requests: Sequence[Request]) -> Tensor:
-            asked.update(dict.fromkeys(requests))
-            return torch.randn(len(requests), _WIDTH, generator=generator)
+    def score(self, embed: Embed) -> Result:
+        """The scores of all tasks.
 
-        for task in tasks:
+        Raises:
+            UserError: if mteb cannot score one of them.
+        """
+        result = Result()
+        for task in self._tasks:
             try:
-                _result(task, _Model(at_random))
+                of_task = _result(task, _Model(embed))
+            except UserError:
+                raise
             except Exception as error:  # such as a split that it does not have
                 raise UserError(
                     f"benchmark.mteb.tasks: mteb cannot score {task.metadata.name} on "
                     f"{', '.join(task.eval_splits)}: {type(error).__name__}: {error}"
                 ) from error
-        self.requests = list(asked)
-        self._rows = {request: row for row, request in enumerate(self.requests)}
-
-    def score(self, embeddings: Tensor) -> BenchmarkResult:
-        """Scores from embeddings (N, D), row i for `requests[i]`."""
-        model = _Model(lambda requests: embeddings[[self._rows[request] for request in requests]])
-        result = BenchmarkResult({})
-        for task in self._tasks:
-            of_task = _result(task, model)
-            result.scores.update(_scores(task, of_task))
+            result.scores.extend(_scores(task, of_task))
             sources = {f"{p.metadata.dataset['path']} at {p.metadata.revision[:12]}" for p in parts_of(task)}
             splits = ", ".join(of_task.scores)
             result.notes.append(
-                f"{key_of(task)}: on {splits}; mteb {mteb.__version__}, {', '.join(sorted(sources))}"
+                f"{score_of(task)}: on {splits}; mteb {mteb.__version__}, {', '.join(sorted(sources))}"
             )
         return result
 
 
 def build(_settings: Any, options: MtebOptions) -> MtebBenchmark:
     """The benchmark on the tasks that the options name."""
-    tasks = options.chosen()
-    for task in tasks:
+    for task in (tasks := options.chosen()):
         with unchanged_generators():
             load(task)
     return MtebBenchmark(tasks)
 
 
 class _Model:
-    """What mteb asks of a model.
-
-    Args:
-        embed: N requests → (N, D).
-    """
+    """What mteb needs of a model."""
 
     mteb_model_meta = ModelMeta.create_empty()
 
-    def __init__(self, embed: Callable[[Sequence[Request]], Tensor]) -> None:
+    def __init__(self, embed: Embed) -> None:
         self._embed = embed
 
     def encode(
@@ -155,13 +137,13 @@ def _unnoticed() -> Iterator[None]:
                 enable_progress_bars()
 
 
-def _scores(task: AbsTask, result: TaskResult) -> dict[str, float]:
+def _scores(task: AbsTask, result: TaskResult) -> list[Score]:
     """The mean over splits and subsets, as mteb has it; of several subsets, also the mean of each."""
     by_subset: dict[str, list[float]] = {}
     for of_split in result.scores.values():
         for scores in of_split:
             by_subset.setdefault(scores["hf_subset"], []).append(scores["main_score"])
-    means = {key_of(task): fmean(value for values in by_subset.values() for value in values)}
+    means = {"": fmean(value for values in by_subset.values() for value in values)}
     if len(by_subset) > 1:
-        means |= {key_of(task, subset): fmean(values) for subset, values in by_subset.items()}
-    return means
+        means |= {subset: fmean(values) for subset, values in by_subset.items()}
+    return [replace(score_of(task, subset), value=mean) for subset, mean in means.items()]

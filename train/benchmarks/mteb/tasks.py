@@ -13,14 +13,15 @@ from mteb.abstasks.aggregated_task import AbsTaskAggregate
 from mteb.abstasks.retrieval import AbsTaskRetrieval
 from mteb.get_tasks import TASK_LIST
 
+from train.declarations.score import Score
 from train.errors import DataMissingError, UserError
 from train.io.hub import NETWORK_ERRORS, causes, without_secrets
 
 log = logging.getLogger(__name__)
 
-logging.getLogger("mteb").setLevel(logging.WARNING)  # it tells of every step
+logging.getLogger("mteb").setLevel(logging.WARNING)  # it logs every step
 
-# datasets says that data is not found, or not for everybody, by a kind of FileNotFoundError, …
+# datasets reports data that is missing, or not public, by a kind of FileNotFoundError, …
 _MISSING = (*NETWORK_ERRORS, FileNotFoundError)
 # … and in a ValueError that without a network it has another part of the data set only.
 _NOT_CACHED = "Couldn't find cache for"
@@ -36,7 +37,7 @@ def tasks_named(
         splits: to score; None = those that mteb scores.
 
     Raises:
-        ValueError: if there is no such task or language, it is not about text alone, or is scored on other
+        ValueError: if a task or language does not exist, is not about text alone, or is scored on other
             splits only.
     """
     tasks = []
@@ -74,14 +75,14 @@ def load(task: AbsTask) -> None:
     """Load its data, from the Hugging Face Hub or its cache.
 
     Raises:
-        DataMissingError: if they cannot be had: no network and not in the cache, not found, or no access.
+        DataMissingError: if they are unavailable: no network and not in the cache, not found, or no access.
         UserError: if they are faulty, or lack a split that is to be scored.
     """
     hub = logging.getLogger("huggingface_hub")
     for part in parts_of(task):
         log.info("loading the data of %s", part.metadata.name)
         level = hub.level
-        hub.setLevel(logging.ERROR)  # without a network it tells of each try
+        hub.setLevel(logging.ERROR)  # without a network it logs each try
         try:
             part.load_data()
             there = _splits_of(part)
@@ -130,12 +131,12 @@ def _judged_splits(task: AbsTask, subset: str) -> list[str]:
     return [str(split) for split in get_dataset_split_names(path, name, revision=revision)] if name else []
 
 
-def key_of(task: AbsTask, subset: str = "") -> str:
+def score_of(task: AbsTask, subset: str = "") -> Score:
     """`mteb/<task>/<metric>`; of one of several subsets `mteb/<task>/<subset>/<metric>`."""
-    return "/".join(filter(None, ["mteb", task.metadata.name, subset, task.metadata.main_score]))
+    return Score("mteb", task.metadata.name, subset, task.metadata.main_score)
 
 
 def keys_of(task: AbsTask) -> list[str]:
-    """Every score that it gives: its own, and that of each subset where it has several."""
+    """Every score that it gives: its own, and that of each subset if it has several."""
     is_one = isinstance(task, AbsTaskAggregate) or len(task.hf_subsets) == 1
-    return [key_of(task), *([] if is_one else [key_of(task, subset) for subset in task.hf_subsets])]
+    return [str(score_of(task, subset)) for subset in ("", *([] if is_one else task.hf_subsets))]

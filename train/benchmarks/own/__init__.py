@@ -1,6 +1,6 @@
 """Benchmarks on users' own files: retrieval, scored pairs, labelled pairs, rankings.
 
-Declared here; files are read in `fields`, `pair_files`, `ranking_files` and `collections`, and scored in a
+Declared here; files are read in `pair_files`, `ranking_files` and `collections`, and scored in a
 module each.
 """
 
@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from train.data.own.cells import SPAN_PARTS
-from train.data.own.columns import ALIASES
+from train.data.own import forms
 from train.declarations.benchmark import BenchmarkOptions, BenchmarkType, Layout, QueryResult
 from train.declarations.options import Count, Text
+from train.declarations.score import Score
 from train.io.paths import expanded
 
 _Reader = Callable[[Mapping[str, Any]], Iterator[QueryResult]]
@@ -42,63 +43,15 @@ PAIR_METRICS = ("average_precision", "roc_auc", "f1", "accuracy")
 PAIR_THRESHOLDS = ("f1_threshold", "accuracy_threshold")
 RANKING_METRICS = ("ndcg@1", "ndcg@5", "ndcg@10", "mrr", "map", "r_precision", "spearman")
 
-# Names of columns that are understood as they are, in any case, with - or _ or a blank between words.
-SPAN_COLUMNS = {part: (part,) for part in SPAN_PARTS}
-_PAIR_COLUMNS = {
-    "sentence1": ALIASES["sentence1"],
-    "sentence2": ALIASES["sentence2"],
-    "id": ("id", "_id", "pair_id"),
-    "group": ("group", "cluster"),
-    "instruction": ("instruction",),
-    **SPAN_COLUMNS,  # understood in order to be refused: of which sentence?
-    **{
-        name.replace("span", f"span{side}"): tuple(name.replace("span", f"span{form}") for form in forms)
-        for name in SPAN_COLUMNS
-        for side, forms in (("1", ("1", "_1", "_a")), ("2", ("2", "_2", "_b")))
-    },
-}
-STS_COLUMNS = {
-    **_PAIR_COLUMNS,
-    "score": (*ALIASES["score"], "label", "gold"),
-}
-PAIR_COLUMNS = {**_PAIR_COLUMNS, "label": ("label", "labels", "is_duplicate", "score", "gold")}
-RANKING_COLUMNS = {
-    "query": ("query", "question", "anchor"),
-    "candidate": ("candidate", "document", "passage", "text"),
-    "grade": ("grade", "score", "relevance", "label"),
-    "candidates": ("candidates", "documents", "passages"),
-    "grades": ("grades", "scores", "relevances", "labels"),
-    "positives": ("positives", "positive", "pos"),
-    "negatives": ("negatives", "negative", "neg"),
-    "id": ("query_id", "qid"),
-    "row_id": ("id", "_id"),  # the query's, where it has a row of its own
-    "group": ("group", "cluster"),
-    "instruction": ("instruction",),
-    **SPAN_COLUMNS,
-}
-DOCUMENT_COLUMNS = {
-    "id": ("_id", "id", "corpus_id", "document_id", "doc_id", "docid", "docno", "pid"),
-    "text": ("text", "contents", "content", "passage", "document", "sentence", "body"),
-    "title": ("title",),
-    **SPAN_COLUMNS,
-}
-QUERY_COLUMNS = {
-    "id": ("_id", "id", "query_id", "qid"),
-    "text": ("text", "query", "question", "sentence"),
-    "group": ("group", "cluster"),
-    "instruction": ("instruction",),
-    **SPAN_COLUMNS,
-}
-JUDGEMENT_COLUMNS = {
-    "query": ("query_id", "qid", "query"),
-    "document": ("corpus_id", "document_id", "doc_id", "docid", "docno", "pid", "document"),
-    "relevance": ("score", "relevance", "rel", "label", "grade"),
-}
+
+def own_score(benchmark: str, name: str, mode: Mode, metric: str, value: float = 0.0) -> Score:
+    """`<benchmark>/<name of the data, if any>/<metric>`; of spans `<benchmark>/<name>/span/<metric>`."""
+    return Score(benchmark, name, "span" if mode == "span" else "", metric, value=value)
 
 
 def own_key(benchmark: str, name: str, mode: Mode, metric: str) -> str:
-    """`<benchmark>/<name of the data, if any>/<metric>`; of spans `<benchmark>/<name>/span/<metric>`."""
-    return "/".join([benchmark, *([name] if name else []), *(["span"] if mode == "span" else []), metric])
+    """The key of such a score."""
+    return str(own_score(benchmark, name, mode, metric))
 
 
 class OwnOptions(BenchmarkOptions):
@@ -118,7 +71,7 @@ class OwnOptions(BenchmarkOptions):
     def _data_is_named(self) -> Self:
         if not self.path:
             raise ValueError(
-                f"names no data: benchmark.{self.name}.path=<where it lies>, or several with names: "
+                f"names no data: benchmark.{self.name}.path=<its file or folder>, or several with names: "
                 f"benchmark.{self.name}.path={{mine: <…>, theirs: <…>}}"
             )
         for name in self.paths:
@@ -131,7 +84,7 @@ class OwnOptions(BenchmarkOptions):
 
     @property
     def paths(self) -> dict[str, Path]:
-        """Name of the data → where it lies."""
+        """Name of the data → its file or folder."""
         option = f"benchmark.{self.name}.path"
         if isinstance(self.path, dict):
             return {name: expanded(path, option) for name, path in self.path.items()}
@@ -182,21 +135,21 @@ class OwnTableOptions(OwnOptions):
 
 class OwnStsOptions(OwnTableOptions):
     metrics: ClassVar[Sequence[str]] = STS_METRICS
-    roles: ClassVar[Collection[str]] = STS_COLUMNS.keys()
+    roles: ClassVar[Collection[str]] = forms.STS.roles.keys()
 
     name: Literal["own_sts"]
 
 
 class OwnPairsOptions(OwnTableOptions):
     metrics: ClassVar[Sequence[str]] = PAIR_METRICS
-    roles: ClassVar[Collection[str]] = PAIR_COLUMNS.keys()
+    roles: ClassVar[Collection[str]] = forms.LABELLED_PAIRS.roles.keys()
 
     name: Literal["own_pairs"]
 
 
 class OwnRankingOptions(OwnTableOptions):
     metrics: ClassVar[Sequence[str]] = RANKING_METRICS
-    roles: ClassVar[Collection[str]] = RANKING_COLUMNS.keys()
+    roles: ClassVar[Collection[str]] = forms.RANKINGS[0].roles.keys()
 
     name: Literal["own_ranking"]
 
@@ -264,58 +217,48 @@ def _layout(
     return layout
 
 
-def _read_means(benchmark: str, metrics: Sequence[str]) -> _Reader:
-    """Of records with a value for each metric, whose means are the scores; null where a query has none."""
+def _reader(benchmark: str, means: Mapping[str, str], statistics: Sequence[str] = ()) -> _Reader:
+    """What comparisons read of a record.
+
+    Args:
+        means: metric → the record's value whose mean it is; null where a query has none.
+        statistics: of pairs, by their names.
+    """
 
     def read(record: Mapping[str, Any]) -> Iterator[QueryResult]:
-        name, query = record["name"], f"{record['name']}/{record['id']}"
-        for metric in metrics:
-            if record[metric] is not None:
-                key = own_key(benchmark, name, record["mode"], metric)
-                yield QueryResult(key, query, record["group"], value=float(record[metric]))
+        query, group = f"{record['name']}/{record['id']}", record["group"]
+        key = partial(own_key, benchmark, record["name"], record["mode"])
+        for metric, column in means.items():
+            if record[column] is not None:
+                yield QueryResult(key(metric), query, group, value=float(record[column]))
+        for metric in statistics:
+            pair = float(record["predicted"]), float(record["gold"])
+            yield QueryResult(key(metric), query, group, pair=pair, statistic=metric)
 
     return read
-
-
-def _read_sts(record: Mapping[str, Any]) -> Iterator[QueryResult]:
-    query, pair = f"{record['name']}/{record['id']}", (float(record["predicted"]), float(record["gold"]))
-    for metric in STS_METRICS:
-        key = own_key("own_sts", record["name"], record["mode"], metric)
-        yield QueryResult(key, query, record["group"], pair=pair, statistic=metric)
-
-
-def _read_pairs(record: Mapping[str, Any]) -> Iterator[QueryResult]:
-    name, mode, group = record["name"], record["mode"], record["group"]
-    query, pair = f"{name}/{record['id']}", (float(record["predicted"]), float(record["gold"]))
-    for metric in ("average_precision", "roc_auc"):
-        yield QueryResult(own_key("own_pairs", name, mode, metric), query, group, pair=pair, statistic=metric)
-    yield QueryResult(
-        own_key("own_pairs", name, mode, "accuracy"), query, group, value=float(record["is_right"])
-    )
 
 
 _VAL_COMPARED = ("ndcg@10", "mrr@10", "spearman")
 
 
 def _read_held_out(record: Mapping[str, Any]) -> Iterator[QueryResult]:
-    read = _read_sts if "gold" in record else _read_means(HELD_OUT, RETRIEVAL_METRICS)
-    for result in read(record):
-        metric = result.key.rpartition("/")[2]
-        yield replace(result, key=own_key(HELD_OUT, record["name"], record["mode"], metric))
-        if record.get("is_main") and metric in ("ndcg@10", "spearman"):
+    means = {} if "gold" in record else {metric: metric for metric in RETRIEVAL_METRICS}
+    for result in _reader(HELD_OUT, means, STS_METRICS if "gold" in record else ())(record):
+        yield result
+        if record.get("is_main") and result.key.rpartition("/")[2] in ("ndcg@10", "spearman"):
             yield replace(result, key=own_key(HELD_OUT, record["name"], "sentence", "score"))
 
 
 def _held_out_layout(_: str, keys: Sequence[str]) -> Layout:
     """A row for each part of a mixture and mode, a column for each metric that any of them has."""
     names = [key.split("/")[1:] for key in keys if key.partition("/")[0] == HELD_OUT]
-    there = [m for m in ("score", *RETRIEVAL_METRICS, *STS_METRICS) if any(name[-1] == m for name in names)]
+    metrics = [m for m in ("score", *RETRIEVAL_METRICS, *STS_METRICS) if m in {name[-1] for name in names}]
     places = dict.fromkeys("/".join(name[:-1]) for name in names)
     return Layout(
         HELD_OUT,
         "Held out of the training data",
-        [("", metric) for metric in there],
-        [([place], ["/".join(filter(None, (HELD_OUT, place, m))) for m in there]) for place in places],
+        [("", metric) for metric in metrics],
+        [([place], ["/".join(filter(None, (HELD_OUT, place, m))) for m in metrics]) for place in places],
         labels=["part and mode"],
     )
 
@@ -323,6 +266,7 @@ def _held_out_layout(_: str, keys: Sequence[str]) -> Layout:
 def _declared(
     options: type[OwnOptions],
     name: str,
+    build: str,
     title: str,
     *,
     compared: Sequence[str],
@@ -334,13 +278,13 @@ def _declared(
     """A benchmark of this package.
 
     Args:
-        compared: metrics that models are compared by, and that stand in the card; the first is drawn.
+        compared: metrics that models are compared by, and that are in the card; the first is drawn.
         table: metrics in its table.
     """
     return BenchmarkType(
         name,
         options,
-        f"train.benchmarks.own.{name.removeprefix('own_')}:build",
+        f"train.benchmarks.own.{build}",
         title=title,
         is_fact=lambda key: key.endswith("_threshold"),
         is_headline=lambda key: key.rpartition("/")[2] in compared,
@@ -356,38 +300,42 @@ DECLARED = [
     _declared(
         OwnRetrievalOptions,
         "own_retrieval",
+        "retrieval:build",
         "Own retrieval:",
         compared=("ndcg@10", "map@100", "recall@100", "mrr@10"),
         table=RETRIEVAL_METRICS,
-        read=_read_means("own_retrieval", RETRIEVAL_METRICS),
+        read=_reader("own_retrieval", {metric: metric for metric in RETRIEVAL_METRICS}),
         task="information-retrieval",
         factor=100.0,
     ),
     _declared(
         OwnStsOptions,
         "own_sts",
+        "pairs:build_scored",
         "Own scored pairs:",
         compared=STS_METRICS,
         table=STS_METRICS,
-        read=_read_sts,
+        read=_reader("own_sts", {}, STS_METRICS),
         task="semantic-similarity",
     ),
     _declared(
         OwnPairsOptions,
         "own_pairs",
+        "pairs:build_labelled",
         "Own labelled pairs:",
         compared=("average_precision", "roc_auc", "accuracy"),
         table=(*PAIR_METRICS, *PAIR_THRESHOLDS),
-        read=_read_pairs,
+        read=_reader("own_pairs", {"accuracy": "is_right"}, ("average_precision", "roc_auc")),
         task="binary-classification",
     ),
     _declared(
         OwnRankingOptions,
         "own_ranking",
+        "ranking:build",
         "Own rankings:",
         compared=("ndcg@10", "map", "mrr", "r_precision", "spearman"),
         table=RANKING_METRICS,
-        read=_read_means("own_ranking", RANKING_METRICS),
+        read=_reader("own_ranking", {metric: metric for metric in RANKING_METRICS}),
         task="reranking",
     ),
     BenchmarkType(

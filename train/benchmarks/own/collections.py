@@ -7,13 +7,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
-from train.benchmarks.own import DOCUMENT_COLUMNS, JUDGEMENT_COLUMNS, QUERY_COLUMNS, Mode
-from train.benchmarks.own.fields import Columns, FieldError, OwnText, Record, Table
+from train.benchmarks.own import Mode
+from train.benchmarks.own.fields import OwnText
 from train.benchmarks.own.streamed import Check, Documents, StreamedDocuments, have_spans
-from train.data.own.cells import normalised
+from train.data.own.forms import DOCUMENTS, JUDGEMENTS, QUERIES, Form, normalised
+from train.data.own.sources import Source
+from train.data.own.table import Record, Table, unique
 from train.errors import UserError
 from train.io.paths import is_file, is_folder
+from train.io.records import Problems
 from train.io.tables import Row, read_rows, text_lines_of
 
 _CORPUS = ("corpus", "collection", "documents", "docs")
@@ -23,6 +27,8 @@ _TABLES = (".jsonl", ".ndjson", ".tsv", ".csv", ".parquet")
 _PLAIN = (".tsv", ".txt", ".trec", ".qrels")  # lines of fields between tabs or blanks
 _SHARD = re.compile(r"-\d+-of-\d+$")
 _USUAL_SPLIT = "test"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +90,7 @@ def read_collection(
         name: in score keys.
         judgements: which of several files of judgements, as `test`; None for the only one, or `test`.
         instruction: before queries whose row has none.
-        streamed: hold no document's text: they are read anew where they are needed.
+        streamed: keep no document's text in memory: they are read again when needed.
 
     Raises:
         UserError: naming file, row and field of all problems in a file.
@@ -100,9 +106,11 @@ def read_collection(
         documents = StreamedDocuments(partial(_each_document, corpus))
         ids, find = documents.ids, documents.ids.find
     else:
-        positions, documents = _read_documents(corpus)
-        ids = list(positions)
-        find = positions.get
+        ids, documents = [], []
+        for id_, document in _each_document(corpus, unique()):
+            ids.append(id_)
+            documents.append(document)
+        find = {id_: position for position, id_ in enumerate(ids)}.get
     queries = _read_queries(asked, instruction)
     relevance = _read_judgements(judged, queries, find)
     scored = [
@@ -160,70 +168,27 @@ def _stem(path: Path) -> str:
     return name.removesuffix(Path(name).suffix)
 
 
-def _read_documents(files: Sequence[Path]) -> tuple[dict[str, int], list[OwnText]]:
-    """Id → position, and the texts."""
-    positions: dict[str, int] = {}
-    documents: list[OwnText] = []
+def _each_document(files: Sequence[Path], check: Check | None = None) -> Iterator[tuple[str, OwnText]]:
+    """Id and text of each document; `check` is called with each row and id."""
+    without_header = {2: ("id", "text"), 3: ("id", "title", "text")}
 
-    def check(id_: str, record: Record) -> None:
-        if id_ in positions:
-            raise record.error("id", f"{id_!r} occurs twice")
+    def document(record: Record) -> tuple[str, OwnText]:
+        id_ = record.name("id")
+        return check(record, id_) if check else id_, OwnText.of(record)
 
-    for id_, document in _each_document(files, check):
-        positions[id_] = len(positions)
-        documents.append(document)
-    return positions, documents
-
-
-def _each_document(files: Sequence[Path], check: Check | None) -> Iterator[tuple[str, OwnText]]:
-    """Id and text of each document.
-
-    Args:
-        check: called with each id and its row.
-
-    Raises:
-        UserError: after the last row of a file, naming all that are wrong in it.
-    """
     for path in files:
-        table = Table(path, DOCUMENT_COLUMNS, ("id", "text"))
-        for record in table.records(
-            _rows(path, DOCUMENT_COLUMNS, {2: ("id", "text"), 3: ("id", "title", "text")})
-        ):
-            try:
-                id_ = record.name("id")
-                if check is not None:
-                    check(id_, record)
-                document = _document(record)
-            except FieldError as error:
-                table.add(error)
-            else:
-                yield id_, document
-        table.close()
-
-
-def _document(record: Record) -> OwnText:
-    """Its title, a blank and its text; either may be empty, but not both."""
-    title = record.optional_text("title")
-    if title is None:
-        return record.span_text("text")
-    return record.span_text("text", before=f"{title} ") if record.has("text") else OwnText(title)
+        yield from _read(path, DOCUMENTS, without_header, document)
 
 
 def _read_queries(files: Sequence[Path], instruction: str | None) -> dict[str, tuple[OwnText, str | None]]:
     """Id → text and group."""
-    queries: dict[str, tuple[OwnText, str | None]] = {}
-    for path in files:
-        table = Table(path, QUERY_COLUMNS, ("id", "text"))
-        for record in table.records(_rows(path, QUERY_COLUMNS, {2: ("id", "text")})):
-            try:
-                id_ = record.name("id")
-                if id_ in queries:
-                    raise record.error("id", f"{id_!r} occurs twice")
-                queries[id_] = record.span_text("text", default=instruction), record.group()
-            except FieldError as error:
-                table.add(error)
-        table.close()
-    return queries
+    check = unique()
+
+    def query(record: Record) -> tuple[str, tuple[OwnText, str | None]]:
+        id_ = check(record, record.name("id"))
+        return id_, (OwnText.of(record, instruction=instruction), record.optional_name("group"))
+
+    return dict(made for path in files for made in _read(path, QUERIES, {2: ("id", "text")}, query))
 
 
 def _read_judgements(
@@ -237,72 +202,66 @@ def _read_judgements(
         find: a document's id → its position, None where there is no such document.
     """
     found: dict[str, dict[int, float]] = {}
-    forms = {
+    without_header = {
         2: ("query", "document"),
         3: ("query", "document", "relevance"),
         4: ("query", "iteration", "document", "relevance"),
     }
+
+    def judge(record: Record) -> None:
+        query, document = record.name("query"), record.name("document")
+        grade = record.number_in("relevance") if "relevance" in record.names else 1.0
+        if query not in queries:
+            raise record.error("query", f"there is no query {query!r}")
+        position = find(document)
+        if position is None:
+            raise record.error("document", f"there is no document {document!r} in the corpus")
+        if position in found.setdefault(query, {}):
+            raise record.error("document", f"{document!r} is judged twice for the query {query!r}")
+        found[query][position] = grade
+
     for path in files:
-        table = Table(path, JUDGEMENT_COLUMNS, ("query", "document"))
-        for record in table.records(_rows(path, JUDGEMENT_COLUMNS, forms)):
-            try:
-                query, document = record.name("query"), record.name("document")
-                grade = record.number_in("relevance") if "relevance" in record.names else 1.0
-                if query not in queries:
-                    raise record.error("query", f"there is no query {query!r}")
-                position = find(document)
-                if position is None:
-                    raise record.error("document", f"there is no document {document!r} in the corpus")
-                of_query = found.setdefault(query, {})
-                if position in of_query:
-                    raise record.error("document", f"{document!r} is judged twice for the query {query!r}")
-                of_query[position] = grade
-            except FieldError as error:
-                table.add(error)
-        table.close()
+        for _ in _read(path, JUDGEMENTS, without_header, judge):
+            pass
     return {query: {d: g for d, g in grades.items() if g > 0} for query, grades in found.items()}
 
 
-def _rows(path: Path, columns: Columns, forms: Mapping[int, Sequence[str]]) -> Iterator[Row]:
-    """A file's rows; of one without a header, by the number of its fields.
+def _read(
+    path: Path, form: Form, without_header: Mapping[int, Sequence[str]], make: Callable[[Record], T]
+) -> Iterator[T]:
+    """What `make` makes of each row; without a header, columns are known by the number of fields.
 
     Args:
-        forms: number of fields → roles.
+        without_header: number of fields → roles.
+
+    Raises:
+        UserError: after the last row of a file, naming all that are wrong in it.
     """
-    suffix, are_judgements = _suffix(path), columns is JUDGEMENT_COLUMNS
-    is_plain = suffix in (*_PLAIN, "")
-    has_header = is_plain and _has_header(path, columns)
-    if not is_plain or (has_header and suffix == ".tsv"):
+    plain = _suffix(path) in (*_PLAIN, "") and _plain_rows(path, form, without_header)
+    yield from Table(Source(str(path), path), [form]).read(make, plain or None)
+
+
+def _plain_rows(path: Path, form: Form, without_header: Mapping[int, Sequence[str]]) -> Iterator[Row]:
+    """Rows of fields between tabs, of judgements also between blanks, with or without a header."""
+    first = _fields(next(text_lines_of(path), ""), form)
+    header = [*map(normalised, first)] if form.recognise(first, {}).keys() >= set(form.required) else []
+    if header and _suffix(path) == ".tsv":
         yield from read_rows(path)
         return
-    problems = Table(path, columns, ())
-    with text_lines_of(path) as rows:
-        names = _fields(next(rows), are_judgements) if has_header else []
-        num_rows = 0
-        for number, line in enumerate(rows, 2 if has_header else 1):
-            if not line.strip():
-                continue
-            num_rows += 1
-            fields = _fields(line, are_judgements)
-            roles = names or forms.get(len(fields), ())
-            if len(roles) != len(fields):
-                expected = str(len(names)) if names else " or ".join(map(str, forms))
-                problems.add(f"row {number}: has {len(fields)} fields, not {expected}")
-            else:
-                yield Row(number, dict(zip(roles, fields, strict=True)))
-    problems.close()
-    if not num_rows:
-        raise UserError(f"{path}: there is no row")
+    problems = Problems(path)
+    for number, line in enumerate(text_lines_of(path), 1):
+        fields = _fields(line, form)
+        roles = header or without_header.get(len(fields), ())
+        if not line.strip() or (header and number == 1):
+            continue
+        if len(roles) != len(fields):
+            expected = str(len(header)) if header else " or ".join(map(str, without_header))
+            problems.add(f"row {number}: has {len(fields)} fields, not {expected}")
+        else:
+            yield Row(number, dict(zip(roles, fields, strict=True)))
+    problems.raise_if_any()
 
 
-def _has_header(path: Path, columns: Columns) -> bool:
-    """Whether the first line names columns."""
-    with text_lines_of(path) as rows:
-        names = {normalised(field) for field in _fields(next(rows, ""), columns is JUDGEMENT_COLUMNS)}
-    needed = [known for role, known in columns.items() if role in ("id", "text", "query", "document")]
-    return all(not names.isdisjoint(known) for known in needed)
-
-
-def _fields(line: str, splits_at_blanks: bool) -> list[str]:
+def _fields(line: str, form: Form) -> list[str]:
     line = line.rstrip("\r\n")
-    return line.split() if splits_at_blanks and "\t" not in line else line.split("\t")
+    return line.split() if form is JUDGEMENTS and "\t" not in line else line.split("\t")

@@ -9,18 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import Tensor
 
-from train.benchmarks import BenchmarkResult
-from train.benchmarks.own import HELD_OUT, OwnValOptions
+from train.benchmarks import Embeddings, Result, Score
+from train.benchmarks.own import HELD_OUT, Mode, OwnValOptions, own_key
 from train.benchmarks.own.collections import Collection, OwnQuery
 from train.benchmarks.own.fields import OwnText
 from train.benchmarks.own.pair_files import OwnPair, PairFile
-from train.benchmarks.own.pair_scoring import OwnPairBenchmark
+from train.benchmarks.own.pairs import OwnPairBenchmark, correlations
 from train.benchmarks.own.retrieval import OwnRetrievalBenchmark
-from train.benchmarks.own.sts import correlations
 from train.data.own.store import Examples
 from train.errors import UserError
+from train.requests import Request
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,54 +45,57 @@ class OwnValBenchmark:
 
     def __init__(self, parts: dict[str, Examples], files: Sequence[Path], options: OwnValOptions) -> None:
         self.files = list(files)
-        self._parts = {
-            name: _benchmark(examples, options, f"objective.parts.{name}.data" if name else "data")
+        self._parts = [
+            (name, examples.store.has_spans, _benchmark(name, examples, options))
             for name, examples in parts.items()
-        }
-        self._has_spans = {name: examples.store.has_spans for name, examples in parts.items()}
-        self.requests = [request for part in self._parts.values() for request in part.requests]
+        ]
 
-    def score(self, embeddings: Tensor) -> BenchmarkResult:
-        """Scores from embeddings (N, D), row i for `requests[i]`."""
-        result = BenchmarkResult({})
-        start = 0
-        for name, part in self._parts.items():
-            end = start + len(part.requests)
-            scored = part.score(embeddings[start:end])
-            start = end
-            prefix = f"{HELD_OUT}/{name}/" if name else f"{HELD_OUT}/"
-            scores = {key.split("/", 2)[2]: value for key, value in scored.scores.items()}
-            result.scores.update({f"{prefix}{key}": value for key, value in scores.items()})
+    @property
+    def announced(self) -> list[Request]:
+        """What the parts announce."""
+        return [request for _, _, part in self._parts for request in part.announced]
+
+    def score(self, embed: Embeddings) -> Result:
+        """The scores of all parts, and their mean."""
+        result = Result()
+        main_scores = []
+        for name, has_spans, part in self._parts:
+            scored = part.score(embed)
+            result.scores.extend(scored.scores)
+            result.notes.extend(scored.notes)
+            mode: Mode = "span" if has_spans else "sentence"
             metric = "spearman" if isinstance(part, OwnPairBenchmark) else "ndcg@10"
-            result.scores[f"{prefix}score"] = scores[f"span/{metric}" if self._has_spans[name] else metric]
-            main = "span" if self._has_spans[name] else "sentence"
-            for record in scored.per_query:
-                result.per_query.append({**record, "name": name, "is_main": record["mode"] == main})
-            own = f"{OwnRetrievalBenchmark.name}/val"
-            result.notes.extend(note.replace(own, prefix.rstrip("/"), 1) for note in scored.notes)
-        if "" not in self._parts:
-            means = [result.scores[f"{HELD_OUT}/{name}/score"] for name in self._parts]
-            result.scores[f"{HELD_OUT}/score"] = float(np.mean(means))
+            value = scored.by_key[own_key(HELD_OUT, name, mode, metric)]
+            main_scores.append(Score(HELD_OUT, name, "", "score", value=value))
+            result.per_query.extend({**item, "is_main": item["mode"] == mode} for item in scored.per_query)
+        result.scores.extend(main_scores)
+        if [name for name, _, _ in self._parts] != [""]:
+            mean = float(np.mean([score.value for score in main_scores]))
+            result.scores.append(Score(HELD_OUT, "", "", "score", value=mean))
         return result
 
 
 def _benchmark(
-    examples: Examples, options: OwnValOptions, section: str
+    name: str, examples: Examples, options: OwnValOptions
 ) -> OwnRetrievalBenchmark | OwnPairBenchmark:
+    section = f"objective.parts.{name}.data" if name else "data"
     if examples.form == "scored":
-        return OwnPairBenchmark(HELD_OUT, [_pairs(examples, section)], correlations)
-    made = _of_pairs(examples, options) if examples.form == "pairs" else _of_sentences(examples, options)
-    if not made.queries:
+        return OwnPairBenchmark(HELD_OUT, [_pairs(name, examples, section)], correlations)
+    collected = _of_pairs if examples.form == "pairs" else _of_sentences
+    collection = collected(name, examples, options)
+    queries = collection.queries
+    if not queries:
         raise UserError(
-            f"of what is held out, no row has anything alike to be found: name other data with {section}.val="
+            "the held-out rows contain nothing similar that a query could find: set "
+            f"{section}.val= to other data"
         )
-    is_certain = all(len(q.relevance) + len(q.left_out) == len(made.document_ids) for q in made.queries)
-    if is_certain or len(made.queries) == 1:
+    is_certain = all(len(q.relevance) + len(q.left_out) == len(collection.document_ids) for q in queries)
+    if is_certain or len(queries) == 1:
         why = "all that its queries can find is relevant" if is_certain else "it is one query"
         log.warning(
             "what is held out cannot choose a checkpoint: %s; hold out more with %s.val=", why, section
         )
-    return OwnRetrievalBenchmark([made])
+    return OwnRetrievalBenchmark([collection], name=HELD_OUT)
 
 
 def _text(examples: Examples, text: int, row: int | None = None) -> OwnText:
@@ -102,7 +104,7 @@ def _text(examples: Examples, text: int, row: int | None = None) -> OwnText:
     return OwnText(store.read_text(text), store.span(text), instruction)
 
 
-def _pairs(examples: Examples, section: str) -> PairFile:
+def _pairs(part: str, examples: Examples, section: str) -> PairFile:
     store = examples.store
     pairs = []
     for row, first in enumerate(examples.anchors.tolist()):
@@ -111,17 +113,17 @@ def _pairs(examples: Examples, section: str) -> PairFile:
         pairs.append(OwnPair(name, _text(examples, first), _text(examples, first + 1), gold, name))
     if len({pair.gold for pair in pairs}) < 2:
         raise UserError(f"of what is held out, all scores are equal: name other data with {section}.val=")
-    return PairFile("val", Path(), pairs)
+    return PairFile(part, Path(), pairs)
 
 
 def _sampled(numbers: NDArray[Any], limit: int) -> NDArray[Any]:
-    """At most so many, the same in every run, in their order."""
+    """At most this many, the same in every run, in their order."""
     if len(numbers) <= limit:
         return numbers
     return np.sort(np.random.default_rng(0).choice(numbers, limit, replace=False))
 
 
-def _of_pairs(examples: Examples, options: OwnValOptions) -> Collection:
+def _of_pairs(part: str, examples: Examples, options: OwnValOptions) -> Collection:
     """Queries are the distinct anchors; documents all distinct positives and negatives."""
     store = examples.store
     ids = store.text_ids
@@ -152,10 +154,10 @@ def _of_pairs(examples: Examples, options: OwnValOptions) -> Collection:
         same = np.flatnonzero(document_ids == ids[examples.anchors[row]]).tolist()
         left_out = [position for position in same if position not in found]
         queries.append(OwnQuery(examples.names([row])[0], anchor, found, group, left_out))
-    return _collection(examples, texts, queries)
+    return _collection(part, examples, texts, queries)
 
 
-def _of_sentences(examples: Examples, options: OwnValOptions) -> Collection:
+def _of_sentences(part: str, examples: Examples, options: OwnValOptions) -> Collection:
     """Every sentence is a document, and those with another one alike are queries."""
     rows = _sampled(np.arange(len(examples)), options.max_documents)
     kept = replace(examples, rows=examples.rows[rows])
@@ -173,14 +175,14 @@ def _of_sentences(examples: Examples, options: OwnValOptions) -> Collection:
         group = str(store.groups[kept.rows[row]])
         left_out = [same for same in np.flatnonzero(ids == ids[row]).tolist() if same not in found]
         queries.append(OwnQuery(names[row], _text(kept, int(kept.anchors[row]), row), found, group, left_out))
-    return _collection(kept, kept.anchors.tolist(), queries, len(kept) - len(candidates))
+    return _collection(part, kept, kept.anchors.tolist(), queries, len(kept) - len(candidates))
 
 
 def _collection(
-    examples: Examples, texts: Sequence[int], queries: list[OwnQuery], num_left_out: int = 0
+    part: str, examples: Examples, texts: Sequence[int], queries: list[OwnQuery], num_left_out: int = 0
 ) -> Collection:
     """Documents are called by text and span, so that ties do not depend on the order of rows."""
     store = examples.store
     names = [f"{store.text_ids[text]} {store.span(text)}" for text in texts]
     documents = [_text(examples, text) for text in texts]
-    return Collection("val", names, documents, queries, num_left_out, [])
+    return Collection(part, names, documents, queries, num_left_out, [])

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from train.benchmarks.own import PAIR_COLUMNS, SPAN_COLUMNS, STS_COLUMNS, Mode
-from train.benchmarks.own.fields import FieldError, OwnText, Record, Table
-from train.data.own.cells import as_number
+from train.benchmarks.own import Mode
+from train.benchmarks.own.fields import OwnText
+from train.data.own.forms import LABELLED_PAIRS, SPAN_PARTS, STS, Form
+from train.data.own.sources import Source
+from train.data.own.table import Record, Table, as_number, unique
 from train.errors import UserError
 
-_TRUE = ("true", "yes")
-_FALSE = ("false", "no")
+_WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +64,8 @@ def read_scored_pairs(
     Raises:
         UserError: naming file, row and field of all problems.
     """
-    table = Table(
-        path, STS_COLUMNS, ("sentence1", "sentence2", "score"), columns, "benchmark.own_sts.columns"
-    )
-    pairs = _read(table, lambda record: record.number_in("score"), instruction)
+    option = "benchmark.own_sts.columns"
+    pairs = _read(path, STS, columns, option, lambda record: record.number_in("score"), instruction)
     if len({pair.gold for pair in pairs}) < 2:
         raise UserError(f"{path}: all scores are {pairs[0].gold:g}: there is nothing to correlate with")
     return PairFile(name, path, pairs)
@@ -79,10 +78,7 @@ def read_labelled_pairs(
 
     Args, Raises: as :func:`read_scored_pairs`.
     """
-    table = Table(
-        path, PAIR_COLUMNS, ("sentence1", "sentence2", "label"), columns, "benchmark.own_pairs.columns"
-    )
-    pairs = _read(table, _label, instruction)
+    pairs = _read(path, LABELLED_PAIRS, columns, "benchmark.own_pairs.columns", _label, instruction)
     labels = sorted({pair.gold for pair in pairs})
     if len(labels) != 2:
         shown = ", ".join(f"{label:g}" for label in labels)
@@ -90,31 +86,35 @@ def read_labelled_pairs(
     return PairFile(name, path, [replace(pair, gold=float(pair.gold == 1)) for pair in pairs])
 
 
-def _read(table: Table, gold_of: Callable[[Record], float], instruction: str | None) -> list[OwnPair]:
-    pairs = []
-    for record in table.records():
-        try:
-            for role in SPAN_COLUMNS:
-                if record.has(role):
-                    raise record.error(role, "of which sentence? Name the column as span1 or span2")
-            id_ = record.name("id", str(record.number))
-            table.check_id(id_, record)
-            first, second = (
-                record.span_text(f"sentence{n}", suffix=n, default=instruction) for n in ("1", "2")
-            )
-            pairs.append(OwnPair(id_, first, second, gold_of(record), record.group()))
-        except FieldError as error:
-            table.add(error)
-    table.close()
-    return pairs
+def _read(
+    path: Path,
+    form: Form,
+    columns: Mapping[str, str] | None,
+    option: str,
+    gold_of: Callable[[Record], float],
+    instruction: str | None,
+) -> list[OwnPair]:
+    check = unique()
+
+    def pair(record: Record) -> OwnPair:
+        for role in SPAN_PARTS:
+            if record.has(role):
+                raise record.error(role, "of which sentence? Name the column as span1 or span2")
+        id_ = check(record, record.name("id") if "id" in record.names else str(record.number))
+        first, second = (OwnText.of(record, f"sentence{n}", f"span{n}", instruction) for n in "12")
+        return OwnPair(id_, first, second, gold_of(record), record.optional_name("group"))
+
+    return list(Table(Source(str(path), path), [form], columns, option).read(pair))
 
 
 def _label(record: Record) -> float:
-    value = record.raw("label")
+    value = record.cell("label")
     number = as_number(int(value) if isinstance(value, bool) else value)
-    if number is not None and number in (0, -1, 1):
-        return number
+    if number in (0, -1, 1):
+        return float(number)
     word = value.strip().lower() if isinstance(value, str) else ""
-    if word in (*_TRUE, *_FALSE):
-        return float(word in _TRUE)
-    raise record.error("label", f"{value!r} is no label; labels are 1 and 0, true and false, or yes and no")
+    if word not in _WORDS:
+        raise record.error(
+            "label", f"{value!r} is not a label; labels are 1 and 0, true and false, or yes and no"
+        )
+    return _WORDS[word]

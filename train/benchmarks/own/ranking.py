@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from idiomloss import cosine_similarity
-from train.benchmarks import BenchmarkResult
-from train.benchmarks.own import RANKING_METRICS, Mode, OwnRankingOptions, own_key
+from train.benchmarks import Embed, Result
+from train.benchmarks.own import RANKING_METRICS, Mode, OwnRankingOptions, own_score
 from train.benchmarks.own.fields import span_note
 from train.benchmarks.own.ranking_files import RankedQuery, RankingFile, read_ranking
 from train.benchmarks.pairs import spearman
@@ -55,61 +55,65 @@ class OwnRankingBenchmark:
 
     def __init__(self, files: Sequence[RankingFile]) -> None:
         self.data = list(files)
-        self.files: list[Path] = [file.path for file in files]
-        self.requests: list[Request] = []
-        for file in files:
-            self.requests += [Request(text) for query in file.queries for text in query.candidates]
-            for mode in file.modes:
-                self.requests += [query.query.request(mode, "query") for query in file.queries]
+        self.files = [file.path for file in files]
 
-    def score(self, embeddings: Tensor) -> BenchmarkResult:
-        """Scores from embeddings (N, D), row i for `requests[i]`."""
-        result = BenchmarkResult({})
-        start = 0
+    @property
+    def announced(self) -> list[Request]:
+        """Candidates, and queries by each mode."""
+        requests: list[Request] = []
         for file in self.data:
-            sizes = [len(query.candidates) for query in file.queries]
-            candidates = torch.split(embeddings[start : start + sum(sizes)], sizes)
-            start += sum(sizes)
+            requests += [Request(text) for query in file.queries for text in query.candidates]
+            requests += [q.query.request(mode, "query") for mode in file.modes for q in file.queries]
+        return requests
+
+    def score(self, embed: Embed) -> Result:
+        """The scores of all files and modes."""
+        result = Result()
+        for file in self.data:
+            candidates = [embed([Request(text) for text in query.candidates]) for query in file.queries]
             for mode in file.modes:
-                queries = embeddings[start : start + len(sizes)]
-                start += len(sizes)
+                queries = embed([query.query.request(mode, "query") for query in file.queries])
                 cosines = [
-                    cosine_similarity(queries[i : i + 1], of_query)[0]
-                    for i, of_query in enumerate(candidates)
+                    cosine_similarity(query[None], of_query)[0]
+                    for query, of_query in zip(queries, candidates, strict=True)
                 ]
                 _score_mode(file, mode, cosines, result)
-            key = f"{self.name}/{file.name}"
+            key, num = f"{self.name}/{file.name}", len(file.queries)
             if file.num_left_out:
                 result.notes.append(
-                    f"{key}: {file.num_left_out} of {file.num_left_out + len(sizes)} queries have no "
+                    f"{key}: {file.num_left_out} of {file.num_left_out + num} queries have no "
                     "relevant candidate, or one candidate alone: left out"
                 )
             result.notes.extend(span_note((query.query for query in file.queries), f"{key}/span"))
         return result
 
 
-def _score_mode(file: RankingFile, mode: Mode, cosines: Sequence[Tensor], result: BenchmarkResult) -> None:
+def _score_mode(file: RankingFile, mode: Mode, cosines: Sequence[Tensor], result: Result) -> None:
     orders = [rank(of_query[None])[0].tolist() for of_query in cosines]
-    gains = _padded(
-        [[max(q.grades[i], 0.0) for i in order] for q, order in zip(file.queries, orders, strict=True)]
+    gains = pad_sequence(  # (Q, K), zeros after a query's own
+        [
+            torch.tensor([max(query.grades[i], 0.0) for i in order], dtype=torch.float64)
+            for query, order in zip(file.queries, orders, strict=True)
+        ],
+        batch_first=True,
     )
     ideal = gains.sort(dim=1, descending=True).values
     # Of candidates in gold order every one but the last has a grade: the first alone is relevant.
     hits = gains == ideal[:, :1] if file.is_ordered else gains > 0
     num_relevant = hits.sum(1)
+    spearmans = zip(file.queries, cosines, strict=True)
     metrics: dict[str, list[float | None]] = {
         **{f"ndcg@{k}": ndcg_of_gains(gains, ideal, k).tolist() for k in _CUTOFFS},
         "mrr": reciprocal_rank(hits).tolist(),
         "map": average_precision(hits, num_relevant).tolist(),
         "r_precision": r_precision(hits, num_relevant).tolist(),
-        "spearman": [
-            _spearman(query, of_query.tolist()) for query, of_query in zip(file.queries, cosines, strict=True)
-        ],
+        "spearman": [_spearman(query, of_query.tolist()) for query, of_query in spearmans],
     }
     for metric in RANKING_METRICS:
         values = [value for value in metrics[metric] if value is not None]
         if values:
-            result.scores[own_key("own_ranking", file.name, mode, metric)] = sum(values) / len(values)
+            mean = sum(values) / len(values)
+            result.scores.append(own_score("own_ranking", file.name, mode, metric, mean))
     for number, (query, order) in enumerate(zip(file.queries, orders, strict=True)):
         result.per_query.append(
             {
@@ -129,11 +133,3 @@ def _spearman(query: RankedQuery, cosines: Sequence[float]) -> float | None:
     if len(set(query.grades)) < 2:
         return None
     return spearman(cosines, query.grades) or 0.0
-
-
-def _padded(rows: Sequence[Sequence[float]]) -> Tensor:
-    """(Q, K), float64: rows of different lengths, with zeros after them."""
-    padded = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.float64)
-    for number, row in enumerate(rows):
-        padded[number, : len(row)] = torch.tensor(row, dtype=torch.float64)
-    return padded

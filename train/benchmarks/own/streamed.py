@@ -1,4 +1,4 @@
-"""Documents that are read anew each time, since memory may not hold their texts."""
+"""Documents that are read again each time, since their texts may not fit in memory."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ from typing import TypeAlias, overload
 
 import numpy as np
 
-from train.benchmarks.own.fields import OwnText, Record
+from train.benchmarks.own.fields import OwnText
+from train.data.own.store import number_for
+from train.data.own.table import Record, unique
 from train.errors import UserError
 
 _START_AGAIN = "start again, and leave the files as they are meanwhile"
 
-Check = Callable[[str, Record], None]  # of a document's id and row; raises FieldError
+Check = Callable[[Record, str], str]  # of a document's row and id, which it returns; raises FieldError
 
 
 class Ids(Sequence[str]):
     """Names in their order, packed: about 40 bytes each, where a list and a dict take four times as much."""
 
     def __init__(self) -> None:
-        self._text, self._ends = bytearray(), array("Q", [0])
-        self._hashes = array("q")
-        self._order: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None  # positions by their hash
+        self._text, self._ends, self._numbers = bytearray(), array("Q", [0]), array("q")
+        self._order: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None  # positions by their numbers
 
     def append(self, id_: str) -> None:
         self._text += id_.encode()
         self._ends.append(len(self._text))
-        self._hashes.append(hash(id_))
+        self._numbers.append(number_for(id_))
         self._order = None
 
     def __len__(self) -> int:
-        return len(self._hashes)
+        return len(self._numbers)
 
     @overload
     def __getitem__(self, position: int) -> str: ...
@@ -49,30 +50,28 @@ class Ids(Sequence[str]):
 
     def find(self, id_: str) -> int | None:
         """The first position of a name; None where it is not among them."""
-        hashes, order = self._by_hash()
-        first, last = (np.searchsorted(hashes, hash(id_), side, sorter=order) for side in ("left", "right"))
-        return next((n for n in order[first:last].tolist() if self[n] == id_), None)
+        numbers, order = self._ordered()
+        place = int(np.searchsorted(numbers, number := number_for(id_), sorter=order))
+        return int(order[place]) if place < len(order) and numbers[order[place]] == number else None
 
     def twice(self) -> set[str]:
         """The names that are there more than once."""
-        hashes, order = self._by_hash()
-        ordered = hashes[order]
-        alike = np.flatnonzero(ordered[1:] == ordered[:-1])
-        again = [self[order[n + 1]] for n in alike.tolist() if self.find(self[order[n + 1]]) != order[n + 1]]
-        return set(again)
+        numbers, order = self._ordered()
+        again = np.flatnonzero(np.diff(numbers[order]) == 0)
+        return {self[n] for n in order[again].tolist()}
 
-    def _by_hash(self) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], ...]:
-        hashes = np.frombuffer(self._hashes, np.int64)
+    def _ordered(self) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], ...]:
+        numbers = np.frombuffer(self._numbers, np.int64)
         if self._order is None:
-            self._order = hashes.argsort(kind="stable")
-        return hashes, self._order
+            self._order = numbers.argsort(kind="stable")
+        return numbers, self._order
 
 
 class StreamedDocuments:
     """Documents in files, of which only the ids are held.
 
     Args:
-        read: begins to read anew: each document's id and text. It takes a check of ids.
+        read: reads from the start: each document's id and text. It takes a check of ids.
 
     Each reading is checked against the first by 8 bytes a document: files may change in between.
 
@@ -98,16 +97,9 @@ class StreamedDocuments:
             digest.update(f"{len(document.text)} {document.text} {document.span}".encode())
         self.digest = digest.hexdigest()
         if twice := self.ids.twice():
-            seen: set[str] = set()
-
-            def check(id_: str, record: Record) -> None:
-                if id_ in seen:
-                    raise record.error("id", f"{id_!r} occurs twice")
-                if id_ in twice:
-                    seen.add(id_)
-
-            for _ in read(check):  # to name the rows
-                pass
+            only_those = unique()
+            for _ in read(lambda record, id_: only_those(record, id_) if id_ in twice else id_):
+                pass  # to name the rows
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
-from train.benchmarks.semeval2022.keys import SEMEVAL_LANGUAGES, SEMEVAL_SUBSETS, semeval_key, semeval_keys
 from train.data.names import LANGUAGE_NAMES, SemEvalSplit
 from train.declarations.benchmark import BenchmarkOptions, BenchmarkType, Layout, QueryResult
 from train.declarations.options import as_list
+from train.declarations.score import Score
 
-_SUBSET_NAMES = {"idiom": "idiom", "sts": "STS", "all": "all"}
+LANGUAGES = ("en", "pt", "gl", "all")
+SUBSETS = {"idiom": "idiom", "sts": "STS", "all": "all"}
 
 
 class SemEvalBenchmarkOptions(BenchmarkOptions):
@@ -23,37 +25,34 @@ class SemEvalBenchmarkOptions(BenchmarkOptions):
     setting: Literal["pre_train", "fine_tune", "both"]
 
     def score_keys(self, splits: Sequence[str]) -> list[str]:
-        return semeval_keys(splits)
+        return [str(spearman_of(*parts)) for parts in product(splits, LANGUAGES, SUBSETS)]
+
+
+def spearman_of(split: str, language: str, subset: str, value: float = 0.0) -> Score:
+    """`semeval2022/<split>/<language>/<subset>/spearman`."""
+    return Score("semeval2022", split, f"{language}/{subset}", "spearman", value=value)
 
 
 def _layout(split: str, keys: Sequence[str]) -> Layout:
-    languages = [
-        language
-        for language in SEMEVAL_LANGUAGES
-        if any(semeval_key(split, language, subset) in keys for subset in SEMEVAL_SUBSETS)
-    ]
+    rows = {lang: [str(spearman_of(split, lang, subset)) for subset in SUBSETS] for lang in LANGUAGES}
     return Layout(
         f"semeval-{split}",
         f"SemEval-2022 Task 2B, {split}: Spearman's correlation",
-        [("Spearman", _SUBSET_NAMES[subset]) for subset in SEMEVAL_SUBSETS],
-        [
-            ([LANGUAGE_NAMES[language]], [semeval_key(split, language, s) for s in SEMEVAL_SUBSETS])
-            for language in languages
-        ],
+        [("Spearman", name) for name in SUBSETS.values()],
+        [([LANGUAGE_NAMES[lang]], row) for lang, row in rows.items() if {*row} & {*keys}],
         labels=["language"],
     )
 
 
 def _read_record(record: Mapping[str, Any]) -> Iterator[QueryResult]:
-    language = record["language"].lower()
-    if language not in SEMEVAL_LANGUAGES or record["subset"] not in SEMEVAL_SUBSETS:
-        raise ValueError(language, record["subset"])
+    language, subset = record["language"].lower(), record["subset"]
+    if language not in LANGUAGES or subset not in SUBSETS:
+        raise ValueError(language, subset)
     # STS pairs have no expression: each is by itself.
     cluster = record["expression"] or record["id"]
     pair = float(record["predicted"]), float(record["gold"])
-    for lang in (language, "all"):
-        for subset in (record["subset"], "all"):
-            yield QueryResult(semeval_key(record["split"], lang, subset), record["id"], cluster, pair=pair)
+    for parts in product((language, "all"), (subset, "all")):
+        yield QueryResult(str(spearman_of(record["split"], *parts)), record["id"], cluster, pair=pair)
 
 
 DECLARED = [

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
 
-from torch import Tensor
-
-from train.benchmarks import BenchmarkResult
+from train.benchmarks import Embed, Result
 from train.benchmarks.pairs import cosines, spearman
-from train.benchmarks.semeval2022.keys import semeval_key
+from train.benchmarks.semeval2022 import LANGUAGES, SUBSETS, SemEvalBenchmarkOptions, spearman_of
 from train.data.semeval2022 import PairSplit
 from train.requests import Request
 
@@ -31,8 +30,8 @@ class SemEvalBenchmark:
 
     Args:
         splits: from :func:`train.data.semeval2022.read_pairs`; one without gold gives predictions only.
-        setting: which rows of the task's submission form the predictions fill: `pre_train` (a model that saw
-            none of the task's training data), `fine_tune`, or `both`.
+        options: `setting` says which rows of the task's submission form the predictions fill: `pre_train` (a
+            model that saw none of the task's training data), `fine_tune`, or `both`.
 
     References:
         Tayyar Madabushi et al. 2022, arXiv 2204.10050.
@@ -40,67 +39,60 @@ class SemEvalBenchmark:
 
     name = "semeval2022"
 
-    def __init__(self, splits: Sequence[PairSplit], setting: str = "fine_tune") -> None:
-        self.splits = list(splits)
-        self.setting = setting
-        self.files: list[Path] = list(dict.fromkeys(path for split in splits for path in split.files))
+    def __init__(self, splits: Sequence[PairSplit], options: SemEvalBenchmarkOptions) -> None:
+        self.splits, self.options = list(splits), options
+        self.files = list(dict.fromkeys(path for split in splits for path in split.files))
         self.without_gold = [split.name for split in splits if split.gold is None]
-        self.requests: list[Request] = []
-        self._start: dict[tuple[str, ...], int] = {}  # halves of dev share their pairs
-        for split in self.splits:
-            ids = tuple(pair.id for pair in split.pairs)
-            if ids not in self._start:
-                self._start[ids] = len(self.requests)
-                self.requests += [Request(pair.sentence1) for pair in split.pairs]
-                self.requests += [Request(pair.sentence2) for pair in split.pairs]
 
-    def score(self, embeddings: Tensor) -> BenchmarkResult:
-        """Scores from embeddings (N, D), row i for `requests[i]`."""
-        result = BenchmarkResult({})
+    @property
+    def announced(self) -> list[Request]:
+        """The sentences; halves of dev share theirs."""
+        pairs = dict.fromkeys(pair for split in self.splits for pair in split.pairs)
+        return [Request(pair.sentence1) for pair in pairs] + [Request(pair.sentence2) for pair in pairs]
+
+    def score(self, embed: Embed) -> Result:
+        """The scores of all splits, and predictions for them."""
+        result = Result()
         for split in self.splits:
-            ids = tuple(pair.id for pair in split.pairs)
-            start = self._start[ids]
-            first = embeddings[start : start + len(ids)]
-            second = embeddings[start + len(ids) : start + 2 * len(ids)]
+            first = embed([Request(pair.sentence1) for pair in split.pairs])
+            second = embed([Request(pair.sentence2) for pair in split.pairs])
+            ids = (pair.id for pair in split.pairs)
             predicted = dict(zip(ids, cosines(first, second), strict=True))
-            if split.gold is not None:
-                self._score_split(split, predicted, result)
-            result.predictions[f"semeval2022_{split.name}.csv"] = _submission(split, predicted, self.setting)
+            _score_split(split, predicted, result)
+            form = _submission(split, predicted, self.options.setting)
+            result.predictions[f"semeval2022_{split.name}.csv"] = form
         return result
 
-    def _score_split(self, split: PairSplit, predicted: dict[str, float], result: BenchmarkResult) -> None:
-        assert split.gold is not None
-        pairs_by_id = {pair.id: pair for pair in split.pairs}
-        rows = []
-        for item in split.gold:
-            pair = pairs_by_id[item.id]
-            gold = predicted[item.other] if item.similarity is None and item.other else item.similarity
-            assert gold is not None
-            rows.append((pair.language.lower(), "sts" if item.is_sts else "idiom", predicted[item.id], gold))
-            result.per_query.append(
-                {
-                    "split": split.name,
-                    "id": item.id,
-                    "language": pair.language,
-                    "subset": rows[-1][1],
-                    "expression": pair.expression,
-                    "sentence1": pair.sentence1,
-                    "sentence2": pair.sentence2,
-                    "predicted": predicted[item.id],
-                    "gold": gold,
-                }
-            )
-        for language in ("en", "pt", "gl", "all"):
-            for subset in ("idiom", "sts", "all"):
-                pairs = [
-                    (p, g) for lang, sub, p, g in rows if language in (lang, "all") and subset in (sub, "all")
-                ]
-                value = spearman(*zip(*pairs, strict=True)) if pairs else None
-                if value is not None:
-                    result.scores[semeval_key(split.name, language, subset)] = value
+
+def _score_split(split: PairSplit, predicted: Mapping[str, float], result: Result) -> None:
+    pairs_by_id = {pair.id: pair for pair in split.pairs}
+    items: list[dict[str, Any]] = []
+    for item in split.gold or ():
+        pair = pairs_by_id[item.id]
+        items.append(
+            {
+                "split": split.name,
+                "id": item.id,
+                "language": pair.language,
+                "subset": "sts" if item.is_sts else "idiom",
+                "expression": pair.expression,
+                "sentence1": pair.sentence1,
+                "sentence2": pair.sentence2,
+                "predicted": predicted[item.id],
+                "gold": predicted[item.other or ""] if item.similarity is None else item.similarity,
+            }
+        )
+    result.per_query.extend(items)
+    for language, subset in product(LANGUAGES, SUBSETS):
+        chosen = [
+            i for i in items if language in (i["language"].lower(), "all") and subset in (i["subset"], "all")
+        ]
+        value = spearman([i["predicted"] for i in chosen], [i["gold"] for i in chosen])
+        if value is not None:
+            result.scores.append(spearman_of(split.name, language, subset, value))
 
 
-def _submission(split: PairSplit, predicted: dict[str, float], setting: str) -> str:
+def _submission(split: PairSplit, predicted: Mapping[str, float], setting: str) -> str:
     """The task's submission form, filled in: every row in its order, with the line ends of the form."""
     file = io.StringIO(newline="")
     writer = csv.writer(file)

@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from train.data.own.cells import CellError
-from train.data.own.columns import recognise
-from train.data.own.rows import Example, RowReader, Sentence
+from train.data.own.forms import CORPUS
+from train.data.own.rows import Example, OwnTable, Sentence
 from train.data.own.sources import Source, find_sources
+from train.data.own.table import Table
 from train.errors import UserError
-from train.io.records import describe
-from train.io.text import has_lone_surrogate
 
 Mined = Mapping[str, Sequence[str]]  # anchor → its negatives
 
@@ -26,19 +24,7 @@ def read_corpus(names: Sequence[str], option: str = "data.negatives.corpus") -> 
     texts: dict[str, None] = {}
     sources = find_sources(names, option)
     for source in sources:
-        problems: list[str] = []
-        for number, row in source.rows():
-            text, title = row.get("text"), row.get("title")
-            if not isinstance(text, str) or not text.strip():
-                problems.append(f"row {number}, field 'text': is to be a text, found {text!r}")
-            elif has_lone_surrogate(text):
-                problems.append(f"row {number}, field 'text': holds half a character (a lone surrogate)")
-            else:
-                texts[f"{title} {text}" if isinstance(title, str) and title.strip() else text] = None
-        if problems:
-            raise describe(problems, source.name)
-    if not texts:
-        raise UserError(f"{option}: {', '.join(names)} holds no text")
+        texts.update(dict.fromkeys(Table(source, [CORPUS]).read(lambda record: record.marked()[0])))
     return list(texts), [source.path for source in sources if source.path is not None]
 
 
@@ -50,12 +36,10 @@ def read_mined(path: Path) -> Mined:
     """
     if not path.stat().st_size:  # nothing was found
         return {}
-    rows = list(Source(str(path), path).rows())
-    reader = RowReader(recognise(list(rows[0].values), {}, "pairs", str(path)))
     try:
-        examples = [reader.read(number, row) for number, row in rows]
-    except CellError as error:
-        raise UserError(f"{path}: {error}; delete it to mine again") from None
+        examples = list(OwnTable(Source(str(path), path), {}, "pairs").examples())
+    except UserError as error:
+        raise UserError(f"{error}; delete it to mine again") from None
     return {
         example.sentences[0].text: [s.text for s in example.sentences[1 + example.num_positives :]]
         for example in examples
@@ -63,7 +47,7 @@ def read_mined(path: Path) -> Mined:
 
 
 def with_negatives(example: Example, mined: Mined) -> Example:
-    """A pair with what was mined for its anchor behind its own negatives."""
-    there = {sentence.text for sentence in example.sentences}
-    found = [Sentence(text) for text in mined.get(example.sentences[0].text, ()) if text not in there]
-    return replace(example, sentences=(*example.sentences, *found))
+    """A pair with what was mined for its anchor after its own negatives."""
+    own = {sentence.text for sentence in example.sentences}
+    more = [Sentence(text) for text in mined.get(example.sentences[0].text, ()) if text not in own]
+    return replace(example, sentences=(*example.sentences, *more))

@@ -1,14 +1,20 @@
-"""Rows of a user's tables as examples, each checked."""
+"""Rows of the tables that a user trains on."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from train.data.own.cells import SPAN_PARTS, CellError, as_name, as_number, as_text, is_empty, span_offsets
-from train.data.own.columns import SEVERAL, Columns
-from train.io.records import parse_json
+from train.data.own.forms import SENTENCE_PAIRS, TRAINED, UNREAD, normalised
+from train.data.own.sources import Source
+from train.data.own.table import Record, Span, Table, as_number
+from train.declarations.own_data import Form
+from train.errors import UserError
+from train.io.text import first_of
+
+_MAX_WEIGHT = 1e9  # more than that overflows in a sum of products in float32
+_TITLES = {"pairs": "pairs", "scored": "scored pairs", "sentences": "sentences"}
+_OPTION = "data.columns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +28,7 @@ class Sentence:
     """
 
     text: str
-    span: tuple[int, int] | None = None
+    span: Span | None = None
     group: str | None = None
     meaning: str | None = None
 
@@ -38,6 +44,7 @@ class Example:
         label: of a labelled sentence.
         usage: the kind of a sentence, of which each batch gets its share.
         score: of a scored pair.
+        num_echoes: negatives left out because they are the row's own anchor.
     """
 
     number: int
@@ -48,175 +55,139 @@ class Example:
     score: float | None = None
     weight: float = 1.0
     instruction: str | None = None
+    num_echoes: int = 0
 
 
-_MAX_WEIGHT = 1e9  # more than that overflows in a sum of products in float32
+def check_mapping(mapping: Mapping[str, str]) -> None:
+    """Raises UserError for an unknown role, and for a column that has two."""
+    roles = list(dict.fromkeys(role for form in TRAINED for role in form.roles))
+    for role, column in mapping.items():
+        if role not in roles and not any(form.role_of(role) for form in TRAINED):
+            raise UserError(f"{_OPTION}: {role!r} is not one of {', '.join(roles)}")
+        if list(mapping.values()).count(column) > 1:
+            both = " and ".join(role for role, other in mapping.items() if other == column)
+            raise UserError(f"{_OPTION}: the column {column!r} is given for {both}")
 
 
-class RowReader:
-    """Turns rows with these columns into examples. A negative that is the row's own anchor is left out."""
+class OwnTable:
+    """The rows of a table to train on.
 
-    def __init__(self, columns: Columns) -> None:
-        self.columns = columns
-        self.echoes: list[int] = []  # rows that name their anchor as a negative
-        self._required = {"scored": ["score"], "pairs": [], "sentences": ["label"]}[columns.form]
-        if columns.form == "sentences" and "label" not in columns.by_role:
-            self._required = ["group"]
+    Args:
+        mapping: role → column, as the user says.
+        form: what a row is, as the user says; None = by the columns.
+    """
 
-    def read(self, number: int, row: Mapping[str, Any]) -> Example:
-        """Raises CellError, which names row and field of the first problem."""
-        for role in self._required:
-            if is_empty(row.get(column := self.columns.by_role[role][0])):
-                raise _problem(number, column, "is empty")
-        try:
-            return self._example(number, row)
-        except _FieldError as error:
-            raise _problem(number, error.column, str(error)) from None
+    def __init__(
+        self, source: Source, mapping: Mapping[str, str] | None = None, form: Form | None = None
+    ) -> None:
+        forms = [known for known in TRAINED if form in (None, known.name)]
+        self._table = Table(source, forms, mapping, _OPTION)
+        self._may_be_scored = form is None
+        self._echoes: list[str] = []
 
-    def _example(self, number: int, row: Mapping[str, Any]) -> Example:
-        group, meaning = self._name(row, "group"), self._name(row, "meaning")
-        if self.columns.form == "pairs":
-            (anchor,) = self._sentences(row, "anchor", group, meaning)
-            positives = self._sentences(row, "positive", group, meaning)
-            named = self._sentences(row, "negative", group, None)
-            negatives = [s for s in named if (s.text, s.span) != (anchor.text, anchor.span)]
-            self.echoes += [number] * (len(named) - len(negatives))
-            texts = {sentence.text for sentence in positives}
-            if same := [s.text for s in negatives if s.text in texts]:
-                raise _FieldError(self.columns.one("negative"), f"{same[0]!r} is a positive of the row too")
-            sentences, num_positives = [anchor, *positives, *negatives], len(positives)
-        else:
-            roles = ("sentence1", "sentence2") if self.columns.form == "scored" else ("text",)
-            sentences = [s for role in roles for s in self._sentences(row, role, group, meaning)]
-            num_positives = len(roles) - 1
-        weight = self._number(row, "weight")
-        if weight is not None and not 0 <= weight <= _MAX_WEIGHT:
-            problem = f"must be from 0 to {_MAX_WEIGHT:g}, got {weight:g}"
-            raise _FieldError(self.columns.one("weight"), problem)
-        return Example(
-            number,
-            tuple(sentences),
-            num_positives,
-            label=self._name(row, "label"),
-            usage=self._name(row, "usage"),
-            score=self._number(row, "score"),
-            weight=1.0 if weight is None else weight,
-            instruction=self._text(row, "instruction"),
-        )
+    @property
+    def form(self) -> Form:
+        """What its rows are, once one was read."""
+        name: Form = self._table.form.name  # type: ignore[assignment]
+        return name
 
-    def _sentences(
-        self, row: Mapping[str, Any], role: str, group: str | None, meaning: str | None
-    ) -> list[Sentence]:
-        """The texts of a role: one; of positives one or more; of negatives any number."""
-        columns = self.columns.by_role.get(role, ())
-        entries = []
-        for column in columns:
-            cell = row.get(column)
-            if role not in SEVERAL:
-                entries.append((column, cell))
-            elif not is_empty(cell):  # one of several columns is, or there is no negative
-                entries += [(column, entry) for entry in _entries(cell)]
-        if not entries and role != "negative":
-            raise _FieldError(columns[0], "is empty")
-        spans = [c for c in self.columns.spans.get(role, {}).values() if not is_empty(row.get(c))]
-        if spans and len(entries) > 1:
-            problem = 'there are several texts; write each as an object: {"text": …, "span": …}'
-            raise _FieldError(spans[0], problem)
-        return [self._sentence(row, role, column, entry, (group, meaning)) for column, entry in entries]
+    def examples(self) -> Iterator[Example]:
+        """Raises UserError, naming row and field of all that is wrong, or columns that make no form."""
+        for example in self._table.read(self._example):
+            if example.num_echoes:
+                self._echoes.append(f"row {example.number}")
+            yield example
 
-    def _sentence(
-        self,
-        row: Mapping[str, Any],
-        role: str,
-        column: str,
-        entry: Any,
-        labels: tuple[str | None, str | None],
-    ) -> Sentence:
-        """One text: a string, or an object with `text` (and `title`, `span`, `group`, `meaning`)."""
-        spans = self.columns.spans.get(role, {})
-        parts = {part: row.get(spans[part]) if part in spans else None for part in SPAN_PARTS}
-        group, meaning = labels
-        before = ""
-        try:
-            if isinstance(entry, dict):
-                if any(part in entry for part in SPAN_PARTS):
-                    spans, parts = {}, {part: entry.get(part) for part in SPAN_PARTS}
-                group, meaning = _own_name(entry, "group", group), _own_name(entry, "meaning", meaning)
-                title, entry = entry.get("title"), entry.get("text")
-                if is_empty(entry) and is_empty(title):
-                    raise CellError("has an object without 'text'")
-                if is_empty(entry):
-                    entry, title = title, None
-                before = "" if is_empty(title) else f"{as_text(title)} "  # as BEIR and Tevatron read it
-            text = as_text(entry)
-            span = span_offsets(text, parts["span"], parts["span_start"], parts["span_end"])
-        except CellError as error:
-            raise _FieldError(spans.get(error.part, column), str(error)) from None
-        if span is not None:
-            span = span[0] + len(before), span[1] + len(before)
-        return Sentence(before + text, span, group, meaning)
+    def _example(self, record: Record) -> Example:
+        if self._table.form is SENTENCE_PAIRS and self._may_be_scored:
+            self._refuse_scores(record)
+            self._may_be_scored = False
+        return example_of(record, self._table.form.name, self._table.form.required)
 
-    def _name(self, row: Mapping[str, Any], role: str) -> str | None:
-        """A cell that names something; None where it is empty or has no column."""
-        column = self.columns.one(role)
-        if column is None or is_empty(row.get(column)):
-            return None
-        try:
-            return as_name(row[column]).strip()
-        except CellError as error:
-            raise _FieldError(column, str(error)) from None
+    def _refuse_scores(self, record: Record) -> None:
+        """Raises UserError for columns of numbers next to two sentences, which would be ignored."""
+        numbers = [c for c in self._ignored() if as_number(record.values[c]) is not None]
+        if numbers:
+            raise UserError(
+                f"{self._table.source.name}: the column {numbers[0]!r} has numbers. If they are the pairs' "
+                f"scores: '{_OPTION}={{score: {numbers[0]}}}'. If every pair is a positive: data.form=pairs"
+            )
 
-    def _text(self, row: Mapping[str, Any], role: str) -> str | None:
-        column = self.columns.one(role)
-        if column is None or is_empty(row.get(column)):
-            return None
-        try:
-            return as_text(row[column])
-        except CellError as error:
-            raise _FieldError(column, str(error)) from None
+    def _ignored(self) -> list[str]:
+        used = {c for found in self._table.kinds.values() for columns in found.values() for c in columns}
+        every = dict.fromkeys(column for kind in self._table.kinds for column in kind)
+        return [column for column in every if column not in used and normalised(column) not in UNREAD]
 
-    def _number(self, row: Mapping[str, Any], role: str) -> float | None:
-        column = self.columns.one(role)
-        if column is None or is_empty(row.get(column)):
-            return None
-        number = as_number(row[column])
-        if number is None:
-            raise _FieldError(column, f"{row[column]!r} is no number")
-        return number
+    def about(self) -> str:
+        """A line that says what each column was taken as."""
+        roles: dict[str, dict[str, None]] = {}  # role → its columns, each once
+        for found in self._table.kinds.values():
+            for role, columns in found.items():
+                name = role.removesuffix("_start").removesuffix("_end")
+                roles.setdefault(name, {}).update(dict.fromkeys(columns))
+        parts = [
+            role if list(columns) == [role] else f"{' and '.join(columns)} as {role}"
+            for role, columns in roles.items()
+        ]
+        about = ", ".join(parts)
+        if ignored := self._ignored():
+            about += f"; left out: {', '.join(ignored)}"
+        if self._echoes:
+            about += f"; negatives that equal their anchor: {first_of(self._echoes)}"
+        return f"{self._table.source.name}: {_TITLES[self.form]} ({about})"
 
 
-class _FieldError(Exception):
-    """A problem of a column's cell."""
+def example_of(record: Record, form: str, required: Sequence[str]) -> Example:
+    """A row as an example. Raises FieldError for what is wrong."""
+    labels = _name(record, "group"), _name(record, "meaning")
+    num_echoes = 0
+    if form == "pairs":
+        anchor = _single(record, "anchor", "span", labels)
+        positives = [_entry(entry, *labels) for entry in record.entries("positive", "positive_span")]
+        if not positives:
+            raise record.error("positive", "is empty")
+        given = [_entry(entry, labels[0]) for entry in record.entries("negative", "negative_span")]
+        negatives = [s for s in given if (s.text, s.span) != (anchor.text, anchor.span)]
+        num_echoes = len(given) - len(negatives)
+        texts = {sentence.text for sentence in positives}
+        if same := [s.text for s in negatives if s.text in texts]:
+            raise record.error("negative", f"{same[0]!r} is a positive of the row too")
+        sentences, num_positives = [anchor, *positives, *negatives], len(positives)
+    elif form == "scored":
+        sentences = [_single(record, f"sentence{n}", f"span{n}", labels) for n in "12"]
+        num_positives = 1
+    else:
+        record.cell(required[-1])  # label, or group
+        sentences, num_positives = [_single(record, "text", "span", labels)], 0
+    weight = record.number_in("weight") if record.has("weight") else 1.0
+    if not 0 <= weight <= _MAX_WEIGHT:
+        raise record.error("weight", f"must be from 0 to {_MAX_WEIGHT:g}, got {weight:g}")
+    return Example(
+        record.number,
+        tuple(sentences),
+        num_positives,
+        label=_name(record, "label"),
+        usage=_name(record, "usage"),
+        score=record.number_in("score") if form == "scored" else None,
+        weight=weight,
+        instruction=record.optional_text("instruction"),
+        num_echoes=num_echoes,
+    )
 
-    def __init__(self, column: str | None, problem: str) -> None:
-        super().__init__(problem)
-        self.column = column
+
+def _single(record: Record, role: str, span: str, labels: tuple[str | None, str | None]) -> Sentence:
+    """The text of a role that has one, which may be an object, too."""
+    if record.is_object(role):
+        return _entry(record.entry(role, span), *labels)
+    return Sentence(*record.marked(role, span), *labels)
 
 
-def _problem(number: int, column: str | None, problem: str) -> CellError:
-    return CellError(f"row {number}, field {column!r}: {problem}")
+def _entry(record: Record, group: str | None, meaning: str | None = None) -> Sentence:
+    """A text of a row; what an object says of itself comes before what its row says."""
+    own = _name(record, "group"), _name(record, "meaning")
+    return Sentence(*record.marked("text"), own[0] or group, own[1] or meaning)
 
 
-def _entries(cell: Any) -> list[Any]:
-    """The texts in a cell: a list, also as JSON's in a CSV, or one text."""
-    if isinstance(cell, list):
-        return cell
-    if isinstance(cell, str) and cell.lstrip().startswith("["):
-        try:
-            parsed = parse_json(cell)
-        except ValueError:
-            return [cell]  # a text such as "[Laughter] No."
-        if isinstance(parsed, list) and parsed and all(isinstance(entry, str | dict) for entry in parsed):
-            return parsed
-    return [cell]
-
-
-def _own_name(entry: Mapping[str, Any], name: str, default: str | None) -> str | None:
-    """What an object says of itself, else what its row says."""
-    value = entry.get(name)
-    if is_empty(value):
-        return default
-    try:
-        return as_name(value).strip()
-    except CellError as error:
-        raise CellError(f"its {name!r} {error}") from None
+def _name(record: Record, role: str) -> str | None:
+    name = record.optional_name(role)
+    return None if name is None else name.strip()

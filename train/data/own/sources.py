@@ -31,7 +31,7 @@ class Source:
     hub: Any = None
 
     def rows(self) -> Iterator[Row]:
-        """Its rows, which are never held whole."""
+        """Its rows, one at a time."""
         if self.path is not None:
             yield from read_rows(self.path)
             return
@@ -43,7 +43,7 @@ def find_sources(names: Sequence[str], option: str) -> list[Source]:
     """The tables that an option names; a folder stands for all tables in it, by name.
 
     Raises:
-        UserError: if one is not there, a folder holds none, or a data set cannot be had.
+        UserError: if one is not there, a folder has none, or a data set is unavailable.
     """
     found: list[Source] = []
     for name in names:
@@ -53,7 +53,7 @@ def find_sources(names: Sequence[str], option: str) -> list[Source]:
         elif is_folder(path):
             tables = sorted(p for p in path.iterdir() if is_table(p))
             if not tables:
-                raise UserError(f"{option}={name}: the folder holds no table ({KINDS})")
+                raise UserError(f"{option}={name}: the folder contains no table ({KINDS})")
             found += [Source(str(table), table) for table in tables]
         elif is_file(path):
             found.append(Source(str(path), path))

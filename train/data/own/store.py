@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from array import array
+import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,13 +17,26 @@ from train.declarations.own_data import Form
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_NO_SPAN = -1
+_NO_SPAN = (-1, -1)
 _IN_PAIR_NEGATIVE = "\0other"  # a negative of the row's group: of it, in another meaning
+# What is held of each text and of each row; the attributes of a store explain them.
+_TEXT = np.dtype([("ends", "i8"), ("text_ids", "i8"), ("labels", "i8", 2), ("spans", "i4", 2)])
+_ROW = np.dtype(
+    [
+        *((name, "i8") for name in ("first", "label_ids", "usage_ids", "groups", "numbers")),
+        *((name, "f8") for name in ("scores", "weights")),
+        *((name, "i4") for name in ("num_positives", "instructions")),
+    ]
+)
+_PACKED_TEXT, _PACKED_ROW = struct.Struct("=qqqqii"), struct.Struct("=qqqqqddii")
 
 
 def number_for(name: str) -> int:
     """A 64-bit number for a text or a name: equal for equal ones, and for no others but by a freak chance."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little", signed=True)
+
+
+_number_for_label = lru_cache(2**12)(number_for)  # the same ones come again and again
 
 
 @dataclass(frozen=True)
@@ -76,7 +89,7 @@ class Store:
     def span(self, text: int) -> tuple[int, int] | None:
         """Its span."""
         start, end = self.spans[text].tolist()
-        return None if start == _NO_SPAN else (start, end)
+        return None if (start, end) == _NO_SPAN else (start, end)
 
     def name(self, row: int) -> str:
         """For messages: `pairs.csv row 17`."""
@@ -98,71 +111,62 @@ class StoreWriter:
 
     def __init__(self, form: Form, file: IO[bytes]) -> None:
         self.form, self._file = form, file
-        self._ends, self._first = array("q", [0]), array("q", [0])
-        self._num_positives, self._spans = array("i"), array("i")
-        self._text_ids, self._labels = array("q"), array("q")
-        self._label_ids, self._usage_ids, self._groups = array("q"), array("q"), array("q")
-        self._scores, self._weights = array("d"), array("d")
-        self._instructions, self._numbers = array("i"), array("q")
-        self._instruction_numbers: dict[str, int] = {}
-        self._sources: list[tuple[str, int]] = []
-        self._has = {"groups": False, "meanings": False, "labels": False, "spans": False}
+        self._texts, self._rows = bytearray(), bytearray()
+        self._end = self._num_texts = 0
+        self._instructions: dict[str | None, int] = {None: -1}
+        self._sources: dict[str, int] = {}
+        self._has: dict[str, Any] = dict.fromkeys(
+            ("has_groups", "has_meanings", "has_labels", "has_spans"), False
+        )
 
-    def begin(self, source: str) -> None:
-        """The next rows are of this table."""
-        if not self._sources or self._sources[-1][0] != source:
-            self._sources.append((source, len(self._numbers)))
-
-    def add(self, example: Example) -> None:
-        """One row."""
-        has = self._has
-        anchor = example.sentences[0]
+    def add(self, source: str, example: Example) -> None:
+        """One row of a table."""
+        num_rows = len(self._rows) // _ROW.itemsize
+        self._sources.setdefault(source, num_rows)
+        anchor, has = example.sentences[0], self._has
         anchor_id = number_for(anchor.text)
-        row_group = number_for(anchor.group) if anchor.group is not None else anchor_id
+        group = anchor_id if anchor.group is None else _number_for_label(anchor.group)
+        label = 0 if example.label is None else _number_for_label(example.label)
+        first = self._num_texts
         for place, sentence in enumerate(example.sentences):
             data = sentence.text.encode()
             self._file.write(data)
-            self._ends.append(self._ends[-1] + len(data))
-            self._text_ids.append(anchor_id if place == 0 else number_for(sentence.text))
-            self._spans.extend(sentence.span or (_NO_SPAN, _NO_SPAN))
-            has["spans"] |= sentence.span is not None
-            has["groups"] |= sentence.group is not None
-            has["meanings"] |= sentence.meaning is not None
-            self._labels.extend(self._label(example, place, row_group))
-        self._first.append(len(self._text_ids))
-        self._num_positives.append(example.num_positives)
-        has["labels"] |= example.label is not None
-        self._label_ids.append(0 if example.label is None else number_for(example.label))
-        self._usage_ids.append(0 if example.usage is None else number_for(example.usage))
-        self._groups.append(self._split_group(example, row_group))
-        self._scores.append(example.score or 0.0)
-        self._weights.append(example.weight)
-        self._instructions.append(self._instruction(example.instruction))
-        self._numbers.append(example.number)
+            self._end += len(data)
+            id_ = number_for(sentence.text) if place else anchor_id
+            labels = self._labels(example, place, group)
+            self._texts += _PACKED_TEXT.pack(self._end, id_, *labels, *(sentence.span or _NO_SPAN))
+            has["has_spans"] |= sentence.span is not None
+            has["has_groups"] |= sentence.group is not None
+            has["has_meanings"] |= sentence.meaning is not None
+        self._num_texts += len(example.sentences)
+        has["has_labels"] |= example.label is not None
+        self._rows += _PACKED_ROW.pack(
+            first,
+            label,
+            0 if example.usage is None else _number_for_label(example.usage),
+            label if anchor.group is None and example.label is not None else group,
+            example.number,
+            example.score or 0.0,
+            example.weight,
+            example.num_positives,
+            self._instructions.setdefault(example.instruction, len(self._instructions) - 1),
+        )
 
-    def _label(self, example: Example, place: int, row_group: int) -> tuple[int, int]:
+    def _labels(self, example: Example, place: int, row_group: int) -> tuple[int, int]:
         """Group and meaning of a text: its own, else what its row says of it."""
         sentence = example.sentences[place]
         is_negative = self.form == "pairs" and place > example.num_positives
         if example.label is not None and sentence.group is None:
-            return number_for(example.label), 0
-        group = row_group if sentence.group is None else number_for(sentence.group)
+            return _number_for_label(example.label), 0
+        group = row_group if sentence.group is None else _number_for_label(sentence.group)
         if is_negative and sentence.meaning is None:
             # Of the anchor's group it is a hard negative; where there are no groups it is like no other text.
             return (
-                (group, number_for(_IN_PAIR_NEGATIVE)) if sentence.group else (number_for(sentence.text), 1)
+                (group, _number_for_label(_IN_PAIR_NEGATIVE))
+                if sentence.group
+                else (number_for(sentence.text), 1)
             )
-        return group, 0 if sentence.meaning is None else number_for(sentence.meaning)
-
-    def _split_group(self, example: Example, row_group: int) -> int:
-        if example.sentences[0].group is None and example.label is not None:
-            return number_for(example.label)
-        return row_group
-
-    def _instruction(self, instruction: str | None) -> int:
-        if instruction is None:
-            return -1
-        return self._instruction_numbers.setdefault(instruction, len(self._instruction_numbers))
+        return group, 0 if sentence.meaning is None else _number_for_label(sentence.meaning)
 
     def finish(self, text: Any) -> Store:
         """The store.
@@ -170,33 +174,20 @@ class StoreWriter:
         Args:
             text: what was written to the file, as bytes or mapped.
         """
+        texts, rows = np.frombuffer(self._texts, _TEXT), np.frombuffer(self._rows, _ROW)
+        columns: dict[str, Any] = {
+            name: part[name] for part in (texts, rows) for name in part.dtype.names or ()
+        }
+        columns["ends"] = np.concatenate([[0], columns["ends"]])
+        columns["first"] = np.concatenate([columns["first"], [self._num_texts]])
         return Store(
             form=self.form,
             text=text,
-            ends=np.frombuffer(self._ends, np.int64),
-            first=np.frombuffer(self._first, np.int64),
-            num_positives=_array(self._num_positives, np.int32),
-            spans=_array(self._spans, np.int32).reshape(-1, 2),
-            text_ids=_array(self._text_ids, np.int64),
-            labels=_array(self._labels, np.int64).reshape(-1, 2),
-            label_ids=_array(self._label_ids, np.int64),
-            usage_ids=_array(self._usage_ids, np.int64),
-            groups=_array(self._groups, np.int64),
-            scores=_array(self._scores, np.float64),
-            weights=_array(self._weights, np.float64),
-            instructions=_array(self._instructions, np.int32),
-            numbers=_array(self._numbers, np.int64),
-            instruction_texts=tuple(self._instruction_numbers),
-            sources=tuple(self._sources),
-            has_groups=self._has["groups"],
-            has_meanings=self._has["meanings"],
-            has_labels=self._has["labels"],
-            has_spans=self._has["spans"],
+            instruction_texts=tuple(filter(None, self._instructions)),
+            sources=tuple(self._sources.items()),
+            **columns,
+            **self._has,
         )
-
-
-def _array(values: array[Any], kind: Any) -> NDArray[Any]:
-    return np.frombuffer(values, kind) if len(values) else np.empty(0, kind)
 
 
 @dataclass(frozen=True)

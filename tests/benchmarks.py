@@ -1,0 +1,48 @@
+"""Benchmarks in tests: their options by name, and embeddings that are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import yaml
+from torch import Tensor
+
+from tests.programs import ROOT
+from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
+from train.data.idiolink import Split
+from train.declarations.registry import benchmark_types
+from train.requests import Request
+
+
+def section(name: str, **changes: Any) -> Any:
+    """The options of a benchmark: the defaults in `conf/`, but for these."""
+    content = yaml.safe_load((ROOT / "conf" / "benchmark" / f"{name}.yaml").read_text(encoding="utf-8"))
+    values = content["benchmark"][name] if "benchmark" in content else content
+    return benchmark_types()[name].options.model_validate(values | changes)
+
+
+def idiolink(splits: Sequence[Split], *query_modes: str, **options: Any) -> IdioLinkBenchmark:
+    """IdioLink in some modes, and no others."""
+    return IdioLinkBenchmark(
+        splits, section("idiolink", **{"query_modes": list(query_modes), "bm25_modes": [], **options})
+    )
+
+
+def in_turn(rows: Tensor | Sequence[Sequence[float]]) -> Any:
+    """Embeddings: these rows, in the order in which a benchmark asks for them."""
+    table = torch.as_tensor(rows)
+    given = 0
+
+    def embed(requests: Sequence[Request]) -> Tensor:
+        nonlocal given
+        given += len(requests)
+        return table[given - len(requests) : given]
+
+    return embed
+
+
+def by_text(vectors: Mapping[str, Any]) -> Any:
+    """Embeddings: each text's vector."""
+    return lambda requests: torch.stack([torch.as_tensor(vectors[request.text]) for request in requests])
