@@ -146,7 +146,7 @@ def _run(attempt: Attempt, report: int) -> int:
     from train.errors import UserError
 
     if attempt.what != "report":
-        patch("train.reports.plots.learning_curve", _sketch).start()
+        patch("train.reports.curves.learning_curve", _sketch).start()
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
     points = Points(attempt, report)
     points.watch()

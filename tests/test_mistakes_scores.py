@@ -19,7 +19,7 @@ from train.benchmarks.own.held_out import OwnValBenchmark
 from train.config import TrainSettings, check
 from train.objectives.own import own_splits
 from train.reports.compare import Difference
-from train.reports.head import beats_untrained
+from train.reports.verdicts import beats_untrained
 
 EVALUATE = ("benchmarks=[own_retrieval]", "benchmark.own_retrieval.path=mine", "device=cpu")
 

@@ -175,6 +175,7 @@ HEAVY = {
     "sentence_transformers",
     "accelerate",
     "numpy",
+    "pandas",
     "scipy",
     "matplotlib",
     "optuna",

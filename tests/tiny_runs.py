@@ -65,8 +65,7 @@ def _run(
 ) -> float:
     with ExitStack() as held:
         if not draws:
-            for figure in ("plots.learning_curve", "figures.draw_figures"):
-                held.enter_context(patch(f"train.reports.{figure}"))
+            held.enter_context(patch("train.reports.curves.draw_figures"))
         return fine_tune(settings, config, experiment, RunFolder(folder))
 
 

@@ -301,12 +301,12 @@ def _warm_up(folder: Path) -> None:
     from train.config.compose import compose_config
     from train.hub.card import template
     from train.reports.page import _template
-    from train.reports.plots import learning_curve
+    from train.reports.plots import Curves, learning_curve
 
     get_checkpoint_conversion_mapping("bert")  # type: ignore[no-untyped-call]
     keep_configs()
     compose_config("config", "+experiment=idiolink_ft")
-    learning_curve([], {}, [], 1, "", folder / "curve.png")
+    learning_curve([Curves("", [], "")], 1, "", folder / "curve.png")
     template()
     _template()
 

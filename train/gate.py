@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from train.cli.ending import MISTAKE
-from train.cli.plain import run_plain
+from train.cli.plain import names_in, paths_and_options, run_plain
 from train.errors import UserError
 from train.io.paths import expanded
 from train.io.text import printable
-
-if TYPE_CHECKING:
-    from train.reports.groups import Group
-    from train.reports.runs import Run
 
 HELP = """Check whether a model may replace another.
 
@@ -49,13 +44,13 @@ class Arguments:
     """The command line.
 
     Attributes:
-        checks: option → score key ("" for all) → floor or margin.
+        limits: check → score key ("" for all) → floor or margin.
     """
 
     folders: list[Path]
     against: list[Path]
     untrained: bool
-    checks: dict[str, dict[str, float]]
+    limits: Mapping[str, Mapping[str, float]]
     output: Path | None
     extensions: list[str]
 
@@ -64,32 +59,22 @@ def parse(arguments: Sequence[str]) -> Arguments:
     """The command line, checked.
 
     Raises:
-        UserError: for an unknown option or value, or where no run or no check is named.
+        UserError: for an unknown option or value, or if no run or no check is given.
     """
-    folders: list[Path] = []
-    against: list[str] = []
-    options: dict[str, str] = {}
-    checks: dict[str, dict[str, float]] = {name: {} for name in _CHECKS}
-    for argument in arguments:
-        option, equals, value = argument.partition("=")
-        if equals and option in _CHECKS:
-            key, limit = _limit(option, value)
-            if key in checks[option]:
-                raise UserError(f"{argument}: {key or option} is given twice")
-            checks[option][key] = limit
-        elif equals and option == "against":
-            against.append(value)
-        elif equals and option in _OPTIONS:
-            options[option] = value
-        elif (equals and not Path(argument).exists()) or argument.startswith("-"):
-            raise UserError(f"{argument}: unknown option; there are {', '.join(f'{o}=' for o in _OPTIONS)}")
-        else:
-            folders.append(expanded(argument, "run"))
+    folders, given = paths_and_options(arguments, _OPTIONS)
+    limits: dict[str, dict[str, float]] = {kind: {} for kind in _CHECKS}
+    for kind in _CHECKS:
+        for value in given.get(kind, ()):
+            key, limit = _limit(kind, value)
+            if key in limits[kind]:
+                raise UserError(f"{kind}={value}: {key or kind} is given twice")
+            limits[kind][key] = limit
+    against = given.get("against", [])
     if not folders:
         raise UserError("name the run that is to be checked (--help says more)")
-    if not any(checks.values()):
+    if not any(limits.values()):
         raise UserError("name a check: floor=<score>:<value>, margin=[<score>:]<margin> or cluster_margin=")
-    if (checks["margin"] or checks["cluster_margin"]) and not against:
+    if (limits["margin"] or limits["cluster_margin"]) and not against:
         raise UserError("margin= and cluster_margin= need against=<run>, or against=baseline")
     if _BASELINE in against and len(against) > 1:
         raise UserError("against=baseline: the untrained model and a run at once; name one of them")
@@ -97,24 +82,24 @@ def parse(arguments: Sequence[str]) -> Arguments:
         folders=folders,
         against=[expanded(path, "against") for path in against if path != _BASELINE],
         untrained=_BASELINE in against,
-        checks=checks,
-        output=expanded(options["output"], "output") if options.get("output") else None,
-        extensions=[name for name in options.get("extensions", "").strip("[]").split(",") if name],
+        limits=limits,
+        output=expanded(given["output"][-1], "output") if "output" in given else None,
+        extensions=names_in(given.get("extensions", [""])[-1]),
     )
 
 
-def _limit(option: str, value: str) -> tuple[str, float]:
+def _limit(kind: str, value: str) -> tuple[str, float]:
     """The score's key and its limit."""
     key, _, number = value.rpartition(":")
     try:
         limit = float(number)
     except ValueError:
         limit = math.nan
-    is_margin = option != "floor"
-    if not math.isfinite(limit) or (is_margin and limit < 0) or not (key or is_margin):
-        form = "[<score>:]<number of 0 or more>" if is_margin else "<score>:<number>"
-        example = "idiolink/val/span/ndcg@10:0.85" if option == "floor" else "idiolink/val/span/ndcg@10:0.02"
-        raise UserError(f"{option}={value}: is to be {form}, as {option}={example}")
+    is_floor = kind == "floor"
+    if not math.isfinite(limit) or (limit < 0 and not is_floor) or (is_floor and not key):
+        form = "<score>:<number>" if is_floor else "[<score>:]<number of 0 or more>"
+        example = f"idiolink/val/span/ndcg@10:{0.85 if is_floor else 0.02}"
+        raise UserError(f"{kind}={value}: must be {form}, as {kind}={example}")
     return key, limit
 
 
@@ -125,15 +110,15 @@ def gate(arguments: Arguments) -> int:
         The exit status.
 
     Raises:
-        UserError: if a run or score is not there, or the file cannot be written.
+        UserError: if a run or score does not exist, or the file cannot be written.
     """
-    # Scipy and pydantic take a second: not for --help and slips.
+    # Pandas and scipy take a second: not for --help and slips.
     from train.declarations.registry import load_extensions
     from train.io.files import write_json
-    from train.reports.gate import STATUS, Limits, overall, run_checks
-    from train.reports.groups import data_notes
-    from train.reports.runs import find_runs, read_runs, sample_note
-    from train.reports.terminal import print_checks, print_notes
+    from train.reports.checks import STATUS, check_table, run_checks, worst
+    from train.reports.frames import data_notes, one_group
+    from train.reports.runs import find_runs, read_runs
+    from train.reports.tables import print_notes, print_table
 
     load_extensions(arguments.extensions)
     paths, notes = find_runs(arguments.folders)
@@ -141,59 +126,31 @@ def gate(arguments: Arguments) -> int:
     if both := sorted(set(paths) & set(others)):
         raise UserError(f"against={both[0]}: that is the run that is to be checked")
     runs = read_runs([*paths, *others])
-    notes = [*sample_note(runs), *notes, *more]
-    notes += [f"{run.name}: {note}" for run in runs for note in run.notes]
-    ours = _group(runs[: len(paths)])
-    theirs = _group(runs[len(paths) :]) if others else None
+    ours = one_group(runs[: len(paths)])
+    theirs = one_group(runs[len(paths) :]) if others else None
     if arguments.untrained and not any(run.baseline for run in ours.runs):
         raise UserError(f"against={_BASELINE}: {ours.name} has no scores of its untrained model")
-    for group in filter(None, (ours, theirs)):
-        notes += group.notes()
-    notes += data_notes([run for run in runs if run.is_scored])
-
-    floors, margins, cluster_margins = (arguments.checks[name] for name in _CHECKS)
-    limits = Limits(floors, margins, cluster_margins)
-    checks, said = run_checks(ours, theirs, limits, untrained=arguments.untrained)
-    notes = list(dict.fromkeys([*notes, *said]))
-    verdict = overall(checks)
+    notes = [*data_notes(runs), *notes, *more, *(f"{run.name}: {note}" for run in runs for note in run.notes)]
+    notes += [note for group in (ours, theirs) if group for note in group.notes()]
+    checks, of_checks = run_checks(ours, theirs, arguments.limits, untrained=arguments.untrained)
+    notes = list(dict.fromkeys([*notes, *of_checks]))
+    verdict = worst(check.verdict for check in checks)
     against = "its untrained model" if arguments.untrained else theirs.name if theirs else ""
-    print_checks(checks, f"{ours.name} against {against}" if against else ours.name)
+    print_table(check_table(checks, f"{ours.name} against {against}" if against else ours.name))
     print_notes(notes)
     print(printable(f"{ours.name}: {verdict}"))
     if arguments.output is not None:
-        content = {
-            "verdict": verdict,
-            "status": STATUS[verdict],
-            "run": [str(path) for path in paths],
-            "against": _BASELINE if arguments.untrained else [str(path) for path in others],
-            "checks": [{"check": check.asked, **asdict(check)} for check in checks],
-            "notes": notes,
-        }
+        against_paths = _BASELINE if arguments.untrained else list(map(str, others))
+        content = {"verdict": verdict, "status": STATUS[verdict], "run": list(map(str, paths))}
         try:
-            write_json(arguments.output, content)
+            write_json(
+                arguments.output,
+                content
+                | {"against": against_paths, "checks": [asdict(check) for check in checks], "notes": notes},
+            )
         except OSError as error:
             raise UserError(f"output={arguments.output}: cannot be written ({error.strerror})") from None
     return STATUS[verdict]
-
-
-def _group(runs: Sequence[Run]) -> Group:
-    """Runs of one recipe, under a name for people.
-
-    Raises:
-        UserError: if none has scores, or they are not of one recipe.
-    """
-    from train.reports.groups import group_runs
-
-    groups = group_runs([run for run in runs if run.is_scored])
-    if not groups:
-        said = [f"{run.name} ({run.status}): {'; '.join(run.notes) or 'it has no scores'}" for run in runs]
-        raise UserError("there are no scores to check:\n  " + "\n  ".join(said))
-    if len(groups) > 1:
-        names = "; ".join(group.name for group in groups)
-        raise UserError(f"name runs of one recipe; these differ in more than the seed: {names}")
-    (group,) = groups
-    alone = len(group.runs) == 1
-    return replace(group, name=group.runs[0].name if alone else f"{group.name}, {group.summary}")
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from train.cli.plain import run_plain
+from train.cli.plain import names_in, paths_and_options, run_plain
 from train.errors import UserError
 from train.io.paths import expanded
 from train.io.text import printable
@@ -33,74 +33,55 @@ modes=<a>,<b>       instead of a report: two modes of a benchmark's scores in th
                     split=<name>: of this split (train_cv by default)
 extensions=<module>[,<module>…]  modules of your own that bring benchmarks of these runs"""
 
-_OPTIONS = ("output", "against", "group", "scores", "modes", "split", "published", "extensions")
-
 # What is made instead of a report → the options that it takes.
 _TAKES = {
     "modes": {"modes", "split", "extensions"},
     "published": {"published", "output", "extensions"},
     "": {"output", "against", "group", "scores", "extensions"},
 }
+_VALUES = {"group": ("seeds", "none"), "scores": ("main", "all")}  # the first is the default
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """The command line."""
+    """The command line.
+
+    Attributes:
+        kind: what is made: `modes`, `published`, or "" for a report.
+        options: as they were given; the last one counts.
+    """
 
     folders: list[Path]
-    output: Path | None
-    against: Path | None
-    by_seed: bool
-    all_scores: bool
-    modes: tuple[str, str] | None
-    split: str
-    published: str | None
-    extensions: list[str]
+    kind: str
+    options: Mapping[str, str]
+
+    def path(self, option: str) -> Path | None:
+        """An option that is a path."""
+        return expanded(self.options[option], option) if self.options.get(option) else None
 
 
 def parse(arguments: Sequence[str]) -> Arguments:
     """The command line, checked.
 
     Raises:
-        UserError: for an unknown option or value, or where no folder is named.
+        UserError: for an unknown option or value, or if no folder is given.
     """
-    folders: list[Path] = []
-    given: dict[str, str] = {}
-    for argument in arguments:
-        key, equals, value = argument.partition("=")
-        if equals and key in _OPTIONS:
-            given[key] = value
-        elif (equals and not Path(argument).exists()) or argument.startswith("-"):
-            raise UserError(f"{argument}: unknown option; there are {', '.join(f'{o}=' for o in _OPTIONS)}")
-        else:
-            folders.append(expanded(argument, "run"))
+    known = list(dict.fromkeys(option for options in _TAKES.values() for option in sorted(options)))
+    folders, given = paths_and_options(arguments, known)
     kind = next((name for name in _TAKES if name in given), "")
-    if idle := [f"{key}=" for key in given if key not in _TAKES[kind]]:
-        what = f"{kind}=" if kind else "a report"
-        raise UserError(f"{', '.join(idle)}: does nothing for {what}: leave it out")
-    options = {"group": "seeds", "scores": "main"} | given
-    for key, allowed in (("group", ("seeds", "none")), ("scores", ("main", "all"))):
-        if options[key] not in allowed:
-            raise UserError(f"{key}={options[key]}: is to be {' or '.join(allowed)}")
-    if not folders and "published" not in options:
+    if idle := [f"{option}=" for option in given if option not in _TAKES[kind]]:
+        raise UserError(
+            f"{', '.join(idle)}: has no effect with {f'{kind}=' if kind else 'a report'}: leave it out"
+        )
+    parsed = Arguments(folders, kind, {option: values[-1] for option, values in given.items()})
+    for option, allowed in _VALUES.items():
+        if (value := parsed.options.get(option, allowed[0])) not in allowed:
+            raise UserError(f"{option}={value}: must be {' or '.join(allowed)}")
+    if not folders and kind != "published":
         raise UserError("name at least one run folder, or a folder of runs (--help says more)")
-    output, against = (expanded(options[k], k) if options.get(k) else None for k in ("output", "against"))
-    extensions = [name for name in options.get("extensions", "").strip("[]").split(",") if name]
-    by_seed, all_scores = options["group"] == "seeds", options["scores"] == "all"
-    modes = options.get("modes", "").split(",") if "modes" in options else []
-    if modes and (len(modes) != 2 or not all(modes)):
-        raise UserError(f"modes={options['modes']}: name two modes, as modes=experts_text,caption")
-    return Arguments(
-        folders=folders,
-        output=output,
-        against=against,
-        by_seed=by_seed,
-        all_scores=all_scores,
-        modes=(modes[0], modes[1]) if modes else None,
-        split=options.get("split", "train_cv"),
-        published=options.get("published"),
-        extensions=extensions,
-    )
+    if kind == "modes" and len(names_in(parsed.options["modes"])) != 2:
+        raise UserError(f"modes={parsed.options['modes']}: name two modes, as modes=experts_text,caption")
+    return parsed
 
 
 def report(arguments: Arguments) -> Path:
@@ -112,70 +93,69 @@ def report(arguments: Arguments) -> Path:
     Raises:
         UserError: if there is nothing to report, or the files cannot be written.
     """
-    # Scipy and pydantic take a second: not for --help and slips.
-    from train.reports.compare import compare_groups, compare_to_untrained, paired_notes
-    from train.reports.groups import data_notes, group_runs
-    from train.reports.head import head_verdicts, not_counted, without_common_scores
+    # Pandas, scipy and matplotlib take seconds: not for --help and slips.
+    from train.reports.compare import compare, comparison_notes
+    from train.reports.frames import data_notes, group_runs
     from train.reports.page import PAGE, page
-    from train.reports.runs import find_runs, read_runs, sample_note
-    from train.reports.tables import as_csv, latex_document, paper_tables
-    from train.reports.terminal import print_notes, print_paired, print_scores, print_table, print_untested
-    from train.reports.text import as_markdown
+    from train.reports.runs import find_runs, read_runs
+    from train.reports.score_tables import (
+        as_csv,
+        as_markdown,
+        detail_tables,
+        group_table,
+        paired_table,
+        paper_tables,
+        untested_table,
+    )
+    from train.reports.tables import latex_document, print_notes, print_table
+    from train.reports.verdicts import head_verdicts, not_counted, without_common_scores
 
-    named = [*arguments.folders, *([arguments.against] if arguments.against else [])]
-    paths, notes = find_runs(named)
+    against = arguments.path("against")
+    paths, notes = find_runs([*arguments.folders, *([against] if against else [])])
     runs = read_runs(paths)
     scored = [run for run in runs if run.is_scored]
-    for run in scored:
-        notes += [f"{run.name} ({run.status}): {note}" for note in run.notes]
-    left_out = not_counted(runs)
+    notes += [f"{run.name} ({run.status}): {note}" for run in scored for note in run.notes]
     if not scored:
-        raise UserError("none of these runs has scores to report:\n  " + "\n  ".join([*left_out, *notes]))
-    groups = group_runs(scored, by_seed=arguments.by_seed)
-    notes += [note for group in groups for note in group.notes()] + data_notes(scored)
-    notes = [*sample_note(scored), *notes]
-
-    first = groups[0]
-    if arguments.against is not None:
-        chosen = find_runs([arguments.against])[0]
-        first = next((g for g in groups if any(run.path in chosen for run in g.runs)), first)
-        if not any(run.path in chosen for run in first.runs):
-            raise UserError(f"against={arguments.against}: that run has no scores")
-    compared = [compare_groups(group, first) for group in groups if group is not first]
-    compared += [compare_to_untrained(group) for group in groups if any(run.baseline for run in group.runs)]
-    compared = [paired for paired in compared if paired.differences]
+        reasons = [*not_counted(runs), *notes]
+        raise UserError("none of these runs has scores to report:\n  " + "\n  ".join(reasons))
+    groups = group_runs(scored, by_seed=arguments.options.get("group") != "none")
+    chosen = find_runs([against])[0] if against else paths
+    first = next((group for group in groups if any(run.path in chosen for run in group.runs)), None)
+    if first is None:
+        raise UserError(f"against={against}: that run has no scores")
+    compared = [compare(group, first) for group in groups if group is not first]
+    compared = [one for one in [*compared, *map(compare, groups)] if one.differences]
+    notes = [*data_notes(scored), *notes, *(note for group in groups for note in group.notes())]
     notes += without_common_scores(groups, first, compared)
+    all_notes = list(dict.fromkeys([*notes, *not_counted(runs), *comparison_notes(compared)]))
 
     tables = paper_tables(groups)
-    for table in tables:
+    shown = [*tables, *(map(group_table, groups) if arguments.options.get("scores") == "all" else ())]
+    for one in compared:
+        folds = [table for table in detail_tables(one) if table.columns[0] == "fold"]
+        shown += [paired_table(one), *folds] if one.is_tested else []
+    for table in [*shown, untested_table(compared)]:
         print_table(table)
-    if arguments.all_scores:
-        for group in groups:
-            print_scores(group)
-    for paired in compared:
-        if paired.is_tested:
-            print_paired(paired)
-    print_untested([paired for paired in compared if not paired.is_tested])
-    print_notes(list(dict.fromkeys([*notes, *left_out, *paired_notes(compared)])))
+    print_notes(all_notes)
     for sentence in head_verdicts(groups, compared):
         print(printable(sentence))
 
-    folder = arguments.output or _default_output(paths)
+    folder = arguments.path("output") or _default_output(paths)
     contents = {
-        "table.md": as_markdown(groups, tables, compared, [*notes, *left_out]),
+        "table.md": as_markdown(groups, tables, compared, all_notes),
         "table.csv": as_csv(groups, compared),
-        "table.tex": latex_document(tables, [*notes, *left_out]),
+        "table.tex": latex_document(tables, all_notes),
         PAGE: page(groups, runs, compared, notes),
     }
-    _write(folder, contents, known_by=PAGE)
+    _write(folder, contents, replaces=PAGE)
     return folder
 
 
-def _write(folder: Path, contents: Mapping[str, str], known_by: str) -> None:
-    """Write files, all of which are claimed first; only those of an earlier report are replaced.
+def _write(folder: Path, contents: Mapping[str, str], replaces: str) -> None:
+    """Write files, all of which are claimed first.
 
     Args:
-        known_by: the file by which that is known.
+        replaces: the file that shows that the folder has an earlier report, which is replaced.
 
     Raises:
         UserError: if another file is in the way, or they cannot be written.
@@ -183,32 +163,32 @@ def _write(folder: Path, contents: Mapping[str, str], known_by: str) -> None:
     from train.io.claims import claimed
     from train.io.files import write_text
 
-    overwrite = (folder / known_by).is_file() or None
+    overwrite = (folder / replaces).is_file() or None
     with ExitStack() as held:
         files = [held.enter_context(claimed("output", folder / n, overwrite=overwrite)) for n in contents]
         for file, text in zip(files, contents.values(), strict=True):
             write_text(file, text)
 
 
-def show_published(benchmark: str, folders: Sequence[Path], output: Path | None) -> None:
-    """Print our scores beside the published ones; with `output` also into `published.md` there.
+def show_published(arguments: Arguments) -> None:
+    """Print our scores and the published ones; with `output` also into `published.md` there.
 
     Raises:
         UserError: if there are no published figures, a folder holds no run, or the file cannot be written.
     """
-    from train.reports.published import beside_published
+    from train.reports.published import published_tables
     from train.reports.runs import find_runs, read_runs
-    from train.reports.tables import markdown
-    from train.reports.terminal import print_notes, print_table
+    from train.reports.tables import markdown, print_notes, print_table
 
-    paths, missing = find_runs(folders)
-    tables, notes = beside_published(benchmark, [run for run in read_runs(paths) if run.is_scored])
+    paths, notes = find_runs(arguments.folders)
+    runs = [run for run in read_runs(paths) if run.is_scored]
+    tables, more = published_tables(arguments.options["published"], runs)
     for table in tables:
         print_table(table)
-    print_notes([*missing, *notes])
-    if output is not None:
+    print_notes([*notes, *more])
+    if (output := arguments.path("output")) is not None:
         parts = [f"{table.title}\n\n{markdown(table)}" for table in tables]
-        _write(output, {"published.md": "\n\n".join([*parts, *notes]) + "\n"}, "published.md")
+        _write(output, {"published.md": "\n\n".join([*parts, *more]) + "\n"}, "published.md")
 
 
 def _default_output(paths: Sequence[Path]) -> Path:
@@ -231,13 +211,21 @@ def _run(arguments: Sequence[str]) -> int:
     parsed = parse(arguments)
     from train.declarations.registry import load_extensions  # heavy: after the options are checked
 
-    load_extensions(parsed.extensions)
-    if parsed.modes is not None:
-        from train.reports.modes import mode_table, read_values
+    load_extensions(names_in(parsed.options.get("extensions", "")))
+    if parsed.kind == "modes":
+        from train.reports.compare import compare_modes
+        from train.reports.runs import find_runs, read_runs
 
-        print(printable(mode_table(read_values(parsed.folders), *parsed.modes, parsed.split)))
-    elif parsed.published is not None:
-        show_published(parsed.published, parsed.folders, parsed.output)
+        runs = read_runs(find_runs(parsed.folders)[0])
+        print(
+            printable(
+                compare_modes(
+                    runs, *names_in(parsed.options["modes"]), parsed.options.get("split", "train_cv")
+                )
+            )
+        )
+    elif parsed.kind == "published":
+        show_published(parsed)
     else:
         print(printable(str(report(parsed))))
     return 0

@@ -114,7 +114,7 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
 
 def _show_sweep(folder: Path) -> None:
     """The table of a grid's jobs, also if some have failed; a search shows its own."""
-    from train.reports.sweep_screen import show_finished_sweep
+    from train.reports.screens import show_finished_sweep
 
     try:
         show_finished_sweep(folder)

@@ -1,11 +1,14 @@
-"""Programs whose options need no configuration: help, messages and exit status."""
+"""Programs whose options need no configuration: arguments, help, messages and exit status."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from train.cli.ending import TRACEBACKS, report_error
+from train.errors import UserError
+from train.io.paths import expanded
 
 
 def run_plain(
@@ -21,3 +24,29 @@ def run_plain(
         if os.environ.get(TRACEBACKS) == "1" and isinstance(error, Exception):
             raise
         return report_error(error, unexpected)
+
+
+def paths_and_options(
+    arguments: Sequence[str], options: Sequence[str]
+) -> tuple[list[Path], dict[str, list[str]]]:
+    """The paths among the arguments, and each option that is given with its values, in their order.
+
+    Raises:
+        UserError: for an unknown option.
+    """
+    paths: list[Path] = []
+    given: dict[str, list[str]] = {}
+    for argument in arguments:
+        option, equals, value = argument.partition("=")
+        if equals and option in options:
+            given.setdefault(option, []).append(value)
+        elif (equals and not Path(argument).exists()) or argument.startswith("-"):
+            raise UserError(f"{argument}: unknown option; there are {', '.join(f'{o}=' for o in options)}")
+        else:
+            paths.append(expanded(argument, "run"))
+    return paths, given
+
+
+def names_in(given: str) -> list[str]:
+    """The names in `a,b` or `[a,b]`."""
+    return [name for name in given.strip("[]").split(",") if name]

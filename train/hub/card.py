@@ -23,7 +23,7 @@ from train.declarations.registry import benchmark_of, is_headline, objective_typ
 from train.encoder.glossary_files import Glossary
 from train.hub.licences import Source, base_model, common_licence, glossary_sources, sources_of
 from train.io.yaml_text import parse_yaml
-from train.reports.scorecard import score_rows
+from train.reports.score_tables import changes
 from train.reports.tables import cell
 from train.runs.resume import read_config, read_run
 
@@ -73,7 +73,7 @@ def model_card(
         "eval_results": results or None,
         "widget": [{"source_sentence": examples[0], "sentences": list(examples[1:])}] if examples else None,
     }
-    rows = [] if scores is None else score_rows(scores["scores"], scores.get("baseline") or {})
+    rows = [] if scores is None else changes(scores["scores"], scores.get("baseline") or {}).rows
     meta = (scores or {}).get("meta", {})
     return card(
         "trained",
@@ -88,7 +88,7 @@ def model_card(
         about=_glossary_in_words(record.get("glossary")),
         objective=objective,
         is_own=is_own,
-        scores=None if scores is None else [(r.key, *r.cells[:2]) for r in rows if is_headline(r.key)],
+        scores=None if scores is None else [row[:3] for row in rows if is_headline(row[0])],
         warnings=meta.get("warnings", []),
         trained_on=record.get("trained_on") or meta.get("trained_on"),
         versions=_versions(record),

@@ -38,7 +38,6 @@ from train.recipes.knowledge import (
     learnt_glossaries,
 )
 from train.recipes.texts import check_pooling
-from train.reports.last_screen import show_scores
 from train.reports.runs import SAMPLE_NOTE
 from train.runs.folder import code_version, package_versions
 
@@ -113,6 +112,8 @@ def _show(settings: EvaluateSettings, card: Scorecard, glossary: dict[str, Any] 
     notes += glossary_note(glossary, learnt_glossaries(settings.model))
     if card.scores:
         name = base_model({"model": settings.model.model_dump()}).name
+        from train.reports.screens import show_scores  # with pandas, which takes half a second
+
         show_scores(card.scores, name, notes, all_scores=settings.scores == "all")
     for note in card.notes:
         log.info("%s", note)

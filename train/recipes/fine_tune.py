@@ -36,7 +36,6 @@ from train.recipes.memory import check_memory
 from train.recipes.prepare import prepare
 from train.recipes.run_report import report_run
 from train.recipes.untrained import score_untrained
-from train.reports import show_finished_run
 from train.runs.folder import RunFolder
 from train.runs.resume import check_same_data, check_same_weights
 from train.runs.tracking import tracked
@@ -106,6 +105,8 @@ def fine_tune(
             state = _run(context, record, checkpoint, on_scores)
         run.end("finished", best_step=state.best_step, steps=state.step)
         if processes.is_main:  # the others need not wait
+            from train.reports.screens import show_finished_run  # with pandas, for which no step should wait
+
             show_finished_run(run.path, all_scores=settings.scores == "all")
             if settings.hub.push is not None:
                 push_or_warn(settings.hub, run.path)

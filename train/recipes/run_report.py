@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from train.declarations.registry import is_curve
 from train.evaluation.suite import Scorecard
 from train.io.files import write_json, write_jsonl, write_text
 from train.recipes.knowledge import glossary_note, learnt_glossaries
@@ -66,7 +65,7 @@ def report_run(
     if settings.eval.predictions:
         for name, text in best.predictions.items():
             write_text(run.path / "predictions" / name, text)
-    _draw_plots(context, state, best, baseline)
+    _draw_plots(context, best)
     for note in meta["notes"]:
         log.info("%s", note)
 
@@ -80,22 +79,12 @@ def write_per_query(folder: Path, scorecard: Scorecard) -> None:
             write_jsonl(folder / f"{name}.map.jsonl", records)
 
 
-def _draw_plots(
-    context: RunContext, state: TrainerState, best: Scorecard, baseline: dict[str, float]
-) -> None:
-    # With matplotlib, which no step should wait for.
-    from train.reports.figures import draw_figures
-    from train.reports.plots import learning_curve, violins
+def _draw_plots(context: RunContext, best: Scorecard) -> None:
+    # With matplotlib and pandas, which no step should wait for.
+    from train.reports.curves import draw_figures
+    from train.reports.plots import violins
 
-    run = context.run
-    learning_curve(
-        run.metrics(),
-        baseline,
-        [key for key in best.scores if is_curve(key)],
-        state.best_step,
-        f"{run.record['experiment']}, seed {context.settings.seed}",
-        run.path / "plots" / "learning_curve.png",
-    )
+    folder = context.run.path
     for name, distributions in best.plots.items():
-        violins(distributions, run.path / "plots" / f"{name}.png")
-    draw_figures(read_run(run.path, run.path.name))
+        violins(distributions, folder / "plots" / f"{name}.png")
+    draw_figures(read_run(folder, folder.name))

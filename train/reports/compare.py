@@ -1,63 +1,35 @@
-"""Two groups of runs, or a group and its untrained model, compared query by query."""
+"""Two groups of runs, a group and its untrained model, or two modes: compared query by query."""
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
+import pandas as pd
+from scipy.stats import rankdata, wilcoxon
 
-from train.declarations.benchmark import QueryResult
-from train.declarations.registry import benchmark_type, is_compared
+from train.declarations.registry import Verdict, is_compared, judge
+from train.errors import UserError
 from train.io.text import first_of
-from train.reports.groups import Group
-from train.reports.runs import Run, read_records
+from train.reports.frames import Group, Key, read_items
+from train.reports.runs import Run
 from train.reports.statistics import (
-    STATISTICS,
     Array,
     interval,
     mean_interval,
     permutation_p,
-    resampled_counts,
+    resampled,
+    statistic_of,
 )
 
+UNTRAINED = "untrained"
 _PAIR_RESAMPLES = 1_000
 _TOLERANCE = 1e-6
-_NAMED = 4  # runs that share a problem
-_BY_SEEDS = "by seeds alone"
-
-
-@dataclass(frozen=True)
-class PerQuery:
-    """Results of each query of a run.
-
-    Attributes:
-        values: score key → query → value; the score is their mean.
-        pairs: score key → pair → (predicted, gold); the score is a statistic of them.
-        statistics: score key → its name, as in :data:`train.reports.statistics.STATISTICS`.
-        cluster: query → what it belongs to: its idiom, compound or expression; None if it is by itself.
-        notes: what is odd about the file.
-    """
-
-    values: dict[str, dict[str, float]] = field(default_factory=dict)
-    pairs: dict[str, dict[str, tuple[float, float]]] = field(default_factory=dict)
-    statistics: dict[str, str] = field(default_factory=dict)
-    cluster: dict[str, str | None] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-    def score(self, key: str) -> float:
-        """The score that these results give."""
-        if key in self.values:
-            return math.fsum(self.values[key].values()) / len(self.values[key])
-        predicted, gold = zip(*self.pairs[key].values(), strict=True)
-        statistic = STATISTICS[self.statistics[key]]
-        return float(statistic(predicted, gold, np.ones((1, len(gold)), dtype=np.int64))[0])
+_NUM_NAMED = 4  # runs that share a problem
+_NO_CHANGES = pd.Series(dtype=float)
 
 
 @dataclass(frozen=True)
@@ -65,16 +37,17 @@ class Difference:
     """`ours` − `theirs` in one score.
 
     Attributes:
-        ours, theirs: means over seeds; over all queries alike, where folds differ in size.
-        num_queries: of them; num_clusters: idioms, compounds or expressions.
-        by_query: 95% interval, resampling queries; None where there are no results of each query.
-        by_cluster: likewise, resampling idioms and so on, which says more about unseen ones.
-        p_query, p_cluster: of the permutation test; None for statistics of pairs, as correlations.
-        why_not: why there is no interval, or no p.
-        changes: idiom, compound or expression → the difference of each of its queries; none of a correlation.
-        nearer: of a correlation: expression → by how much the rank of each of its pairs came nearer to
-            the gold rank, as a share of all ranks.
-        folds: fold of a cross-validation → the difference there; none where `data.folds` differ.
+        ours, theirs: means over seeds; over all queries alike if folds differ in size.
+        num_queries: compared; num_clusters: idioms, compounds or expressions of them.
+        by_query: 95% interval, resampling queries; None without results of each query.
+        by_cluster: the same, resampling idioms and so on, which says more about unseen ones.
+        p_query, p_cluster: of the permutation test; None for statistics of pairs, as correlations, because
+            swapping two models' predictions would mix scales that differ between them.
+        problems: why it is not compared query by query: reasons, each with the run or comparison it is of.
+        changes: of each query that has a cluster, under the cluster's name: its difference; of a
+            correlation by how much the rank of the pair came nearer to the gold rank, as a share of all.
+        in_ranks: whether changes are these gains in rank.
+        folds: fold of a cross-validation → the difference there; empty if `data.folds` differ.
     """
 
     key: str
@@ -86,320 +59,204 @@ class Difference:
     by_cluster: tuple[float, float] | None = None
     p_query: float | None = None
     p_cluster: float | None = None
-    why_not: str = ""
-    changes: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    nearer: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    folds: Mapping[int, float] = field(default_factory=dict)
+    problems: Sequence[tuple[str, str]] = ()
+    changes: pd.Series = field(default_factory=lambda: _NO_CHANGES)
+    in_ranks: bool = False
+    folds: pd.Series = field(default_factory=lambda: _NO_CHANGES)
 
     @property
     def difference(self) -> float:
         return self.ours - self.theirs
 
     @cached_property
-    def clusters(self) -> Mapping[str, float]:
-        """Idiom, compound or expression → mean difference of its queries, the greatest first."""
-        return _means(self.changes)
+    def clusters(self) -> pd.Series:
+        """Idiom, compound or expression → mean change of its queries, the greatest first."""
+        means = self.changes.groupby(level=0, sort=False).mean()
+        return means.sort_values(ascending=False, kind="stable")
 
-    @cached_property
-    def rank_gains(self) -> Mapping[str, float]:
-        """Of a correlation: expression → mean gain in rank of its pairs, the greatest first."""
-        return _means(self.nearer)
-
-
-def _means(changes: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    means = {name: math.fsum(values) / len(values) for name, values in changes.items()}
-    return dict(sorted(means.items(), key=lambda item: -item[1]))
+    @property
+    def verdict(self) -> Verdict:
+        """`better`, `worse`, or "" if the interval over queries holds 0 or there is none."""
+        if self.by_query is None or self.by_query[0] <= 0 <= self.by_query[1]:
+            return ""
+        return judge(self.key, self.difference)
 
 
 @dataclass(frozen=True)
-class Paired:
-    """All differences between two sides.
-
-    Attributes:
-        notes: what to know about them, a sentence each.
-        problems: what is missing or wrong → (run, benchmark) where it is.
-    """
+class Comparison:
+    """All differences between two sides."""
 
     ours: str
     theirs: str
-    differences: list[Difference]
-    notes: list[str]
-    problems: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+    differences: Sequence[Difference]
 
     @property
     def is_tested(self) -> bool:
         """Whether anything is compared query by query, or fold by fold, and not by means alone."""
-        return any(d.by_query is not None or d.folds or d.changes or d.nearer for d in self.differences)
+        return any(d.by_query is not None or len(d.folds) or len(d.changes) for d in self.differences)
+
+    @property
+    def title(self) -> str:
+        return f"{self.ours} − {self.theirs}"
 
 
-def paired_notes(compared: Sequence[Paired]) -> list[str]:
-    """The notes of all comparisons, a sentence for each problem whichever runs have it."""
-    places: dict[str, dict[tuple[str, str], None]] = defaultdict(dict)
-    for paired in compared:
-        for problem, where in paired.problems.items():
-            places[problem] |= dict.fromkeys(where)
+def comparison_notes(compared: Sequence[Comparison]) -> list[str]:
+    """A sentence for each reason why scores are not compared query by query, whichever runs have it."""
+    rows = [
+        (reason.partition(" (")[0], reason, Key.of(d.key).benchmark, where or comparison.title)
+        for comparison in compared
+        for d in comparison.differences
+        for reason, where in d.problems
+    ]
     notes = []
-    for problem, found in places.items():
-        runs, benchmarks = (list(dict.fromkeys(place[i] for place in found)) for i in (0, 1))
-        named = runs[:_NAMED] + ([f"{len(runs) - _NAMED} more"] if len(runs) > _NAMED else [])
-        notes.append(f"{problem} ({', '.join(benchmarks)}; run {', '.join(named)})")
-    return notes + _untested(compared)
-
-
-def _untested(compared: Sequence[Paired]) -> list[str]:
-    """A sentence for each reason why scores are not compared query by query, whatever its numbers."""
-    reasons: dict[str, str] = {}
-    places: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for paired in compared:
-        for d in paired.differences:
-            if d.by_query is None and d.why_not not in ("", _BY_SEEDS):
-                kind = d.why_not.partition(" (")[0]
-                reasons.setdefault(kind, d.why_not)
-                places[kind].append((d.key, f"{paired.ours} − {paired.theirs}"))
-    notes = []
-    for kind, found in places.items():
-        keys, pairs = (list(dict.fromkeys(place[i] for place in found)) for i in (0, 1))
-        notes.append(
-            f"{reasons[kind]}: compared by seeds alone: {first_of(keys, _NAMED)} of {first_of(pairs, _NAMED)}"
-        )
+    for _, found in pd.DataFrame(rows, columns=["kind", "reason", "benchmark", "where"]).groupby(
+        "kind", sort=False
+    ):
+        where = first_of(list(found["where"].unique()), _NUM_NAMED)
+        notes.append(f"{found.reason.iloc[0]} ({', '.join(found.benchmark.unique())}; {where})")
     return notes
 
 
-def compare_groups(ours: Group, theirs: Group, keys: Sequence[str] | None = None) -> Paired:
-    """These scores, by default every main one, as far as both have them."""
+def compare(ours: Group, theirs: Group | None = None, keys: Sequence[str] | None = None) -> Comparison:
+    """Two groups, or a group and the models that its runs started from.
+
+    Args:
+        theirs: None for the untrained models of `ours`.
+        keys: the scores, as far as both sides have them; by default those that models are compared by.
+    """
+    other, untrained = theirs or ours, theirs is None
     if keys is None:
-        keys = [key for key in ours.keys if is_compared(key) and key in theirs.keys]
-    return _compare(ours.name, theirs.name, _Side(ours), _Side(theirs), keys)
-
-
-def compare_to_untrained(group: Group, keys: Sequence[str] | None = None) -> Paired:
-    """A group against the models that its runs started from; `keys` as in :func:`compare_groups`."""
-    if keys is None:
-        has = {key for run in group.runs for key in run.baseline}
-        keys = [key for key in group.keys if is_compared(key) and key in has]
-    return _compare(group.name, "untrained", _Side(group), _Side(group, untrained=True), keys)
-
-
-def count_queries(group: Group, key: str) -> tuple[int, int]:
-    """Queries of a score, and clusters of them; 0 where there are no results of each query."""
-    cluster = {
-        query: results.cluster[query]
-        for _, results in _Side(group).files(key)
-        for query in results.values.get(key) or results.pairs.get(key) or ()
-    }
-    return len(cluster), len(set(cluster.values()))
-
-
-class _Side:
-    """What one side of a comparison has: scores, and results of each query where they were written."""
-
-    def __init__(self, group: Group, *, untrained: bool = False) -> None:
-        self._group = group
-        self._untrained = untrained
-
-    def score(self, key: str) -> float | None:
-        value = self._group.value(key, untrained=self._untrained)
-        return None if value is None else value.mean
-
-    def by_fold(self, key: str) -> dict[int, float]:
-        return self._group.by_fold(key, untrained=self._untrained)
-
-    @property
-    def num_folds(self) -> object:
-        """`data.folds`, which the runs of a group have in common."""
-        return self._group.runs[0].config.get("data.folds")
-
-    def files(self, key: str) -> list[tuple[Run, PerQuery]]:
-        """Of each run that has this score."""
-        name = key.partition("/")[0]
-        return [
-            (run, read_per_query(run.per_query_file(name, untrained=self._untrained), name))
-            for run in self._group.runs
-            if key in (run.baseline if self._untrained else run.scores)
-        ]
-
-    def is_of_pairs(self, key: str) -> bool:
-        """Whether the score is a statistic of pairs, as a correlation."""
-        return any(key in results.pairs for _, results in self.files(key))
-
-    def problems(self, key: str) -> list[tuple[str, str]]:
-        """Of each run whose file is not there, or does not belong to the score: its name, and what it is."""
-        found = []
-        of = " of the untrained model" if self._untrained else ""
-        for run, results in self.files(key):
-            scores = run.baseline if self._untrained else run.scores
-            if key in results.values or key in results.pairs:
-                if not abs(results.score(key) - scores[key]) <= _TOLERANCE:
-                    found.append((run.name, f"results of each query{of} are not those of scores.json"))
-            else:
-                found.append((run.name, f"no results of each query{of}: compared by seeds alone"))
-            found += [(run.name, note) for note in results.notes]
-        return found
-
-
-def _compare(ours: str, theirs: str, a: _Side, b: _Side, keys: Sequence[str]) -> Paired:
-    differences, notes = [], []
-    places: dict[str, list[tuple[str, str]]] = defaultdict(list)
+        keys = [key for key in ours.keys if is_compared(key)]
+    differences = []
     for key in keys:
-        first, second = a.score(key), b.score(key)
-        if first is None or second is None:
-            continue
-        problems = a.problems(key) + b.problems(key)
-        for run, problem in problems:
-            places[problem].append((run, key.partition("/")[0]))
-        if problems:
-            found = Difference(key, first, second, why_not=_BY_SEEDS)
-        elif a.is_of_pairs(key):
-            found = _compare_correlations(key, a, b, first, second)
-        else:
-            found = _compare_means(key, a, b, first, second)
-        # Fold 0 of 4 holds other idioms than fold 0 of 8.
-        theirs_by_fold = b.by_fold(key) if a.num_folds == b.num_folds else {}
-        by_fold = {n: v - theirs_by_fold[n] for n, v in a.by_fold(key).items() if n in theirs_by_fold}
-        differences.append(replace(found, folds=by_fold))
-        if not problems and found.by_query is None and found.why_not:
-            notes.append(f"{key}: {found.why_not}")
-    return Paired(ours, theirs, differences, list(dict.fromkeys(notes)), places)
+        a, b = ours.mean(key), other.mean(key, untrained=untrained)
+        if a is not None and b is not None:
+            facts: dict[str, Any] = {"ours": a.mean, "theirs": b.mean}
+            # Fold 0 of 4 holds other idioms than fold 0 of 8.
+            if ours.runs[0].config.get("data.folds") == other.runs[0].config.get("data.folds"):
+                by_fold = ours.by_fold(key) - other.by_fold(key, untrained=untrained)
+                facts["folds"] = by_fold.dropna()
+            facts |= _by_query(key, ours, other, untrained)
+            differences.append(Difference(key, **facts))
+    return Comparison(ours.name, UNTRAINED if theirs is None else theirs.name, differences)
 
 
-def _compare_means(key: str, a: _Side, b: _Side, first: float, second: float) -> Difference:
-    sides: list[dict[str, float]] = []
-    cluster: dict[str, str | None] = {}
-    for side in (a, b):
-        values: dict[str, list[float]] = defaultdict(list)
-        for _, results in side.files(key):
-            cluster |= results.cluster
-            for query, value in results.values[key].items():
-                values[query].append(value)
-        sides.append({query: math.fsum(found) / len(found) for query, found in values.items()})
-    ours, theirs = sides
-    common = [query for query in ours if query in theirs]
-    if len(common) < len(ours.keys() | theirs.keys()):
-        reason = f"not the same queries ({len(ours)} and {len(theirs)}, {len(common)} in both)"
-        return Difference(key, first, second, why_not=reason)
-    change = np.array([ours[query] - theirs[query] for query in common])
-    named = [cluster[query] for query in common]
-    clusters = [query if name is None else name for query, name in zip(common, named, strict=True)]
-    first, second = (math.fsum(side[query] for query in common) / len(common) for side in sides)
-    return Difference(
-        key,
-        ours=first,
-        theirs=second,
-        num_queries=len(common),
-        num_clusters=len(set(clusters)),
-        by_query=mean_interval(change),
-        by_cluster=mean_interval(change, clusters),
-        p_query=permutation_p(change),
-        p_cluster=permutation_p(change, clusters),
-        changes=_by_cluster(change, named),
-    )
-
-
-def _by_cluster(change: Array, clusters: Sequence[str | None]) -> dict[str, list[float]]:
-    """Of queries by themselves, none."""
-    changes: dict[str, list[float]] = defaultdict(list)
-    for value, name in zip(change.tolist(), clusters, strict=True):
-        if name is not None:
-            changes[name].append(value)
-    return dict(changes)
-
-
-def _compare_correlations(key: str, a: _Side, b: _Side, first: float, second: float) -> Difference:
-    """Intervals alone: swapping two models' predictions would mix scales that differ between them."""
-    cluster: dict[str, str | None] = {}
-    sides: list[list[_Predictions]] = []
-    statistic = ""
-    for side in (a, b):
-        files = [results for _, results in side.files(key)]
-        sides.append([_predictions(results.pairs[key]) for results in files])
-        for results in files:
-            cluster |= results.cluster
-            statistic = results.statistics[key]
-    ids = sides[0][0].ids
-    if any(run.ids != ids for runs in sides for run in runs):
-        return Difference(key, first, second, why_not="not the same pairs")
-    clusters = tuple(id_ if (name := cluster[id_]) is None else name for id_ in ids)
-
-    def difference_interval(together: tuple[str, ...] | None) -> tuple[float, float] | None:
-        drawn = [
-            np.mean([_sample(statistic, run.predicted, run.gold, together) for run in runs], axis=0)
-            for runs in sides
+def _by_query(key: str, ours: Group, theirs: Group, untrained: bool) -> dict[str, Any]:
+    """What results of each query say of a difference, or the problems with them."""
+    if problems := _problems(key, ours, False) + _problems(key, theirs, untrained):
+        return {"problems": problems}
+    a, b = ours.items(key), theirs.items(key, untrained=untrained)
+    statistic = a.statistic.iloc[0]
+    by_query = paired_means(a, b)
+    queries, both = len(by_query), len(by_query.dropna(subset=["ours", "theirs"]))
+    if both < queries:
+        counts = f"{by_query.ours.count()} and {by_query.theirs.count()}, {both} in both"
+        return {"problems": [(f"not the same queries ({counts}): compared by seeds alone", "")]}
+    clusters = by_query.cluster.where(by_query.cluster.notna(), by_query.index)
+    facts: dict[str, Any] = {"num_queries": queries, "num_clusters": clusters.nunique()}
+    if statistic == "mean":
+        changes = by_query.ours - by_query.theirs
+        facts |= {"ours": by_query.ours.mean(), "theirs": by_query.theirs.mean()}
+        facts |= {"by_query": mean_interval(changes), "by_cluster": mean_interval(changes, clusters)}
+        facts |= {"p_query": permutation_p(changes), "p_cluster": permutation_p(changes, clusters)}
+    elif any((side.groupby("run").size() < queries).any() for side in (a, b)):
+        return {"problems": [("not the same pairs in all runs: compared by seeds alone", "")]}
+    else:
+        runs = [
+            [run.set_index("query").loc[by_query.index] for _, run in side.groupby("run")] for side in (a, b)
         ]
-        return interval(drawn[0] - drawn[1])
-
-    by_query = difference_interval(None)
-    distances = [np.mean([_rank_distance(run) for run in runs], axis=0) for runs in sides]  # (N,) each
-    return Difference(
-        key,
-        ours=first,
-        theirs=second,
-        num_queries=len(ids),
-        num_clusters=len(set(clusters)),
-        by_query=by_query,
-        by_cluster=difference_interval(clusters),
-        why_not="no p: this score is no mean over pairs" if by_query else "too few pairs for an interval",
-        nearer=_by_cluster(distances[1] - distances[0], [cluster[id_] for id_ in ids]),
-    )
-
-
-class _Predictions(NamedTuple):
-    """A run's pairs, by their ids."""
-
-    ids: tuple[str, ...]
-    predicted: tuple[float, ...]
-    gold: tuple[float, ...]
+        for name, together in (("by_query", None), ("by_cluster", tuple(clusters))):
+            drawn = [
+                np.mean(
+                    [_resampled(statistic, tuple(run.value), tuple(run.gold), together) for run in side],
+                    axis=0,
+                )
+                for side in runs
+            ]
+            facts[name] = interval(drawn[0] - drawn[1])
+        if facts["by_query"] is None:
+            facts["problems"] = [("too few pairs for an interval", "")]
+        distances = [np.mean([_rank_distance(run) for run in side], axis=0) for side in runs]  # (N,) each
+        changes = pd.Series(distances[1] - distances[0])
+    named = by_query.cluster.notna().to_numpy()
+    facts["changes"] = pd.Series(changes.to_numpy()[named], by_query.cluster[named])
+    return facts | {"in_ranks": statistic != "mean"}
 
 
-def _rank_distance(run: _Predictions) -> Array:
+def _problems(key: str, group: Group, untrained: bool) -> list[tuple[str, str]]:
+    """What is wrong with the results of each query, and of which run."""
+    problems = []
+    of = " of the untrained model" if untrained else ""
+    benchmark = Key.of(key).benchmark
+    for run in group.runs:
+        scores, where = run.baseline if untrained else run.scores, f"run {run.name}"
+        if key in scores:
+            items, damaged = read_items(run.per_query_file(benchmark, untrained=untrained), benchmark)
+            own = items.get(key)
+            if own is None:
+                problems.append((f"no results of each query{of}: compared by seeds alone", where))
+            elif (
+                not abs(statistic_of(own.statistic.iloc[0], own.value, own.gold) - scores[key]) <= _TOLERANCE
+            ):
+                problems.append((f"results of each query{of} are not those of scores.json", where))
+            problems += [(damaged, where)] if damaged else []
+    return problems
+
+
+def paired_means(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
+    """Query → `ours`, `theirs` (means over runs; NaN if a side lacks it) and its cluster."""
+    sides = [side.groupby("query", sort=False)["value"].mean() for side in (ours, theirs)]
+    clusters = pd.concat([theirs, ours]).drop_duplicates("query", keep="last").set_index("query")["cluster"]
+    frame = pd.concat(sides, axis=1, keys=["ours", "theirs"])
+    return frame.assign(cluster=clusters.reindex(frame.index))
+
+
+@lru_cache(maxsize=256)
+def _resampled(statistic: str, values: tuple[float, ...], gold: tuple[float, ...], clusters: Any) -> Array:
+    """As :func:`resampled`: a group that several are compared with is resampled once."""
+    return resampled(statistic, values, gold, clusters, _PAIR_RESAMPLES)
+
+
+def _rank_distance(run: pd.DataFrame) -> Array:
     """(N,): how far each pair's predicted rank is from its gold rank, as a share of all ranks."""
-    distance: Array = np.abs(rankdata(run.predicted) - rankdata(run.gold)) / len(run.ids)
+    distance: Array = np.abs(rankdata(run.value) - rankdata(run.gold)) / len(run)
     return distance
 
 
-def _predictions(pairs: Mapping[str, tuple[float, float]]) -> _Predictions:
-    ids = tuple(sorted(pairs))
-    predicted, gold = zip(*(pairs[id_] for id_ in ids), strict=True)
-    return _Predictions(ids, predicted, gold)
+def compare_modes(runs: Sequence[Run], ours: str, theirs: str, split: str) -> str:
+    """Two modes on the same queries of the same runs, a line for each metric: `train.report modes=`.
 
-
-@lru_cache(maxsize=256)
-def _sample(
-    statistic: str, predicted: tuple[float, ...], gold: tuple[float, ...], clusters: tuple[str, ...] | None
-) -> Array:
-    counts = resampled_counts(len(set(clusters)) if clusters else len(gold), _PAIR_RESAMPLES)
-    if clusters:
-        number = {name: i for i, name in enumerate(dict.fromkeys(clusters))}
-        counts = counts[:, [number[name] for name in clusters]]
-    return STATISTICS[statistic](predicted, gold, counts)
-
-
-@lru_cache(maxsize=256)
-def read_per_query(path: Path, benchmark: str) -> PerQuery:
-    """What comparisons need of a file of results; nothing, if it is not there.
-
-    Records of another form (of an older version, say) are counted in the notes.
+    Raises:
+        UserError: if no query was scored in both modes, or not the same ones, or a record is damaged.
     """
-    records, damaged = read_records(path, benchmark)
-    results = PerQuery()
-    read = benchmark_type(benchmark).read_record
-    if read is None:
-        return results
-    for record in records:
-        try:
-            add_results(list(read(record)), results)
-        except (KeyError, TypeError, ValueError, AttributeError):
-            damaged += 1
-    if damaged:
-        results.notes.append(f"{path.parent.name}/{path.name}: {damaged} records are damaged")
-    return results
-
-
-def add_results(found: Sequence[QueryResult], results: PerQuery) -> None:
-    """Add what one record says."""
-    for result in found:
-        results.cluster[result.query] = result.cluster
-        if result.pair is not None:
-            results.pairs.setdefault(result.key, {})[result.query] = result.pair
-            results.statistics[result.key] = result.statistic
-        elif result.value is not None:
-            results.values.setdefault(result.key, {})[result.query] = result.value
+    group = Group("", runs, {})
+    nothing_common = UserError(f"no items of the split {split} with scores by both {ours} and {theirs}")
+    lines = []
+    for key in group.keys:
+        score = Key.of(key)
+        if (score.split, score.mode) != (split, ours):
+            continue
+        sides = [group.items(key), group.items("/".join(score._replace(mode=theirs)))]
+        if problems := [found for found in _problems(key, group, False) if "damaged" in found[0]]:
+            raise UserError(f"{problems[0][1]}: {problems[0][0]}: python -m train.evaluate scores it again")
+        if any(side.empty for side in sides):  # a metric of one mode alone
+            continue
+        means = paired_means(*sides)
+        if means.isna()[["ours", "theirs"]].any(axis=None):
+            raise nothing_common
+        change = means.ours - means.theirs
+        low, high = mean_interval(change)
+        p = float(wilcoxon(change).pvalue) if change.any() else 1.0
+        shown = [
+            f"{mode} {mean:.4f} ± {side.groupby('run')['value'].mean().std(ddof=0):.4f}"
+            for mode, mean, side in zip((ours, theirs), means[["ours", "theirs"]].mean(), sides, strict=True)
+        ]
+        lines.append(
+            f"{score.metric}: {', '.join(shown)} (std over {len(runs)} runs); difference "
+            f"{change.mean():+.4f} [{low:+.4f}, {high:+.4f}], greater in {(change > 0).sum()}, equal in "
+            f"{(change == 0).sum()}, smaller in {(change < 0).sum()} of {len(change)} items, "
+            f"Wilcoxon p = {p:.2g}"
+        )
+    if not lines:
+        raise nothing_common
+    return "\n".join(lines)

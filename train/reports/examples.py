@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from pydantic import ValidationError
 
 from train.declarations.examples import Examples, Record
 from train.declarations.registry import benchmark_types, resolve
-from train.reports.groups import data_files
+from train.reports.plots import data_uri
 from train.reports.runs import Run, read_records
 
 _THUMBNAIL = (120, 90)  # pixels
@@ -23,7 +22,7 @@ class RecordsOfRun:
 
     def __init__(self, run: Run, benchmark: str) -> None:
         self.monitor: Sequence[str] = run.monitor
-        self.files: Mapping[str, str] = data_files(run)
+        self.files: Mapping[str, str] = run.files
         self.notes: list[str] = []
         self._benchmark = benchmark
         self._run = run
@@ -71,8 +70,3 @@ def thumbnail(path: Path | None) -> str | None:
     except (OSError, ValueError, Image.DecompressionBombError):
         return None
     return data_uri(file.getvalue(), "image/jpeg")
-
-
-def data_uri(content: bytes, kind: str) -> str:
-    """A file's content to stand in a page."""
-    return f"data:{kind};base64,{base64.b64encode(content).decode('ascii')}"

@@ -1,15 +1,14 @@
-"""An export beside the model that it was made of: scores, size and speed in one table, and a verdict."""
+"""An export compared with the model that it was made of: scores, size, speed, and a verdict."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from train.declarations.registry import benchmark_of, is_compared, is_headline, smaller_is_better
-from train.reports.console import coloured, print_comparison, print_table
-from train.reports.scorecard import ScoreRow, score_rows
-from train.reports.terminal import print_notes
+from train.declarations.registry import is_compared, is_headline, smaller_is_better
+from train.reports.score_tables import changeable, changes
+from train.reports.tables import Table, print_notes, print_table
 
 log = logging.getLogger(__name__)
 
@@ -52,61 +51,63 @@ class Comparison:
     num_threads: int
 
     @property
-    def rows(self) -> list[ScoreRow]:
-        """The headline scores that depend on the model, the export's beside the model's."""
-        rows = score_rows(self.export.scores, self.original.scores)
-        return [r for r in rows if is_headline(r.key) and not benchmark_of(r.key).is_constant(r.key)]
+    def scores(self) -> Table:
+        """The headline scores that depend on the model, the export's after the model's."""
+        headline = {k: value for k, value in changeable(self.export.scores).items() if is_headline(k)}
+        title = f"{self.model} as {self.format}, {self.dimension} dimensions"
+        return changes(headline, self.original.scores, title, ("model", "export"))
 
     @property
-    def table(self) -> list[tuple[str, str, str, str]]:
+    def table(self) -> list[Sequence[str]]:
         """What was measured, of the model, of the export, and the difference."""
         before, after = self.original, self.export
-        faster = after.texts_per_second / before.texts_per_second
-        sizes = [f"{measured.num_bytes / 1e6:.1f}" for measured in (before, after)]
-        speeds = [f"{measured.texts_per_second:.0f}" for measured in (before, after)]
+        sizes, speeds = (
+            (before.num_bytes / 1e6, after.num_bytes / 1e6),
+            (before.texts_per_second, after.texts_per_second),
+        )
         threads = f"{self.num_threads} thread{'s' * (self.num_threads > 1)}"
         return [
-            *((row.key, *row.cells) for row in self.rows),
-            ("size in MB", sizes[0], sizes[1], f"× {after.num_bytes / before.num_bytes:.2f}"),
-            (f"texts per second ({threads})", speeds[0], speeds[1], f"× {faster:.2f}"),
+            *self.scores.rows,
+            ("size in MB", *(f"{size:.1f}" for size in sizes), f"× {sizes[1] / sizes[0]:.2f}"),
+            (
+                f"texts per second ({threads})",
+                *(f"{speed:.0f}" for speed in speeds),
+                f"× {speeds[1] / speeds[0]:.2f}",
+            ),
         ]
 
     @property
     def notes(self) -> list[str]:
-        """How to read the scores; of notes on one of the two it says on which."""
+        """How to read the scores; notes on one of the two say on which."""
         before, after = self.original.notes, self.export.notes
         both = [note for note in before if note in after]
-        return [
-            *both,
-            *(f"The model: {note}" for note in before if note not in both),
-            *(f"This export: {note}" for note in after if note not in both),
-        ]
+        alone = (("The model", before), ("This export", after))
+        return both + [f"{which}: {n}" for which, notes in alone for n in notes if n not in both]
 
     @property
     def verdict(self) -> str:
         """Whether the export lost more than a point in any score by which models are compared."""
-        changes = {
-            row.key: row.difference
-            for row in self.rows
-            if row.difference is not None and is_compared(row.key) and not smaller_is_better(row.key)
+        before, after = self.original.scores, changeable(self.export.scores)
+        lost = {
+            key: after[key] - before[key]
+            for key in after
+            if key in before and is_headline(key) and is_compared(key) and not smaller_is_better(key)
         }
-        if not changes:
+        if not lost:
             return "no score that could be compared"
-        worst = min(changes, key=lambda key: changes[key])
-        lost = [key for key, change in changes.items() if change < -_LOSS]
-        most = f"{worst} {changes[worst]:+.4f}"
-        if lost:
-            return f"LOST more than 1 point ({_LOSS}) in {len(lost)} of {len(changes)} scores; most in {most}"
-        return f"lost no more than 1 point ({_LOSS}) in any of {len(changes)} scores; the lowest: {most}"
+        worst = min(lost, key=lambda key: lost[key])
+        number, most = sum(change < -_LOSS for change in lost.values()), f"{worst} {lost[worst]:+.4f}"
+        if number:
+            return f"LOST more than 1 point ({_LOSS}) in {number} of {len(lost)} scores; most in {most}"
+        return f"lost no more than 1 point ({_LOSS}) in any of {len(lost)} scores; the lowest: {most}"
 
 
 def show_export(compared: Comparison, notes: Sequence[str], *, all_scores: bool) -> None:
     """The table and the verdict, on one screen; with `all_scores` every score before them."""
-    title = f"{compared.model} as {compared.format}, {compared.dimension} dimensions"
     if all_scores:
-        print_comparison(compared.original.scores, compared.export.scores, "all scores")
-    verdicts = {row.key: row.verdict for row in compared.rows}
-    rows = [[*cells, coloured(change, verdicts.get(cells[0], ""))] for *cells, change in compared.table]
-    print_table(title, ["score"], ["model", "export", "difference"], rows)
+        before, after = compared.original.scores, changeable(compared.export.scores)
+        print_table(changes(after, before, "all scores", ("before", "after")))
+    scores = compared.scores
+    print_table(replace(scores, rows=compared.table, verdicts=[*scores.verdicts, "", ""]))
     print_notes(notes)
     log.info("%s: %s", compared.format, compared.verdict)

@@ -1,4 +1,4 @@
-"""What a run folder holds, read with care: anything may be unfinished, old or damaged."""
+"""Run folders and scorecards, read with care: anything may be unfinished, old or damaged."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,11 @@ SAMPLE_NOTE = "on the project's small SAMPLE data: says nothing about a model's 
 EXTERNAL_NOTE = "trained with EXTERNAL idiom data ({extra}): not the published protocol"
 
 _DEPTH = 3  # folders of folders of runs
-_WITHOUT_FOLDER = "left no folder: it failed before it started, or was not reached"
+_OF_STATUS = {
+    "running": "not finished: it is still running or was killed; its scores are not counted",
+    "interrupted": "interrupted, not finished: its scores are not counted",
+    "damaged": "there is no readable run.json: it failed at its start or was damaged",
+}
 
 
 @dataclass(frozen=True)
@@ -30,10 +35,10 @@ class Run:
 
     Attributes:
         name: short, unique in a report.
-        status: as in `run.json`; `scored` for a scorecard alone; `damaged` where nothing can be read.
+        status: as in `run.json`; `scored` for a scorecard alone; `damaged` if nothing can be read.
         config: dotted option → value.
         record: `run.json`.
-        scores, baseline, meta: of `scores.json`; empty where the run has none.
+        scores, baseline, meta: of `scores.json`; empty if the run has none.
         notes: what is odd about it, a sentence each.
     """
 
@@ -60,14 +65,16 @@ class Run:
     @property
     def seed(self) -> int | None:
         """None for a scorecard."""
-        seed = self.config.get("seed")
-        return seed if isinstance(seed, int) else None
+        return self._number("seed")
 
     @property
     def fold(self) -> int | None:
-        """The fold of a cross-validation that it is, if any."""
-        fold = self.config.get("data.fold")
-        return fold if isinstance(fold, int) else None
+        """Its fold of a cross-validation, if it is one."""
+        return self._number("data.fold")
+
+    def _number(self, option: str) -> int | None:
+        value = self.config.get(option)
+        return value if isinstance(value, int) else None
 
     @property
     def monitor(self) -> list[str]:
@@ -75,15 +82,31 @@ class Run:
         monitor = self.meta.get("monitor")
         return list(map(str, monitor)) if isinstance(monitor, list) else [str(monitor)] if monitor else []
 
-    def per_query_file(self, benchmark: str, *, untrained: bool = False, part: str = "") -> Path:
-        """Where the results of each query are, if they were written; with `part`, what stands beside them.
+    @property
+    def is_sample(self) -> bool:
+        """Whether it was scored on the project's sample data."""
+        return bool(self.record.get("sample") or "SAMPLE" in str(self.meta.get("data")))
 
-        Those of a scorecard are where `per_query=` said, or beside it, where both were moved together.
+    @property
+    def files(self) -> dict[str, str]:
+        """Path → SHA-256 of the data that it read."""
+        files = self.record.get("data") or self.meta.get("files") or {}
+        return {str(path): str(sum_) for path, sum_ in files.items()} if isinstance(files, dict) else {}
+
+    @cached_property
+    def metrics(self) -> tuple[list[dict[str, Any]], int]:
+        """The lines of `metrics.jsonl`, and how many are damaged."""
+        return read_lines(self.path / "metrics.jsonl") if self.path.is_dir() else ([], 0)
+
+    def per_query_file(self, benchmark: str, *, untrained: bool = False, part: str = "") -> Path:
+        """Where the results of each query are, if they were written; with `part`, a file next to them.
+
+        Those of a scorecard are where its `per_query=` pointed, or next to it if both were moved together.
         """
-        named = self.config.get("per_query")
-        if self.status == "scored" and isinstance(named, str) and not untrained and not part:
-            beside, written = self.path.parent / Path(named).name, expanded(named, "per_query")
-            return written if written.is_file() and not beside.is_file() else beside
+        written = self.config.get("per_query")
+        if self.status == "scored" and isinstance(written, str) and not untrained and not part:
+            moved, original = self.path.parent / Path(written).name, expanded(written, "per_query")
+            return original if original.is_file() and not moved.is_file() else moved
         folder = "per_query_baseline" if untrained else "per_query"
         return self.path / folder / (f"{benchmark}.{part}.jsonl" if part else f"{benchmark}.jsonl")
 
@@ -95,7 +118,7 @@ def find_runs(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
         folders: runs, sweeps or any folders of them, or scorecards (JSON files of `train.evaluate`).
 
     Raises:
-        UserError: for one that is not there, or holds no run.
+        UserError: if one does not exist, or holds no run.
     """
     paths: list[Path] = []
     notes: list[str] = []
@@ -105,13 +128,13 @@ def find_runs(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
             continue
         if not folder.is_dir():
             raise UserError(f"{folder}: there is no such folder (or scorecard file)")
-        found = list(_walk(folder, _DEPTH))
-        if not found:
+        runs = list(_walk(folder, _DEPTH))
+        if not runs:
             above = folder.resolve().parent
             hint = f"; the run is {above}" if _is_run(above) else ""
             raise UserError(f"{folder}: no run in it (a run has config.yaml and run.json){hint}")
-        paths += found
-        for sweep in {path.parent for path in found} | {folder}:
+        paths += runs
+        for sweep in {path.parent for path in runs} | {folder}:
             notes += _missing_jobs(sweep)
     return list(dict.fromkeys(path.resolve() for path in paths)), list(dict.fromkeys(notes))
 
@@ -135,29 +158,28 @@ def _natural(path: Path) -> list[tuple[int, str]]:
 
 
 def _missing_jobs(sweep: Path) -> list[str]:
-    """Jobs of a sweep without a folder, by its numbers and by what was asked for."""
+    """Jobs of a sweep without a folder, by the gaps in its numbers and by its overrides."""
     if not (sweep / "multirun.yaml").is_file():
         return []
-    there = {int(path.name) for path in sweep.iterdir() if path.is_dir() and path.name.isdigit()}
+    present = {int(path.name) for path in sweep.iterdir() if path.is_dir() and path.name.isdigit()}
+    number = _num_jobs(_mapping(sweep / "multirun.yaml", [])) or max(present, default=-1) + 1
+    missing = [job for job in range(number) if job not in present]
+    why = "left no folder: it failed before it started, or was not reached"
+    return [f"{sweep.name}: job {job} of {number} {why}" for job in missing]
+
+
+def _num_jobs(multirun: Mapping[str, Any]) -> int | None:
+    """How many jobs the plain sweeper makes of the overrides; None if another one chose them."""
     try:
-        hydra = parse_yaml((sweep / "multirun.yaml").read_text(encoding="utf-8"))["hydra"]
-        number = _num_jobs(hydra)
-    except (yaml.YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError):
-        number = None
-    number = number if number is not None else max(there, default=-1) + 1
-    missing = [job for job in range(number) if job not in there]
-    return [f"{sweep.name}: job {job} of {number} {_WITHOUT_FOLDER}" for job in missing]
-
-
-def _num_jobs(hydra: Mapping[str, Any]) -> int | None:
-    """How many jobs the plain sweeper makes of the overrides; None where another one chose them."""
-    if not str(hydra["sweeper"]["_target_"]).endswith("BasicSweeper") or hydra["sweeper"].get("params"):
+        sweeper, overrides = multirun["hydra"]["sweeper"], multirun["hydra"]["overrides"]["task"]
+        is_plain = sweeper["_target_"].endswith("BasicSweeper") and not sweeper.get("params")
+        values = [override.partition("=")[2] for override in overrides]
+    except (KeyError, TypeError, AttributeError):
+        return None
+    if not is_plain or any(re.match(r"(range|choice|glob|interval|tag|shuffle|sort)\(", v) for v in values):
         return None
     number = 1
-    for override in hydra["overrides"]["task"]:
-        value = override.partition("=")[2]
-        if re.match(r"(range|choice|glob|interval|tag|shuffle|sort)\(", value):
-            return None
+    for value in values:
         bare = re.sub(r"'[^']*'|\"[^\"]*\"", "", value)
         while bare != (bare := re.sub(r"\[[^\[\]]*\]|\{[^{}]*\}|\([^()]*\)", "", bare)):
             pass
@@ -166,67 +188,49 @@ def _num_jobs(hydra: Mapping[str, Any]) -> int | None:
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
-    """Each of :func:`find_runs`, under a name of its own."""
-    names = _names(paths)
-    return [read_run(path, name) for path, name in zip(paths, names, strict=True)]
-
-
-def _names(paths: Sequence[Path]) -> list[str]:
-    """The folders' names, with as much of what is above them as tells them apart."""
+    """Each of :func:`find_runs`, named by its folder and as much of the path as is unambiguous."""
     for parts in range(1, max((len(path.parts) for path in paths), default=1) + 1):
         names = ["/".join(path.parts[-parts:]) for path in paths]
         if len(set(names)) == len(names):
             break
-    return names
+    return [read_run(path, name) for path, name in zip(paths, names, strict=True)]
 
 
 def read_run(path: Path, name: str) -> Run:
-    """A run folder, or a scorecard; what is wrong with it is in its notes."""
+    """A run folder, or a scorecard; what is wrong with it is in its notes.
+
+    Raises:
+        UserError: for a file that is not a scorecard.
+    """
     notes: list[str] = []
     if path.is_file():
-        return _scorecard(path, name)
-    record = _mapping(path / "run.json", notes)
-    config = flat(_mapping(path / "config.yaml", notes))
-    status = str(record.get("status", "damaged"))
-    if not config and status == "finished":
-        notes.append("without config.yaml it cannot be told what it differs in")
-    card: dict[str, Any] = {}
-    if (path / "scores.json").is_file() or status == "finished":
-        card = _mapping(path / "scores.json", notes)
+        card = _mapping(path, notes)
+        status, record, config = "scored", {}, _dict(_dict(card.get("meta")).get("config"))
+    else:
+        record, config = (_mapping(path / file, notes) for file in ("run.json", "config.yaml"))
+        status = str(record.get("status", "damaged"))
+        has_scores = status == "finished" or (path / "scores.json").is_file()
+        card = _mapping(path / "scores.json", notes) if has_scores else {}
     scores, baseline = (_numbers(card.get(key)) for key in ("scores", "baseline"))
-    if status == "finished" and not scores:
-        notes.append("it has no scores")
-    if status == "running":
-        notes.append("not finished: it is still going on, or was killed; its scores are not counted")
-    elif status == "interrupted":
-        notes.append("interrupted, not finished: its scores are not counted")
+    if status == "scored" and not scores:
+        raise UserError(
+            f"{path}: is not a scorecard (JSON with 'scores', as train.evaluate output=<file> writes)"
+        )
+    if status == "finished":
+        notes += [] if config else ["without config.yaml its options are unknown"]
+        notes += [] if scores else ["it has no scores"]
     elif status == "failed":
         notes.append(f"FAILED: {record.get('error') or 'the reason is in its train.log'}")
-    elif status == "damaged":
-        notes.append("there is no run.json that can be read: it failed at its start, or was damaged")
-    meta = card.get("meta")
-    if isinstance(meta, dict) and isinstance(meta.get("warnings"), list):
+    elif status in _OF_STATUS:
+        notes.append(_OF_STATUS[status])
+    meta = _dict(card.get("meta"))
+    if status != "scored" and isinstance(meta.get("warnings"), list):
         notes += map(str, meta["warnings"])
-    return Run(
-        path, name, status, config, record, scores, baseline, meta if isinstance(meta, dict) else {}, notes
-    )
-
-
-def _scorecard(path: Path, name: str) -> Run:
-    card = _mapping(path, [])
-    scores, meta = _numbers(card.get("scores")), card.get("meta")
-    if not scores:
-        raise UserError(
-            f"{path}: is no scorecard (JSON with 'scores', as train.evaluate output=<file> writes)"
-        )
-    meta = meta if isinstance(meta, dict) else {}
-    config = meta.get("config")
-    options = flat(config) if isinstance(config, dict) else {}
-    return Run(path, name, "scored", options, {}, scores, _numbers(card.get("baseline")), meta)
+    return Run(path, name, status, flat(config), record, scores, baseline, meta, notes)
 
 
 def _mapping(path: Path, notes: list[str]) -> dict[str, Any]:
-    """A JSON or YAML file's content; empty, with a note, where it is none."""
+    """A JSON or YAML file's content; empty, with a note, if it has none."""
     try:
         text = path.read_text(encoding="utf-8")
         content = json.loads(text) if path.suffix == ".json" else parse_yaml(text)
@@ -237,18 +241,16 @@ def _mapping(path: Path, notes: list[str]) -> dict[str, Any]:
         content = None
     if not isinstance(content, dict):
         notes.append(f"{path.name} is damaged")
-        return {}
-    return content
+    return _dict(content)
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _numbers(scores: Any) -> dict[str, float]:
-    if not isinstance(scores, dict):
-        return {}
-    return {
-        str(key): float(value)
-        for key, value in scores.items()
-        if isinstance(value, int | float) and math.isfinite(value)
-    }
+    numbers = {str(k): float(v) for k, v in _dict(scores).items() if isinstance(v, int | float)}
+    return {key: value for key, value in numbers.items() if math.isfinite(value)}
 
 
 def flat(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:
@@ -263,7 +265,7 @@ def flat(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
     """The objects of a file of JSON lines, and how many lines are damaged; of a missing file none.
 
-    A file that cannot be read, or is no UTF-8, is one damaged line.
+    A file that cannot be read, or is not UTF-8, is one damaged line.
     """
     if not path.exists():
         return [], 0
@@ -271,17 +273,14 @@ def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
         lines = text_lines(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return [], 1
-    records, damaged = [], 0
+    records: list[Any] = []
     for line in lines:
         try:
-            record = json.loads(line)
+            records.append(json.loads(line))
         except (ValueError, RecursionError):
-            record = None
-        if isinstance(record, dict):
-            records.append(record)
-        else:
-            damaged += 1
-    return records, damaged
+            records.append(None)
+    objects = [record for record in records if isinstance(record, dict)]
+    return objects, len(records) - len(objects)
 
 
 def read_records(path: Path, benchmark: str) -> tuple[list[dict[str, Any]], int]:
@@ -291,9 +290,3 @@ def read_records(path: Path, benchmark: str) -> tuple[list[dict[str, Any]], int]
     """
     records, damaged = read_lines(path)
     return [record for record in records if record.get("benchmark", benchmark) == benchmark], damaged
-
-
-def sample_note(runs: Sequence[Run]) -> list[str]:
-    """What is to be said where a run was scored on the sample, else nothing."""
-    is_sample = any(run.record.get("sample") or "SAMPLE" in str(run.meta.get("data")) for run in runs)
-    return [f"Scored {SAMPLE_NOTE}."] if is_sample else []

@@ -13,7 +13,7 @@ from optuna.trial import TrialState
 from train.config.search import SearchSettings
 from train.io.files import write_json
 from train.io.text import printable
-from train.reports.console import print_table
+from train.reports.tables import Table, print_table
 from train.sweeps.plots import plot_search
 from train.sweeps.space import as_overrides
 from train.sweeps.study import FOLDER, REASON, best_trials, describe
@@ -62,7 +62,7 @@ def show(study: optuna.Study, settings: SearchSettings, sweep_dir: Path) -> None
         [str(trial.number), *(f"{value:.4f}" for value in trial.values), describe(trial.params)]
         for trial in best
     ]
-    print_table(title, ["trial", *names, "with"], [], rows)
+    print_table(Table(title, ["trial", *names, "with"], rows, 2 + len(names)), width=120)
     for trial in best:
         print(f"trial {trial.number}: {shlex.join(as_overrides(trial.params))}")
     page = f"tables, intervals and a page: python -m train.report {shlex.quote(str(sweep_dir))}"
@@ -80,7 +80,7 @@ def _show_trials(study: optuna.Study, names: list[str]) -> None:
     ]
     rows = [row + [""] * (3 + len(names) - len(row)) for row in rows]
     more = f", the best {_MAX_ROWS}" if len(trials) > _MAX_ROWS else ""
-    print_table(f"{len(trials)} trials{more}", ["trial", "state", "with"], names, rows)
+    print_table(Table(f"{len(trials)} trials{more}", ["trial", "state", "with", *names], rows, 3), width=120)
 
 
 def _record(trial: optuna.trial.FrozenTrial, names: list[str]) -> dict[str, Any]:

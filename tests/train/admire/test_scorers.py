@@ -29,14 +29,14 @@ from train.data.admire import fold_items, read_items
 from train.data.astitch import Meanings, Usage, UsageCorpus, read_usages
 from train.data.names import AStitchFile
 from train.data.sources import SAMPLE_ROOT, DataFiles
-from train.declarations.registry import benchmark_type
 from train.distributed.device import place
 from train.errors import UserError
 from train.expressions import plain_expression
 from train.factory import build_benchmarks, module_benchmarks
-from train.reports.compare import PerQuery, add_results
 from train.reports.examples import examples_of
+from train.reports.frames import items_of
 from train.reports.runs import Run
+from train.reports.statistics import statistic_of
 from train.requests import Request
 
 SPLIT = read_items(SAMPLE_ROOT / "admire", "train", check_images=True)
@@ -443,12 +443,11 @@ def test_the_benchmark_routes_by_the_predicted_sense(build: Build, tmp_path: Pat
 
 def results_of(records: list[dict[str, Any]]) -> dict[str, float]:
     """The scores that a report finds in a per-query file."""
-    read_record = benchmark_type("admire").read_record
-    assert read_record is not None
-    results = PerQuery()
-    for record in records:
-        add_results(list(read_record(record)), results)
-    return {key: results.score(key) for key in {**results.values, **results.pairs}}
+    items, _ = items_of(records, "admire")
+    return {
+        key: statistic_of(of_key.statistic.iloc[0], of_key.value, of_key.gold)
+        for key, of_key in items.groupby("key", sort=False)
+    }
 
 
 def test_without_gold_there_are_predictions_only(build: Build) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.planted_runs import SCORES, plant, plant_queries, query, write_lines
 from train.errors import UserError
 from train.gate import main, parse
-from train.reports.statistics import resampled_spearman
+from train.reports.statistics import statistic_of
 
 NDCG = "idiolink/val/sentence/ndcg@10"
 STS = "semeval2022/dev/all/sts/spearman"
@@ -43,7 +43,7 @@ def sts_records(spearman: float, seed: int, num_pairs: int = 600) -> list[dict[s
 
 def spearman_of(records: list[dict[str, Any]]) -> float:
     predicted, gold = ([record[name] for record in records] for name in ("predicted", "gold"))
-    return float(resampled_spearman(predicted, gold, np.ones((1, len(gold)), dtype=np.int64))[0])
+    return statistic_of("spearman", predicted, gold)
 
 
 def plant_sts(folder: Path, spearman: float, *, before: float | None = None, **options: Any) -> Path:
@@ -58,91 +58,76 @@ def plant_sts(folder: Path, spearman: float, *, before: float | None = None, **o
     return folder
 
 
-def gated(tmp_path: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
-    """Exit status, and what the file holds."""
+def gated(tmp_path: Path, *arguments: object) -> tuple[int, list[dict[str, Any]]]:
+    """Exit status, and the checks in the file."""
     file = tmp_path / "gate.json"
-    status = main([*arguments, f"output={file}"])
+    status = main([*map(str, arguments), f"output={file}"])
     content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     assert content["status"] == status
-    return status, content
+    return status, content["checks"]
+
+
+def compared(tmp_path: Path, before: dict[str, float], after: dict[str, float]) -> tuple[str, str]:
+    """Arguments: a run with these queries, against another."""
+    number = len(list(tmp_path.iterdir()))
+    theirs = plant_queries(tmp_path / f"{number}_before", before)
+    ours = plant_queries(tmp_path / f"{number}_after", after, **OTHER)
+    return str(ours), f"against={theirs}"
 
 
 def test_the_published_triplets_fall_in_sts_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """SemEval dev: .834 before training, .713 after it."""
     run = plant_sts(tmp_path / "triplet", 0.713, before=0.834, experiment="adaptive_triplet_paper")
-    status, found = gated(tmp_path, str(run), "against=baseline", f"margin={STS}:0.02")
-    assert (status, found["verdict"]) == (1, "fails")
-    (check,) = found["checks"]
+    status, (check,) = gated(tmp_path, run, "against=baseline", f"margin={STS}:0.02")
+    assert (status, check["verdict"]) == (1, "fails")
     assert (check["num_queries"], check["num_clusters"]) == (600, 600)
     assert check["before"] - check["after"] == pytest.approx(0.12, abs=0.04)
     assert check["interval"][1] < -0.02
-    told = capsys.readouterr().out
-    assert STS in told
-    assert "worse by at least" in told
-    assert told.splitlines()[-1] == "triplet: fails"
-
-
-def test_a_failure_counts_for_more_than_a_doubt(tmp_path: Path) -> None:
-    """A slice that certainly fell, beside one that cannot be told."""
-    before = plant_queries(tmp_path / "a", values(1, noise=0.1))
-    after = plant_queries(tmp_path / "b", values(2, noise=0.1, shift=-0.005), **OTHER)
-    doubt = [str(after), f"against={before}", f"margin={NDCG}:0.005"]
-    assert main(doubt) == 3
-    assert main([*doubt, f"floor={NDCG}:0.99"]) == 1
+    shown = capsys.readouterr().out
+    assert STS in shown
+    assert shown.splitlines()[-1] == "triplet: fails"
 
 
 def test_two_seeds_of_one_recipe_pass(tmp_path: Path) -> None:
-    runs = [plant_queries(tmp_path / f"idiolink{s}", values(s), seed=s) for s in (42, 43)]
-    ours, theirs = (str(run) for run in runs)
+    ours, theirs = (plant_queries(tmp_path / f"idiolink{s}", values(s), seed=s) for s in (42, 43))
     assert gated(tmp_path, ours, f"against={theirs}", "margin=0.01", "cluster_margin=0.05")[0] == 0
-    runs = [plant_sts(tmp_path / f"sts{s}", 0.83, seed=s) for s in (42, 43)]
-    ours, theirs = (str(run) for run in runs)
+    ours, theirs = (plant_sts(tmp_path / f"sts{s}", 0.83, seed=s) for s in (42, 43))
     assert gated(tmp_path, ours, f"against={theirs}", "margin=0.02")[0] == 0
 
 
-def test_a_small_margin_cannot_be_told(tmp_path: Path) -> None:
+def test_a_small_margin_cannot_be_told_and_a_failure_counts_for_more(tmp_path: Path) -> None:
     """A loss of 0.005 ± noise: neither within nor beyond 0.005."""
-    before = plant_queries(tmp_path / "a", values(1, noise=0.1))
-    after = plant_queries(tmp_path / "b", values(2, noise=0.1, shift=-0.005), **OTHER)
-    status, found = gated(tmp_path, str(after), f"against={before}", f"margin={NDCG}:0.005")
-    assert (status, found["checks"][0]["verdict"]) == (3, "cannot tell")
-    low, high = found["checks"][0]["interval"]
+    runs = compared(tmp_path, values(1, noise=0.1), values(2, noise=0.1, shift=-0.005))
+    status, (check,) = gated(tmp_path, *runs, f"margin={NDCG}:0.005")
+    assert (status, check["verdict"]) == (3, "cannot tell")
+    low, high = check["interval"]
     assert low < -0.005 < high
+    assert main([*runs, f"margin={NDCG}:0.005", f"floor={NDCG}:0.99"]) == 1
 
 
-def test_few_clusters_tell_nothing(tmp_path: Path) -> None:
-    """Five idioms that all gain, each by much: no test of signs over five reaches 5%."""
-    few = {f"{idiom}{i}": 0.5 for idiom in IDIOMS[:5] for i in range(20)}
-    before = plant_queries(tmp_path / "a", few)
-    after = plant_queries(tmp_path / "b", dict.fromkeys(few, 0.9), **OTHER)
-    assert main([str(after), f"against={before}", "margin=0.01"]) == 3
-    six = few | {f"f{i}": 0.5 for i in range(20)}
-    before = plant_queries(tmp_path / "c", six)
-    after = plant_queries(tmp_path / "d", dict.fromkeys(six, 0.9), **OTHER)
-    assert main([str(after), f"against={before}", "margin=0.01"]) == 0
+@pytest.mark.parametrize(("num_idioms", "status"), [(5, 3), (6, 0)])
+def test_few_clusters_tell_nothing(tmp_path: Path, num_idioms: int, status: int) -> None:
+    """Idioms that all gain, each by much: no test of signs over five reaches 5%."""
+    before = {f"{idiom}{i}": 0.5 for idiom in IDIOMS[:num_idioms] for i in range(20)}
+    assert main([*compared(tmp_path, before, dict.fromkeys(before, 0.9)), "margin=0.01"]) == status
 
 
 def test_queries_of_one_idiom_count_as_one(tmp_path: Path) -> None:
     """Three of ten idioms lose 0.1: by query that is certainly more than 0.015, by idiom it is not."""
     before = values(0, noise=0)
     after = {id_: value - 0.1 * (id_[0] in "abc") for id_, value in before.items()}
-    theirs, ours = plant_queries(tmp_path / "a", before), plant_queries(tmp_path / "b", after, **OTHER)
-    status, found = gated(tmp_path, str(ours), f"against={theirs}", f"margin={NDCG}:0.005")
-    (check,) = found["checks"]
+    status, (check,) = gated(tmp_path, *compared(tmp_path, before, after), f"margin={NDCG}:0.005")
     assert (status, check["num_queries"], check["num_clusters"]) == (3, 200, 10)
     assert check["interval"][1] == pytest.approx(0, abs=0.011)
 
 
-def test_one_idiom_that_is_lost_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_idiom_that_is_lost_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = values(0, noise=0)
     after = {id_: value - 0.15 if id_[0] == "d" else value + 0.05 for id_, value in before.items()}
-    theirs, ours = plant_queries(tmp_path / "a", before), plant_queries(tmp_path / "b", after, **OTHER)
-    base = [str(ours), f"against={theirs}", f"margin={NDCG}:0.02"]
+    base = [*compared(tmp_path, before, after), f"margin={NDCG}:0.02"]
     assert main(base) == 0  # over all idioms it gains
-    status, found = gated(tmp_path, *base, f"cluster_margin={NDCG}:0.1")
-    assert status == 1
-    check = found["checks"][1]
-    assert check["difference"] == pytest.approx(-0.15)
+    status, (_, check) = gated(tmp_path, *base, f"cluster_margin={NDCG}:0.1")
+    assert (status, check["difference"]) == (1, pytest.approx(-0.15))
     assert [c["name"] for c in check["clusters"] if c["verdict"] == "fails"] == ["d"]
     assert (check["clusters"][0]["name"], check["clusters"][0]["num_queries"]) == ("d", 20)
     assert "d -0.1500" in capsys.readouterr().out
@@ -150,77 +135,70 @@ def test_one_idiom_that_is_lost_is_found(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_idioms_of_few_queries_are_not_judged_unless_they_fell(tmp_path: Path) -> None:
     before = values(0, noise=0) | {"x0": 0.9, "x1": 0.9, "y0": 0.9}
-    theirs = plant_queries(tmp_path / "a", before)
-    same = plant_queries(tmp_path / "b", before, **OTHER)
-    status, found = gated(tmp_path, str(same), f"against={theirs}", "cluster_margin=0.1")
+    status, (check, *_) = gated(tmp_path, *compared(tmp_path, before, before), "cluster_margin=0.1")
     assert status == 0
-    assert "2 of fewer than 6 queries not judged" in found["checks"][0]["reason"]
-    fell = plant_queries(tmp_path / "c", before | {"x0": 0.1, "x1": 0.1}, **OTHER)
-    status, found = gated(tmp_path, str(fell), f"against={theirs}", "cluster_margin=0.1")
+    assert "2 of fewer than 6 queries not judged" in check["reason"]
+    after = before | {"x0": 0.1, "x1": 0.1}
+    status, (check, *_) = gated(tmp_path, *compared(tmp_path, before, after), "cluster_margin=0.1")
     assert status == 3
-    assert found["checks"][0]["reason"].startswith("x -0.8000")
+    assert check["reason"].startswith("x -0.8000")
 
 
 def test_floors_are_of_the_score_itself(tmp_path: Path) -> None:
     run = plant_queries(tmp_path / "a", values(0))
     assert main([str(run), f"floor={NDCG}:0.5"]) == 0
-    status, found = gated(
-        tmp_path, str(run), f"floor={NDCG}:0.9", f"floor={NDCG.replace('ndcg@10', 'r_precision')}:0.5"
-    )
+    other = NDCG.replace("ndcg@10", "r_precision")
+    status, checks = gated(tmp_path, run, f"floor={NDCG}:0.9", f"floor={other}:0.5")
     assert status == 1
-    assert [(c["verdict"], c["num_queries"], c["num_clusters"]) for c in found["checks"]] == [
-        ("fails", 200, 10),
-        ("passes", 200, 10),
+    assert [(c["verdict"], c["num_queries"], c["num_clusters"], c["interval"]) for c in checks] == [
+        ("fails", 200, 10, None),
+        ("passes", 200, 10, None),
     ]
-    assert found["checks"][0]["interval"] is None
 
 
 def test_smaller_is_better_for_errors(tmp_path: Path) -> None:
     """AdMIRe's rank difference: 4 before, 3 after, and the other way round."""
     key = "admire/train/caption/rank_difference"
     runs = []
-    for name, value in (("a", 4.0), ("b", 3.0)):
-        folder = plant(tmp_path / name, scores={key: value}, baseline={}, trainer={"learning_rate": value})
+    for value in (4.0, 3.0):
+        folder = plant(tmp_path / str(value), scores={key: value}, baseline={}, trainer={"rate": value})
         record = {"split": "train", "mode": "caption", "sense": "literal", "rank_difference": value}
-        ids = [{"id": f"{i}", "compound": f"c{i}"} for i in range(10)]
-        write_lines(folder / "per_query" / "admire.jsonl", [record | one for one in ids])
+        items = [record | {"id": f"{i}", "compound": f"c{i}"} for i in range(10)]
+        write_lines(folder / "per_query" / "admire.jsonl", items)
         runs.append(str(folder))
-    assert main([runs[1], f"against={runs[0]}", "margin=0.5", f"floor={key}:3.5"]) == 0
-    assert main([runs[0], f"against={runs[1]}", "margin=0.5"]) == 1
-    assert main([runs[0], f"against={runs[1]}", "margin=1.5"]) == 0
-    assert main([runs[0], f"floor={key}:3.5"]) == 1
+    worse, better = runs
+    assert main([better, f"against={worse}", "margin=0.5", f"floor={key}:3.5"]) == 0
+    assert main([worse, f"against={better}", "margin=0.5"]) == 1
+    assert main([worse, f"against={better}", "margin=1.5"]) == 0
+    assert main([worse, f"floor={key}:3.5"]) == 1
 
 
 def test_a_slice_has_an_interval_of_its_own(tmp_path: Path) -> None:
     """Literal queries lose 0.2, idiomatic ones gain 0.2: over all nothing changes."""
     key = f"{NDCG}/literal"
     folders = []
-    for name, change in (("a", 0.0), ("b", 0.2)):
-        records = []
-        for id_ in values(0):
-            usage, sign = ("literal", -1) if int(id_[1:]) % 2 else ("idiomatic", 1)
-            records.append(query(id_, 0.5 + sign * change, usage=usage))
+    for change in (0.0, 0.2):
         scores = {NDCG: 0.5, key: 0.5 - change, f"{NDCG}/idiomatic": 0.5 + change}
-        options: dict[str, Any] = {"trainer": {"learning_rate": change}}
-        folders.append(plant(tmp_path / name, scores=scores, baseline={}, **options))
-        write_lines(folders[-1] / "per_query" / "idiolink.jsonl", records)
-    theirs, ours = map(str, folders)
-    assert main([ours, f"against={theirs}", "margin=0.02"]) == 0
-    status, found = gated(tmp_path, ours, f"against={theirs}", "margin=0.02", f"margin={key}:0.05")
-    assert status == 1
-    assert [(c["key"], c["verdict"], c["num_queries"]) for c in found["checks"]] == [
-        (NDCG, "passes", 200),
-        (key, "fails", 100),
-    ]
+        folder = plant(tmp_path / str(change), scores=scores, baseline={}, trainer={"rate": change})
+        signs = {id_: ("literal", -1) if int(id_[1:]) % 2 else ("idiomatic", 1) for id_ in values(0)}
+        records = [query(id_, 0.5 + sign * change, usage=usage) for id_, (usage, sign) in signs.items()]
+        write_lines(folder / "per_query" / "idiolink.jsonl", records)
+        folders.append(folder)
+    theirs, ours = folders
+    base = [ours, f"against={theirs}", "margin=0.02"]
+    assert gated(tmp_path, *base)[0] == 0
+    status, checks = gated(tmp_path, *base, f"margin={key}:0.05")
+    assert (status, [(c["key"], c["verdict"], c["num_queries"]) for c in checks]) == (
+        1,
+        [(NDCG, "passes", 200), (key, "fails", 100)],
+    )
 
 
 def test_seeds_are_averaged_query_by_query(tmp_path: Path) -> None:
     for seed in (1, 2, 3):
         plant_queries(tmp_path / "old" / str(seed), values(seed), seed=seed)
         plant_queries(tmp_path / "new" / str(seed), values(seed + 10, shift=0.01), seed=seed, **OTHER)
-    status, found = gated(tmp_path, str(tmp_path / "new"), f"against={tmp_path / 'old'}", "margin=0")
-    assert status == 0
-    assert len(found["run"]) == len(found["against"]) == 3
+    assert gated(tmp_path, tmp_path / "new", f"against={tmp_path / 'old'}", "margin=0")[0] == 0
 
 
 def evaluation(folder: Path, queries: dict[str, float]) -> Path:
@@ -243,22 +221,15 @@ def test_evaluations_are_compared_with_each_other_and_with_runs(tmp_path: Path) 
     assert main([str(two), f"against={one}", "margin=0.02"]) == 1
 
 
-def test_without_results_of_each_query_nothing_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Results of each query; a score that a default margin cannot hold for."""
     before, after = plant(tmp_path / "a"), plant_queries(tmp_path / "b", values(0), **OTHER)
     assert main([str(after), f"against={before}", f"margin={NDCG}:0.5"]) == 3
     assert "no results of each query" in capsys.readouterr().out
-
-
-def test_scores_that_are_gone_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A default margin cannot hold for a score that the new run lacks."""
-    before = plant_queries(tmp_path / "a", values(0))
-    after = plant_queries(tmp_path / "b", values(0), **OTHER)
     card = json.loads((after / "scores.json").read_text(encoding="utf-8"))
     del card["scores"][NDCG]
     (after / "scores.json").write_text(json.dumps(card), encoding="utf-8")
-    assert main([str(after), f"against={before}", "margin=0.02"]) == 0
+    assert main([str(after), f"against={plant_queries(tmp_path / 'c', values(0))}", "margin=0.02"]) == 0
     assert f"lacks them: {NDCG}" in capsys.readouterr().out
 
 

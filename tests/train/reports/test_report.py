@@ -1,4 +1,4 @@
-"""`train.report` on planted runs: what is one group, what tables hold, what is compared, what is said."""
+"""`train.report` on planted runs: what is one group, what tables hold, what is compared, what is reported."""
 
 from __future__ import annotations
 
@@ -18,30 +18,22 @@ from train.declarations.models import model_values
 from train.errors import UserError
 from train.hub.card import eval_results
 from train.report import main, parse
-from train.reports.compare import compare_groups, compare_to_untrained, paired_notes
-from train.reports.groups import Group, group_runs
-from train.reports.page import page
+from train.reports.compare import compare, comparison_notes
+from train.reports.frames import Group, group_runs, read_items
 from train.reports.runs import find_runs, read_runs
-from train.reports.sweep_screen import show_finished_sweep
-from train.reports.tables import (
-    as_csv,
-    idiom_tables,
-    latex,
-    latex_document,
-    markdown,
-    paper_tables,
-    tex,
-    verdict,
-)
-from train.reports.terminal import print_paired
-from train.reports.text import as_markdown
+from train.reports.score_tables import as_csv, as_markdown, detail_tables, paper_tables
+from train.reports.tables import latex, latex_document, markdown
 
 R_PRECISION, NDCG = "idiolink/val/sentence/r_precision", "idiolink/val/sentence/ndcg@10"
+OTHER: dict[str, Any] = {"trainer": {"learning_rate": 5.0}}
 
 
 def groups_of(*folders: Path, by_seed: bool = True) -> list[Group]:
     runs = read_runs(find_runs(folders)[0])
     return group_runs([run for run in runs if run.is_scored], by_seed=by_seed)
+
+
+# ------------------------------------------------------------------------------------------------- groups
 
 
 def test_runs_that_differ_in_seed_alone_are_one_group(tmp_path: Path) -> None:
@@ -56,74 +48,77 @@ def test_runs_that_differ_in_seed_alone_are_one_group(tmp_path: Path) -> None:
     first, second = groups_of(tmp_path)
     assert [first.name, second.name] == ["learning_rate=0.0001", "learning_rate=0.001"]
     assert first.summary == "3 seeds (42, 43, 44)"
-    of_three = first.value(NDCG)
+    of_three, alone = first.mean(NDCG), second.mean(NDCG)
     assert of_three is not None
-    assert (of_three.mean, of_three.std) == pytest.approx((0.6, 0.1))  # sample std
-    assert of_three.num_seeds == 3
-    alone = second.value(NDCG)
     assert alone is not None
-    assert (alone.mean, alone.std, alone.num_seeds) == (0.2, None, 1)
+    assert (of_three.mean, of_three.std) == pytest.approx((0.6, 0.1))  # sample std
+    assert (alone.mean, alone.std, alone.seeds, of_three.seeds) == (0.2, None, 1, 3)
     assert len(groups_of(tmp_path, by_seed=False)) == 4
+    (group,) = groups_of(plant(tmp_path / "again", scores={NDCG: 0.8}, seed=42), tmp_path / "0")
+    assert group.mean(NDCG) == replace(alone, mean=0.5)
+    assert "given 2 times" in "".join(group.notes())
 
 
-def test_an_option_that_is_not_set_may_be_missing(tmp_path: Path) -> None:
-    """A run of an older version has fewer options."""
-    plant(tmp_path / "old", seed=1)
-    plant(tmp_path / "new", seed=2, retain={"lora": None})
-    plant(tmp_path / "other", seed=3, retain={"lora": 8})
-    names = [group.name for group in groups_of(tmp_path)]
-    assert names == ["lora=null", "lora=8"]
+E5 = model_values("e5_base")
 
 
-def test_names_say_the_experiment_where_it_differs(tmp_path: Path) -> None:
-    plant(tmp_path / "a", experiment="joint", trainer={"learning_rate": 1.0, "batch_size": 8})
-    plant(tmp_path / "b", experiment="idiolink_ft", trainer={"learning_rate": 2.0, "batch_size": 16})
-    plant(tmp_path / "c", experiment="idiolink_ft", trainer={"learning_rate": 3.0, "batch_size": 16})
-    names = [group.name for group in groups_of(tmp_path)]
-    assert names == ["joint", "idiolink_ft, learning_rate=2", "idiolink_ft, learning_rate=3"]
-
-
-def test_a_model_has_one_short_name(tmp_path: Path) -> None:
-    """What was changed of its options stays beside it; its path where it has no name."""
-    e5 = model_values("e5_base")
-    plant(tmp_path / "a", model=e5)
-    plant(tmp_path / "b", model=model_values("minilm") | {"tokens_per_forward": 512})
-    plant(tmp_path / "c", model=e5 | {"pooling": "cls"})
-    plant(tmp_path / "d", model=model_values("pretrained") | {"path": "/runs/idiolink_ft/one/best"})
-    groups = groups_of(tmp_path)
-    assert [group.options["model"] for group in groups] == ["e5_base", "minilm", "e5_base", "one/best"]
-    names = [group.name for group in groups]
-    assert names[:2] == ["model=e5_base", "model=minilm, tokens_per_forward=512"]
-    assert names[2:] == ["model=e5_base, pooling=cls", "model=one/best"]
-    assert list(groups[0].options) == ["model", "model.tokens_per_forward", "model.pooling"]
-    assert [group.options["model.pooling"] for group in groups[::2]] == [e5["pooling"] or "null", "cls"]
-
-
-def test_models_in_folders_of_one_name_stay_apart(tmp_path: Path) -> None:
-    paths = ["runs/a/one/best", "runs/b/one/best"]
-    for number, path in enumerate(paths):
-        plant(tmp_path / str(number), model={"path": path})
-    groups = groups_of(tmp_path)
-    assert [group.name for group in groups] == [f"model={path}" for path in paths]
-    assert [group.options for group in groups] == [{"model": path} for path in paths]
-
-
-def test_a_sweep_ends_with_its_table_also_where_the_first_job_failed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("runs", "names", "options"),
+    [
+        # An option that is not set may be missing: a run of an older version has fewer.
+        (
+            [{"seed": 1}, {"seed": 2, "retain": {"lora": None}}, {"retain": {"lora": 8}}],
+            ["lora=null", "lora=8"],
+            None,
+        ),
+        (
+            [
+                {"experiment": "joint", "trainer": {"learning_rate": 1.0, "batch_size": 8}},
+                {"experiment": "ft", "trainer": {"learning_rate": 2.0, "batch_size": 16}},
+                {"experiment": "ft", "trainer": {"learning_rate": 3.0, "batch_size": 16}},
+            ],
+            ["joint", "ft, learning_rate=2", "ft, learning_rate=3"],
+            None,
+        ),
+        # A model has one short name, and what was changed of it; its path if it has none.
+        (
+            [
+                {"model": E5},
+                {"model": model_values("minilm") | {"tokens_per_forward": 512}},
+                {"model": E5 | {"pooling": "cls"}},
+                {"model": model_values("pretrained") | {"path": "/runs/idiolink_ft/one/best"}},
+            ],
+            [
+                "model=e5_base",
+                "model=minilm, tokens_per_forward=512",
+                "model=e5_base, pooling=cls",
+                "model=one/best",
+            ],
+            {
+                "model": ["e5_base", "minilm", "e5_base", "one/best"],
+                "model.pooling": [E5["pooling"] or "null", None, "cls"],
+            },
+        ),
+        # Models in folders of one name stay apart.
+        (
+            [{"model": {"path": "runs/a/one/best"}}, {"model": {"path": "runs/b/one/best"}}],
+            ["model=runs/a/one/best", "model=runs/b/one/best"],
+            {"model": ["runs/a/one/best", "runs/b/one/best"]},
+        ),
+    ],
+)
+def test_names_say_what_groups_differ_in(
+    tmp_path: Path, runs: list[dict[str, Any]], names: list[str], options: dict[str, list[str | None]] | None
 ) -> None:
-    plant(tmp_path / "0", seed=1, status="failed")
-    plant(tmp_path / "1", seed=2, status="failed")
-    show_finished_sweep(tmp_path)
-    told = capsys.readouterr().out
-    assert told.splitlines()[0].strip() == "2 jobs"
-    assert "train.report" not in told  # which would have no scores to report
-    plant(tmp_path / "2", seed=3, scores=dict.fromkeys(SCORES, 0.4))
-    plant(tmp_path / "3", seed=4, scores=dict.fromkeys(SCORES, 0.7))
-    show_finished_sweep(tmp_path)
-    told = capsys.readouterr().out
-    assert told.splitlines()[0].strip() == f"4 jobs by {NDCG}"
-    assert "the best job: 3 (seed=4)" in told
-    assert told.count("failed") == 2
+    for number, own in enumerate(runs):
+        plant(tmp_path / str(number), **own)
+    groups = groups_of(tmp_path)
+    assert [group.name for group in groups] == names
+    for option, values in (options or {}).items():
+        shown = [group.options[option] for group in groups]
+        assert [value for value, known in zip(shown, values, strict=False) if known] == [
+            v for v in values if v
+        ]
 
 
 def test_folds_are_averaged_within_a_seed(tmp_path: Path) -> None:
@@ -132,12 +127,26 @@ def test_folds_are_averaged_within_a_seed(tmp_path: Path) -> None:
             own: dict[str, Any] = {"data": {"fold": fold}}
             plant(tmp_path / f"{seed}_{fold}", scores={NDCG: score}, baseline={}, seed=seed, **own)
     (group,) = groups_of(tmp_path)
-    value = group.value(NDCG)
-    assert value is not None
-    assert value.mean == pytest.approx(0.45)
-    assert value.num_seeds == 2
+    mean = group.mean(NDCG)
+    assert mean is not None
+    assert (mean.mean, mean.seeds) == (pytest.approx(0.45), 2)
     (note,) = group.notes()
     assert "seed 3 lacks fold 1" in note
+
+
+@pytest.mark.parametrize(
+    "known", [{"glossary": {"files": ["a.tsv"]}}, {"glossary_learnt": [{"files": ["a.tsv"]}]}]
+)
+def test_scores_with_a_glossary_are_marked(tmp_path: Path, known: dict[str, Any]) -> None:
+    plant(tmp_path / "without")
+    path = plant(tmp_path / "with", model={"glossary": ["a.tsv"]}) / "scores.json"
+    card = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(card | {"meta": card["meta"] | known}), encoding="utf-8")
+    (note,) = [note for group in groups_of(tmp_path) for note in group.notes()]
+    assert note.endswith(": with a glossary (a.tsv)")
+
+
+# ------------------------------------------------------------------------------------------------- tables
 
 
 def test_tables_hold_what_was_planted(tmp_path: Path) -> None:
@@ -153,9 +162,11 @@ def test_tables_hold_what_was_planted(tmp_path: Path) -> None:
     idiolink, semeval, epsilon, admire = paper_tables(groups_of(tmp_path))
     lines = markdown(idiolink).splitlines()
     assert lines[0] == "| model | sentence R-Precision | sentence nDCG@10 | span nDCG@10 |"
-    assert lines[2] == "| BM25 | – | – | 30.00 |"
-    assert lines[3] == "| untrained | 25.00 | 25.00 | – |"
-    assert lines[4] == "| idiolink_ft | 50.00 ± 0.00 | 61.00 ± 1.41 | – |"
+    assert lines[2:] == [
+        "| BM25 | – | – | 30.00 |",
+        "| untrained | 25.00 | 25.00 | – |",
+        "| idiolink_ft | 50.00 ± 0.00 | 61.00 ± 1.41 | – |",
+    ]
     assert markdown(semeval).splitlines()[2:] == [
         "| idiolink_ft | English | 0.123 ± 0.000 | – | – |",
         "| idiolink_ft | together | – | 0.900 ± 0.000 | – |",
@@ -165,179 +176,238 @@ def test_tables_hold_what_was_planted(tmp_path: Path) -> None:
 
 
 def test_latex_is_balanced_and_escaped(tmp_path: Path) -> None:
-    plant(tmp_path / "a", model={"path": r"50% of_a & b \ {c} ~^#$ε"})
+    plant(tmp_path / "a", model={"path": r"50% of_a & b \ {c} ~^#$ε±<"})
     plant(tmp_path / "b", model={"path": "plain"})
     (table,) = paper_tables(groups_of(tmp_path))
     text = latex(table)
     assert r"\multicolumn{2}{c}{sentence}" in text
     assert r"\cmidrule(lr){2-3}" in text
-    assert (
-        r"model=50\% of\_a \& b \textbackslash{} \{c\} \textasciitilde{}\textasciicircum{}\#\$$\varepsilon$"
-        in text
-    )
+    escaped = r"model=50\% of\_a \& b \textbackslash{} \{c\} \textasciitilde{}\textasciicircum{}\#\$"
+    assert escaped + r"$\varepsilon$$\pm$$<$" in text
     bare = re.sub(r"\\[&%$#_{}]", "", text)
     assert bare.count("{") == bare.count("}")
     assert bare.count("$") % 2 == 0
     assert not re.search(r"[%#_~^]", bare)
-    assert r"\end{table}" in text
-    assert re.findall(r"\\begin{(\w+)}", text) == re.findall(r"\\end{(\w+)}", text)[::-1]
+    assert (
+        re.findall(r"\\begin{(\w+)}", text) == re.findall(r"\\end{(\w+)}", text)[::-1] == ["table", "tabular"]
+    )
     rows = [line for line in bare.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
-    assert len(rows) == 4  # heads, untrained, both runs
-    assert {row.count("&") for row in rows} == {2}
+    assert [row.count("&") for row in rows] == [2] * 4  # heads, untrained, both runs
     for rule in (r"\toprule", r"\midrule", r"\bottomrule"):
         assert rule in text
-    assert tex("a±b<c") == r"a$\pm$b$<$c"
     document = latex_document([table], ["a note % with\nlines"])
     assert all(line.startswith("%") for line in document.splitlines()[:3])
 
 
+def test_scores_of_cut_embeddings_are_a_table_of_their_own(tmp_path: Path) -> None:
+    """They are slices: not compared, in no other table and not in the card's headline."""
+    scores = SCORES | {f"{NDCG}/dim=8": 0.4, f"{NDCG}/dim=16": 0.5, f"{NDCG}/literal/dim=8": 0.3}
+    plant(tmp_path / "run", scores=scores, baseline=dict.fromkeys(scores, 0.25))
+    groups = groups_of(tmp_path / "run")
+    *others, cut = paper_tables(groups)
+    assert cut.columns[2:] == ["full", "dimensions\n16", "dimensions\n8"]
+    assert [list(row) for row in cut.rows] == [  # nothing of slices, which models are not compared by
+        ["untrained", NDCG, *["0.2500"] * 3],
+        [groups[0].name, NDCG, "0.6000", "0.5000", "0.4000"],
+    ]
+    assert "dim=" not in "".join(markdown(table) for table in others)
+    assert not any("dim=" in d.key for d in compare(groups[0]).differences)
+    assert not any("dim=" in str(result.metric_name) for result in eval_results(scores))
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1+1", "@SUM(A1)", " =1+1", "=cmd|'x'!A0"])
+def test_a_name_is_no_formula_in_a_spreadsheet(name: str, tmp_path: Path) -> None:
+    (group,) = groups_of(plant(tmp_path / "run", scores=dict.fromkeys(SCORES, -0.25)))
+    text = as_csv([replace(group, name=name, runs=[replace(group.runs[0], name=name)])])
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [row["score"] for row in rows] == list(SCORES)
+    for row in rows:
+        assert row["group"] == row["runs"] == f"'{name}"
+        assert (float(row["mean"]), float(row["difference"])) == (-0.25, -0.5)
+
+
+# -------------------------------------------------------------------------------------------- comparisons
+
+
 def test_queries_are_paired_by_id(tmp_path: Path) -> None:
     """Differences 0.1 and 0.3 (idiom a), 0.2 (b): all positive, so p is 2 / 8 by query, 2 / 4 by idiom."""
-    ours = {"a1": 0.6, "b1": 0.5, "a2": 0.9}
-    theirs = {"a2": 0.6, "a1": 0.5, "b1": 0.3}
-    plant_queries(tmp_path / "ours", ours, theirs)
+    plant_queries(tmp_path / "ours", {"a1": 0.6, "b1": 0.5, "a2": 0.9}, {"a2": 0.6, "a1": 0.5, "b1": 0.3})
     (group,) = groups_of(tmp_path)
-    paired = compare_to_untrained(group)
+    paired = compare(group)
     first, second = paired.differences
-    assert paired.notes == []
+    assert comparison_notes([paired]) == []
     assert (first.key, second.key) == (R_PRECISION, NDCG)
     assert (second.num_queries, second.num_clusters) == (3, 2)
     assert second.difference == pytest.approx(0.2)
     assert (second.p_query, second.p_cluster) == (2 / 8, 2 / 4)
     assert second.by_query == pytest.approx((0.1, 0.3))
     assert second.by_cluster == pytest.approx((0.2, 0.2))
-    assert verdict(second) == "better"
+    assert second.verdict == "better"
 
 
-def test_differences_are_told_idiom_by_idiom(tmp_path: Path) -> None:
+def test_differences_are_shown_idiom_by_idiom(tmp_path: Path) -> None:
     """The greatest gain first: b gains 0.5, a 0.1 and loses 0.3."""
     plant_queries(tmp_path / "ours", {"a1": 0.6, "a2": 0.2, "b1": 0.9}, {"a1": 0.5, "a2": 0.5, "b1": 0.4})
-    (group,) = groups_of(tmp_path)
-    paired = compare_to_untrained(group)
-    assert list(paired.differences[1].clusters) == ["b", "a"]
-    assert paired.differences[1].clusters == pytest.approx({"b": 0.5, "a": -0.1})
-    ((heads, rows),) = idiom_tables(paired).values()
-    assert heads == ["idiom", R_PRECISION, NDCG]
-    assert rows == [["b", "+0.5000", "+0.5000"], ["a", "-0.1000", "-0.1000"]]
-    assert "| b | +0.5000 | +0.5000 |" in as_markdown([group], [], [paired], [])
-    assert "idiom by idiom" in page([group], group.runs, [paired], [])
+    assert main([str(tmp_path / "ours")]) == 0
+    (table,) = detail_tables(compare(groups_of(tmp_path)[0]))
+    assert table.columns == ["idiom", R_PRECISION, NDCG]
+    assert table.rows == [["b", "+0.5000", "+0.5000"], ["a", "-0.1000", "-0.1000"]]
+    assert "| b | +0.5000 | +0.5000 |" in (tmp_path / "ours" / "table.md").read_text(encoding="utf-8")
+    assert "idiom by idiom" in (tmp_path / "ours" / "report.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    "known", [{"glossary": {"files": ["a.tsv"]}}, {"glossary_learnt": [{"files": ["a.tsv"]}]}]
-)
-def test_scores_with_a_glossary_are_marked(tmp_path: Path, known: dict[str, Any]) -> None:
-    plant_queries(tmp_path / "without", {"a1": 0.6})
-    path = plant_queries(tmp_path / "with", {"a1": 0.6}, model={"glossary": ["a.tsv"]}) / "scores.json"
-    card = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps(card | {"meta": card["meta"] | known}), encoding="utf-8")
-    notes = [note for group in groups_of(tmp_path) for note in group.notes()]
-    assert len(notes) == 1
-    assert notes[0].endswith(": with a glossary (a.tsv)")
-
-
-def test_a_cross_validation_is_told_fold_by_fold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cross_validation_is_compared_fold_by_fold(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for fold, gain in enumerate((0.1, 0.3)):
         options: dict[str, Any] = {"data": {"fold": fold}}
         plant_queries(tmp_path / f"a{fold}", {f"a{fold}": 0.5 + gain}, **options)
-        plant_queries(tmp_path / f"b{fold}", {f"a{fold}": 0.5}, trainer={"learning_rate": 5.0}, **options)
+        plant_queries(tmp_path / f"b{fold}", {f"a{fold}": 0.5}, **OTHER, **options)
     ours, theirs = groups_of(tmp_path)
-    paired = compare_groups(ours, theirs)
-    assert paired.differences[1].folds == pytest.approx({0: 0.1, 1: 0.3})
+    paired = compare(ours, theirs)
+    assert dict(paired.differences[1].folds) == pytest.approx({0: 0.1, 1: 0.3})
     assert "| 1 | +0.3000 | +0.3000 |" in as_markdown([ours, theirs], [], [paired], [])
-    print_paired(paired)
+    assert main([str(tmp_path)]) == 0
     assert "fold by fold" in capsys.readouterr().out
-
-
-def test_folds_of_other_divisions_are_not_compared(tmp_path: Path) -> None:
-    for name, folds in (("a", 4), ("b", 8)):
-        plant_queries(tmp_path / name, {"a1": 0.5}, data={"fold": 0, "folds": folds})
-    ours, theirs = groups_of(tmp_path)
-    assert ours.by_fold(NDCG).keys() == theirs.by_fold(NDCG).keys() == {0}
-    assert not any(difference.folds for difference in compare_groups(ours, theirs).differences)
+    plant_queries(tmp_path / "c", {"a0": 0.5}, data={"fold": 0, "folds": 8})  # another division
+    ours, *_, other = groups_of(tmp_path)
+    assert not len(compare(ours, other).differences[0].folds)
 
 
 def test_each_query_is_averaged_over_seeds(tmp_path: Path) -> None:
     plant_queries(tmp_path / "a1", {"a1": 0.2, "b1": 0.4}, seed=1)
     plant_queries(tmp_path / "a2", {"a1": 0.6, "b1": 0.8}, seed=2)
-    plant_queries(tmp_path / "b", {"a1": 0.1, "b1": 0.2}, seed=1, trainer={"learning_rate": 5.0})
-    ours, theirs = groups_of(tmp_path)
-    result = compare_groups(ours, theirs).differences[0]
+    plant_queries(tmp_path / "b", {"a1": 0.1, "b1": 0.2}, seed=1, **OTHER)
+    result = compare(*groups_of(tmp_path)).differences[0]
     assert (result.ours, result.theirs) == pytest.approx((0.5, 0.15))
     assert result.by_query == pytest.approx((0.3, 0.4))
 
 
-def test_without_records_seeds_alone_are_compared_and_it_is_said(tmp_path: Path) -> None:
+def test_what_cannot_be_compared_by_query_is_reported(tmp_path: Path) -> None:
     plant_queries(tmp_path / "a", {"a1": 0.2, "b1": 0.4})
-    plant(tmp_path / "b", trainer={"learning_rate": 5.0})
-    ours, theirs = groups_of(tmp_path)
-    paired = compare_groups(ours, theirs)
-    assert paired.differences[0].by_query is None
-    assert paired.differences[0].difference == pytest.approx(0.3 - 0.5)
-    (note,) = paired_notes([paired])
-    assert note == "no results of each query: compared by seeds alone (idiolink; run b)"
-
-
-def test_records_of_another_checkpoint_are_not_used(tmp_path: Path) -> None:
-    folder = plant_queries(tmp_path / "a", {"a1": 0.2, "b1": 0.4}, {"a1": 0.1, "b1": 0.1})
+    plant(tmp_path / "b", **OTHER)  # no records
+    plant_queries(tmp_path / "c", {"a1": 0.2, "c1": 0.4}, trainer={"learning_rate": 6.0})  # other queries
+    folder = plant_queries(tmp_path / "d", {"a1": 0.2, "b1": 0.4}, trainer={"learning_rate": 7.0})
     write_lines(folder / "per_query" / "idiolink.jsonl", [query("a1", 0.9), query("b1", 0.9)])
+    ours, *others = groups_of(tmp_path)
+    for other, note in zip(
+        others,
+        (
+            "no results of each query: compared by seeds alone (idiolink; run b)",
+            "not the same queries (2 and 2, 1 in both): compared by seeds alone (idiolink; ",
+            "results of each query are not those of scores.json (idiolink; run d)",
+        ),
+        strict=True,
+    ):
+        paired = compare(ours, other)
+        assert paired.differences[0].by_query is None
+        (found,) = comparison_notes([paired])
+        assert found.startswith(note)
+    assert compare(ours, others[0]).differences[0].difference == pytest.approx(0.3 - 0.5)
+
+
+def semeval(folder: Path, subset: str, expressions: list[str | None], **sides: list[float]) -> Group:
+    """A run with pairs whose gold scores are 0.1, 0.2, …: predictions after and before training."""
+    gold = [(i + 1) / 10 for i in range(len(expressions))]
+    key = f"semeval2022/dev/en/{subset}/spearman"
+    scores = [
+        1
+        - 6 * sum((10 * (p - g)) ** 2 for p, g in zip(side, gold, strict=True)) / (len(gold) ** 3 - len(gold))
+        for side in sides.values()
+    ]
+    plant(folder, scores={key: scores[0]}, baseline={key: scores[1]})
+    for name, predicted in sides.items():
+        rows = [
+            {"split": "dev", "id": str(i), "language": "EN", "subset": subset, "expression": expressions[i]}
+            | {"predicted": p, "gold": gold[i]}
+            for i, p in enumerate(predicted)
+        ]
+        write_lines(folder / name / "semeval2022.jsonl", rows)
     (group,) = groups_of(folder)
-    paired = compare_to_untrained(group)
-    assert paired.differences[0].by_query is None
-    assert any("not those of scores.json" in note for note in paired_notes([paired]))
-
-
-def test_other_queries_are_not_compared(tmp_path: Path) -> None:
-    plant_queries(tmp_path / "a", {"a1": 0.2, "b1": 0.4})
-    plant_queries(tmp_path / "b", {"a1": 0.2, "c1": 0.4}, trainer={"learning_rate": 5.0})
-    ours, theirs = groups_of(tmp_path)
-    paired = compare_groups(ours, theirs)
-    assert paired.differences[0].by_query is None
-    assert any("not the same queries (2 and 2, 1 in both)" in note for note in paired.notes)
+    return group
 
 
 def test_correlations_have_intervals_but_no_p(tmp_path: Path) -> None:
-    key = "semeval2022/dev/en/sts/spearman"
     gold = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
-    predictions = {"per_query": gold, "per_query_baseline": [0.2, 0.1, 0.4, 0.3, 0.6, 0.5, 0.8, 0.7]}
-    before = 1 - 6 * 8 / (8 * 63)
-    folder = plant(tmp_path / "a", scores={key: 1.0}, baseline={key: before})
-    for name, predicted in predictions.items():
-        records = [
-            {"split": "dev", "id": str(i), "language": "EN", "subset": "sts", "expression": None}
-            | {"predicted": p, "gold": g}
-            for i, (p, g) in enumerate(zip(predicted, gold, strict=True))
-        ]
-        write_lines(folder / name / "semeval2022.jsonl", records)
-    (group,) = groups_of(folder)
-    (difference,) = compare_to_untrained(group).differences
-    assert difference.p_query is None
+    before = [0.2, 0.1, 0.4, 0.3, 0.6, 0.5, 0.8, 0.7]
+    group = semeval(tmp_path / "a", "sts", [None] * 8, per_query=gold, per_query_baseline=before)
+    (difference,) = compare(group).differences
+    assert difference.p_query is difference.p_cluster is None
     assert difference.by_query is not None
     low, high = difference.by_query
-    assert 0 <= low < 1 - before < high < 0.6
-    assert "no mean over pairs" in difference.why_not
+    assert 0 <= low < difference.difference < high < 0.6
 
 
-def test_of_a_correlation_each_expression_s_pairs_come_nearer_to_gold_or_not(tmp_path: Path) -> None:
+def test_of_a_correlation_each_expressions_pairs_come_nearer_to_gold_or_not(tmp_path: Path) -> None:
     """Before, the ranks of 0 and 1 are swapped; after, those of 2 and 3: a gains 1 rank of 4, b loses it."""
-    key = "semeval2022/dev/en/idiom/spearman"
-    folder = plant(tmp_path / "a", scores={key: 0.8}, baseline={key: 0.8})
-    for name, predicted in (("per_query", [1, 2, 4, 3]), ("per_query_baseline", [2, 1, 3, 4])):
+    sides = {"per_query": [0.1, 0.2, 0.4, 0.3], "per_query_baseline": [0.2, 0.1, 0.3, 0.4]}
+    group = semeval(tmp_path / "a", "idiom", [*"aabb"], **sides)
+    paired = compare(group)
+    assert paired.differences[0].in_ranks
+    (table,) = detail_tables(paired)
+    assert "rank" in table.title
+    assert table.rows == [["a", "+0.2500"], ["b", "-0.2500"]]
+    assert table.title in as_markdown([group], [], [paired], [])
+
+
+# -------------------------------------------------------------------------------------------------- modes
+
+
+def modes(folder: Path, *arguments: str, **items: tuple[str, float, float]) -> int:
+    """A run with items of AdMIRe: id → sense, value in the mode `experts_text` and in `caption`."""
+    if items:
         records = [
-            {"split": "dev", "id": str(i), "language": "EN", "subset": "idiom", "expression": "aabb"[i]}
-            | {"predicted": p / 10, "gold": (i + 1) / 10}
-            for i, p in enumerate(predicted)
+            {"id": item, "mode": mode, "split": "train_cv", "compound": "c", "sense": sense, "ndcg@5": value}
+            for item, (sense, *values) in items.items()
+            for mode, value in zip(("experts_text", "caption"), values, strict=True)
         ]
-        write_lines(folder / name / "semeval2022.jsonl", records)
-    (group,) = groups_of(folder)
-    paired = compare_to_untrained(group)
-    assert paired.differences[0].rank_gains == {"a": 0.25, "b": -0.25}
-    assert not paired.differences[0].clusters  # which are differences in the score
-    ((heading, (_, rows)),) = idiom_tables(paired).items()
-    assert "rank" in heading
-    assert rows == [["a", "+0.2500"], ["b", "-0.2500"]]
-    assert heading in as_markdown([group], [], [paired], [])
-    assert heading in page([group], group.runs, [paired], [])
+        keys = [
+            f"admire/train_cv/{m}/ndcg@5{s}"
+            for m in ("experts_text", "caption")
+            for s in ("", "/idiomatic", "/literal")
+        ]
+        plant(folder, scores=dict.fromkeys(keys, 0.5))
+        write_lines(folder / "per_query" / "admire.jsonl", records)
+    return main([str(folder), *arguments])
+
+
+def test_two_modes_are_compared_item_by_item(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """a and b over both runs, c and d of one run each: differences 0.5, 0, −0.5 and 0.5."""
+    idiomatic, literal = ("idiomatic", 1.0, 0.5), ("literal", 0.0, 0.5)
+    equal = ("literal", 0.5, 0.5)
+    modes(tmp_path / "0", "scores=main", a=idiomatic, b=equal, c=literal)
+    modes(tmp_path / "1", "scores=main", a=idiomatic, b=equal, d=idiomatic)
+    capsys.readouterr()
+    assert main([str(tmp_path), "modes=experts_text,caption"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["ndcg@5", "ndcg@5/idiomatic", "ndcg@5/literal"]
+    assert "greater in 2, equal in 1, smaller in 1 of 4 items" in lines[0]
+    assert "experts_text 0.6250 ± 0.1667, caption 0.5000 ± 0.0000" in lines[0]  # runs 0.5 and 0.8333
+    assert "experts_text 1.0000" in lines[1]
+    assert "difference +0.5000 [+0.5000, +0.5000]" in lines[1]
+    assert "difference -0.2500" in lines[2]
+    assert "nan" not in "".join(lines)
+    for wrong in ("modes=experts_image,caption", "modes=caption"):
+        assert main([str(tmp_path), wrong]) == 2
+    modes(tmp_path / "2", "scores=main", a=idiomatic)
+    (tmp_path / "2" / "per_query" / "admire.jsonl").write_text("{\n")
+    read_items.cache_clear()
+    assert main([str(tmp_path), "modes=experts_text,caption"]) == 2
+    assert "train.evaluate" in capsys.readouterr().err
+
+
+def test_any_benchmark_with_modes_is_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keys = [key.replace("sentence", mode) for mode in ("sentence", "span") for key in (R_PRECISION, NDCG)]
+    plant(tmp_path / "run", scores=dict.fromkeys(keys, 0.5))
+    records = [query("a1", 0.5), query("a1", 0.75, mode="span")]
+    write_lines(tmp_path / "run" / "per_query" / "idiolink.jsonl", records)
+    assert main([str(tmp_path / "run"), "modes=span,sentence", "split=val"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert all("span 0.7500" in line and "difference +0.2500" in line for line in lines)
+
+
+# ------------------------------------------------------------------------------------------------ reports
 
 
 def test_failed_and_unfinished_jobs_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -353,16 +423,14 @@ def test_failed_and_unfinished_jobs_are_named(tmp_path: Path, capsys: pytest.Cap
     }
     (sweep / "multirun.yaml").write_text(yaml.safe_dump({"hydra": hydra}))
     assert main([str(sweep)]) == 0
-    told = capsys.readouterr().out
-    assert "1 (running): not finished" in told
-    assert "3 (failed): FAILED" in told
-    assert "4 (damaged)" in told
-    assert "config.yaml is damaged" in told
-    assert "job 2 of 6 left no folder" in told
-    assert "job 5 of 6 left no folder" in told
-    page = (sweep / "report" / "report.html").read_text(encoding="utf-8")
-    assert "FAILED" in page
-    assert told.splitlines()[-1] == str(sweep / "report")
+    shown = capsys.readouterr().out
+    for note in (
+        *("1 (running): not finished", "3 (failed): FAILED", "4 (damaged)", "config.yaml is damaged"),
+        *("job 2 of 6 left no folder", "job 5 of 6 left no folder"),
+    ):
+        assert note in shown
+    assert "FAILED" in (sweep / "report" / "report.html").read_text(encoding="utf-8")
+    assert shown.splitlines()[-1] == str(sweep / "report")
 
 
 @pytest.mark.parametrize("name", ["scores.json", "run.json", "config.yaml", "metrics.jsonl"])
@@ -377,8 +445,7 @@ def test_damaged_files_are_named(
         bad.write_text(content)
     assert main([str(tmp_path), f"output={tmp_path / 'out'}"]) == 0
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
-    told = capsys.readouterr().out + page
-    assert name in told
+    assert name in capsys.readouterr().out + page
 
 
 def test_files_of_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -398,33 +465,31 @@ def test_files_of_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 def test_a_scorecard_is_a_row(tmp_path: Path) -> None:
     plant(tmp_path / "a")
-    card = {
-        "scores": SCORES,
-        "baseline": {},
-        "meta": {"model": "other", "config": {"model": {"path": "other"}}},
-    }
+    card = {"scores": SCORES, "meta": {"model": "other", "config": {"model": {"path": "other"}}}}
     (tmp_path / "zero.json").write_text(json.dumps(card))
     names = [group.name for group in groups_of(tmp_path / "a", tmp_path / "zero.json")]
     assert len(names) == 2
     assert names[1].startswith("other")
     (tmp_path / "zero.json").write_text("{}")
-    with pytest.raises(UserError, match=r"zero\.json: is no scorecard"):
+    with pytest.raises(UserError, match=r"zero\.json"):
         groups_of(tmp_path / "zero.json")
 
 
-def test_what_cannot_be_reported_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(tmp_path / "nowhere")]) == 2
-    assert "there is no such folder" in capsys.readouterr().err
-    assert main([str(tmp_path)]) == 2
-    assert "no run in it" in capsys.readouterr().err
-    plant(tmp_path / "a", status="failed")
-    assert main([str(tmp_path)]) == 2
-    assert "a (failed): FAILED" in capsys.readouterr().err
-    assert main(["ouptut=x"]) == 2
-    assert "unknown option; there are output=" in capsys.readouterr().err
-    assert main([]) == 2
+def test_what_cannot_be_reported_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    plant(tmp_path / "failed", status="failed")
+    for arguments, named in (
+        ([tmp_path / "nowhere"], "nowhere"),
+        ([tmp_path / "empty"], "no run in it"),
+        ([tmp_path / "failed"], "failed (failed): FAILED"),
+        (["ouptut=x"], "output="),
+        ([], "--help"),
+        ([tmp_path / "failed", "modes=a,b", "output=x"], "output="),
+    ):
+        assert main([str(argument) for argument in arguments]) == 2
+        assert named in capsys.readouterr().err
     assert main(["--help"]) == 0
-    with pytest.raises(UserError, match=r"group=seed: is to be seeds or none"):
+    with pytest.raises(UserError, match=r"group=seed"):
         parse(["x", "group=seed"])
 
 
@@ -432,36 +497,6 @@ def test_against_chooses_the_reference(tmp_path: Path, capsys: pytest.CaptureFix
     for number, rate in enumerate((1.0, 2.0, 3.0)):
         plant(tmp_path / str(number), trainer={"learning_rate": rate}, baseline={})
     assert main([str(tmp_path), f"against={tmp_path / '1'}"]) == 0
-    told = capsys.readouterr().out
-    assert "learning_rate=1 − learning_rate=2" in told
-    assert "learning_rate=3 − learning_rate=2" in told
-
-
-@pytest.mark.parametrize("name", ["=1+1", "+1", "-1+1", "@SUM(A1)", " =1+1", "=cmd|'x'!A0"])
-def test_a_name_is_no_formula_in_a_spreadsheet(name: str, tmp_path: Path) -> None:
-    (group,) = groups_of(plant(tmp_path / "run", scores=dict.fromkeys(SCORES, -0.25)))
-    run = replace(group.runs[0], name=name)
-    text = as_csv([replace(group, name=name, runs=[run])])
-    rows = list(csv.DictReader(io.StringIO(text)))
-    assert len(rows) == len(SCORES)
-    for row in rows:
-        assert row["group"] == row["runs"] == f"'{name}"
-        assert row["score"] in SCORES
-        assert (float(row["mean"]), float(row["difference"])) == (-0.25, -0.5)
-
-
-def test_scores_of_cut_embeddings_are_a_table_of_their_own(tmp_path: Path) -> None:
-    """They are slices: not compared, in no other table and not in the card's headline."""
-    scores = SCORES | {f"{NDCG}/dim=8": 0.4, f"{NDCG}/dim=16": 0.5, f"{NDCG}/literal/dim=8": 0.3}
-    plant(tmp_path / "run", scores=scores, baseline=dict.fromkeys(scores, 0.25))
-    groups = groups_of(tmp_path / "run")
-    *others, cut = paper_tables(groups)
-    assert cut.columns == [("", "full"), ("dimensions", "16"), ("dimensions", "8")]
-    shown = {tuple(labels): [cut.text(value) for value in values] for labels, values in cut.rows}
-    assert shown["untrained", NDCG] == ["0.2500"] * 3
-    assert shown[groups[0].name, NDCG] == ["0.6000", "0.5000", "0.4000"]
-    assert len(shown) == 2  # nothing of slices, which models are not compared by
-    assert "dim=" not in "".join(markdown(table) for table in others)
-    assert not any("dim=" in d.key for d in compare_to_untrained(groups[0]).differences)
-    assert not any("dim=" in str(result.metric_name) for result in eval_results(scores))
-    assert "By dimension" in page(groups, groups[0].runs, [], [])
+    shown = capsys.readouterr().out
+    assert "learning_rate=1 − learning_rate=2" in shown
+    assert "learning_rate=3 − learning_rate=2" in shown

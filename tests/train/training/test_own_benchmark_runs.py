@@ -11,8 +11,8 @@ from tests.own_data import STS, write, write_collection, write_lines
 from tests.tiny_runs import composed, train
 from train.config import TrainSettings, check
 from train.errors import UserError
-from train.reports.compare import compare_to_untrained
-from train.reports.groups import group_runs
+from train.reports.compare import compare
+from train.reports.frames import group_runs
 from train.reports.runs import read_runs
 
 OWN = "benchmark=[own_retrieval,own_sts,own_pairs,own_ranking]"
@@ -50,7 +50,7 @@ def test_a_run_is_scored_monitored_and_reported(
     thresholds = {"own_pairs/labels/f1_threshold", "own_pairs/labels/accuracy_threshold"}
     assert set(card["scores"]) - thresholds <= set(known.score_keys(None))
 
-    paired = compare_to_untrained(group_runs(read_runs([tmp_path / "run"]))[0])
+    paired = compare(group_runs(read_runs([tmp_path / "run"]))[0])
     assert not paired.problems, "per-query records give the scores"
     compared = {d.key: d for d in paired.differences}
     assert {
