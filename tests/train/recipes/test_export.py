@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cosine_similarity, normalize
 
 import train.export
@@ -425,16 +425,18 @@ def test_a_damaged_export_and_what_is_none_are_told(onnx: Path, tmp_path: Path) 
 
 def test_a_graph_that_errs_in_long_texts_alone_is_none(onnx: Path, idiomatic: Path) -> None:
     """As one may that was traced with a short text."""
-
-    class Far(nn.Module):
-        def forward(self, features: dict[str, Any]) -> dict[str, Any]:
-            tokens = features["token_embeddings"]
-            is_far = (torch.arange(tokens.shape[1]) >= 32).to(tokens)[:, None]
-            return dict(features, token_embeddings=tokens * (1 + is_far))
-
     cut = recipe._cut(Encoder.from_pretrained(idiomatic, device="cpu"), CUT)
     check_onnx(cut, onnx)
-    cut.model.insert(1, Far())
+    transformer: Any = cut.model[0]
+    right = transformer.forward
+
+    def far(features: dict[str, Any], **options: Any) -> dict[str, Any]:
+        features = right(features, **options)
+        tokens = features["token_embeddings"]
+        is_far = (torch.arange(tokens.shape[1]) >= 32).to(tokens)[:, None]
+        return dict(features, token_embeddings=tokens * (1 + is_far))
+
+    transformer.forward = far
     with pytest.raises(UserError, match="embeds otherwise than the model"):
         check_onnx(cut, onnx)
 
