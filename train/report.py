@@ -216,14 +216,9 @@ def _run(arguments: Sequence[str]) -> int:
         from train.reports.compare import compare_modes
         from train.reports.runs import find_runs, read_runs
 
+        ours, theirs = names_in(parsed.options["modes"])
         runs = read_runs(find_runs(parsed.folders)[0])
-        print(
-            printable(
-                compare_modes(
-                    runs, *names_in(parsed.options["modes"]), parsed.options.get("split", "train_cv")
-                )
-            )
-        )
+        print(printable(compare_modes(runs, ours, theirs, parsed.options.get("split", "train_cv"))))
     elif parsed.kind == "published":
         show_published(parsed)
     else:

@@ -197,8 +197,8 @@ def _cluster_margin(d: Difference, margin: float) -> Check:
     if few := len(clusters) - len(judged):
         reason += f"; {few} of fewer than {MIN_ITEMS} queries not judged"
     first = decisive[0]
-    change = {"difference": first.difference, "interval": first.interval}
-    return replace(whole, verdict=verdict, reason=reason, clusters=clusters, **change)
+    judged_by = replace(whole, difference=first.difference, interval=first.interval, clusters=clusters)
+    return replace(judged_by, verdict=verdict, reason=reason)
 
 
 def _cluster(d: Difference, name: str, changes: pd.Series, margin: float) -> ClusterChange:

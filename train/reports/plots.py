@@ -36,13 +36,13 @@ _OTHER_KINDS = (("#e69f00", "v"), ("#56b4e9", "P"), ("#000000", "X"), ("#7f7f7f"
 _SIDES = {"untrained": ("0.75", "///"), "trained": ("#0072b2", "")}  # colour and hatch
 _PANEL_CHARACTERS = 32  # a line of a heading: a longer one would push panels apart
 _NARROW, _FINE = 5.0, 160  # inches and dots an inch: print that is read on a phone too
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     **{"axes.grid": True, "axes.axisbelow": True, "grid.alpha": 0.3, "figure.constrained_layout.use": True},
     **{"axes.titlelocation": "left", "axes.titlesize": "medium", "axes.labelsize": "small"},
     **{"xtick.labelsize": "small", "ytick.labelsize": "small", "legend.fontsize": "small"},
     "text.parse_math": False,  # texts are no formulas, however they look
 }
-_ON_THE_PAGE = {
+_ON_THE_PAGE: dict[Any, Any] = {
     **{"svg.fonttype": "none", "svg.hashsalt": "page", "font.family": "sans-serif", "legend.frameon": False},
     **{"axes.spines.top": False, "axes.spines.right": False, "savefig.transparent": True},
     **dict.fromkeys(

@@ -114,7 +114,8 @@ def _draws(num_units: int, num: int) -> Iterator[NDArray[np.int64]]:
 
 
 def _mean(values: Array, _gold: Array, weights: Array) -> Array:
-    return (weights @ values) / weights.sum(1)
+    means: Array = (weights @ values) / weights.sum(1)
+    return means
 
 
 def _pearson(predicted: Array, gold: Array, weights: Array) -> Array:
