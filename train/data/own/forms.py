@@ -185,6 +185,7 @@ _TWO = {"sentence1": _SENTENCE1, "sentence2": _SENTENCE2, **_SPAN1, **_SPAN2}
 _SCORED = "scored pairs: sentence1, sentence2, score"
 _SENTENCE: Roles = {
     "text": ("text", "sentence"),
+    "label": _LABEL,
     "usage": _USAGE,
     **_span("span", "text_span", "sentence_span"),
     **_MEANING,
@@ -196,7 +197,7 @@ TRAINED = (  # the most telling first
     Form("scored", _SCORED, {**_TWO, "score": _SCORE, **_TRAINED}, ("sentence1", "sentence2", "score")),
     Form("scored", _SCORED, {**_TWO, "score": _LABEL, **_TRAINED}, ("sentence1", "sentence2", "score")),
     SENTENCE_PAIRS,
-    Form("sentences", _SENTENCES, {**_SENTENCE, "label": _LABEL}, ("text", "label")),
+    Form("sentences", _SENTENCES, _SENTENCE, ("text", "label")),
     Form("sentences", _SENTENCES, _SENTENCE, ("text", "group")),
 )
 # Columns that are no slip where they say nothing to training.

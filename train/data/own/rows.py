@@ -157,7 +157,8 @@ def example_of(record: Record, form: str, required: Sequence[str]) -> Example:
         sentences = [_single(record, f"sentence{n}", f"span{n}", labels) for n in "12"]
         num_positives = 1
     else:
-        record.cell(required[-1])  # label, or group
+        # The first row has the column of the form; in JSON lines others may have labels that it lacks.
+        record.cell("label" if "label" in record.names else required[-1])
         sentences, num_positives = [_single(record, "text", "span", labels)], 0
     weight = record.number_in("weight") if record.has("weight") else 1.0
     if not 0 <= weight <= _MAX_WEIGHT:
