@@ -100,9 +100,7 @@ MISTAKES = [
         {"out/README.md": "mine"},
         "train.explore",
     ),
-    Mistake(
-        "overwrite_what", ["minilm", "overwrite=perhaps"], ["overwrite=perhaps", "true"], {}, "train.explore"
-    ),
+    Mistake("overwrite_what", ["minilm", "overwrite=perhaps"], ["overwrite", "perhaps"], {}, "train.explore"),
     Mistake(
         "report_over_a_table",
         ["scores.json", "output=out"],

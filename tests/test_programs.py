@@ -281,5 +281,5 @@ def test_the_console_command(tmp_path: Path) -> None:
     assert_explained(idiomtune("evalute"), "'evalute'", "idiomtune evaluate")
     assert "+experiment=" in idiomtune("train").stdout
     (tmp_path / "mine.py").write_text("NOTHING = 1\n", encoding="utf-8")
-    assert_explained(idiomtune("evaluate", "extensions=[mine]"), "mine has no list DECLARED")
+    assert_explained(idiomtune("evaluate", "extensions=[mine]"), "mine declares nothing")
     assert_explained(idiomtune("report", "nowhere"), "nowhere")

@@ -180,10 +180,11 @@ def load_extensions(modules: Sequence[str]) -> None:
         except BaseException as error:  # whatever its code raises; a status that it exits with is not ours
             missing = error.name if isinstance(error, ModuleNotFoundError) else None
             if missing is not None and f"{module}.".startswith(f"{missing}."):
-                why = "is not installed, and is not in the current folder (or in PYTHONPATH)"
-            else:
-                why = f"cannot be imported: {type(error).__name__}: {error}".rstrip(": ")
-            raise UserError(f"extensions: {module} {why}") from error
+                raise UserError(
+                    f"extensions: {module} is not installed, and is not in the current folder (or in PYTHONPATH)"
+                ) from error
+            why = f"{type(error).__name__}: {error}".rstrip(": ")
+            raise UserError(f"extensions: {module} cannot be imported: {why}") from error
         names = {(type(one), one.name) for one in _all()}
         for one in declared:
             if (type(one), one.name) in names:

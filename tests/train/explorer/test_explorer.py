@@ -433,9 +433,9 @@ def test_tables_and_folders_are_corpora(tmp_path: Path, sample_root: Path) -> No
         (["minilm", "glossary={tmp}/none.tsv", "output={tmp}/page.html"], ["glossary=", "none.tsv"]),
         (["minilm", "output={tmp}"], ["output="]),
         (["minilm", "corpsu=x"], ["corpsu=x", "corpus="]),
-        (["minilm", "queries=0"], ["queries=0"]),
-        (["minilm", "port=eighty"], ["port=eighty"]),
-        (["minilm", "device=gpu"], ["device=gpu", "cuda"]),
+        (["minilm", "queries=0"], ["queries", "'0'"]),
+        (["minilm", "port=eighty"], ["port", "eighty"]),
+        (["minilm", "device=gpu"], ["device", "gpu", "cuda"]),
         (["minilm", "output=a.html", "space=b"], ["output=", "space="]),
     ],
 )

@@ -26,7 +26,7 @@ from train.factory import build_objective, idiom_expressions
     [
         ("model.idiom_tokens=[]", "model.idiom_tokens: must be train, a list of expressions, or a text file"),
         ("model.idiom_tokens=3", "model.idiom_tokens: must be train"),
-        ("model.idiom_tokens=[home run,'...']", "model.idiom_tokens: '...' holds no letter"),
+        ("model.idiom_tokens=[home run,'...']", "model.idiom_tokens: '...' contains no letter"),
         ("model.replace_expressions=some", "model.replace_expressions"),
         ("model.idiom_tokens_start=mean", "model.idiom_tokens_start"),
     ],
@@ -100,7 +100,7 @@ def test_expressions_of_a_list_and_of_a_file(tmp_path: Path) -> None:
     assert expressions("data=sample", f"model.idiom_tokens={path}") == (["home run", "má-fé"], [path])
     assert expressions("data=sample", "model.idiom_tokens=[home run,'má-fé']")[0] == ["home run", "má-fé"]
     path.write_text("home run\n…\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"idioms\.txt, line 2: '…' holds no letter"):
+    with pytest.raises(UserError, match=r"idioms\.txt, line 2: '…' contains no letter"):
         expressions("data=sample", f"model.idiom_tokens={path}")
     path.write_text("\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"idioms\.txt: names no expression"):

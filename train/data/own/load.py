@@ -61,7 +61,7 @@ def check_heads(data: OwnData) -> None:
         files = [name for name in names or [] if not name.startswith("hf:")]
         for source in find_sources(files, f"data.{option}"):
             if option != "negatives.corpus":
-                next(OwnTable(source, data.columns, data.form).examples(), None)
+                list(OwnTable(source, data.columns, data.form).examples(num_rows=1))
 
 
 def load_own(data: OwnData, *, negatives: Mined | None = None) -> OwnSplits:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from train.data.own.forms import SENTENCE_PAIRS, TRAINED, UNREAD, normalised
 from train.data.own.sources import Source
@@ -91,9 +92,13 @@ class OwnTable:
         name: Form = self._table.form.name  # type: ignore[assignment]
         return name
 
-    def examples(self) -> Iterator[Example]:
-        """Raises UserError, naming row and field of all that is wrong, or columns that make no form."""
-        for example in self._table.read(self._example):
+    def examples(self, num_rows: int | None = None) -> Iterator[Example]:
+        """The first rows, or all.
+
+        Raises:
+            UserError: naming row and field of all that is wrong, or columns that make no form.
+        """
+        for example in self._table.read(self._example, islice(self._table.source.rows(), num_rows)):
             if example.num_echoes:
                 self._echoes.append(f"row {example.number}")
             yield example
