@@ -181,7 +181,7 @@ def load_extensions(modules: Sequence[str]) -> None:
             missing = error.name if isinstance(error, ModuleNotFoundError) else None
             if missing is not None and f"{module}.".startswith(f"{missing}."):
                 raise UserError(
-                    f"extensions: {module} is not installed, and is not in the current folder (or in PYTHONPATH)"
+                    f"extensions: {module} is not installed, and is not in the current folder (or PYTHONPATH)"
                 ) from error
             why = f"{type(error).__name__}: {error}".rstrip(": ")
             raise UserError(f"extensions: {module} cannot be imported: {why}") from error
