@@ -134,7 +134,8 @@ def report(arguments: Arguments) -> Path:
     for one in compared:
         folds = [table for table in detail_tables(one) if table.columns[0] == "fold"]
         shown += [paired_table(one), *folds] if one.is_tested else []
-    for table in [*shown, untested_table(compared)]:
+    untested = untested_table(compared)
+    for table in [*shown, *([untested] if untested.rows else [])]:
         print_table(table)
     print_notes(all_notes)
     for sentence in head_verdicts(groups, compared):

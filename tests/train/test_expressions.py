@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import pickle
 import unicodedata
 from pathlib import Path
 
@@ -309,3 +310,9 @@ def test_placeholders_in_the_real_sentences(real_data: Path) -> None:
 def test_which_expressions_contain_others() -> None:
     names = ["in the dark", "Kept in the Dark", "take someone for a ride", "taken for", "ride", "bride"]
     assert contained(names) == {"Kept in the Dark": ["in the dark"], "take someone for a ride": ["ride"]}
+
+
+def test_an_index_can_be_pickled() -> None:
+    index = ExpressionIndex(["in the dark", ".NET"])
+    text = "Kept in the dark about .NET"
+    assert pickle.loads(pickle.dumps(index)).find(text) == index.find(text) != []

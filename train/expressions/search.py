@@ -46,7 +46,8 @@ class ExpressionIndex:
         # before the first letters (one in ".NET"). A pattern takes a millisecond to compile, and a glossary
         # may have 50,000 expressions: so it is compiled where the text holds all the expression's words.
         self._starting: dict[str, list[tuple[tuple[frozenset[str], ...], str, int]]] = {}
-        for expression in dict.fromkeys(expressions):
+        self._expressions = list(dict.fromkeys(expressions))
+        for expression in self._expressions:
             first, *others = expression_words(expression)
             further = tuple(
                 frozenset(_first_run(form)[0] for form in word.forms)
@@ -58,6 +59,10 @@ class ExpressionIndex:
         # A text comes again: in each epoch, in several benchmarks, read in several ways.
         self._found = lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._find)
         self._found_runs = lru_cache(maxsize=_MAX_CACHED_TEXTS)(self._runs)
+
+    def __reduce__(self) -> tuple[type[ExpressionIndex], tuple[list[str]]]:
+        """Pickled, and copied, without the caches, which cannot be pickled."""
+        return type(self), (self._expressions,)
 
     def find(self, text: str) -> Sequence[tuple[int, int, str]]:
         """(start, end, expression) of all occurrences, from left to right, without overlaps."""

@@ -230,7 +230,10 @@ def compare_modes(runs: Sequence[Run], ours: str, theirs: str, split: str) -> st
         UserError: if no query was scored in both modes, or not the same ones, or a record is damaged.
     """
     group = Group("", runs, {})
-    nothing_common = UserError(f"no items of the split {split} with scores by both {ours} and {theirs}")
+    nothing_common = UserError(
+        f"no items of the split {split} with scores by both {ours} and {theirs} "
+        "(eval.per_query=true writes the scores of each item)"
+    )
     lines = []
     for key in group.keys:
         score = Key.of(key)

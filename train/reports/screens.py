@@ -6,18 +6,17 @@ import logging
 import shlex
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from train.errors import UserError
 from train.io.files import write_text
 from train.io.text import printable
-from train.reports.compare import compare
+from train.reports.compare import UNTRAINED, Difference, compare
 from train.reports.frames import data_notes, group_runs, options_of, short_key
 from train.reports.runs import Run, find_runs, read_run, read_runs
-from train.reports.score_tables import changeable, changes, decimals, paired_table, paper_tables
+from train.reports.score_tables import changeable, changes, decimals, paper_tables, show_interval
 from train.reports.tables import Table, print_notes, print_table
-from train.reports.verdicts import beats_untrained
+from train.reports.verdicts import beats_untrained, in_words
 
 log = logging.getLogger(__name__)
 
@@ -40,12 +39,13 @@ def show_finished_run(folder: Path, *, all_scores: bool) -> None:
         differences = {d.key: d for one in monitored for d in one.differences}
         step = str(run.meta.get("checkpoint", "")).removeprefix("step_")
         title = f"monitored, untrained → best checkpoint (step {step})"
-        tables = [replace(paired_table(one), title=title) for one in monitored if one.differences]
+        tables = [_monitored_table(run, differences, title)]
         if all_scores:
             heads = ("before", "after")
             tables.append(changes(changeable(run.scores), run.baseline, "all scores", heads))
         for table in [*tables, *([] if all_scores else paper_tables(groups))]:
-            print_table(table)
+            if table.rows:
+                print_table(table)
         # What was scored, then what there is to know of it.
         print_notes(str(run.meta.get("data", "")).split("; ")[1:])
         for note in run.notes:
@@ -59,6 +59,19 @@ def show_finished_run(folder: Path, *, all_scores: bool) -> None:
         log.info("all scores: scores.json there, or python -m train.report %s scores=all", folder)
     except Exception as error:  # nothing about a page may spoil a finished run
         log.warning("%s could not be written (%s: %s)", folder / "report.html", type(error).__name__, error)
+
+
+def _monitored_table(run: Run, differences: Mapping[str, Difference], title: str) -> Table:
+    """The scores that chose the checkpoint; those that only a trained model has stand alone."""
+    rows, verdicts = [], []
+    for key in filter(run.scores.__contains__, run.monitor):
+        after, before, d = run.scores[key], run.baseline.get(key), differences.get(key)
+        change = None if before is None else after - before
+        interval = show_interval(d.by_query if d else None)
+        rows.append([key, decimals(before), decimals(after), decimals(change, "+"), interval, in_words(d)])
+        verdicts.append(d.verdict if d else "")
+    columns = ["score", UNTRAINED, "trained", "difference", "95% by query", "verdict"]
+    return Table(title, columns, rows, verdicts=verdicts)
 
 
 def show_scores(scores: Mapping[str, float], model: str, notes: Sequence[str], *, all_scores: bool) -> None:

@@ -16,6 +16,13 @@ _PERFECT = 1 - 1e-9
 _NUM_NAMED = 5
 
 
+def in_words(difference: Difference | None) -> str:
+    """`better`, `worse`, or why neither."""
+    if difference is None or difference.by_query is None:
+        return "not tested"
+    return difference.verdict or "no clear difference"
+
+
 def beats_untrained(
     keys: Sequence[str],
     after: Mapping[str, float],
@@ -36,9 +43,7 @@ def beats_untrained(
         return ""
     ours, theirs = (statistics.fmean(side[key] for key in keys) for side in (after, before))
     known = [differences.get(key) for key in keys]
-    verdicts = Counter(
-        d.verdict or "no clear difference" if d and d.by_query else "not tested" for d in known
-    )
+    verdicts = Counter(map(in_words, known))
     if len(keys) == 1:
         name, counts = keys[0], next(iter(verdicts))
     else:

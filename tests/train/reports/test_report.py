@@ -465,6 +465,14 @@ def test_files_of_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert (tmp_path / "a" / "table.tex").is_file()
 
 
+def test_nothing_is_listed_as_untested_if_all_is_tested(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plant_queries(tmp_path / "run", {"a1": 0.5, "b1": 0.75}, {"a1": 0.25, "b1": 0.5})
+    assert main([str(tmp_path / "run")]) == 0
+    assert "by their means alone" not in capsys.readouterr().out
+
+
 def test_a_scorecard_is_a_row(tmp_path: Path) -> None:
     plant(tmp_path / "a")
     card = {"scores": SCORES, "meta": {"model": "other", "config": {"model": {"path": "other"}}}}

@@ -39,11 +39,22 @@ def test_a_run_ends_in_its_verdict(
     show_finished_run(folder, all_scores=False)
     monitored, *tables = capsys.readouterr().out.split("monitored, ")[1].split("IdioLink, val")
     assert NDCG in monitored
+    assert verdict in monitored
+    assert monitored.index("untrained") < monitored.index("trained ┃ difference")
     assert f"({verdict}" in caplog.text
     assert len(tables) == 1
     assert "untrained" in tables[0]
     assert str(folder / "best") in caplog.text
     assert sentence in caplog.text
+
+
+def test_a_score_of_a_trained_model_alone_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_finished_run(plant(tmp_path / "run", scores={NDCG: 0.25}, baseline={}), all_scores=False)
+    monitored = capsys.readouterr().out.split("monitored, ")[1].split("IdioLink, val")[0]
+    assert "0.2500" in monitored
+    assert "not tested" in monitored
 
 
 def test_all_scores_are_shown_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
