@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import logging
 import platform
 import shutil
 import subprocess
@@ -22,6 +23,8 @@ from train.io.files import find_links, named_in_errors, write_json, write_jsonl,
 from train.io.logs import logged_to
 from train.io.paths import numbered
 from train.runs.resume import holds_a_run
+
+log = logging.getLogger(__name__)
 
 LOG, START, _METRICS = "train.log", ".hydra", "metrics.jsonl"
 _RECORD = frozenset({LOCK, LOG, START, "run.json", "config.yaml"})  # of a run without any result
@@ -213,11 +216,23 @@ class RunFolder:
             tracker.log(record)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines of `metrics.jsonl`, without a last one that a kill cut short."""
+        """The lines of `metrics.jsonl`, without a last one that a kill cut short, and damaged ones."""
         path = self.path / _METRICS
         if not path.is_file():
             return []
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+        lines = [_logged(line) for line in path.read_text("utf-8", errors="replace").split("\n")[:-1]]
+        if damaged := lines.count(None):
+            log.warning("%s: damaged lines left out: %d", path, damaged)
+        return [line for line in lines if line is not None]
+
+
+def _logged(line: str) -> dict[str, Any] | None:
+    """A line of `metrics.jsonl`; None if it is damaged."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) and isinstance(record.get("step"), int) else None
 
 
 def _remove(path: Path) -> None:

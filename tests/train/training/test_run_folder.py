@@ -209,3 +209,9 @@ def test_a_sweep_of_mistakes_leaves_no_folder(tmp_path: Path) -> None:
     done = run(*wrong, cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)})
     assert done.returncode == 2, done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_damaged_lines_of_the_log_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 1}\n{"st\n\xff\n[2]\n{"step": 3}\n{"step": 4')
+    assert RunFolder(tmp_path).metrics() == [{"step": 1}, {"step": 3}]
+    assert "metrics.jsonl" in caplog.text
