@@ -129,7 +129,11 @@ SPOILED: list[tuple[str, str, tuple[str, ...]]] = [
     ("trained", LABELLED + "b,\n", ("row 3", "'label'", "empty")),
     ("trained", "text,group\na,\n", ("row 2", "'group'", "empty")),
     ("trained", '{"text": "a", "label": "x"}\n{"text": "b", "group": "g"}\n', ("row 2", "'label'")),
-    ("trained", '{"text": "a", "group": "g"}\n{"text": "b", "group": "g", "label": "x"}\n', ("row 1", "label")),
+    (
+        "trained",
+        '{"text": "a", "group": "g"}\n{"text": "b", "idiom": "g", "class": "x"}\n',
+        ("row 1", "label"),
+    ),
     ("trained", '{"text": "a", "group": "g"}\n{"text": "b", "label": "x"}\n', ("row 1", "label")),
     ("pairs", LABELS + "c,d,maybe\n", ("row 3", "'label'", "'maybe'")),
     ("pairs", LABELS + "c,d,2\n", ("row 3", "'label'", "'2'")),
