@@ -19,8 +19,11 @@ def run(config: dict[str, Any]) -> None:
 def main() -> None:
     # With ++ no folder is made.
     given = [f"++{argument}" if argument.startswith("run_dir=") else argument for argument in sys.argv[1:]]
-    resumes = any(argument.startswith("resume=") for argument in given)
-    sys.argv[1:] = [*given, *([] if resumes else ["hydra.run.dir=."])]  # leaves no folder behind
+    if not any(argument.startswith("resume=") for argument in given):
+        # Leaves no folder behind. Next to another option: the parser takes none after a flag such as --cfg.
+        options = [i for i, argument in enumerate(given) if "=" in argument and not argument.startswith("-")]
+        given.insert(options[-1] + 1 if options else len(given), "hydra.run.dir=.")
+    sys.argv[1:] = given
     launch("config", run)
 
 

@@ -62,6 +62,13 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["pairs.csv"]
 
 
+@pytest.mark.slow
+def test_flags_may_come_after_the_options(tmp_path: Path) -> None:
+    shown = run("train.check", "+experiment=own", "data.train=x.csv", "--cfg", "job", cwd=tmp_path)
+    assert (shown.returncode, "max_epochs: 3" in shown.stdout) == (0, True), shown.stderr
+    assert not [*tmp_path.iterdir()]
+
+
 def check_files(*options: str) -> None:
     settings: TrainSettings = check(TrainSettings, composed("config", *options))
     settings.objective.check_files(settings)

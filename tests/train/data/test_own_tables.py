@@ -131,7 +131,7 @@ SPOILED: list[tuple[str, str, tuple[str, ...]]] = [
     ("trained", '{"text": "a", "label": "x"}\n{"text": "b", "group": "g"}\n', ("row 2", "'label'")),
     (
         "trained",
-        '{"text": "a", "group": "g"}\n{"text": "b", "group": "g", "label": "x"}\n',
+        '{"text": "a", "group": "g"}\n{"text": "b", "idiom": "g", "class": "x"}\n',
         ("row 1", "label"),
     ),
     ("trained", '{"text": "a", "group": "g"}\n{"text": "b", "label": "x"}\n', ("row 1", "label")),

@@ -6,6 +6,7 @@ import mmap
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -61,7 +62,8 @@ def check_heads(data: OwnData) -> None:
         files = [name for name in names or [] if not name.startswith("hf:")]
         for source in find_sources(files, f"data.{option}"):
             if option != "negatives.corpus":
-                list(OwnTable(source, data.columns, data.form).examples(num_rows=1))
+                # Problems are raised after the last row, which is here the first.
+                next(OwnTable(source, data.columns, data.form).examples(islice(source.rows(), 1)), None)
 
 
 def load_own(data: OwnData, *, negatives: Mined | None = None) -> OwnSplits:

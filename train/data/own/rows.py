@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from train.data.own.forms import SENTENCE_PAIRS, TRAINED, UNREAD, normalised
 from train.data.own.sources import Source
 from train.data.own.table import Record, Span, Table, as_number
 from train.declarations.own_data import Form
 from train.errors import UserError
+from train.io.tables import Row
 from train.io.text import first_of
 
 _MAX_WEIGHT = 1e9  # more than that overflows in a sum of products in float32
@@ -92,13 +92,13 @@ class OwnTable:
         name: Form = self._table.form.name  # type: ignore[assignment]
         return name
 
-    def examples(self, num_rows: int | None = None) -> Iterator[Example]:
-        """The first rows, or all.
+    def examples(self, rows: Iterator[Row] | None = None) -> Iterator[Example]:
+        """Raises UserError, naming row and field of all that is wrong, or columns that make no form.
 
-        Raises:
-            UserError: naming row and field of all that is wrong, or columns that make no form.
+        Args:
+            rows: in place of all.
         """
-        for example in self._table.read(self._example, islice(self._table.source.rows(), num_rows)):
+        for example in self._table.read(self._example, rows):
             if example.num_echoes:
                 self._echoes.append(f"row {example.number}")
             yield example
