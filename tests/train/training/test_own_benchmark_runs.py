@@ -51,7 +51,8 @@ def test_a_run_is_scored_monitored_and_reported(
     assert set(card["scores"]) - thresholds <= set(known.score_keys(None))
 
     paired = compare(group_runs(read_runs([tmp_path / "run"]))[0])
-    assert not any(d.problems for d in paired.differences), "per-query records give the scores"
+    problems = {why for d in paired.differences for why, _ in d.problems}
+    assert problems <= {"too few pairs for an interval"}, "per-query records give the scores"
     compared = {d.key: d for d in paired.differences}
     assert {
         "own_sts/mine/spearman",
