@@ -60,7 +60,7 @@ def test_a_run_is_scored_monitored_and_reported(
         "own_retrieval/log/mrr@10",
     } <= compared.keys()
     assert compared["own_retrieval/log/ndcg@10"].p_query is not None
-    assert not compared["own_retrieval/log/ndcg@10"].clusters, "queries without a group are by themselves"
+    assert compared["own_retrieval/log/ndcg@10"].clusters.empty, "queries without a group are by themselves"
     readme = (tmp_path / "run" / "best" / "README.md").read_text(encoding="utf-8")
     assert "own_retrieval/log/ndcg@10" in readme
     assert [path.name for path in (tmp_path / "store").rglob("*")] == ["log", "sentence"], "nothing is left"
