@@ -162,7 +162,7 @@ def test_any_library_reads_the_learnt_model_alike(learnt: Learn) -> None:
 @pytest.mark.parametrize(
     ("at", "happens", "said", "num_before"),
     [
-        (3, lambda: os.kill(os.getpid(), signal.SIGINT), "repeat the command", 2),
+        (3, lambda: raise_(KeyboardInterrupt()), "repeat the command", 2),
         (2, lambda: os.kill(os.getpid(), signal.SIGTERM), "SIGTERM", 1),
         (2, lambda: raise_(OSError(errno.ENOSPC, "No space left on device")), "No space", 1),
         (1, lambda: raise_(SafetensorError("I/O error: No space left on device")), "No space", 0),
@@ -217,7 +217,7 @@ def test_another_command_does_not_resume_it(learnt: Learn, monkeypatch: pytest.M
     assert "(steps, literal differ)" in str(told.value)
 
 
-def raise_(error: Exception) -> None:
+def raise_(error: BaseException) -> None:
     raise error
 
 
