@@ -32,10 +32,11 @@ test: install ## all tests (real data: $$IDIOM_DATA, else ../shared/data)
 # Numbers are rounded otherwise by a processor's other instructions. What compares them, with those of one that
 # has AVX2 alone (on x86; elsewhere the variables change nothing).
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
-NUMERIC := tests/idiomloss $(addprefix tests/train/,objectives distributed evaluation \
+NUMERIC := tests/idiomloss $(addprefix tests/train/,objectives encoder/test_device.py \
+	$(addprefix benchmarks/test_,corpora.py kept_embeddings.py suite.py) \
 	$(addprefix training/test_,retention.py processes.py sharding.py))
 
-test-avx2: install ## the numeric tests again, as a processor without AVX-512 computes: a minute
+test-avx2: install ## the numeric tests again, as a processor without AVX-512 computes: 90 seconds
 	$(AVX2) $(PYTEST) $(NUMERIC)
 
 test-fast: install ## the tests that take seconds
@@ -47,10 +48,10 @@ check: install ## lint, formatting, types
 	$(BIN)/mypy
 
 bench: install ## speed against other ways, in under 20 minutes (options: BENCH="--pairs 5 …")
-	$(BIN)/python -m tests.bench $(BENCH)
+	$(BIN)/python -m bench $(BENCH)
 
 bench-quick: install ## the main ratios beside those recorded last, in 3 minutes: what has become slower?
-	$(BIN)/python -m tests.bench --quick $(BENCH)
+	$(BIN)/python -m bench --quick $(BENCH)
 
 docs: install ## a site of all pages and the API reference, with search, in build/docs (a minute)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'

@@ -18,22 +18,28 @@ What each optimises, and its source:
 Knows no model, no config and no trainer, and imports nothing of `train`.
 """
 
-from idiomloss.batches import group_steps
-from idiomloss.candidates import CandidateMasks, candidate_masks, flatten_tuples
-from idiomloss.distillation import distillation_loss, relational_distillation_loss
-from idiomloss.graded import CoSENTLoss, CosineMSELoss
-from idiomloss.groups import GroupLabels, label_groups
-from idiomloss.infonce import InfoNCELoss, infonce_terms
-from idiomloss.printed import PairwisePrintedLoss, Top1PrintedLoss, pairwise_printed, top1_printed
+from idiomloss.groups import GroupLabels, group_steps, label_groups
+from idiomloss.infonce import CandidateMasks, InfoNCELoss, candidate_masks, flatten_tuples, infonce_terms
 from idiomloss.ranking import (
     ListwiseSoftmaxLoss,
     PairwiseHingeLoss,
+    PairwisePrintedLoss,
     Top1HingeLoss,
+    Top1PrintedLoss,
     listwise_softmax,
     pairwise_hinge,
+    pairwise_printed,
     top1_hinge,
+    top1_printed,
 )
-from idiomloss.similarity import cosine_similarity, paired_cosine_similarity
+from idiomloss.similarity import (
+    CoSENTLoss,
+    CosineMSELoss,
+    cosine_similarity,
+    distillation_loss,
+    paired_cosine_similarity,
+    relational_distillation_loss,
+)
 from idiomloss.triplet import AdaptiveTripletLoss, TripletResult, property_loss
 
 __all__ = [

@@ -1,21 +1,159 @@
-"""InfoNCE over one flat list of candidates: soft, hard and in-batch negatives, several positives."""
+"""InfoNCE over one flat list of candidates: soft, hard and in-batch negatives, several positives.
+
+The candidates of a batch are in one flat list, whichever anchor they were drawn for, and masks say which of
+them are positives and negatives of which anchor. Nothing is padded, so each anchor may have any number.
+"""
 
 import math
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from idiomloss.candidates import CandidateMasks
 from idiomloss.similarity import cosine_similarity, full_precision
 
+InBatch = Literal["none", "positives", "all"]
+FalseNegatives = Literal["keep", "mask", "positive"]
 Denominator = Literal["negatives", "own_positive", "all_positives"]
 Positives = Literal["mean", "hardest"]
 
-# Stands for "not there" inside a log-sum-exp. Its exponential is exactly 0 beside any real logit, and
+# Stands for "absent" inside a log-sum-exp. Its exponential is exactly 0 next to any real logit, and
 # unlike -inf it leaves the gradient of a row that is masked completely at 0 instead of NaN.
 _ABSENT = -1e30
+
+
+@dataclass(frozen=True)
+class CandidateMasks:
+    """Pairs of B anchors and M candidates.
+
+    Attributes:
+        positive: bool (B, M), the pairs that are pulled together.
+        negative: bool (B, M), the pairs that are pushed apart; disjoint from `positive`.
+        hard: bool (B, M), the pairs of one idiom in opposite meanings.
+        num_false_negatives: how many in-batch negatives share idiom and meaning with their anchor, whether
+            they were kept, masked or made positives.
+    """
+
+    positive: Tensor
+    negative: Tensor
+    hard: Tensor
+    num_false_negatives: int
+
+    def to(self, device: torch.device | str) -> "CandidateMasks":
+        """The same masks on `device`."""
+        positive, negative, hard = (m.to(device) for m in (self.positive, self.negative, self.hard))
+        return CandidateMasks(positive, negative, hard, self.num_false_negatives)
+
+
+def candidate_masks(
+    num_anchors: int,
+    owner: Tensor,
+    is_positive: Tensor,
+    *,
+    anchor_labels: Tensor | None = None,
+    candidate_labels: Tensor | None = None,
+    anchor_ids: Tensor | None = None,
+    candidate_ids: Tensor | None = None,
+    in_batch: InBatch = "positives",
+    false_negatives: FalseNegatives = "mask",
+) -> CandidateMasks:
+    """Masks over (anchor, candidate) pairs for one batch.
+
+    Args:
+        num_anchors: B.
+        owner: int (M,), the anchor for which a candidate was drawn (-1: for no particular one).
+        is_positive: bool (M,), whether it was drawn as its owner's positive (else as a negative).
+        anchor_labels: int (B, 2), columns (idiom, meaning).
+        candidate_labels: int (M, 2), the same for candidates.
+        anchor_ids: int (B,), identities; what is the same as an anchor is never its negative, and its
+            positive only if it was drawn as such (SimCSE); what is the same as one of its positives is a
+            false negative (unless those are kept).
+        candidate_ids: int (M,), identities in the same numbering.
+        in_batch: which candidates of *other* anchors count: `none`, their `positives`, or `all`.
+        false_negatives: what becomes of in-batch candidates with the anchor's idiom and meaning:
+            `keep` them as negatives, `mask` them out, or count them as `positive` too.
+
+    Returns:
+        The masks. Without labels no pair is known to be false or hard.
+
+    Raises:
+        ValueError: if only one side's labels or ids are given, a shape does not fit, or an option is unknown.
+    """
+    num = len(owner)
+    for name, tensor, expected in (
+        ("is_positive", is_positive, (num,)),
+        ("anchor_labels", anchor_labels, (num_anchors, 2)),
+        ("candidate_labels", candidate_labels, (num, 2)),
+        ("anchor_ids", anchor_ids, (num_anchors,)),
+        ("candidate_ids", candidate_ids, (num,)),
+    ):
+        if tensor is not None and tensor.shape != expected:
+            raise ValueError(f"{name}: expected shape {expected}, got {tuple(tensor.shape)}")
+    for name, of_anchors, of_candidates in (
+        ("labels", anchor_labels, candidate_labels),
+        ("ids", anchor_ids, candidate_ids),
+    ):
+        if (of_anchors is None) != (of_candidates is None):
+            raise ValueError(f"give both anchor_{name} and candidate_{name}, or neither")
+    if false_negatives not in ("keep", "mask", "positive"):
+        raise ValueError(f"false_negatives: {false_negatives!r} is not one of keep, mask, positive")
+
+    is_owned = owner[None, :] == torch.arange(num_anchors, device=owner.device)[:, None]  # (B, M)
+    positive = is_owned & is_positive
+    negative = is_owned & ~is_positive
+    if in_batch == "positives":
+        negative = negative | (~is_owned & is_positive)
+    elif in_batch == "all":
+        negative = ~positive
+    elif in_batch != "none":
+        raise ValueError(f"in_batch: {in_batch!r} is not one of none, positives, all")
+
+    if anchor_ids is not None and candidate_ids is not None:
+        negative = negative & (anchor_ids[:, None] != candidate_ids)
+    false = hard = torch.zeros_like(positive)
+    if anchor_labels is not None and candidate_labels is not None:
+        same_idiom, same_meaning = (anchor_labels[:, None] == candidate_labels).unbind(2)  # (B, M) each
+        hard = same_idiom & ~same_meaning
+        false = negative & same_idiom & same_meaning
+    if false_negatives != "keep" and candidate_ids is not None:
+        alike = (candidate_ids[:, None] == candidate_ids).float()  # (M, M)
+        false = false | (negative & (positive.float() @ alike > 0))
+    if false_negatives == "positive":
+        positive = positive | false
+    if false_negatives != "keep":
+        negative = negative & ~false
+    return CandidateMasks(positive, negative, hard, int(false.sum()))
+
+
+def flatten_tuples(
+    positives: Tensor, negatives: Tensor | None = None, negative_mask: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Candidates, owners and kinds of a batch that comes as (anchor, positives, negatives) tuples.
+
+    Args:
+        positives: (B, D), or (B, P, D) for several positives an anchor.
+        negatives: (B, K, D), padded where an anchor has fewer than K.
+        negative_mask: bool (B, K), False where `negatives` is padding.
+
+    Returns:
+        `candidates` (M, D) without the padding, `owner` int (M,) and `is_positive` bool (M,), as
+        :func:`candidate_masks` and :class:`~idiomloss.InfoNCELoss` take them.
+    """
+    if positives.ndim == 2:
+        positives = positives[:, None]
+    batch, num_positives, _ = positives.shape
+    anchors = torch.arange(batch, device=positives.device)
+    parts, owners = [positives.flatten(0, 1)], [anchors.repeat_interleave(num_positives)]
+    if negatives is not None:
+        if negative_mask is None:
+            negative_mask = negatives.new_ones(negatives.shape[:2], dtype=torch.bool)
+        parts.append(negatives[negative_mask])
+        owners.append(anchors[:, None].expand_as(negative_mask)[negative_mask])
+    owner = torch.cat(owners)
+    is_positive = torch.arange(len(owner), device=owner.device) < batch * num_positives
+    return torch.cat(parts), owner, is_positive
 
 
 def infonce_terms(
@@ -43,7 +181,7 @@ def infonce_terms(
         similarity: (B, M), cosine of each anchor with each candidate.
         masks: which pairs are positive, negative and hard, each (B, M).
         temperature: divides the similarities.
-        denominator: what stands in the denominator beside the negatives.
+        denominator: what the denominator has besides the negatives.
         hard_weight: weight of hard negatives in the denominator; 0 leaves them out.
         soft_weight: weight of all other negatives; 0 leaves them out.
         positives: `hardest` takes only the least similar positive, instead of the mean over P (of those
@@ -134,9 +272,23 @@ class InfoNCELoss(nn.Module):
         super().__init__()
         self.temperature = temperature
         self.denominator: Denominator = denominator
-        self.hard_weight = hard_weight
-        self.soft_weight = soft_weight
+        self.hard_weight, self.soft_weight = hard_weight, soft_weight
         self.positives: Positives = positives
+
+    def terms(
+        self, similarity: Tensor, masks: CandidateMasks, positive_weights: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """:func:`infonce_terms` with these options."""
+        return infonce_terms(
+            similarity,
+            masks,
+            temperature=self.temperature,
+            denominator=self.denominator,
+            hard_weight=self.hard_weight,
+            soft_weight=self.soft_weight,
+            positives=self.positives,
+            positive_weights=positive_weights,
+        )
 
     def forward(
         self,
@@ -158,16 +310,7 @@ class InfoNCELoss(nn.Module):
         Returns:
             A scalar. Zero, with a graph, when no anchor has a loss.
         """
-        terms, valid = infonce_terms(
-            cosine_similarity(anchors, candidates),
-            masks,
-            temperature=self.temperature,
-            denominator=self.denominator,
-            hard_weight=self.hard_weight,
-            soft_weight=self.soft_weight,
-            positives=self.positives,
-            positive_weights=positive_weights,
-        )
+        terms, valid = self.terms(cosine_similarity(anchors, candidates), masks, positive_weights)
         if anchor_weights is None:
             return terms.sum() / valid.sum().clamp(min=1)
         weights = anchor_weights.to(terms) * valid

@@ -16,8 +16,7 @@ from pytorch_metric_learning.miners import BaseMiner
 from pytorch_metric_learning.utils.loss_and_miner_utils import convert_to_pairs
 from torch import Tensor
 
-from idiomloss.candidates import CandidateMasks
-from idiomloss.infonce import Denominator, Positives, infonce_terms
+from idiomloss.infonce import CandidateMasks, Denominator, InfoNCELoss, Positives
 from idiomloss.similarity import cosine_similarity
 
 NUM_MEANINGS = 2  # of an idiom: literal, idiomatic
@@ -63,11 +62,7 @@ class IdiomInfoNCELoss(BaseMetricLossFunction):  # type: ignore[misc]
         if "distance" in kwargs:
             raise TypeError("IdiomInfoNCELoss compares by cosine similarity: leave distance out")
         super().__init__(**kwargs)
-        self.temperature = temperature
-        self.denominator: Denominator = denominator
-        self.hard_weight = hard_weight
-        self.soft_weight = soft_weight
-        self.positives: Positives = positives
+        self.infonce = InfoNCELoss(temperature, denominator, hard_weight, soft_weight, positives)
 
     def compute_loss(
         self,
@@ -79,22 +74,13 @@ class IdiomInfoNCELoss(BaseMetricLossFunction):  # type: ignore[misc]
     ) -> dict[str, Any]:
         """The loss of each text that has one; called by the library."""
         pairs = convert_to_pairs(indices_tuple, labels, ref_labels)
-        positive_anchors, positives, negative_anchors, negatives = pairs
-        empty = torch.zeros(len(labels), len(ref_labels), dtype=torch.bool, device=embeddings.device)
-        positive, negative = empty.clone(), empty
-        positive[positive_anchors, positives] = True
-        negative[negative_anchors, negatives] = True
-        same_idiom = (labels // NUM_MEANINGS)[:, None] == (ref_labels // NUM_MEANINGS)[None, :]
-        masks = CandidateMasks(positive, negative, same_idiom & (labels[:, None] != ref_labels[None, :]), 0)
-        terms, valid = infonce_terms(
-            cosine_similarity(embeddings, ref_emb),
-            masks,
-            temperature=self.temperature,
-            denominator=self.denominator,
-            hard_weight=self.hard_weight,
-            soft_weight=self.soft_weight,
-            positives=self.positives,
-        )
+        positive = torch.zeros(len(labels), len(ref_labels), dtype=torch.bool, device=embeddings.device)
+        negative = positive.clone()
+        positive[pairs[0], pairs[1]] = True
+        negative[pairs[2], pairs[3]] = True
+        same_idiom = (labels // NUM_MEANINGS)[:, None] == ref_labels // NUM_MEANINGS
+        masks = CandidateMasks(positive, negative, same_idiom & (labels[:, None] != ref_labels), 0)
+        terms, valid = self.infonce.terms(cosine_similarity(embeddings, ref_emb), masks)
         if not valid.any():
             zero: dict[str, Any] = self.zero_losses()
             return zero

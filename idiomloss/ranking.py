@@ -1,6 +1,11 @@
-"""Losses on the scores of a few candidates with a known order: pairwise, listwise, the best one only."""
+"""Losses on the scores of a few candidates with a known order: pairwise, listwise, the best one only.
+
+Also two of them as the AIMA paper prints them (`*_printed`), where that differs.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +32,7 @@ def pairwise_hinge(scores: Tensor, ranks: Tensor, margin: float = 1.0) -> Tensor
         (B,), one loss an item.
 
     Raises:
-        ValueError: if the margin is negative, or a row of `ranks` is no order.
+        ValueError: if the margin is negative, or a row of `ranks` is not an order.
     """
     scores = _checked(scores, ranks, margin=margin)
     difference = scores[:, :, None] - scores[:, None, :]  # (B, N, N)
@@ -45,13 +50,13 @@ def listwise_softmax(scores: Tensor, ranks: Tensor, gold_temperature: float = 1.
     Args:
         scores: (B, N), any floating type; computed in float32 at least.
         ranks: int (B, N), in each row an order of 0 … N - 1.
-        gold_temperature: t; the smaller, the more of P lies on the best candidate.
+        gold_temperature: t; the smaller, the more of P is on the best candidate.
 
     Returns:
         (B,), one loss an item.
 
     Raises:
-        ValueError: if the temperature is not positive, or a row of `ranks` is no order.
+        ValueError: if the temperature is not positive, or a row of `ranks` is not an order.
 
     References:
         Cao et al. 2007, "Learning to rank: from pairwise approach to listwise approach", the top-one
@@ -84,7 +89,7 @@ def top1_hinge(scores: Tensor, ranks: Tensor, margin: float = 1.0, *, bounded: b
         (B,), one loss an item.
 
     Raises:
-        ValueError: if the margin is negative, or a row of `ranks` is no order.
+        ValueError: if the margin is negative, or a row of `ranks` is not an order.
     """
     scores = _checked(scores, ranks, margin=margin)
     best = scores.gather(1, (ranks == 0).int().argmax(1, keepdim=True))  # (B, 1)
@@ -93,7 +98,90 @@ def top1_hinge(scores: Tensor, ranks: Tensor, margin: float = 1.0, *, bounded: b
     return ((terms.clamp(min=0) if bounded else terms) * others).sum(1) / others.sum(1)
 
 
-class PairwiseHingeLoss(nn.Module):
+def pairwise_printed(scores: Tensor, ranks: Tensor, margin: float = 1.0) -> Tensor:
+    """The pairwise hinge over all ordered pairs, with the sign outside the hinge.
+
+        L = 1 / (N (N - 1)) * sum over (i, j) of  max(0, m - (s_i - s_j)) sign(r_j - r_i)
+
+    with scores s, gold ranks r (0 = best), margin m and N candidates. A pair's two orders, with i the better
+    one and d = s_i - s_j, sum to max(0, m - d) - max(0, m + d):
+
+        d <= -m          m - d      as in :func:`~idiomloss.pairwise_hinge`
+        -m <= d <= m     -2 d       there m - d
+        d >= m           -m - d     there 0
+
+    So L is half of the pairwise hinge of the scores minus half of that of the reversed order. It has no
+    minimum: correctly ordered pairs keep being pushed apart without limit, as hard as the wrong ones.
+
+    Args:
+        scores: (B, N), any floating type; computed in float32 at least.
+        ranks: int (B, N), in each row an order of 0 … N - 1.
+        margin: m, in units of the scores.
+
+    Returns:
+        (B,), one loss an item; negative for a good order.
+
+    Raises:
+        ValueError: if the margin is negative, or a row of `ranks` is not an order.
+
+    References:
+        Rasouli et al. 2025, "AIMA at SemEval-2025 Task 1", appendix A. Its N is read as the number of
+        ordered pairs.
+    """
+    return (pairwise_hinge(scores, ranks, margin) - pairwise_hinge(-scores, ranks, margin)) / 2
+
+
+def top1_printed(scores: Tensor, ranks: Tensor, margin: float = 1.0, sum_weight: float = 0.2) -> Tensor:
+    """The sum of the best candidate's hinges, with two terms that raise its score and lower all.
+
+        L = sum over j with r_j > 0 of  max(0, m + s_j - s_best)  -  s_best  +  alpha * sum over j of  s_j
+
+    with scores s, gold ranks r (0 = best) and margin m. The first term is N - 1 times
+    :func:`~idiomloss.top1_hinge`. The others have no minimum: where the hinges are 0, s_best goes on rising
+    above the mean, and unless alpha is 1 / N all scores drift together.
+
+    Args:
+        scores: (B, N), any floating type; computed in float32 at least.
+        ranks: int (B, N), in each row an order of 0 … N - 1.
+        margin: m, in units of the scores.
+        sum_weight: alpha, of the sum of all scores.
+
+    Returns:
+        (B,), one loss an item; negative for a good order.
+
+    Raises:
+        ValueError: if the margin or the weight is negative, or a row of `ranks` is not an order.
+
+    References:
+        Rasouli et al. 2025, "AIMA at SemEval-2025 Task 1", appendix A.
+    """
+    if sum_weight < 0:
+        raise ValueError(f"sum_weight must not be negative, got {sum_weight}")
+    hinges = top1_hinge(scores, ranks, margin) * (scores.shape[1] - 1)
+    scores = full_precision(scores)
+    best = torch.where(ranks == 0, scores, 0.0).sum(1)
+    return hinges - best + sum_weight * scores.sum(1)
+
+
+class _RankingLoss(nn.Module):
+    """A function of scores and ranks, averaged over items; its options are attributes."""
+
+    def __init__(self, terms: Callable[..., Tensor], **options: float) -> None:
+        super().__init__()
+        self._terms, self._names = terms, list(options)
+        for name, value in options.items():
+            setattr(self, name, value)
+
+    def forward(self, scores: Tensor, ranks: Tensor) -> Tensor:
+        """A scalar from (B, N) and (B, N); zero, with a graph, if B is 0."""
+        terms = self._terms(scores, ranks, **{name: getattr(self, name) for name in self._names})
+        return terms.sum() / max(len(terms), 1)
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{name}={getattr(self, name)}" for name in self._names)
+
+
+class PairwiseHingeLoss(_RankingLoss):
     """:func:`pairwise_hinge`, averaged over items.
 
     Args:
@@ -108,18 +196,10 @@ class PairwiseHingeLoss(nn.Module):
     """
 
     def __init__(self, margin: float = 1.0) -> None:
-        super().__init__()
-        self.margin = margin
-
-    def forward(self, scores: Tensor, ranks: Tensor) -> Tensor:
-        """A scalar from (B, N) and (B, N); zero, with a graph, where B is 0."""
-        return mean_over_items(pairwise_hinge(scores, ranks, self.margin))
-
-    def extra_repr(self) -> str:
-        return f"margin={self.margin}"
+        super().__init__(pairwise_hinge, margin=margin)
 
 
-class ListwiseSoftmaxLoss(nn.Module):
+class ListwiseSoftmaxLoss(_RankingLoss):
     """:func:`listwise_softmax`, averaged over items.
 
     Args:
@@ -127,18 +207,10 @@ class ListwiseSoftmaxLoss(nn.Module):
     """
 
     def __init__(self, gold_temperature: float = 1.0) -> None:
-        super().__init__()
-        self.gold_temperature = gold_temperature
-
-    def forward(self, scores: Tensor, ranks: Tensor) -> Tensor:
-        """A scalar from (B, N) and (B, N); zero, with a graph, where B is 0."""
-        return mean_over_items(listwise_softmax(scores, ranks, self.gold_temperature))
-
-    def extra_repr(self) -> str:
-        return f"gold_temperature={self.gold_temperature}"
+        super().__init__(listwise_softmax, gold_temperature=gold_temperature)
 
 
-class Top1HingeLoss(nn.Module):
+class Top1HingeLoss(_RankingLoss):
     """:func:`top1_hinge`, averaged over items.
 
     Args:
@@ -146,21 +218,29 @@ class Top1HingeLoss(nn.Module):
     """
 
     def __init__(self, margin: float = 1.0, *, bounded: bool = True) -> None:
-        super().__init__()
-        self.margin = margin
-        self.bounded = bounded
-
-    def forward(self, scores: Tensor, ranks: Tensor) -> Tensor:
-        """A scalar from (B, N) and (B, N); zero, with a graph, where B is 0."""
-        return mean_over_items(top1_hinge(scores, ranks, self.margin, bounded=self.bounded))
-
-    def extra_repr(self) -> str:
-        return f"margin={self.margin}, bounded={self.bounded}"
+        super().__init__(top1_hinge, margin=margin, bounded=bounded)
 
 
-def mean_over_items(terms: Tensor) -> Tensor:
-    """Of one loss an item; zero, with a graph, where there is none."""
-    return terms.sum() / max(len(terms), 1)
+class PairwisePrintedLoss(_RankingLoss):
+    """:func:`pairwise_printed`, averaged over items.
+
+    Args:
+        margin: see there.
+    """
+
+    def __init__(self, margin: float = 1.0) -> None:
+        super().__init__(pairwise_printed, margin=margin)
+
+
+class Top1PrintedLoss(_RankingLoss):
+    """:func:`top1_printed`, averaged over items.
+
+    Args:
+        margin, sum_weight: see there.
+    """
+
+    def __init__(self, margin: float = 1.0, sum_weight: float = 0.2) -> None:
+        super().__init__(top1_printed, margin=margin, sum_weight=sum_weight)
 
 
 def _checked(scores: Tensor, ranks: Tensor, margin: float = 0.0) -> Tensor:
@@ -168,10 +248,8 @@ def _checked(scores: Tensor, ranks: Tensor, margin: float = 0.0) -> Tensor:
     if margin < 0:
         raise ValueError(f"margin must not be negative, got {margin}")
     if scores.ndim != 2 or scores.shape != ranks.shape or scores.shape[1] < 2:
-        raise ValueError(
-            f"expected scores and ranks (B, N) with N of at least 2, got {tuple(scores.shape)} and "
-            f"{tuple(ranks.shape)}"
-        )
+        shapes = f"{tuple(scores.shape)} and {tuple(ranks.shape)}"
+        raise ValueError(f"expected scores and ranks (B, N) with N of at least 2, got {shapes}")
     order = torch.arange(ranks.shape[1], device=ranks.device)
     if not (ranks.sort(1).values == order).all():
         raise ValueError(f"ranks: each row must hold 0 to {ranks.shape[1] - 1} once, got {ranks.tolist()}")

@@ -8,7 +8,7 @@ The texts of a row, in this order, and its `label`:
 - `DistillationTrainerLoss`: sentence; the other model's embedding of it
 
 The trainer finds the column of labels by its name, `label`, and takes all other columns for texts, also one
-that was left over: :func:`~idiomloss.trainer_data.check_dataset` tells before it is trained on. Imports
+that was left over: :func:`~idiomloss.trainer_data.check_dataset` detects it before training. Imports
 nothing of sentence-transformers: a loss gets its model, and the sampler is one of torch's. With several
 processes each takes negatives from its own batch.
 """
@@ -23,13 +23,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler
 
-from idiomloss.batches import group_steps
-from idiomloss.candidates import FalseNegatives, InBatch, candidate_masks, flatten_tuples
-from idiomloss.distillation import distillation_loss
-from idiomloss.groups import GroupLabels, label_groups
-from idiomloss.infonce import InfoNCELoss
+from idiomloss.groups import GroupLabels, group_steps, label_groups
+from idiomloss.infonce import FalseNegatives, InBatch, InfoNCELoss, candidate_masks, flatten_tuples
 from idiomloss.ranking import PairwiseHingeLoss
-from idiomloss.similarity import paired_cosine_similarity
+from idiomloss.similarity import distillation_loss, paired_cosine_similarity
 from idiomloss.triplet import AdaptiveTripletLoss
 
 # The columns of texts that a loss takes: anchor, positive and negatives; one; a query and its candidates.
@@ -39,7 +36,26 @@ Features = Iterable[dict[str, Tensor]]  # the tokenised texts of one column each
 _ABSENT = -1  # label of a negative that is not there
 
 
-class InfoNCETrainerLoss(nn.Module):
+class _TrainerLoss(nn.Module):
+    """A loss on the embeddings of columns of texts, which the trainer's model gives."""
+
+    texts: ClassVar[Texts]
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def _embed(self, sentence_features: Features) -> list[Tensor]:
+        """(B, D) for each column."""
+        columns = [self.model(features)["sentence_embedding"] for features in sentence_features]
+        if self.texts == "one" and len(columns) != 1:
+            raise ValueError(
+                f"expected one column of texts, got {len(columns)}: leave others out, dataset.remove_columns"
+            )
+        return columns
+
+
+class InfoNCETrainerLoss(_TrainerLoss):
     """:class:`~idiomloss.InfoNCELoss` on rows of anchor, positive and negatives, masked by idiom and meaning.
 
     Args:
@@ -59,8 +75,7 @@ class InfoNCETrainerLoss(nn.Module):
         in_batch: InBatch = "positives",
         false_negatives: FalseNegatives = "mask",
     ) -> None:
-        super().__init__()
-        self.model = model
+        super().__init__(model)
         self.loss = loss or InfoNCELoss()
         self.in_batch: InBatch = in_batch
         self.false_negatives: FalseNegatives = false_negatives
@@ -76,21 +91,25 @@ class InfoNCETrainerLoss(nn.Module):
         Raises:
             ValueError: if there is no positive, or the labels are of another shape.
         """
-        anchors, positives, negatives = _columns(self.model, sentence_features)
-        num_negatives = negatives.shape[1]  # K
+        columns = self._embed(sentence_features)
+        if len(columns) < 2:
+            raise ValueError(f"expected columns anchor, positive and any negatives, got {len(columns)}")
+        anchors, positives, *rest = columns
+        batch, num_negatives = len(anchors), len(rest)  # B, K
+        negatives = torch.stack(rest, 1) if rest else anchors.new_zeros(batch, 0, anchors.shape[1])
         present = torch.ones(negatives.shape[:2], dtype=torch.bool, device=anchors.device)
         anchor_labels = candidate_labels = None
         if labels is not None:
-            if labels.shape == (len(anchors), 2):
+            if labels.shape == (batch, 2):
                 anchor_labels = labels
-                negative_labels = labels.new_full((len(anchors), num_negatives, 2), _ABSENT)
-            elif labels.shape == (len(anchors), 1 + num_negatives, 2):
+                negative_labels = labels.new_full((batch, num_negatives, 2), _ABSENT)
+            elif labels.shape == (batch, 1 + num_negatives, 2):
                 anchor_labels, negative_labels = labels[:, 0], labels[:, 1:]
                 present = negative_labels[..., 0] != _ABSENT
             else:
                 raise ValueError(
-                    f"label: expected (idiom, meaning) of each anchor, ({len(anchors)}, 2), or also of its "
-                    f"negatives, ({len(anchors)}, {1 + num_negatives}, 2), got {tuple(labels.shape)}"
+                    f"label: expected (idiom, meaning) of each anchor, ({batch}, 2), or also of its "
+                    f"negatives, ({batch}, {1 + num_negatives}, 2), got {tuple(labels.shape)}"
                 )
             if (anchor_labels < 0).any():
                 raise ValueError("label: an anchor's idiom and meaning are numbers from 0")
@@ -117,7 +136,7 @@ class InfoNCETrainerLoss(nn.Module):
         }
 
 
-class AdaptiveTripletTrainerLoss(nn.Module):
+class AdaptiveTripletTrainerLoss(_TrainerLoss):
     """:class:`~idiomloss.AdaptiveTripletLoss` on the rows of :func:`group_columns`, a sentence each.
 
     Needs :class:`GroupBatchSampler`: in shuffled rows most anchors have no positive in their batch.
@@ -138,8 +157,7 @@ class AdaptiveTripletTrainerLoss(nn.Module):
     def __init__(
         self, model: nn.Module, loss: AdaptiveTripletLoss | None = None, *, max_empty: int | None = 20
     ) -> None:
-        super().__init__()
-        self.model = model
+        super().__init__(model)
         self.loss = loss or AdaptiveTripletLoss()
         self.max_empty = max_empty
         self.num_within = self.num_across = self._num_empty = 0
@@ -155,7 +173,7 @@ class AdaptiveTripletTrainerLoss(nn.Module):
             ValueError: if the labels are of another shape, or there is more than one column of texts.
             RuntimeError: if too many batches in a row had nothing to learn from.
         """
-        embeddings = _only_column(self.model, sentence_features)
+        embeddings = self._embed(sentence_features)[0]
         if labels.shape != (len(embeddings), 3):
             raise ValueError(
                 f"label: expected (label, group, is_sentence) of each sentence, ({len(embeddings)}, 3), got "
@@ -179,7 +197,7 @@ class AdaptiveTripletTrainerLoss(nn.Module):
         return {"scope": self.loss.scope, **weights}
 
 
-class RankingTrainerLoss(nn.Module):
+class RankingTrainerLoss(_TrainerLoss):
     """A ranking loss on rows of a query and its N candidates, scored by cosine / temperature.
 
     Args:
@@ -195,10 +213,9 @@ class RankingTrainerLoss(nn.Module):
     texts: ClassVar[Texts] = "candidates"
 
     def __init__(self, model: nn.Module, loss: nn.Module | None = None, *, temperature: float = 0.05) -> None:
-        super().__init__()
+        super().__init__(model)
         if temperature <= 0:
             raise ValueError(f"temperature must be positive, got {temperature}")
-        self.model = model
         self.loss = loss or PairwiseHingeLoss()
         self.temperature = temperature
 
@@ -209,7 +226,7 @@ class RankingTrainerLoss(nn.Module):
             sentence_features: columns query and N candidates, of B rows.
             labels: int (B, N), each candidate's rank, 0 = best.
         """
-        query, *candidates = _embeddings(self.model, sentence_features)
+        query, *candidates = self._embed(sentence_features)
         scores = torch.stack([paired_cosine_similarity(query, candidate) for candidate in candidates], 1)
         return self.loss(scores / self.temperature, labels)  # type: ignore[no-any-return]
 
@@ -218,7 +235,7 @@ class RankingTrainerLoss(nn.Module):
         return {"loss": repr(self.loss), "temperature": self.temperature}
 
 
-class DistillationTrainerLoss(nn.Module):
+class DistillationTrainerLoss(_TrainerLoss):
     """:func:`~idiomloss.distillation_loss`: sentences held to another model's embeddings of them.
 
     Args:
@@ -227,14 +244,9 @@ class DistillationTrainerLoss(nn.Module):
 
     texts: ClassVar[Texts] = "one"
 
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
     def forward(self, sentence_features: Features, labels: Tensor) -> Tensor:
         """A scalar from one column of B sentences, and the other model's embeddings (B, D)."""
-        embeddings = _only_column(self.model, sentence_features)
-        return distillation_loss(embeddings, labels)
+        return distillation_loss(self._embed(sentence_features)[0], labels)
 
 
 def group_columns(groups: Iterable[tuple[str, Sequence[str], Sequence[str]]]) -> dict[str, list[Any]]:
@@ -289,8 +301,8 @@ class GroupBatchSampler(BatchSampler):
                 "dataloader_drop_last=True: batches of whole groups are about equally full, and none is "
                 "incomplete; leave it out"
             )
-        named = valid_label_columns or ("label",)
-        column = next((name for name in named if name in dataset.column_names), None)
+        names = valid_label_columns or ("label",)
+        column = next((name for name in names if name in dataset.column_names), None)
         rows: dict[int, list[int]] = {}
         for number, label in enumerate(dataset[column] if column is not None else []):
             if not isinstance(label, Sequence) or len(label) != 3:
@@ -333,29 +345,3 @@ class GroupBatchSampler(BatchSampler):
 
     def _steps(self) -> list[list[int]]:
         return group_steps(self._sizes, self._size, np.random.default_rng([self.seed, int(self.epoch)]))
-
-
-def _embeddings(model: nn.Module, sentence_features: Features) -> list[Tensor]:
-    """(B, D) for each column."""
-    return [model(features)["sentence_embedding"] for features in sentence_features]
-
-
-def _only_column(model: nn.Module, sentence_features: Features) -> Tensor:
-    """(B, D) of the one column of texts."""
-    columns = _embeddings(model, sentence_features)
-    if len(columns) != 1:
-        raise ValueError(
-            f"expected one column of texts, got {len(columns)}: leave others out, dataset.remove_columns"
-        )
-    return columns[0]
-
-
-def _columns(model: nn.Module, sentence_features: Features) -> tuple[Tensor, Tensor, Tensor]:
-    """Anchors and positives (B, D), negatives (B, K, D), where K may be 0."""
-    columns = _embeddings(model, sentence_features)
-    if len(columns) < 2:
-        raise ValueError(f"expected columns anchor, positive and any negatives, got {len(columns)}")
-    anchors, positives, *negatives = columns
-    if not negatives:
-        return anchors, positives, anchors.new_zeros(len(anchors), 0, anchors.shape[1])
-    return anchors, positives, torch.stack(negatives, 1)

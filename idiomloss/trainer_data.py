@@ -19,7 +19,7 @@ def meaning_numbers(idioms: Iterable[Hashable], meanings: Iterable[Hashable]) ->
 
     Args:
         idioms: of each row, such as "break the ice".
-        meanings: likewise, such as "idiomatic" and "literal".
+        meanings: of each row, such as "idiomatic" and "literal".
 
     Returns:
         [idiom, meaning] of each row as numbers from 0, in the order in which names first occur.
@@ -49,32 +49,31 @@ def check_dataset(dataset: Any, loss: nn.Module) -> None:
         raise ValueError(f"the dataset has splits ({', '.join(names)}): check each, as dataset['train']")
     row = dataset[0]
     labels = next((name for name in _LABELS if name in names), None)
+    label = row.get(labels)
     texts = [name for name in names if name != labels]
     for name in texts:
         if not isinstance(row[name], str):
             raise ValueError(f"column {name}: expected texts, got {row[name]!r}: {_remove(name)}")
-    if labels is not None:
-        _check_numbers(labels, row[labels])
-    _check_number_of_texts(texts, row.get(labels), loss)
-
-
-def _check_number_of_texts(texts: Sequence[str], label: Any, loss: nn.Module) -> None:
+    if (word := _first_name(label)) is not None:
+        raise ValueError(
+            f"column {labels}: {word!r} is a name, and labels are numbers: meaning_numbers(idioms, meanings) "
+            "makes them"
+        )
     takes = getattr(loss, "texts", None)
     if takes == "tuple":
         if len(texts) < 2:
             raise ValueError(f"expected columns anchor, positive and any negatives, got {', '.join(texts)}")
-        for name in texts[2:]:
-            if not name.startswith("negative"):
-                raise ValueError(
-                    f"column {name} would be taken for a negative: {_remove(name)}, or, if it is one, "
-                    "name it negative_1, …"
-                )
-    elif takes == "candidates":
-        num_candidates = len(label) if isinstance(label, Sequence) else 0
-        if len(texts) != 1 + num_candidates:
+        if unknown := [name for name in texts[2:] if not name.startswith("negative")]:
             raise ValueError(
-                f"a query and {num_candidates} candidates, as label has ranks, are {1 + num_candidates} "
-                f"columns of texts, but there are {', '.join(texts)}"
+                f"column {unknown[0]} would be taken for a negative: {_remove(unknown[0])}, or, if it is "
+                "one, name it negative_1, …"
+            )
+    elif takes == "candidates":
+        num = len(label) if isinstance(label, Sequence) else 0
+        if len(texts) != 1 + num:
+            raise ValueError(
+                f"label has ranks of {num} candidates, which with the query need {1 + num} columns of "
+                f"texts, but there are {', '.join(texts)}"
             )
     elif takes == "one" and len(texts) != 1:
         raise ValueError(
@@ -83,14 +82,12 @@ def _check_number_of_texts(texts: Sequence[str], label: Any, loss: nn.Module) ->
         )
 
 
-def _check_numbers(name: str, value: Any) -> None:
-    if isinstance(value, str):
-        raise ValueError(
-            f"column {name}: {value!r} is a name, and labels are numbers: meaning_numbers(idioms, meanings) "
-            "makes them"
-        )
-    for part in value if isinstance(value, Sequence) else ():
-        _check_numbers(name, part)
+def _first_name(label: Any) -> str | None:
+    """The first word among the numbers of a label, however deep."""
+    if isinstance(label, str):
+        return label
+    parts = label if isinstance(label, Sequence) else ()
+    return next((word for part in parts if (word := _first_name(part)) is not None), None)
 
 
 def _remove(*names: str) -> str:

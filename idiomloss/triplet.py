@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from pytorch_metric_learning.distances import CosineSimilarity, LpDistance
@@ -93,21 +93,19 @@ class AdaptiveTripletLoss(nn.Module):
         numbers = (margin, mining_margin, triplet_weight, property_weight, correct_weight)
         if min(numbers) < 0:
             raise ValueError(f"margins and weights must not be negative, got {numbers}")
-        distances = {"cosine": CosineSimilarity, "euclidean": LpDistance}
-        if mining_distance not in distances:
-            raise ValueError(f"mining_distance: {mining_distance!r} is not one of cosine, euclidean")
-        if triplets not in ("all", "hard", "semihard", "easy"):
-            raise ValueError(f"triplets: {triplets!r} is not one of all, hard, semihard, easy")
-        if scope not in ("all", "within"):
-            raise ValueError(f"scope: {scope!r} is not one of all, within")
+        for name, value, kind in (
+            ("mining_distance", mining_distance, MiningDistance),
+            ("triplets", triplets, Triplets),
+            ("scope", scope, Scope),
+        ):
+            if value not in get_args(kind):
+                raise ValueError(f"{name}: {value!r} is not one of {', '.join(get_args(kind))}")
         self.scope: Scope = scope
         self.triplets: Triplets = triplets
         self.triplet_weight = triplet_weight
-        self.property_weight = property_weight
-        self.correct_weight = correct_weight
-        self._miner = TripletMarginMiner(
-            margin=mining_margin, type_of_triplets=triplets, distance=distances[mining_distance]()
-        )
+        self.property_weight, self.correct_weight = property_weight, correct_weight
+        distance = CosineSimilarity() if mining_distance == "cosine" else LpDistance()
+        self._miner = TripletMarginMiner(margin=mining_margin, type_of_triplets=triplets, distance=distance)
         self._loss = TripletMarginLoss(margin=margin, distance=CosineSimilarity())
         #: Whether every triplet that is mined already keeps the margin of the loss.
         self.mines_in_vain = triplets == "easy" and mining_distance == "cosine" and margin <= mining_margin
@@ -126,11 +124,12 @@ class AdaptiveTripletLoss(nn.Module):
             raise ValueError(f"{len(embeddings)} embeddings but {len(groups.labels)} labels")
         with torch.autocast(device_type=embeddings.device.type, enabled=False):
             embeddings = full_precision(embeddings)
-            mined: tuple[Tensor, Tensor, Tensor] = self._miner(embeddings, groups.labels)
+            mined: tuple[Tensor, ...] = self._miner(
+                embeddings, groups.labels
+            )  # anchors, positives, negatives
             is_within = groups.groups[mined[0]] == groups.groups[mined[2]]
             if self.scope == "within":
-                anchors, positives, negatives = (indices[is_within] for indices in mined)
-                mined, is_within = (anchors, positives, negatives), is_within[is_within]
+                mined, is_within = tuple(indices[is_within] for indices in mined), is_within[is_within]
             loss = embeddings.sum() * 0.0
             has_triplets = len(mined[0]) > 0 and self.triplet_weight > 0
             if has_triplets:

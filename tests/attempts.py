@@ -146,7 +146,7 @@ def _run(attempt: Attempt, report: int) -> int:
     from train.errors import UserError
 
     if attempt.what != "report":
-        patch("train.reports.curves.learning_curve", _sketch).start()
+        patch("train.reports.plots.learning_curve", _sketch).start()
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
     points = Points(attempt, report)
     points.watch()
@@ -189,7 +189,6 @@ class Points:
 
     def watch(self) -> None:
         import train.factory
-        import train.recipes.fine_tune
         from train.encoder.encoder import Encoder
 
         forward, build = Encoder.embed, train.factory.build_encoder
@@ -206,7 +205,7 @@ class Points:
             return build(*arguments)
 
         patch.object(Encoder, "embed", watched_forward).start()
-        patch.object(train.recipes.fine_tune, "build_encoder", watched_build).start()
+        patch.object(train.factory, "build_encoder", watched_build).start()
         sys.addaudithook(self._on_event)
 
     def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:

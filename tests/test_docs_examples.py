@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("extension")
     touched = [
         path
-        for page in ("adding-a-loss", "adding-a-benchmark")
+        for page in ("adding-a-loss", "adding-an-objective", "adding-a-benchmark")
         for path in put_into(folder, page_files(ROOT / "docs" / f"{page}.md"))
     ]
     code = sorted({str(path) for path in touched if path.suffix == ".py"})
@@ -70,7 +71,7 @@ def test_a_users_own_package_trains_scores_and_reports(package: Path, tiny_path:
     said = python(package, "-m", "train.report", "run", "extensions=my_idioms.rewording", "output=own")
     assert "by each query" not in said
     table = (package / "own" / "table.md").read_text(encoding="utf-8")
-    assert "rewording, val" in table
+    assert "Rewording, val" in table
     compared = (package / "own" / "table.csv").read_text(encoding="utf-8")
     assert "rewording/val/accuracy" in compared
     python(package, "-m", "train.report", "run", "output=plain")  # who does not have the package
@@ -144,6 +145,7 @@ def marked_commands(folder: Path, name: str, model: Path) -> list[list[str]]:
 
 @pytest.mark.slow
 def test_the_tutorial_from_the_list_to_the_dry_run(tmp_path: Path, tiny_path: Path) -> None:
+    shutil.copytree(ROOT / "examples" / "tutorial", tmp_path, dirs_exist_ok=True)
     commands = marked_commands(tmp_path, "tutorial.md", tiny_path)
     said = {arguments[1]: python(tmp_path, *arguments) for arguments in commands}
     assert "in order" in said["train.check"]

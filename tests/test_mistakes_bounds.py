@@ -14,13 +14,12 @@ from tests.mistakes import OWN, PAIRS, Mistake, run_mistake, run_sound
 from tests.programs import run
 from tests.tiny_runs import composed
 from train.config import TrainSettings, check
-from train.encoder.glossary_files import read_glossary
+from train.encoder.glossary import read_glossary, saved_meanings
 from train.encoder.idiom_tokens import read_expressions
-from train.encoder.meanings import saved_meanings
 from train.errors import UserError
 from train.expressions import expression_pattern
 from train.io.tables import read_rows
-from train.recipes.prepare import prepare
+from train.programs.prepare import prepare
 
 TRAIN = {"train.csv": PAIRS}
 MIXTURE = ("+experiment=mixture", "device=cpu", "data.val_share=0.25", "benchmark=[own_val]")
@@ -114,7 +113,7 @@ def test_bf16_without_instructions_for_it_is_warned_of_in_the_first_lines(
     done = run(program, *options, *model, "precision=bf16", cwd=tmp_path, environment=AVX2)
     assert done.returncode == 0, done.stderr
     first = "\n".join(done.stderr.splitlines()[:4])
-    assert "precision=bf16: this processor has no instructions for bfloat16" in first
+    assert "precision=bf16: this processor has no bfloat16 instructions" in first
     assert "use precision=fp32" in first
 
 
@@ -135,7 +134,7 @@ def test_a_line_that_would_fill_the_memory_is_refused_and_long_ones_are_read(
     pack = gzip.compress if name.endswith(".gz") else bytes
     path = tmp_path / name
     path.write_bytes(pack(HUGE[name]("a" * 3 * LIMIT)))
-    with pytest.raises(UserError, match=rf"{name}, line [12]: has more than 10,000,000 characters"):
+    with pytest.raises(UserError, match=rf"{name}, line [12]: has more than 10,000,000 bytes"):
         list(read_rows(path))
     path.write_bytes(pack(HUGE[name]("a" * 500_000)))
     (row,) = read_rows(path)

@@ -17,7 +17,7 @@ from train.declarations.own_data import OwnData
 from train.errors import UserError
 from train.gate import main as gate
 from train.hub.card import command, eval_results
-from train.io.yaml_text import parse_yaml
+from train.io.records import parse_yaml
 from train.report import main as report
 
 ESCAPE = "\x1b[31m"

@@ -25,7 +25,7 @@ from tests.programs import program_env, run
 from tests.tiny_runs import composed
 from tests.tiny_runs import train as train_run
 from train.encoder.encoder import Encoder
-from train.encoder.meanings import Meanings
+from train.encoder.glossary import Meanings
 from train.errors import UserError
 from train.io.claims import MovedError, TakenError, claimed
 
@@ -41,7 +41,7 @@ MISTAKES = [
     Mistake(
         "export_to_a_users_folder",
         ["format=static", "output=out", "data=sample", "overwrite=true"],
-        ["output=out: holds something else: name a new folder"],
+        ["output=out: contains something else: choose a new folder"],
         MINE,
         "train.export",
     ),
@@ -49,7 +49,7 @@ MISTAKES = [
     Mistake(
         "scores_over_scores",
         [*EVALUATE, "output=scores.json"],
-        ["output=scores.json: is there already", "overwrite=true"],
+        ["output=scores.json: already exists", "overwrite=true"],
         SCORES,
         "train.evaluate",
     ),
@@ -63,7 +63,7 @@ MISTAKES = [
     Mistake(
         "predictions_among_others",
         [*EVALUATE, "predictions=out", "overwrite=true"],
-        ["predictions=out: holds something else: name a new folder"],
+        ["predictions=out: contains something else: choose a new folder"],
         MINE,
         "train.evaluate",
     ),
@@ -89,7 +89,7 @@ MISTAKES = [
     Mistake(
         "page_over_a_page",
         ["minilm", "corpus=sample", "output=page.html"],
-        ["output=page.html: is there already", "overwrite=true"],
+        ["output=page.html: already exists", "overwrite=true"],
         {"page.html": "mine"},
         "train.explore",
     ),
@@ -104,7 +104,7 @@ MISTAKES = [
     Mistake(
         "report_over_a_table",
         ["scores.json", "output=out"],
-        ["output=out/table.md: is there already: name another"],
+        ["output=out/table.md: already exists: choose another"],
         SCORES | {"out/table.md": "mine"},
         "train.report",
     ),
@@ -463,7 +463,7 @@ def test_killed_at_random_it_ends_as_if_it_had_not_been(name: str, tmp_path: Pat
             if cut.exists() and files_of(cut):  # if at all, complete
                 assert files_of(cut) == files_of(whole)
             if status not in (0, -signal.SIGKILL):  # it was complete, and was killed after
-                assert "output=cut: is there already" in log.read_text().splitlines()[-1]
+                assert "output=cut: already exists" in log.read_text().splitlines()[-1]
             if status != -signal.SIGKILL:
                 break
         assert files_of(cut) == files_of(whole)
@@ -477,7 +477,7 @@ def test_killed_after_its_last_expression_a_learnt_model_is_the_same(
 ) -> None:
     """The next start reads no text: its tokenizer truncates as it would have by then."""
     from train.config import LearnSettings, check
-    from train.recipes import learn as recipe
+    from train.programs import learn as recipe
 
     (tmp_path / "mine.tsv").write_text(GLOSSARY["mine.tsv"])
 
@@ -491,7 +491,7 @@ def test_killed_after_its_last_expression_a_learnt_model_is_the_same(
 
     whole = learn("whole")
     with monkeypatch.context() as patched:
-        patched.setattr(recipe, "_save", killed)
+        patched.setattr(recipe, "learnt_card", killed)
         with pytest.raises(KeyboardInterrupt, match="repeat the command to resume it"):
             learn("cut")
     assert not (tmp_path / "cut").exists()

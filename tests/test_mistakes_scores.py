@@ -17,9 +17,8 @@ from tests.tiny_runs import composed
 from train.benchmarks.own import OwnValOptions
 from train.benchmarks.own.held_out import OwnValBenchmark
 from train.config import TrainSettings, check
-from train.objectives.own import own_splits
-from train.reports.compare import Difference
-from train.reports.verdicts import beats_untrained
+from train.data.own.load import own_splits
+from train.reports.compare import Difference, beats_untrained
 
 EVALUATE = ("benchmarks=[own_retrieval]", "benchmark.own_retrieval.path=mine", "device=cpu")
 

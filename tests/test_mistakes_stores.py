@@ -70,7 +70,7 @@ MISTAKES = [
     Mistake(
         "a sweep in the folder of another",
         ["-m", *SHORT, "seed=1,2", "hydra.sweep.dir=sweep"],
-        ["job 0", "sweep/0 already holds a run", "resume=", "hydra.sweep.dir="],
+        ["job 0", "sweep/0 already contains a run", "resume=", "hydra.sweep.dir="],
         {
             "train.csv": PAIRS,
             **{f"sweep/{job}/run.json": FINISHED for job in (0, 1)},
@@ -81,7 +81,7 @@ MISTAKES = [
     Mistake(
         "vectors without their record",
         STORE,
-        ["store/mine/sentence", "holds files without their store.json", "benchmark.own_retrieval.store="],
+        ["store/mine/sentence", "contains files without their store.json", "benchmark.own_retrieval.store="],
         {SHARD: ""},
         "train.evaluate",
     ),
@@ -139,7 +139,10 @@ def test_a_sweep_is_resumed_by_the_same_command(tmp_path: Path, tiny_path: Path)
 def test_a_search_without_a_folder_is_that_of_its_study(tmp_path: Path, tiny_path: Path) -> None:
     """Also where a kill left an empty file before the study's first record: nothing is lost there."""
     files = {"train.csv": PAIRS, "checkpoints/searches/search/study.db": ""}
-    for left in ("1 to go", "nothing is left to do"):
+    for left in (
+        "0 of hydra.sweeper.n_trials=1 trials finished",
+        "1 of hydra.sweeper.n_trials=1 trials finished",
+    ):
         done = run_sound(SEARCH, tmp_path, tiny_path, files, "train")
         assert done.returncode == 0, done.stderr
         assert left in done.stdout + done.stderr

@@ -15,7 +15,7 @@ from transformers import AutoTokenizer, BertModel, PreTrainedModel, PreTrainedTo
 
 from train.data.idiolink import INSTRUCTION
 from train.data.sources import SAMPLE_ROOT
-from train.encoder.prompts import Prompts
+from train.encoder.reading import Prompts
 
 _TEXTS = {".json", ".csv"}
 _COMMON = 4000  # BERT's tokens stand in the order of their frequency, after signs and letters

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.tiny_runs import composed
+from train.data.idiolink import Document, Split, TrainingTuple
+from train.data.own.load import OwnSplits
 from train.data.semeval2022 import Group
 from train.declarations.registry import objective_types
-from train.objectives.contrastive import ContrastiveObjective
-from train.objectives.shared import ContrastiveData
-from train.objectives.triplets import TripletObjective
+from train.objectives.idiolink import IdioLinkObjective
+from train.objectives.own import OwnContrastiveObjective
+from train.objectives.triplets import AdaptiveTripletObjective
 
 _SECTIONS = {
     name: composed("config", f"objective={name}")["objective"]
@@ -26,21 +28,31 @@ def options(name: str, **changes: Any) -> Any:
     return objective_types()[name].options.model_validate(section)
 
 
-def contrastive(
-    data: ContrastiveData, *, batch_size: int = 2, seed: int = 0, **changes: Any
-) -> ContrastiveObjective:
-    """IdioLink's defaults with other data."""
-    return ContrastiveObjective(data, options("idiolink", **changes), batch_size=batch_size, seed=seed)
+def idiolink(
+    split: Split,
+    tuples: Callable[[int], list[TrainingTuple]] | Sequence[Document],
+    *,
+    batch_size: int = 2,
+    seed: int = 0,
+    **changes: Any,
+) -> IdioLinkObjective:
+    """IdioLink's defaults with these tuples, or each of these records against the others."""
+    chosen = options("idiolink", **changes)
+    return IdioLinkObjective(chosen, split, tuples, batch_size=batch_size, seed=seed)
+
+
+def own_pairs(
+    splits: OwnSplits, *, batch_size: int = 2, seed: int = 0, **changes: Any
+) -> OwnContrastiveObjective:
+    """The defaults for one's own pairs, and sentences with groups."""
+    defaults: dict[str, Any] = {"query_mode": ["span"], "document_mode": ["sentence"]}
+    chosen = options("own", **(defaults | changes))
+    return OwnContrastiveObjective(chosen, splits, batch_size=batch_size, seed=seed)
 
 
 def triplets(
     groups: Sequence[Group], *, batch_size: int = 16, seed: int = 0, **changes: Any
-) -> TripletObjective:
-    """The adaptive triplet objective's defaults on these groups."""
-    changes = {
-        name.rstrip("_"): value for name, value in changes.items()
-    }  # `groups_`: the option of that name
-    built: TripletObjective = options("adaptive_triplet", **changes).of_groups(
-        groups, [], batch_size=batch_size, seed=seed
-    )
-    return built
+) -> AdaptiveTripletObjective:
+    """The adaptive triplet objective's defaults on these groups (`groups_`: the option of that name)."""
+    chosen = options("adaptive_triplet", **{name.rstrip("_"): value for name, value in changes.items()})
+    return AdaptiveTripletObjective(chosen, groups, [], batch_size=batch_size, seed=seed)

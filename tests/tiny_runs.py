@@ -20,11 +20,11 @@ from safetensors.torch import load_file
 from train.config import TrainSettings, check
 from train.config.compose import compose_config
 from train.errors import Interrupted
-from train.recipes.fine_tune import fine_tune
-from train.runs.folder import RunFolder
-from train.runs.resume import checkpoints, saved_config
+from train.programs.fine_tune import fine_tune
 from train.training import step
-from train.training.checkpoint import read_state
+from train.training.checkpoint import checkpoints, read_state
+from train.training.resume import saved_config
+from train.training.run_folder import RunFolder
 
 WholeRun = Callable[[list[str]], Path]  # see the fixture `whole_run`
 KEY = "idiolink/val/sentence/ndcg@10"
@@ -65,7 +65,7 @@ def _run(
 ) -> float:
     with ExitStack() as held:
         if not draws:
-            held.enter_context(patch("train.reports.curves.draw_figures"))
+            held.enter_context(patch("train.reports.plots.draw_figures"))
         return fine_tune(settings, config, experiment, RunFolder(folder))
 
 

@@ -256,10 +256,10 @@ def serve(address: str) -> None:
     import sentence_transformers
     import torch
 
-    import train.recipes.evaluate
-    import train.recipes.fine_tune
+    import train.programs.evaluate
+    import train.programs.fine_tune
     import train.report
-    import train.sweeps.sweeper  # noqa: F401
+    import train.training.sweeper  # noqa: F401
 
     del accelerate, optuna, sentence_transformers
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))

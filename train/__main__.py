@@ -4,15 +4,16 @@ import math
 import sys
 from typing import Any
 
-from train.cli.folders import record_start, run_folder
-from train.cli.launch import experiment_name, launch, overrides
 from train.config import TrainSettings
-from train.distributed.processes import rank_of_launch
 from train.errors import Pruned
+from train.io.processes import rank_of_launch
 from train.io.text import printable
-from train.recipes.ready import ready
-from train.runs.resume import is_unfinished, saved_config
-from train.sweeps.sweeper import scores_reporter
+from train.programs.folders import record_start, run_folder
+from train.programs.launch import experiment_name, launch, overrides
+from train.programs.ready import ready
+from train.training.resume import saved_config
+from train.training.run_folder import is_unfinished
+from train.training.sweeper import scores_reporter
 
 
 def run(config: dict[str, Any]) -> float:
@@ -20,15 +21,15 @@ def run(config: dict[str, Any]) -> float:
 
     A job of a sweep that an earlier start finished is skipped: its score is then NaN.
     """
-    named = config["resume"]
+    given = config["resume"]
     folder = run_folder(config)
-    if named is None and config["resume"] is not None and not is_unfinished(folder.path):
+    if given is None and config["resume"] is not None and not is_unfinished(folder.path):
         print(f"{folder.path}: this job is finished, and is skipped", file=sys.stderr)
         return math.nan
     if config["resume"] is not None:
         config = saved_config(folder.path, config, experiment_name(), overrides())
     settings: TrainSettings = ready(TrainSettings, config)
-    from train.recipes.fine_tune import fine_tune
+    from train.programs.fine_tune import fine_tune
 
     try:
         best = fine_tune(

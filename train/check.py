@@ -3,15 +3,15 @@
 import sys
 from typing import Any
 
-from train.cli.launch import launch
 from train.config import TrainSettings
-from train.recipes.ready import ready
+from train.programs.launch import launch
+from train.programs.ready import ready
 
 
 def run(config: dict[str, Any]) -> None:
     """Check what `python -m train` would train on and score."""
     settings: TrainSettings = ready(TrainSettings, config)
-    from train.recipes.check import check_data
+    from train.programs.check import check_data
 
     check_data(settings)
 

@@ -1,11 +1,42 @@
 """The exceptions that users see."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
 
 class UserError(Exception):
     """An error that the user can fix: its message says what is wrong, where, and what to do.
 
     The entry points print the message without a traceback and exit with a non-zero status.
+
+    Args:
+        message: what is wrong, without the place if that is given by the other arguments.
+        option: that is wrong, or that named the file.
+        file: that is wrong.
+        row: its number, which is shown as `row 3`; or how the row is called (`line 3`, `record 2 (id i-3)`).
+        field: of the row, or of the file.
+
+    Attributes:
+        option, file, row, field: as given. What is given precedes the message: `F, row 3, field 'x': …`,
+            and `data.train=F: …` with an option.
     """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        option: str | None = None,
+        file: str | Path | None = None,
+        row: int | str | None = None,
+        field: str | None = None,
+    ) -> None:
+        self.option, self.file, self.row, self.field = option, file, row, field
+        place = "=".join(str(part) for part in (option, file) if part is not None)
+        row = f"row {row}" if isinstance(row, int) else row
+        parts = (place, row, field and f"field '{field}'")
+        where = ", ".join(part for part in parts if part)
+        super().__init__(f"{where}: {message}" if where else message)
 
 
 class DataMissingError(UserError):

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from train.cli.launch import launch
 from train.config import EvaluateSettings
-from train.recipes.ready import ready
+from train.programs.launch import launch
+from train.programs.ready import ready
 
 
 def run(config: dict[str, Any]) -> None:
     """Score one model."""
     settings: EvaluateSettings = ready(EvaluateSettings, config)
-    from train.recipes.evaluate import score_model
+    from train.programs.evaluate import score_model
 
     score_model(settings, config)
 

@@ -4,36 +4,35 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from train.cli.plain import run_plain
-from train.config.messages import check
+from train.config.validation import check
 from train.errors import UserError
 from train.explorer.options import PORT, Options
 from train.io.text import printable
+from train.programs.plain import names_and_options, run_plain
 
-HELP = f"""Search a corpus with models side by side, on a page in the browser.
+HELP = f"""Search a corpus with several models side by side, on a page in the browser.
 
   python -m train.explore <run or model>… [option=value …]
 
 A model is a run folder (its model before and after training), a checkpoint or any model's folder, a name of
 python -m train.evaluate --help, or a model on the Hugging Face Hub.
 
-corpus=<path>       what is searched: a text file (one text a line); a CSV, TSV, JSONL or Parquet file with a
-                    column text, or as data.train= takes it; a folder with corpus, queries and qrels, or with
+corpus=<path>       what to search: a text file (one text per line); a CSV, TSV, JSONL or Parquet file with a
+                    column text, or as for data.train=; a folder with corpus, queries and qrels, or with
                     IdioLink's splits; sample. By default the data that the run was scored on
 split=<name>        of IdioLink's splits (val)
 glossary=<file>     every model reads the meanings of this glossary (of several: a.tsv,b.tsv); none: no model
                     reads any. By default each reads its own
 queries=300         how many of the corpus's queries are listed, the worst first
-neighbours=10       how many texts are shown of a query
+neighbours=10       how many texts are shown per query
 device=auto         auto | cpu | cuda | mps
-port={PORT}           of the page, http://127.0.0.1:{PORT}; any other if that one is in use
-output=<page.html>  write one file that needs neither server nor network: it holds the answers to the queries
+port={PORT}           of the page, http://127.0.0.1:{PORT}; another one if it is in use
+output=<page.html>  write one file that needs neither server nor network, with the answers to the queries
 space=<folder>      write that file and a README.md as a static Space for the Hugging Face Hub
 overwrite=true      replace the files of output= or space=
 
-Embeddings are kept in the folder of the environment variable IDIOM_CACHE (by default ~/.cache/idiomtune),
+Embeddings are cached in the folder of the environment variable IDIOM_CACHE (by default ~/.cache/idiomtune),
 under explore/, which may be deleted at any time. Ctrl-C ends the page."""
 
 
@@ -44,19 +43,12 @@ def parse(arguments: Sequence[str]) -> Options:
         UserError: for an unknown option or a value that it cannot have, or if no model is named.
     """
     names = [name for name in Options.model_fields if name not in ("models", "name")]
-    models: list[str] = []
-    given: dict[str, str] = {}
-    for argument in arguments:
-        key, equals, value = argument.partition("=")
-        if equals and key in names:
-            given[key] = value
-        elif argument.startswith("-") or (equals and not Path(argument).exists()):  # a folder's may hold "="
-            raise UserError(f"{argument}: unknown option; there are {', '.join(f'{n}=' for n in names)}")
-        else:
-            models.append(argument)
+    models, given = names_and_options(arguments, names)
     if not models:
-        raise UserError("name a run folder or a model (--help says more)")
-    options: Options = check(Options, {"models": models, **given})
+        raise UserError("give a run folder or a model (see --help)")
+    options: Options = check(
+        Options, {"models": models, **{name: values[-1] for name, values in given.items()}}
+    )
     return options
 
 
@@ -68,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
 def _run(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     print(printable(f"exploring {', '.join(options.models)}"), file=sys.stderr, flush=True)
-    from train.recipes.explore import explore  # heavy: after the command line is known to be right
+    from train.programs.explore import explore  # heavy: after the command line is known to be right
 
     explore(options)
     return 0

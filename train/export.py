@@ -1,17 +1,17 @@
-"""`python -m train.export`: a model for serving (ONNX, 8-bit, static), scored beside the model itself."""
+"""`python -m train.export`: a model for serving (ONNX, 8-bit, static), scored next to the model itself."""
 
 from typing import Any
 
-from train.cli.launch import launch
 from train.config import ExportSettings
 from train.io.text import printable
-from train.recipes.ready import ready
+from train.programs.launch import launch
+from train.programs.ready import ready
 
 
 def run(config: dict[str, Any]) -> None:
     """Export, and print the new folder."""
     settings: ExportSettings = ready(ExportSettings, config)
-    from train.recipes.export import export
+    from train.programs.export import export
 
     print(printable(str(export(settings))))
 

@@ -8,34 +8,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from train.cli.ending import MISTAKE
-from train.cli.plain import names_in, paths_and_options, run_plain
 from train.errors import UserError
 from train.io.paths import expanded
 from train.io.text import printable
+from train.programs.ending import MISTAKE
+from train.programs.plain import names_and_options, names_in, run_plain
 
-HELP = """Check whether a model may replace another.
+HELP = """Check whether one model can replace another.
 
   python -m train.gate <run>… [against=<run>|baseline] check… [option=value …]
 
 A run is a run folder, a folder of runs (one recipe with several seeds: each query's mean counts), or the JSON
 file that train.evaluate wrote (output=) with its per_query= file. Checks; each may be given several times:
 
-floor=<score>:<value>             the score is at least that (of errors and ranks: at most)
-margin=[<score>:]<margin>         it is worse than before by at most that, in its own unit; without a score:
-                                  so are all scores by which models are compared
-cluster_margin=[<score>:]<margin> so is each idiom, compound or expression by itself
+floor=<score>:<value>             the score is at least this (for errors and ranks: at most)
+margin=[<score>:]<margin>         it is worse than before by at most this, in its own unit; without a score:
+                                  the same for all scores by which models are compared
+cluster_margin=[<score>:]<margin> the same for each idiom, compound or expression separately
 
-against=<run>       what it is compared with; baseline: the run's own model before training
-output=<file.json>  write the table there as well
-extensions=<module>[,<module>…]  modules of your own that bring benchmarks of these runs
+against=<run>       what to compare with; baseline: the run's own model before training
+output=<file.json>  also write the table there
+extensions=<module>[,<module>…]  your own modules with benchmarks of these runs
 
-Exit status: 0 it passes; 1 a check fails; 3 a check cannot tell: the 95% interval of the difference (whole
-idioms, compounds or expressions are resampled) reaches across the margin; 2 the command is wrong,
+Exit status: 0 it passes; 1 a check fails; 3 a check cannot tell: the margin is within the 95%
+interval of the difference (idioms, compounds or expressions are resampled); 2 the command is wrong,
 or the program failed."""
 
 _CHECKS = ("floor", "margin", "cluster_margin")
-_OPTIONS = (*_CHECKS, "against", "output", "extensions")
 _BASELINE = "baseline"
 
 
@@ -61,7 +60,7 @@ def parse(arguments: Sequence[str]) -> Arguments:
     Raises:
         UserError: for an unknown option or value, or if no run or no check is given.
     """
-    folders, given = paths_and_options(arguments, _OPTIONS)
+    folders, given = names_and_options(arguments, (*_CHECKS, "against", "output", "extensions"))
     limits: dict[str, dict[str, float]] = {kind: {} for kind in _CHECKS}
     for kind in _CHECKS:
         for value in given.get(kind, ()):
@@ -71,7 +70,7 @@ def parse(arguments: Sequence[str]) -> Arguments:
             limits[kind][key] = limit
     against = given.get("against", [])
     if not folders:
-        raise UserError("name the run that is to be checked (--help says more)")
+        raise UserError("give the run to check (see --help)")
     if not any(limits.values()):
         raise UserError("name a check: floor=<score>:<value>, margin=[<score>:]<margin> or cluster_margin=")
     if (limits["margin"] or limits["cluster_margin"]) and not against:
@@ -79,7 +78,7 @@ def parse(arguments: Sequence[str]) -> Arguments:
     if _BASELINE in against and len(against) > 1:
         raise UserError("against=baseline: the untrained model and a run at once; name one of them")
     return Arguments(
-        folders=folders,
+        folders=[expanded(folder, "run") for folder in folders],
         against=[expanded(path, "against") for path in against if path != _BASELINE],
         untrained=_BASELINE in against,
         limits=limits,
@@ -95,11 +94,10 @@ def _limit(kind: str, value: str) -> tuple[str, float]:
         limit = float(number)
     except ValueError:
         limit = math.nan
-    is_floor = kind == "floor"
-    if not math.isfinite(limit) or (limit < 0 and not is_floor) or (is_floor and not key):
-        form = "<score>:<number>" if is_floor else "[<score>:]<number of 0 or more>"
-        example = f"idiolink/val/span/ndcg@10:{0.85 if is_floor else 0.02}"
-        raise UserError(f"{kind}={value}: must be {form}, as {kind}={example}")
+    if kind == "floor" and not (math.isfinite(limit) and key):
+        raise UserError(f"{kind}={value}: must be <score>:<number>, as {kind}=idiolink/val/span/ndcg@10:0.85")
+    if kind != "floor" and not 0 <= limit < math.inf:
+        raise UserError(f"{kind}={value}: must be [<score>:]<number of 0 or more>")
     return key, limit
 
 
@@ -112,45 +110,52 @@ def gate(arguments: Arguments) -> int:
     Raises:
         UserError: if a run or score does not exist, or the file cannot be written.
     """
-    # Pandas and scipy take a second: not for --help and slips.
+    # Pandas takes a second: not for --help and typos.
     from train.declarations.registry import load_extensions
     from train.io.files import write_json
-    from train.reports.checks import STATUS, check_table, run_checks, worst
-    from train.reports.frames import data_notes, one_group
+    from train.reports import checks as checking
+    from train.reports import frames, tables
     from train.reports.runs import find_runs, read_runs
-    from train.reports.tables import print_notes, print_table
 
     load_extensions(arguments.extensions)
     paths, notes = find_runs(arguments.folders)
     others, more = find_runs(arguments.against)
     if both := sorted(set(paths) & set(others)):
-        raise UserError(f"against={both[0]}: that is the run that is to be checked")
+        raise UserError(f"against={both[0]}: that is the run to check")
     runs = read_runs([*paths, *others])
-    ours = one_group(runs[: len(paths)])
-    theirs = one_group(runs[len(paths) :]) if others else None
+    ours = frames.one_group(runs[: len(paths)])
+    theirs = frames.one_group(runs[len(paths) :]) if others else None
     if arguments.untrained and not any(run.baseline for run in ours.runs):
         raise UserError(f"against={_BASELINE}: {ours.name} has no scores of its untrained model")
-    notes = [*data_notes(runs), *notes, *more, *(f"{run.name}: {note}" for run in runs for note in run.notes)]
+    notes = [
+        *frames.data_notes(runs),
+        *notes,
+        *more,
+        *(f"{run.name}: {note}" for run in runs for note in run.notes),
+    ]
     notes += [note for group in (ours, theirs) if group for note in group.notes()]
-    checks, of_checks = run_checks(ours, theirs, arguments.limits, untrained=arguments.untrained)
+    checks, of_checks = checking.run_checks(ours, theirs, arguments.limits, untrained=arguments.untrained)
     notes = list(dict.fromkeys([*notes, *of_checks]))
-    verdict = worst(check.verdict for check in checks)
+    verdict = checking.worst(check.verdict for check in checks)
     against = "its untrained model" if arguments.untrained else theirs.name if theirs else ""
-    print_table(check_table(checks, f"{ours.name} against {against}" if against else ours.name))
-    print_notes(notes)
+    title = f"{ours.name} against {against}" if against else ours.name
+    tables.print_table(checking.check_table(checks, title))
+    tables.print_notes(notes)
     print(printable(f"{ours.name}: {verdict}"))
     if arguments.output is not None:
-        against_paths = _BASELINE if arguments.untrained else list(map(str, others))
-        content = {"verdict": verdict, "status": STATUS[verdict], "run": list(map(str, paths))}
+        content = {
+            "verdict": verdict,
+            "status": checking.STATUS[verdict],
+            "run": list(map(str, paths)),
+            "against": _BASELINE if arguments.untrained else list(map(str, others)),
+            "checks": [asdict(check) for check in checks],
+            "notes": notes,
+        }
         try:
-            write_json(
-                arguments.output,
-                content
-                | {"against": against_paths, "checks": [asdict(check) for check in checks], "notes": notes},
-            )
+            write_json(arguments.output, content)
         except OSError as error:
             raise UserError(f"output={arguments.output}: cannot be written ({error.strerror})") from None
-    return STATUS[verdict]
+    return checking.STATUS[verdict]
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from train.cli.launch import launch
 from train.config import LearnSettings
 from train.io.text import printable
-from train.recipes.ready import ready
+from train.programs.launch import launch
+from train.programs.ready import ready
 
 
 def run(config: dict[str, Any]) -> None:
     """Learn, and print the new model's folder."""
     settings: LearnSettings = ready(LearnSettings, config)
-    from train.recipes.learn import learn
+    from train.programs.learn import learn
 
     print(printable(str(learn(settings))))
 

@@ -1,15 +1,15 @@
-"""`python -m train.push`: a run's model, card and scores to the Hugging Face Hub, and a page beside it."""
+"""`python -m train.push`: a run's model, card and scores to the Hugging Face Hub, and a page about it."""
 
 from typing import Any
 
-from train.cli.launch import launch
 from train.config import PushSettings, check
+from train.programs.launch import launch
 
 
 def run(config: dict[str, Any]) -> None:
     """Push one checkpoint, or show what would be pushed."""
     settings: PushSettings = check(PushSettings, config)
-    from train.recipes.publish import publish  # heavy: after the configuration is checked
+    from train.programs.publish import publish  # heavy: after the configuration is checked
 
     publish(settings)
 

@@ -9,17 +9,18 @@ benchmark counts how often the meaning is the nearer of the two; the objective t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from train.benchmarks import Embed, Result
 from train.data.fields import FilledCell, TableRow
-from train.declarations.benchmark import BenchmarkType, OptionsWithSplit, QueryResult
+from train.declarations.benchmark import OptionsWithSplit
 from train.declarations.dataset import DatasetType
 from train.declarations.objective import ObjectiveOptions, ObjectiveType
 from train.declarations.options import Temperature
-from train.declarations.score import Score
+from train.declarations.registry import benchmark
+from train.declarations.score import Metric, Score
 from train.errors import DataMissingError
 from train.io.tables import read_table
 from train.objectives import Batch, ObjectiveLoss
@@ -44,7 +45,7 @@ class Row(TableRow):
 
 def read_rows(settings: Any, split: str) -> tuple[Path, list[Row]]:
     """A split's file and its rows; `read_table` reports what is wrong in it by file, row and field."""
-    from train.factory.data import folder_of  # what is heavy is imported where it is used
+    from train.data.places import folder_of  # what is heavy is imported where it is used
 
     folder = folder_of(settings, NAME)
     if folder is None or not (path := folder / f"{split}.csv").is_file():
@@ -78,23 +79,14 @@ class ParaphraseBenchmark:
             right = (near > far).tolist()
             result.scores.append(Score(NAME, split, "", "accuracy", value=sum(right) / len(right)))
             for row, is_right in zip(rows, right, strict=True):
-                result.per_query.append({"split": split, "id": row.sentence, "right": is_right})
+                result.per_query.append({"split": split, "id": row.sentence, "accuracy": is_right})
         return result
 
 
+@benchmark(NAME, title="Paraphrases", metrics=[Metric("accuracy", is_drawn=True)])
 class BenchmarkOptions(OptionsWithSplit):
-    def score_keys(self, splits: Sequence[str]) -> list[str]:
-        return [f"{NAME}/{split}/accuracy" for split in splits]
-
-
-def read_record(record: Mapping[str, Any]) -> Iterator[QueryResult]:
-    """For comparisons: what each sentence adds to the score."""
-    key = f"{NAME}/{record['split']}/accuracy"
-    yield QueryResult(key, record["id"], cluster=None, value=float(record["right"]))
-
-
-def build_benchmark(settings: Any, options: BenchmarkOptions) -> ParaphraseBenchmark:
-    return ParaphraseBenchmark({split: read_rows(settings, split) for split in settings.splits(options.name)})
+    def build(self, settings: Any) -> ParaphraseBenchmark:
+        return ParaphraseBenchmark({split: read_rows(settings, split) for split in settings.splits(NAME)})
 
 
 class Options(ObjectiveOptions):
@@ -141,6 +133,5 @@ class ParaphraseObjective:
 
 DECLARED = [
     DatasetType(NAME, title="Paraphrases", licence="apache-2.0"),
-    BenchmarkType(NAME, BenchmarkOptions, build_benchmark, title="Paraphrases", read_record=read_record),
     ObjectiveType(NAME, Options, ParaphraseObjective, datasets=lambda _: [NAME]),
 ]

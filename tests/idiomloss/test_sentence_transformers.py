@@ -32,6 +32,7 @@ from idiomloss.sentence_transformers import (
     group_columns,
 )
 from idiomloss.trainer_data import check_dataset, meaning_numbers
+from tests.idiomloss.harness import assert_same
 
 
 class Table(nn.Module):
@@ -48,15 +49,6 @@ class Table(nn.Module):
 
 def columns(*texts: list[int]) -> list[dict[str, Tensor]]:
     return [{"input_ids": torch.tensor(column)} for column in texts]
-
-
-def check_equal(ours: Tensor, plain: Tensor, model: Table) -> None:
-    """Value, and gradient by every text."""
-    torch.testing.assert_close(ours, plain)
-    (plain_gradient,) = torch.autograd.grad(plain, model.weight)
-    (our_gradient,) = torch.autograd.grad(ours, model.weight)
-    assert our_gradient.abs().sum() > 0
-    torch.testing.assert_close(our_gradient, plain_gradient)
 
 
 LABELS = torch.tensor([[0, 0], [0, 0], [0, 1], [2, 1]])
@@ -77,14 +69,14 @@ def test_infonce_masks_by_idiom_and_meaning(false_negatives: Any) -> None:
         false_negatives=false_negatives,
     )
     assert masks.num_false_negatives == 2
-    check_equal(ours, plain(model.weight[:4], model.weight[4:12], masks), model)
+    assert_same(ours, plain(model.weight[:4], model.weight[4:12], masks), model.weight)
 
 
 def test_infonce_without_labels_and_without_negatives() -> None:
     model, plain = Table(), InfoNCELoss()
     masks = candidate_masks(3, torch.arange(3), torch.ones(3, dtype=torch.bool))
     ours = InfoNCETrainerLoss(model)(columns([0, 1, 2], [3, 4, 5]))
-    check_equal(ours, plain(model.weight[:3], model.weight[3:6], masks), model)
+    assert_same(ours, plain(model.weight[:3], model.weight[3:6], masks), model.weight)
 
 
 def test_negatives_labels_say_which_are_hard_and_which_are_not_there() -> None:
@@ -103,20 +95,20 @@ def test_negatives_labels_say_which_are_hard_and_which_are_not_there() -> None:
         candidate_labels=torch.tensor([[0, 0], [1, 1], [0, 1], [5, 0], [1, 0]]),
     )
     assert masks.hard.sum() == 2
-    check_equal(ours, plain(model.weight[:2], candidates, masks), model)
+    assert_same(ours, plain(model.weight[:2], candidates, masks), model.weight)
 
 
 @pytest.mark.parametrize(
-    ("labels", "message"), [(torch.zeros(4), "expected"), (-LABELS - 1, "numbers from 0")]
+    ("texts", "labels", "message"),
+    [
+        ([[0, 1, 2, 3], [4, 5, 6, 7]], torch.zeros(4), "label"),
+        ([[0, 1, 2, 3], [4, 5, 6, 7]], -LABELS - 1, "label"),
+        ([[0, 1]], None, "positive"),
+    ],
 )
-def test_infonce_refuses_other_labels(labels: Tensor, message: str) -> None:
+def test_what_infonce_refuses(texts: list[list[int]], labels: Tensor | None, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        InfoNCETrainerLoss(Table())(columns([0, 1, 2, 3], [4, 5, 6, 7]), labels)
-
-
-def test_infonce_needs_a_positive() -> None:
-    with pytest.raises(ValueError, match="anchor, positive"):
-        InfoNCETrainerLoss(Table())(columns([0, 1]))
+        InfoNCETrainerLoss(Table())(columns(*texts), labels)
 
 
 GROUPS = [("a", ["b"], ["c", "d"]), ("e", ["f", "g"], ["h"]), ("i", [], ["j"])]
@@ -129,7 +121,7 @@ def test_triplets_are_those_of_the_groups() -> None:
     ours = AdaptiveTripletTrainerLoss(model, plain)
     value = ours(columns(list(range(10))), torch.tensor(made["label"]))
     result = plain(model.weight[:10], label_groups([(1, 2), (2, 1), (0, 1)]))
-    check_equal(value, result.loss, model)
+    assert_same(value, result.loss, model.weight)
     assert (ours.num_within, ours.num_across) == (result.num_within, result.num_across)
     assert ours.num_within > 0
 
@@ -141,7 +133,7 @@ def test_batches_without_triplets_do_not_go_unnoticed() -> None:
         assert loss(*batch) == 0
     with torch.no_grad():  # an evaluation
         loss(*batch)
-    with pytest.raises(RuntimeError, match="no triplet was mined in 3 batches"):
+    with pytest.raises(RuntimeError, match="3 batches"):
         loss(*batch)
 
 
@@ -161,14 +153,14 @@ def test_ranking_scores_are_cosines_by_temperature() -> None:
     )
     w = model.weight
     scores = torch.cat([cosine_similarity(w[:1], w[[2, 4, 6]]), cosine_similarity(w[1:2], w[[3, 5, 7]])])
-    check_equal(ours, listwise_softmax(scores / 0.1, ranks).mean(), model)
+    assert_same(ours, listwise_softmax(scores / 0.1, ranks).mean(), model.weight)
 
 
 def test_distillation() -> None:
     model = Table()
     teacher = torch.randn(3, 8, dtype=torch.float64)
     ours = DistillationTrainerLoss(model)(columns([0, 1, 2]), teacher)
-    check_equal(ours, distillation_loss(model.weight[:3], teacher), model)
+    assert_same(ours, distillation_loss(model.weight[:3], teacher), model.weight)
 
 
 class Rows:
@@ -287,21 +279,21 @@ PAIR = {"anchor": "a", "positive": "b"}
 
 
 @pytest.mark.parametrize(
-    ("row", "loss", "told"),
+    ("row", "loss", "named"),
     [
-        (PAIR | {"idiom": "ice"}, INFONCE, r"column idiom would be taken for a negative.*remove_columns"),
-        (PAIR | {"label": "ice"}, INFONCE, r"column label: 'ice' is a name.*meaning_numbers"),
-        (PAIR | {"label": ["ice", "literal"]}, INFONCE, "column label: 'ice' is a name"),
-        (PAIR | {"id": 7}, INFONCE, "column id: expected texts, got 7"),
-        ({"anchor": "a", "label": [0, 1]}, INFONCE, "expected columns anchor, positive"),
-        ({"sentence": "a", "idiom": "ice", "label": [0, 0, 1]}, TRIPLET, "takes one column of texts"),
-        (PAIR | {"label": [0, 1]}, RankingTrainerLoss(Table()), "2 candidates.*3 columns"),
+        (PAIR | {"idiom": "ice"}, INFONCE, "column idiom"),
+        (PAIR | {"label": "ice"}, INFONCE, "column label"),
+        (PAIR | {"label": ["ice", "literal"]}, INFONCE, "column label"),
+        (PAIR | {"id": 7}, INFONCE, "column id"),
+        ({"anchor": "a", "label": [0, 1]}, INFONCE, "positive"),
+        ({"sentence": "a", "idiom": "ice", "label": [0, 0, 1]}, TRIPLET, "idiom"),
+        (PAIR | {"label": [0, 1]}, RankingTrainerLoss(Table()), "2 candidates"),
     ],
 )
-def test_columns_that_a_loss_would_take_for_others_are_told(
-    row: dict[str, Any], loss: nn.Module, told: str
+def test_columns_that_a_loss_would_misread_are_named(
+    row: dict[str, Any], loss: nn.Module, named: str
 ) -> None:
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=named):
         check_dataset(TextRows([row]), loss)
 
 

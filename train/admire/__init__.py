@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from train.benchmarks.admire.keys import experts_keys
+from train.benchmarks.admire import experts_keys
 from train.data.names import ADMIRE_CV_SPLIT, AStitchFile, ExpertsMode, unseen_astitch
 from train.declarations.objective import ObjectiveOptions, ObjectiveType
 from train.declarations.options import (
@@ -23,7 +23,6 @@ from train.declarations.options import (
     Weight,
     as_list,
 )
-from train.objectives.shared import about_extra
 
 FOLDER = "experts"  # of the trained scorer, in a checkpoint and in best/
 FILES = (f"{FOLDER}/experts.json", f"{FOLDER}/experts.safetensors")
@@ -129,10 +128,6 @@ class TrainedScorer(ObjectiveOptions, ScorerOptions):
         admire = splits("admire")
         return experts_keys([*admire, *unseen_astitch(self.astitch)], self.mode) if admire else []
 
-    def check_with(self, settings: Any, section: str = "objective") -> None:
-        if section == "objective" and settings.data.extra:
-            raise ValueError(about_extra(settings.data.extra))
-
 
 class AdmireOptions(TrainedScorer, ExpertsOptions):
     name: Literal["admire"]
@@ -161,7 +156,7 @@ def _declared(name: str, options: type[TrainedScorer]) -> ObjectiveType:
         datasets=lambda _: ("admire", "astitch"),
         card=f"`{FOLDER}/` has what was trained with the encoder for AdMIRe; `train.evaluate` scores it too.",
         saved=FILES,
-        load="train.admire.systems:load",
+        load="train.admire.scorer:load",
     )
 
 

@@ -20,17 +20,16 @@ from idiomloss import (
     cosine_similarity,
 )
 from train.admire import AdmireOptions, AimaOptions, RankLoss, TrainedScorer
-from train.admire.scorer import Scorer
-from train.admire.systems import Experts, PrintedExperts
+from train.admire.scorer import Experts, PrintedExperts, Scorer
 from train.config import TrainSettings
 from train.data import astitch
 from train.data.admire import Item
 from train.data.astitch import Usage, read_senses, read_usages
-from train.distributed.device import place
+from train.encoder.building import embedding_width
+from train.encoder.device import place
 from train.errors import UserError
 from train.expressions import plain_expression
 from train.factory.data import admire_split, data_files
-from train.factory.encoder import embedding_width
 from train.objectives import Batch, Mean, ObjectiveLoss
 from train.objectives.steps import in_shards, shuffled_steps
 from train.requests import Request
@@ -64,11 +63,15 @@ class ScorerObjective:
             model cannot be loaded.
     """
 
+    plain_requests: Sequence[Request] = ()
+
     def __init__(
         self, settings: TrainSettings, options: TrainedScorer, kind: Callable[[Any, int, str], Scorer]
     ) -> None:
-        has_images, is_fold = options.clip.path is not None, options.fold_split is not None
-        items = admire_split(settings, options.split, training=True, check_images=has_images)
+        is_fold = options.fold_split is not None
+        items = admire_split(
+            settings, options.split, training=True, check_images=options.clip.path is not None
+        )
         without = [item.id for item in items.items if item.sense is None or item.gold_ranks is None]
         if without or not items.items:
             raise UserError(f"AdMIRe: items without sense or gold order: {', '.join(without) or 'all'}")
@@ -94,11 +97,9 @@ class ScorerObjective:
         torch.manual_seed(settings.seed)  # of the scorer's first weights
         scorer = kind(options, width, place(settings.device, settings.precision).device)
         self.modules: nn.Module = scorer
-        self.batch_size = settings.trainer.batch_size
-        self.seed = settings.seed
+        self.batch_size, self.seed = settings.trainer.batch_size, settings.seed
         self.files = [*items.files, *corpus.files, files(astitch.SENSES_FILE), *scorer.prepare(self._items)]
         self.special_tokens: Mapping[str, str] = {"separator": options.separator}
-        self.plain_requests: Sequence[Request] = []
         sentences = [*self._of_items, *self._usages]
         self.idiom_sentences = [(each.phrase, each.sentence) for each in sentences]
         self._rank_loss = ranking_loss(options.loss)
@@ -204,8 +205,8 @@ class AdmireObjective(ScorerObjective):
         scorer, device, width = self.modules, embeddings.device, self.modules.num_sense_requests
         num_items, num_meanings = len(targets.items), targets.correct.shape[1]
         num_usages = len(targets.senses) - num_items
-        sizes = [width * num_usages, num_meanings]
-        sizes = [len(embeddings) - sum(sizes), *sizes]
+        rest = width * num_usages + num_meanings
+        sizes = [len(embeddings) - rest, width * num_usages, num_meanings]
         of_items, of_usages, meanings = torch.split(embeddings.float(), sizes)
         scores = scorer(targets.items, of_items.view(num_items, -1, of_items.shape[1]))  # (Q, R, D)
         vectors, logits = scorer.sense(of_usages.view(num_usages, width, -1))
@@ -218,8 +219,8 @@ class AdmireObjective(ScorerObjective):
         meaning, num_with = meaning_loss(
             vectors, meanings, targets.correct.to(device), targets.wrong.to(device), self._loss.temperature
         )
-        weights = self._loss
-        total = weights.rank_weight * rank + weights.sense_weight * sense + weights.meaning_weight * meaning
+        terms = self._loss.rank_weight * rank + self._loss.sense_weight * sense
+        total = terms + self._loss.meaning_weight * meaning
         accuracy = (logits.argmax(1) == senses).float().mean().item()
         means = {
             "rank_loss": Mean(rank.item(), num_items),
@@ -323,10 +324,11 @@ class AimaObjective(ScorerObjective):
             vectors, logits = scorer.sense_encoder(texts)
             encoder = functional.binary_cross_entropy_with_logits(logits, senses)
             contrast = vectors.sum() * 0.0
+            both = {row: self._meanings(each.phrase) for row, each in enumerate(sentences)}
             meanings = {
-                row: both if each.is_idiomatic else both[::-1]
-                for row, each in enumerate(sentences)
-                if any(both := self._meanings(each.phrase))
+                row: each if sentences[row].is_idiomatic else each[::-1]
+                for row, each in both.items()
+                if any(each)
             }
             if meanings:
                 with torch.no_grad():  # sense vectors do not draw the meanings

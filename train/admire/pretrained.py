@@ -1,24 +1,45 @@
-"""The pretrained models that a scorer uses besides the run's encoder: CLIP and a BERT.
+"""The pretrained models that a scorer uses besides the run's encoder: CLIP, a BERT, a summariser of captions.
 
 Only safetensors are loaded, and no code from the checkpoint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+import logging
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModel, AutoTokenizer, CLIPImageProcessor, CLIPModel, CLIPTokenizer
+from transformers import (
+    AutoModel,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    CLIPImageProcessor,
+    CLIPModel,
+    CLIPTokenizer,
+)
 
-from train.admire import Clip, SenseModel
-from train.encoder.checks import check_report, check_vocabulary, check_weights, loading_reports
-from train.encoder.loading import locate_checkpoint, silence_libraries, why_not_loaded
-from train.encoder.named import resolve_model_path
+from train.admire import CaptionOptions, Clip, SenseModel
+from train.data.admire import first_words
+from train.encoder.checks import check_complete, loading_reports
+from train.encoder.loading import (
+    locate_checkpoint,
+    resolve_model_path,
+    silence_libraries,
+    why_not_loaded,
+)
 from train.errors import UserError
+from train.io.files import write_text
+from train.io.paths import cache_folder
+from train.io.progress import progress_bar
+from train.io.records import read_json
+
+log = logging.getLogger(__name__)
 
 _IMAGES_AT_ONCE = 32
 
@@ -35,11 +56,7 @@ def load_pretrained(path: str, revision: str | None, model_class: Any, *others: 
         UserError: why it cannot be loaded, or that it is incomplete; the caller knows the option.
     """
     name, offline = locate_checkpoint(resolve_model_path(path), revision)
-    options: dict[str, Any] = {
-        "revision": revision,
-        "trust_remote_code": False,
-        "local_files_only": offline,
-    }
+    options: dict[str, Any] = {"revision": revision, "trust_remote_code": False, "local_files_only": offline}
     try:
         with silence_libraries(), loading_reports() as reports:
             model = model_class.from_pretrained(name, use_safetensors=True, dtype=torch.float32, **options)
@@ -48,10 +65,7 @@ def load_pretrained(path: str, revision: str | None, model_class: Any, *others: 
         raise
     except Exception as error:
         raise UserError(why_not_loaded(error)) from error
-    for loaded, report in reports:
-        check_report(name, loaded, report)
-    check_weights(name, model)
-    check_vocabulary(name, rest[0])
+    check_complete(name, model, reports, rest[0])
     return (model, *rest)
 
 
@@ -83,15 +97,13 @@ class ClipTowers(nn.ModuleList):
                 has fewer layers than are to be trained.
         """
         assert clip.path is not None
+        kinds = (CLIPModel, CLIPTokenizer, CLIPImageProcessor)
         try:
-            model, *others = load_pretrained(
-                clip.path, clip.revision, CLIPModel, CLIPTokenizer, CLIPImageProcessor
-            )
+            model, tokenizer, processor = load_pretrained(clip.path, clip.revision, *kinds)
         except UserError as error:
             raise UserError(
-                f"objective.clip.path={clip.path}: could not be loaded as a CLIP model: {error}\n"
-                "  - name a folder with config.json, model.safetensors, the tokenizer's and the image "
-                "processor's files, or such a model on the Hub (openai/clip-vit-base-patch32)\n"
+                f"objective.clip.path={clip.path}: could not be loaded as a CLIP model (a folder, or a name "
+                f"on the Hub such as openai/clip-vit-base-patch32): {error}\n"
                 "  - without CLIP: objective=admire objective.clip.path=null, the text-only experts"
             ) from error
         num_layers = len(model.text_model.encoder.layers)
@@ -101,8 +113,7 @@ class ClipTowers(nn.ModuleList):
                 f"{num_layers}"
             )
         model.eval().requires_grad_(False)  # published models have no dropout
-        towers = cls((model, others[0], others[1]), clip.trained_layers, {})
-        return towers.requires_grad_(True)
+        return cls((model, tokenizer, processor), clip.trained_layers, {}).requires_grad_(True)
 
     @property
     def model(self) -> Any:
@@ -111,10 +122,10 @@ class ClipTowers(nn.ModuleList):
 
     def twin(self) -> ClipTowers:
         """The same model with a text tower of its own; the frozen image tower and its images are shared."""
-        model, *others = self._parts
+        model, tokenizer, processor = self._parts
         shared = (model.vision_model, model.visual_projection)
         copied = deepcopy(model, {id(module): module for module in shared})
-        return ClipTowers((copied, others[0], others[1]), len(self), self._images)
+        return ClipTowers((copied, tokenizer, processor), len(self), self._images)
 
     def texts(self, texts: Sequence[str]) -> Tensor:
         """(N, W), each distinct text embedded once; texts are truncated at the model's positions (77)."""
@@ -136,7 +147,7 @@ class ClipTowers(nn.ModuleList):
         new = [path for path in dict.fromkeys(paths) if path not in self._images]
         for start in range(0, len(new), _IMAGES_AT_ONCE):
             chunk = new[start : start + _IMAGES_AT_ONCE]
-            pixels = processor(images=[_read(path) for path in chunk], return_tensors="pt")["pixel_values"]
+            pixels = processor(images=[_image(path) for path in chunk], return_tensors="pt")["pixel_values"]
             with torch.no_grad():
                 images = model.get_image_features(pixels.to(device)).pooler_output.cpu()
             self._images |= dict(zip(chunk, images, strict=True))
@@ -172,9 +183,8 @@ class SenseEncoder(nn.Module):
             )
         except UserError as error:
             raise UserError(
-                f"objective.sense_encoder.path={sense.path}: could not be loaded as a BERT: {error}\n"
-                "  - name a folder with config.json, model.safetensors and the tokenizer's files, or such a "
-                "model on the Hub (google-bert/bert-base-uncased)"
+                f"objective.sense_encoder.path={sense.path}: could not be loaded as a BERT (a folder, or a "
+                f"name on the Hub such as google-bert/bert-base-uncased): {error}"
             ) from error
         hidden: int = self.transformer.config.hidden_size
         self.logit = nn.Linear(hidden, 1)
@@ -189,12 +199,96 @@ class SenseEncoder(nn.Module):
         return vectors, self.logit(first)[:, 0]
 
 
-def _tokens(tokenizer: Any, texts: Sequence[str], limit: int, device: torch.device) -> dict[str, Tensor]:
+class Captions:
+    """Captions as experts read them: of at most `words` words.
+
+    A summary is the model's own (beam search, nothing is drawn), each caption alone, cut if it is still too
+    long. Summaries are cached, in a folder for each model: a file for each set of captions, named by the
+    SHA-256 of its content. So no caption is summarised twice, and a resumed run, whose record has the file's
+    sum, reads the same summaries.
+
+    If the summariser cannot be loaded, captions without a summary are cut; a warning and `note` report it.
+
+    Args:
+        options: the words of a caption, and the sequence-to-sequence model that summarises (BART); without
+            one, captions are cut.
+        device: of the summariser.
+
+    Attributes:
+        note: how captions are shortened, for the log and the record.
+    """
+
+    def __init__(self, options: CaptionOptions, device: str) -> None:
+        self._options, self._device = options, device
+        self._summariser = options.summariser
+        self.note = (
+            f"captions cut after {options.words} words"
+            if options.summariser is None
+            else f"captions of more than {options.words} words summarised by {options.summariser}"
+        )
+        model = hashlib.sha256(json.dumps(options.model_dump()).encode()).hexdigest()[:16]
+        self._folder = cache_folder() / "summaries" / model
+        self._summaries: dict[str, str] = {}
+
+    def __call__(self, caption: str) -> str:
+        """A caption of at most `words` words; cut if it was not prepared."""
+        return first_words(self._summaries.get(caption, caption), self._options.words)
+
+    def prepare(self, captions: Iterable[str]) -> list[Path]:
+        """Summarise those that are too long, unless the cache has them.
+
+        Returns:
+            The cached file of these summaries; none if captions are cut, or all short.
+        """
+        long = sorted({c for c in captions if len(c.split()) > self._options.words})
+        if self._summariser is None or not long:
+            return []
+        if not self._summaries:
+            for path in sorted(self._folder.glob("*.json")):
+                self._summaries |= read_json(path)
+        new = [caption for caption in long if caption not in self._summaries]
+        try:
+            self._summaries |= self._summarise(self._summariser, new) if new else {}
+        except UserError as error:
+            cut = f"{len(new)} captions cut after {self._options.words} words"
+            self.note = f"{cut}: no summary by {self._summariser}"
+            log.warning(
+                "objective.captions.summariser=%s could not be loaded, %s: %s", self._summariser, cut, error
+            )
+            self._summariser = None
+            return []
+        content = json.dumps({caption: self._summaries[caption] for caption in long}, indent=1)
+        path = self._folder / f"{hashlib.sha256(content.encode()).hexdigest()}.json"
+        if not path.is_file():
+            write_text(path, content)
+        return [path]
+
+    @torch.no_grad()
+    def _summarise(self, path: str, captions: Sequence[str]) -> dict[str, str]:
+        """Raises UserError if the summariser cannot be loaded."""
+        model, tokenizer = load_pretrained(path, self._options.revision, AutoModelForSeq2SeqLM, AutoTokenizer)
+        model.to(self._device).eval()
+        limit: int = model.config.max_position_embeddings
+        summaries = {}
+        log.info("summarising %d captions by %s", len(captions), path)
+        with progress_bar("summarising", len(captions)) as advance:
+            for caption in captions:
+                inputs = _tokens(tokenizer, [caption], limit, self._device)
+                written = model.generate(**inputs, do_sample=False, num_beams=4)
+                text = tokenizer.decode(written[0], skip_special_tokens=True)
+                summaries[caption] = first_words(text, self._options.words) or caption
+                advance(1)
+        return summaries
+
+
+def _tokens(
+    tokenizer: Any, texts: Sequence[str], limit: int, device: torch.device | str
+) -> dict[str, Tensor]:
     tokens = tokenizer(list(texts), padding=True, truncation=True, max_length=limit, return_tensors="pt")
     return {name: tokens[name].to(device) for name in ("input_ids", "attention_mask")}
 
 
-def _read(path: Path) -> Any:
+def _image(path: Path) -> Any:
     from PIL import Image, UnidentifiedImageError
 
     try:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from train.declarations.registry import benchmark_type, resolve
 from train.declarations.score import Score
+from train.errors import DataMissingError, UserError
 from train.requests import Request
 
 if TYPE_CHECKING:
@@ -26,6 +29,8 @@ __all__ = [
     "Score",
     "requests_of",
 ]
+
+log = logging.getLogger(__name__)
 
 Embed = Callable[[Sequence[Request]], "Tensor"]  # (R, D), in float32 on the CPU, row i for request i
 
@@ -194,3 +199,40 @@ def scored(benchmark: Benchmark, embed: Embeddings) -> Result:
         rows = embed(announced(benchmark))
         result = benchmark.score(rows, stores) if stores else benchmark.score(rows)  # type: ignore[call-arg]
     return result
+
+
+def build_benchmarks(
+    settings: Any, names: Sequence[str] | None = None
+) -> tuple[list[Benchmark], dict[str, str]]:
+    """The benchmarks, their data read and checked.
+
+    Args:
+        settings: :class:`train.config.Common`.
+        names: those to build, whose data must be there; by default all.
+
+    Returns:
+        The benchmarks, and for each benchmark whose data is missing the reason why it is not scored.
+
+    Raises:
+        UserError: if data is wrong, or is missing for a named benchmark, or for all benchmarks.
+    """
+    benchmarks: list[Benchmark] = []
+    missing: dict[str, str] = {}
+    for name in settings.benchmark.names if names is None else names:
+        try:
+            benchmark = resolve(benchmark_type(name).build)(settings, settings.benchmark.sections[name])
+        except DataMissingError as error:
+            if names is not None:
+                raise
+            missing[name] = str(error)
+            log.warning("benchmark %s is NOT SCORED: %s", name, error)
+            continue
+        benchmarks.append(benchmark)
+        if is_stated(benchmark):
+            log.warning("benchmark %s: `requests` is the earlier contract: docs/adding-a-benchmark.md", name)
+        if benchmark.without_gold:
+            splits = ", ".join(benchmark.without_gold)
+            log.warning("%s has no gold on %s: predictions, no scores", benchmark.name, splits)
+    if not benchmarks:
+        raise UserError("no benchmark could be scored:\n" + "\n".join(missing.values()))
+    return benchmarks, missing

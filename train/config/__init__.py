@@ -3,15 +3,17 @@
 Defaults and the meaning of options are in `conf/` and nowhere else; here is what is allowed.
 """
 
-from train.config.common import Common
-from train.config.evaluation import EvaluateSettings
-from train.config.export import ExportSettings
-from train.config.learning import LearnSettings
-from train.config.messages import check
-from train.config.model import ModelSettings
-from train.config.push import HubSettings, PushSettings
-from train.config.trainer import EvalSettings, RetainSettings, TrainerSettings
-from train.config.training import TrainSettings
+from train.config.sections import EvalSettings, ModelSettings, RetainSettings, TrainerSettings
+from train.config.settings import (
+    Common,
+    EvaluateSettings,
+    ExportSettings,
+    HubSettings,
+    LearnSettings,
+    PushSettings,
+    TrainSettings,
+)
+from train.config.validation import check
 
 __all__ = [
     "Common",

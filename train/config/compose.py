@@ -1,11 +1,11 @@
-"""Composing `conf/` with overrides by Hydra, and explaining its errors."""
+"""The parts of a mixture, with every option that they do not name filled in."""
 
 from __future__ import annotations
 
 import difflib
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,100 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
-from train.config.parts import with_parts_filled
 from train.errors import UserError
+
+Compose = Callable[..., Mapping[str, Any]]  # (override) → the configuration that it makes
+
+
+def with_parts_filled(config: dict[str, Any], compose: Compose) -> dict[str, Any]:
+    """The configuration, each part of a mixture as its experiment or objective has it, and as it says.
+
+    Of an experiment the objective is taken with its options; what it says of the model, the trainer and the
+    benchmarks is not, since a run has one of each.
+
+    Args:
+        config: the composed configuration; without a mixture it comes back as it is.
+        compose: raises UserError for a choice that there is not.
+
+    Raises:
+        UserError: naming the part.
+    """
+    objective = config.get("objective")
+    if not isinstance(objective, dict) or objective.get("name") != "mixture":
+        return config
+    parts, each = objective.get("parts"), objective.get("each_part")
+    if not isinstance(parts, dict) or not isinstance(each, dict):
+        return config  # refused where types are checked
+    filled, models = {}, {}
+    for key, given in parts.items():
+        name = str(key)
+        filled[name], models[name] = _filled(f"objective.parts.{name}", given, each, compose)
+    _check_idiom_tokens(config, filled, models)
+    return config | {"objective": objective | {"parts": filled}}
+
+
+def _filled(
+    place: str, given: Any, each: dict[str, Any], compose: Compose
+) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """A part, and the section `model` of its experiment."""
+    if not isinstance(given, dict):
+        raise UserError(
+            f"{place}={given}: a part has options, such as {place}.data.train=<file> or "
+            f"{place}.experiment=<name>"
+        )
+    experiment, name = given.get("experiment"), given.get("objective")
+    override = f"+experiment={experiment}" if experiment else f"objective={name or each.get('objective')}"
+    try:
+        base = compose(override)
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from error
+    objective = base["objective"]["name"]
+    if objective == "mixture":
+        raise UserError(f"{place}: {override.lstrip('+')} is a mixture; give its parts next to this one")
+    if experiment and name not in (None, objective):
+        raise UserError(
+            f"{place}: experiment={experiment} has the objective {objective}, not {name}: give one of them"
+        )
+    options = _merged(base["objective"], given.get("options") or {})
+    part = _merged(each, given) | {"experiment": experiment, "objective": objective, "options": options}
+    return part, base["model"] if experiment else {}
+
+
+def _merged(base: Any, given: Any) -> Any:
+    """`given` over `base`, section by section; where `base` has an empty section, any names may be given."""
+    if not isinstance(base, dict) or not isinstance(given, dict):
+        return given
+    return base | {key: _merged(base.get(key), value) for key, value in given.items()}
+
+
+def _check_idiom_tokens(
+    config: dict[str, Any], parts: Mapping[str, dict[str, Any]], models: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Check that the model has the idiom tokens that experiments among the parts train."""
+    needed = {
+        name: model["idiom_tokens_start"] for name, model in models.items() if model.get("idiom_tokens")
+    }
+    chosen = (config.get("model") or {}).get("idiom_tokens")
+    of_one = chosen if isinstance(chosen, str) and chosen.startswith("train/") else None
+    for name in needed:
+        if chosen is None or (of_one and of_one != f"train/{name}"):
+            part = parts[name]
+            raise UserError(
+                f"objective.parts.{name}: experiment={part['experiment']} reads each of its idioms as "
+                f"one token, but model.idiom_tokens={'null' if chosen is None else chosen}: give "
+                f"model.idiom_tokens={'train' if len(needed) > 1 else f'train/{name}'}, or give "
+                "only its objective, which needs none: "
+                f"objective.parts.{name}.objective={part['objective']}"
+            )
+    if len(set(needed.values())) > 1:
+        ways = ", ".join(f"objective.parts.{name}: {start}" for name, start in needed.items())
+        raise UserError(
+            f"model.idiom_tokens_start: experiments among the parts need different tokens ({ways}), and a "
+            "model has one kind: leave one of them out, or name its objective instead"
+        )
+
+
+# Composing `conf/` with overrides by Hydra, and explaining its errors.
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 # What Hydra says of two slips, in words of its configuration files and with backslashes that no shell takes.
@@ -123,8 +215,8 @@ def explained(error: Exception) -> str:
     if several := _SEVERAL.match(str(error)):
         given, name, values = several.groups()
         return (
-            f"{given}: with -m, each of these values is a run of its own. One list stands in brackets, "
-            f"{name}=[{values}]; text that holds a comma in quotation marks, \"{name}='{values}'\""
+            f"{given}: with -m, each of these values is a separate run. Write one list in brackets, "
+            f"{name}=[{values}]; text with a comma in quotation marks, \"{name}='{values}'\""
         )
     if twice := _TWICE.match(str(error)):
         group, name = twice.groups()
@@ -135,27 +227,25 @@ def explained(error: Exception) -> str:
     reason = f"\n{cause}" if isinstance(cause, OmegaConfBaseException) else ""
     text = f"{error}{reason}".partition("Config search path:")[0]
     # Its advice about `+` is wrong for options, and only right for experiments and debug.
-    kept = [line for line in text.splitlines() if not line.startswith("To append to your config")]
+    lines = [line for line in text.splitlines() if not line.startswith("To append to your config")]
     if isinstance(error, OverrideParseException):
-        kept.append(
-            "A value, such as a path, that holds a comma, = or brackets of any kind needs quotation marks of "
-            "its own, within those of the shell: \"data.train=['my (1).csv', other.csv]\""
+        lines.append(
+            "A value with a comma, = or brackets, such as a path, needs quotation marks within those of the "
+            "shell: \"data.train=['my (1).csv', other.csv]\""
         )
-    return "\n".join(kept).strip()
+    return "\n".join(lines).strip()
 
 
-def _unknown(kind: str, place: str, name: str, known: Sequence[str]) -> str:
-    """The message for an unknown option of a section or choice of a group, with the known ones."""
+def _unknown(kind: str, place: str, name: str, choices: Sequence[str]) -> str:
+    """The message for an unknown option of a section or choice of a group, with those that exist."""
     if kind == "option":
         given, sign, there = f"{place}.{name}".lstrip("."), ".", place or "the configuration"
     else:
         given, sign, there = f"{place}={name}", "=", place
-    near = difflib.get_close_matches(name, known, n=1)
+    near = difflib.get_close_matches(name, choices, n=1)
     guess = f" Did you mean {place}{sign if place else ''}{near[0]}?" if near else ""
     # What has a slash, or is a folder, was taken as such before.
-    beside = (
-        "; beside these it takes a folder, or <owner>/<name> on the Hub" if given.startswith("model=") else ""
-    )
+    addition = "; it also takes a folder, or <owner>/<name> on the Hub" if given.startswith("model=") else ""
     return f"{given}: there is no such {kind}.{guess}" + (
-        f"\n{there} has {', '.join(known)}{beside}" if known else ""
+        f"\n{there} has {', '.join(choices)}{addition}" if choices else ""
     )

@@ -14,13 +14,11 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from train.data.datasets import ASTITCH
-from train.data.download import PublishedFile, published_files
-from train.data.fields import Cell, FilledCell, TableRow, WordedCell
-from train.data.names import AStitchFile
-from train.data.sources import DataFiles, GitHubData
+from train.data.fields import FilledCell, TableRow, WordedCell
+from train.data.names import ASTITCH, AStitchFile
+from train.data.sources import DataFiles, GitHubData, PublishedFile, published_files
 from train.expressions import find_expression, plain_expression
-from train.io.tables import read_table
+from train.io.tables import Row, read_made, read_table
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +26,11 @@ FOLDER = ASTITCH.name
 SENSES_FILE = "EN_Extended_Noun_Compound_Senses_Dataset.csv"
 
 _NO_MEANING = ("", "None")
+_SENSES_COLUMNS = (
+    "Multiword Expression",
+    "Literal Meaning",
+    *(f"Non-Literal Meaning {i}" for i in (1, 2, 3)),
+)
 _USAGES_FOLDER = "Dataset/Task1/SubTaskA/EN/ContextExcluded_IdiomIncluded"
 _SENSES_FOLDER = "Dataset/Extended_Noun_Compound_Senses_Dataset"
 FILES = GitHubData(
@@ -63,7 +66,7 @@ class Usage:
     Attributes:
         id: file and row.
         phrase: the compound, as the table names it.
-        span: its offsets in the sentence; None where it was not found.
+        span: its offsets in the sentence; None if it was not found.
     """
 
     id: str
@@ -75,17 +78,10 @@ class Usage:
 
 @dataclass(frozen=True)
 class UsageCorpus:
-    """Sentences of one file or several.
-
-    Attributes:
-        num_without_span: sentences in which the compound was not found.
-        num_repeated: rows left out because an earlier one says the same.
-    """
+    """Sentences of one file or several."""
 
     usages: tuple[Usage, ...]
     files: tuple[Path, ...]
-    num_without_span: int
-    num_repeated: int
 
 
 @dataclass(frozen=True)
@@ -113,14 +109,6 @@ class _UsageRow(TableRow):
     label: Annotated[Literal["0", "1"], BeforeValidator(str.strip)]
 
 
-class _SensesRow(TableRow):
-    compound: WordedCell = Field(alias="Multiword Expression")
-    literal: Cell = Field(alias="Literal Meaning")
-    non_literal_1: Cell = Field(alias="Non-Literal Meaning 1")
-    non_literal_2: Cell = Field(alias="Non-Literal Meaning 2")
-    non_literal_3: Cell = Field(alias="Non-Literal Meaning 3")
-
-
 def read_usages(
     files: DataFiles, names: Sequence[AStitchFile], *, keep_repeated: bool = False
 ) -> UsageCorpus:
@@ -133,26 +121,20 @@ def read_usages(
     Raises:
         UserError: naming file, row and field of what is wrong: an empty field, an unknown label.
     """
-    usages: dict[tuple[str, str], Usage] = {}
-    rows_read: list[Usage] = []
+    usages: dict[object, Usage] = {}
     paths = [files(usages_file(name)) for name in names]
     for name, path in zip(names, paths, strict=True):
         for number, row in read_table(path, _UsageRow):
-            span = find_expression(row.sentence, row.phrase)
-            usage = Usage(f"{name}_{number}", row.phrase, row.sentence, span, row.label == "0")
-            usages.setdefault((plain_expression(row.phrase), row.sentence), usage)
-            rows_read.append(usage)
-    kept = rows_read if keep_repeated else list(usages.values())
-    without = [usage for usage in kept if usage.span is None]
+            id_, span = f"{name}_{number}", find_expression(row.sentence, row.phrase)
+            key = id_ if keep_repeated else (plain_expression(row.phrase), row.sentence)
+            usages.setdefault(key, Usage(id_, row.phrase, row.sentence, span, row.label == "0"))
+    without = [usage for usage in usages.values() if usage.span is None]
     if without:
         log.info(
             "AStitchInLanguageModels: the compound was not found in %d of %d sentences (the first: %r in %r)",
-            len(without),
-            len(kept),
-            without[0].phrase,
-            without[0].sentence,
+            *(len(without), len(usages), without[0].phrase, without[0].sentence),
         )
-    return UsageCorpus(tuple(kept), tuple(paths), len(without), len(rows_read) - len(kept))
+    return UsageCorpus(tuple(usages.values()), tuple(paths))
 
 
 def read_senses(path: Path) -> dict[str, Meanings]:
@@ -161,9 +143,10 @@ def read_senses(path: Path) -> dict[str, Meanings]:
     Raises:
         UserError: naming file, row and field of an empty compound.
     """
-    meanings: dict[str, Meanings] = {}
-    for _, row in read_table(path, _SensesRow):
-        given = (row.non_literal_1, row.non_literal_2, row.non_literal_3)
-        non_literal = tuple(dict.fromkeys(meaning for meaning in given if meaning not in _NO_MEANING))
-        meanings[plain_expression(row.compound)] = Meanings(row.compound, row.literal, non_literal)
-    return meanings
+
+    def meanings(row: Row) -> tuple[str, Meanings]:
+        compound, literal, *others = (row.values[column].strip() for column in _SENSES_COLUMNS)
+        non_literal = tuple(dict.fromkeys(meaning for meaning in others if meaning not in _NO_MEANING))
+        return plain_expression(compound), Meanings(compound, literal, non_literal)
+
+    return dict(read_made(path, _SENSES_COLUMNS, meanings))

@@ -20,12 +20,12 @@ def _worded(value: str) -> str:
 
 
 NOT_BLANK = AfterValidator(_filled)
-WORDED = AfterValidator(_worded)  # holds a letter or digit
+WORDED = AfterValidator(_worded)  # contains a letter or digit
 
 Cell = Annotated[str, StringConstraints(strip_whitespace=True)]
 FilledCell = Annotated[Cell, NOT_BLANK]
 WordedCell = Annotated[Cell, WORDED]
-Filled = Annotated[str, NOT_BLANK]  # as it stands, blanks around it included
+Filled = Annotated[str, NOT_BLANK]  # unchanged, including blanks around it
 Worded = Annotated[str, WORDED]
 
 

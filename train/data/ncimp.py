@@ -14,18 +14,16 @@ and files are not read.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
-from train.data.datasets import NCIMP
-from train.data.download import PublishedFile, published_files
-from train.data.names import EPSILON_CLASSES, EpsilonLanguage
-from train.data.sources import DataFiles, GitHubData
+from train.data.names import EPSILON_CLASSES, NCIMP, EpsilonLanguage
+from train.data.sources import DataFiles, GitHubData, PublishedFile, published_files
 from train.errors import UserError
 from train.io.records import parse_list
-from train.io.tables import read_made
+from train.io.tables import Row, read_made
+from train.io.text import first_of, one_line
 
 FOLDER = NCIMP.name
 NUM_SENTENCES = 3
@@ -35,6 +33,8 @@ _SYNONYMS = ("synonym", *(f"synonym alt{i}" for i in range(1, 5)))
 _SENTENCE = "original sentence"
 _SENTENCE_COLUMNS = ("compound", _SENTENCE, f"{_SENTENCE}_tag")
 _SENTENCES = [f"naturalistics_examplesent{i}.csv" for i in range(1, NUM_SENTENCES + 1)]
+
+_UNSCORED, _INFLECTED = "without a human score", "not in the singular in each sentence"
 
 Word = Literal["modifier", "head"]
 WORDS: tuple[Word, ...] = ("modifier", "head")
@@ -81,16 +81,11 @@ class Version:
 
     Attributes:
         synonym: lower-case, seldom of two words; None in Portuguese, where it can change the other word too.
-        phrase: the whole compound with it.
+        phrase: the complete compound with it.
     """
 
     synonym: str | None
     phrase: str
-
-
-_Words = dict[Word, str]
-_Versions = dict[Word, tuple[Version, ...]]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -109,43 +104,35 @@ class Compound:
     name: str
     class_type: str
     class_token: str
-    words: _Words
-    versions: _Versions
+    words: dict[Word, str]
+    versions: dict[Word, tuple[Version, ...]]
     contexts: tuple[tuple[str, str], ...]
 
 
 @dataclass
 class Ncimp:
-    """The compounds of a language that can be scored, and in words what could not."""
+    """The compounds of a language that can be scored, and what could not.
+
+    Attributes:
+        left_out: reason → compounds that are left out for it.
+        counts: what → how many, of sentences and cells that are odd.
+    """
 
     language: EpsilonLanguage
     compounds: list[Compound] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
-    unscored: list[str] = field(default_factory=list)  # no class by people
-    inflected: list[str] = field(default_factory=list)  # not in the singular in each sentence
-    num_scored_sentences: int = 0  # of compounds with a class
-    num_inflected: int = 0  # of those: put into the singular, or left out with their compound
+    left_out: dict[str, list[str]] = field(default_factory=lambda: {_UNSCORED: [], _INFLECTED: []})
     counts: Counter[str] = field(default_factory=Counter)
 
     def describe(self) -> str:
         """What was read, and what was left out and why."""
         classes = Counter(c.class_type for c in self.compounds)
-        parts = [
-            f"{len(self.compounds)} compounds ("
-            + ", ".join(f"{name} {classes[name]}" for name in EPSILON_CLASSES)
-            + f"), {sum(len(c.contexts) for c in self.compounds)} sentences"
-        ]
-        for names, why in ((self.unscored, "without a human score"), (self.inflected, _NOT_SINGULAR)):
-            if names:
-                more = ", …" if len(names) > _MAX_NAMES_SHOWN else ""
-                parts.append(f"left out {len(names)} {why} ({', '.join(names[:_MAX_NAMES_SHOWN])}{more})")
-        parts.append(f"{self.num_inflected} of {self.num_scored_sentences} sentences have it inflected")
-        parts += [f"{what}: {count}" for what, count in self.counts.items()]
+        counts = ", ".join(f"{name} {classes[name]}" for name in EPSILON_CLASSES)
+        num_sentences = sum(len(c.contexts) for c in self.compounds)
+        parts = [f"{len(self.compounds)} compounds ({counts}), {num_sentences} sentences"]
+        parts += [f"left out {len(n)} {why} ({first_of(n)})" for why, n in self.left_out.items() if n]
+        parts += [f"{what}: {count}" for what, count in self.counts.items() if count]
         return f"NCIMP {self.language.upper()}: " + "; ".join(parts)
-
-
-_NOT_SINGULAR = "not in the singular in each sentence"
-_MAX_NAMES_SHOWN = 6
 
 
 def read_ncimp(files: DataFiles, language: EpsilonLanguage) -> Ncimp:
@@ -160,70 +147,53 @@ def read_ncimp(files: DataFiles, language: EpsilonLanguage) -> Ncimp:
     """
     folder = language.upper()
     scores, neutral = files(SCORES_FILE), files(f"{folder}/neutral.csv")
-    classes = read_classes(scores, language)
-    rows = _rows(neutral, _NEUTRAL_COLUMNS, lambda row: _read_words(row, language))
-    sentence_files = [files(f"{folder}/{name}") for name in _SENTENCES]
-    sentences = [_rows(path, _SENTENCE_COLUMNS, _sentence) for path in sentence_files]
-    for path, of_file in zip(sentence_files, sentences, strict=True):
-        if of_file.keys() != rows.keys():
-            raise UserError(f"{path}: its compounds are not those of {neutral.name}")
-    read = Ncimp(language, files=[*sentence_files, neutral, scores])
-    for name, (words, versions, counts) in rows.items():
-        read.counts.update(counts)
+    paths = [files(f"{folder}/{name}") for name in _SENTENCES]
+    read = Ncimp(language, files=[*paths, neutral, scores])
+    classes = _read_classes(scores, language)
+    rows = list(
+        read_made(neutral, _NEUTRAL_COLUMNS, lambda row: _words_of(row.values, language, read.counts))
+    )
+    sentences = [dict(read_made(path, _SENTENCE_COLUMNS, _sentence)) for path in paths]
+    for path, of_file in zip(paths, sentences, strict=True):
+        if of_file.keys() != {name for name, *_ in rows}:
+            raise UserError(f"its compounds are not those of {neutral.name}", file=path)
+    for name, words, versions in rows:
         if name.lower() not in classes:
-            read.unscored.append(name)
+            read.left_out[_UNSCORED].append(name)
             continue
-        in_sentences = [of_file[name] for of_file in sentences]
-        read.num_scored_sentences += len(in_sentences)
-        read.num_inflected += sum(s.compound.lower() != name.lower() for s in in_sentences)
-        if not all(name.lower() in s.text.lower() for s in in_sentences):
-            read.inflected.append(name)
+        marked = [of_file[name] for of_file in sentences]
+        inflected = sum(compound.lower() != name.lower() for _, compound, _ in marked)
+        read.counts["sentences of scored compounds that have it inflected"] += inflected
+        if not all(name.lower() in " ".join(parts).lower() for parts in marked):
+            read.left_out[_INFLECTED].append(name)
             continue
-        contexts = tuple(dict.fromkeys((s.before, s.after) for s in in_sentences))
+        contexts = tuple(dict.fromkeys((before, after) for before, _, after in marked))
         read.counts["sentences left out because the compound has them twice"] += NUM_SENTENCES - len(contexts)
         read.compounds.append(Compound(name, *classes[name.lower()], words, versions, contexts))
     if not read.compounds:
-        raise UserError(f"{neutral}: no compound can be scored. {read.describe()}")
-    read.counts = +read.counts  # those that are not zero
+        raise UserError(f"no compound can be scored. {read.describe()}", file=neutral)
     return read
 
 
-def read_classes(path: Path, language: EpsilonLanguage) -> dict[str, tuple[str, str]]:
-    """Lower-case compound → its class as a type and as a token, by people.
+def _read_classes(path: Path, language: EpsilonLanguage) -> dict[str, tuple[str, str]]:
+    """Lower-case compound → its class as a type and as a token, by people."""
+    import pandas as pd  # slow to import; needed for this one file
 
-    Raises:
-        UserError: if it is not an Excel file with these columns and classes.
-    """
-    from openpyxl import load_workbook  # slow to import; needed for this one file
-
+    columns = list(_SCORE_COLUMNS)
     try:
-        book = load_workbook(path, read_only=True, data_only=True)
-        header, *rows = book.worksheets[0].iter_rows(values_only=True)
-        book.close()
+        rows = pd.read_excel(path, dtype=str, keep_default_na=False)[columns]
     # A broken archive, or something else under the name, fails in many ways.
     except Exception as error:
-        raise UserError(
-            f"{path}: cannot be read as an Excel file (.xlsx): {type(error).__name__}: {error}"
-        ) from None
-    if missing := [column for column in _SCORE_COLUMNS if column not in header]:
-        raise UserError(f"{path}: the columns {', '.join(missing)} are missing")
+        wanted = f"an Excel file (.xlsx) with the columns {', '.join(columns)}"
+        raise UserError(f"cannot be read as {wanted}: {one_line(str(error))}", file=path) from None
     classes: dict[str, tuple[str, str]] = {}
-    for values in rows:
-        row = {column: str(value or "").strip() for column, value in zip(header, values, strict=False)}
-        if row["language"].lower() == language:
-            classes.setdefault(row["compound"].lower(), (row["ClassType"], row["ClassToken"]))
-    for name, found in classes.items():
-        if not set(found) <= set(EPSILON_CLASSES):
-            raise UserError(
-                f"{path}: the classes of {name!r} are {' and '.join(found)}, not among "
-                f"{', '.join(EPSILON_CLASSES)}"
-            )
+    for row_language, name, *pair in rows.itertuples(index=False):
+        if row_language.strip().lower() == language:
+            if unknown := {*map(str.strip, pair)} - {*EPSILON_CLASSES}:
+                message = f"a class of {name!r} must be one of {', '.join(EPSILON_CLASSES)}"
+                raise UserError(f"{message}, got {min(unknown)!r}", file=path)
+            classes.setdefault(name.strip().lower(), (pair[0].strip(), pair[1].strip()))
     return classes
-
-
-def _rows(path: Path, columns: Sequence[str], make: Callable[[dict[str, str]], T]) -> dict[str, T]:
-    """Compound → what `make` makes of its row."""
-    return dict(read_made(path, columns, lambda row: (row.values["compound"].strip(), make(row.values))))
 
 
 def _marked(row: dict[str, str], column: str) -> tuple[list[str], list[str], list[str]]:
@@ -240,26 +210,23 @@ def _marked(row: dict[str, str], column: str) -> tuple[list[str], list[str], lis
     return tokens[:start], tokens[start:end], tokens[end:]
 
 
-@dataclass(frozen=True)
-class _Sentence:
-    before: str
-    compound: str  # as it is written there
-    after: str
-
-    @property
-    def text(self) -> str:
-        return " ".join(part for part in (self.before, self.compound, self.after) if part)
+def _sentence(row: Row) -> tuple[str, tuple[str, str, str]]:
+    """A compound, and what is before, of and after it in its sentence."""
+    before, compound, after = map(" ".join, _marked(row.values, _SENTENCE))
+    return row.values["compound"].strip(), (before, compound, after)
 
 
-def _sentence(row: dict[str, str]) -> _Sentence:
-    return _Sentence(*map(" ".join, _marked(row, _SENTENCE)))
+def _words_of(
+    row: dict[str, str], language: EpsilonLanguage, counts: Counter[str]
+) -> tuple[str, dict[Word, str], dict[Word, tuple[Version, ...]]]:
+    """A compound, its words, and its distinct versions.
 
-
-def _read_words(row: dict[str, str], language: EpsilonLanguage) -> tuple[_Words, _Versions, Counter[str]]:
-    """A compound's words, its distinct versions, and what was left out or is worth knowing of the cells."""
-    words: _Words = {word: row[f"compound noun {word}"].strip() for word in WORDS}
-    counts: Counter[str] = Counter()
-    versions: _Versions = {}
+    Args:
+        counts: gets what was left out, or is worth knowing of the cells.
+    """
+    name = row["compound"].strip()
+    words: dict[Word, str] = {word: row[f"compound noun {word}"].strip() for word in WORDS}
+    versions: dict[Word, tuple[Version, ...]] = {}
     for word in WORDS:
         by_phrase: dict[str, Version] = {}
         for column in (f"{word} {synonym}" for synonym in _SYNONYMS):
@@ -273,18 +240,17 @@ def _read_words(row: dict[str, str], language: EpsilonLanguage) -> tuple[_Words,
             if version.synonym is not None:
                 counts["synonyms of two words"] += " " in version.synonym
                 counts["cells with 'nan' for an article"] += "nan" in before
-            phrase = version.phrase.lower()
-            if phrase == row["compound"].strip().lower():
+            if (phrase := version.phrase.lower()) == name.lower():
                 counts["synonyms left out that are the word itself"] += 1
             elif phrase in by_phrase:
                 counts["synonyms left out that repeat one of their compound"] += 1
             else:
                 by_phrase[phrase] = version
         versions[word] = tuple(by_phrase.values())
-    return words, versions, counts
+    return name, words, versions
 
 
-def _version(compound: list[str], words: _Words, word: Word, language: EpsilonLanguage) -> Version:
+def _version(compound: list[str], words: dict[Word, str], word: Word, language: EpsilonLanguage) -> Version:
     """The version whose tokens in a sentence are `compound`, with a synonym of `word`.
 
     Raises:

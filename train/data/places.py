@@ -5,18 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from train.config import Common
-from train.data import admire
-from train.data.admire import ItemSplit, fold_items, read_items
-from train.data.idiolink import Split, fold_splits, load_split
-from train.data.idiolink_source import idiolink_root
-from train.data.names import ADMIRE_CV_SPLIT, CV_SPLIT, AdmireSplit
+from train.data.admire import WEBSITE, ItemSplit, fold_items, read_items
+from train.data.idiolink import Split, fold_splits, idiolink_root, load_split
+from train.data.names import ADMIRE, ADMIRE_CV_SPLIT, CV_SPLIT, AdmireSplit
 from train.data.sources import DataFiles, GitHubData, dataset_folder
 from train.declarations.registry import dataset_types
-from train.errors import UserError
+from train.errors import DataMissingError, UserError
 
 
 def folder_of(settings: Common, dataset: str) -> Path | None:
-    """Where a data set lies; None if it has to be downloaded, or is nowhere.
+    """Where a data set is; None if it has to be downloaded, or is nowhere.
 
     The first that applies: the sample, its option, a folder with its name in `data.root`, one in
     `$IDIOM_DATA`.
@@ -25,7 +23,7 @@ def folder_of(settings: Common, dataset: str) -> Path | None:
         dataset: its declared name.
 
     Raises:
-        UserError: if its option names no folder.
+        UserError: if its option names something other than a folder.
     """
     data, declared = settings.data, dataset_types()[dataset]
     sample = data.sample and declared.in_sample
@@ -33,7 +31,7 @@ def folder_of(settings: Common, dataset: str) -> Path | None:
 
 
 def idiolink_folder(settings: Common) -> Path:
-    """Where IdioLink's splits lie, downloaded if need be."""
+    """Where IdioLink's splits are, downloaded if need be."""
     return idiolink_root(settings.data.place("idiolink"), sample=settings.data.sample)
 
 
@@ -48,9 +46,16 @@ def admire_folder(settings: Common) -> Path:
     Raises:
         DataMissingError: if no folder is named, or it is not there: it cannot be downloaded.
     """
-    folder = folder_of(settings, admire.FOLDER)
+    folder = folder_of(settings, ADMIRE.name)
     if folder is None:
-        raise admire.not_here()
+        raise DataMissingError(
+            "the AdMIRe data (SemEval-2025 Task 1, subtask A, English) is not here, and its public links do "
+            "not work for programs\n"
+            f"  - fetch Training and Development Data from {WEBSITE} and unpack them into one folder (each "
+            "table, subtask_a_train.tsv and subtask_a_dev.tsv, there or in train/ and dev/), and name it: "
+            f"data.admire=<folder>, or IDIOM_DATA=<folder with {ADMIRE.name}/>\n"
+            "  - no data at hand: data=sample runs on the small set that comes with the project"
+        )
     return folder
 
 

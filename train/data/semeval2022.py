@@ -6,37 +6,28 @@ Tayyar Madabushi et al. 2022, arXiv 2204.10050; GitHub `H-TayyarMadabushi/SemEva
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from train.data.datasets import SEMEVAL2022
-from train.data.download import published_files
-from train.data.folds import shuffled_part
-from train.data.names import SemEvalSplit
-from train.data.sources import DataFiles, GitHubData
+from train.data.names import SEMEVAL2022, SemEvalSplit, shuffled_part
+from train.data.sources import DataFiles, GitHubData, published_files
 from train.errors import UserError
 from train.io.tables import Row, read_made, read_rows
 
 FOLDER = SEMEVAL2022.name
 TRAIN_FILE = "SubTaskB/TrainData/train_data.csv"
 ONE_SHOT_FILE = "SubTaskB/TestData/train_one_shot.csv"
-_PAIRS = {
-    "dev": "SubTaskB/EvaluationData/dev.csv",
-    "eval": "SubTaskB/EvaluationData/eval.csv",
-    "test": "SubTaskB/TestData/test.csv",
+_PATHS = {
+    **{split: f"SubTaskB/EvaluationData/{split}" for split in ("dev", "eval")},
+    "test": "SubTaskB/TestData/test",
 }
-_GOLD = {
-    "dev": "SubTaskB/EvaluationData/dev.gold.csv",
-    "eval": "SubTaskB/EvaluationData/eval.gold.csv",
-    "test": "SubTaskB/TestData/test.gold.csv",
-}
-_FORMS = {
-    "dev": "SubTaskB/EvaluationData/dev.submission_format.csv",
-    "eval": "SubTaskB/EvaluationData/eval.submission_format.csv",
-    "test": "SubTaskB/TestData/test_submission_format.csv",
-}
+_PAIRS = {split: f"{path}.csv" for split, path in _PATHS.items()}
+_GOLD = {split: f"{path}.gold.csv" for split, path in _PATHS.items()}
+_FORMS = {split: f"{path}.submission_format.csv" for split, path in _PATHS.items()}
+_FORMS["test"] = "SubTaskB/TestData/test_submission_format.csv"
 _PUBLIC_GOLD = ("dev",)
+_FORM_COLUMNS = ("ID", "Language", "Setting", "Sim")
 _NO_EXPRESSION = ("", "None")
 
 FILES = GitHubData(
@@ -144,22 +135,19 @@ def read_groups(path: Path) -> list[Group]:
     Raises:
         UserError: if it cannot be read, or has another `sim`.
     """
-    by_sentence: dict[str, list[dict[str, str]]] = {}
-    for _, cells in read_rows(path, columns=("ID", "MWE1", "Language", "sentence_1", "sentence_2", "sim")):
-        if cells["sim"] not in ("1", "None"):
-            raise UserError(f"{path}: the sim of ID {cells['ID']!r} is {cells['sim']!r}, not 1 or None")
-        by_sentence.setdefault(cells["sentence_1"], []).append(cells)
-    return [_group(rows) for rows in by_sentence.values()]
-
-
-def _group(rows: Sequence[dict[str, str]]) -> Group:
-    id_, expression, language, sentence = (
-        rows[0][column] for column in ("ID", "MWE1", "Language", "sentence_1")
-    )
-    correct, incorrect = (
-        tuple(dict.fromkeys(row["sentence_2"] for row in rows if row["sim"] == sim)) for sim in ("1", "None")
-    )
-    return Group(id_, expression, language, sentence, correct, incorrect)
+    columns = ("ID", "MWE1", "Language", "sentence_1", "sentence_2", "sim")
+    groups: dict[str, Group] = {}
+    for number, cells in read_rows(path, columns=columns):
+        id_, expression, language, sentence, paraphrase, sim = (cells[column] for column in columns)
+        if sim not in ("1", "None"):
+            raise UserError(f"must be 1 or None, got {sim!r}", file=path, row=number, field="sim")
+        group = groups.get(sentence) or Group(id_, expression, language, sentence, (), ())
+        if sim == "1":
+            group = replace(group, correct=(*dict.fromkeys((*group.correct, paraphrase)),))
+        else:
+            group = replace(group, incorrect=(*dict.fromkeys((*group.incorrect, paraphrase)),))
+        groups[sentence] = group
+    return list(groups.values())
 
 
 def read_pairs(files: DataFiles, split: SemEvalSplit) -> PairSplit:
@@ -170,25 +158,29 @@ def read_pairs(files: DataFiles, split: SemEvalSplit) -> PairSplit:
     Raises:
         UserError: naming file, row and field of what is wrong.
     """
-    whole = split.partition("_")[0]
-    path, form_path = files(_PAIRS[whole]), files(_FORMS[whole])
-    gold_path = files(_GOLD[whole]) if whole in _PUBLIC_GOLD else files.optional(_GOLD[whole])
-    columns = ("ID", "Language", "MWE1", "sentence1", "sentence2")
-    rows = [[row.values[column] for column in columns] for row in read_rows(path, columns=columns)]
-    pairs = [Pair(id_, lang, None if mwe in _NO_EXPRESSION else mwe, *both) for id_, lang, mwe, *both in rows]
+    name = split.partition("_")[0]
+    path, form_path = files(_PAIRS[name]), files(_FORMS[name])
+    gold_path = files(_GOLD[name]) if name in _PUBLIC_GOLD else files.optional(_GOLD[name])
+    pairs = [
+        Pair(id_, language, None if expression in _NO_EXPRESSION else expression, *sentences)
+        for id_, language, expression, *sentences in _cells(
+            path, "ID", "Language", "MWE1", "sentence1", "sentence2"
+        )
+    ]
     by_id = {pair.id: pair for pair in pairs}
-    form = tuple(
-        (row.values["ID"], row.values["Language"], row.values["Setting"])
-        for row in read_rows(form_path, columns=("ID", "Language", "Setting", "Sim"))
-    )
-    gold = _read_gold(gold_path, by_id) if gold_path is not None else None
+    form = tuple((id_, language, setting) for id_, language, setting, _ in _cells(form_path, *_FORM_COLUMNS))
     if len(by_id) < len(pairs) or not {id_ for id_, *_ in form} <= by_id.keys():
-        raise UserError(f"{path}: has an ID twice, or not all IDs of {form_path.name}")
-    if split != whole:
+        raise UserError(f"has an ID twice, or not all IDs of {form_path.name}", file=path)
+    gold = None if gold_path is None else _read_gold(gold_path, by_id)
+    if split != name:
         assert gold is not None
         gold = _half(by_id, gold, split)
     read = [path, form_path] + ([gold_path] if gold_path is not None else [])
     return PairSplit(split, tuple(pairs), gold, form, tuple(read))
+
+
+def _cells(path: Path, *columns: str) -> Iterator[list[str]]:
+    return ([row.values[column] for column in columns] for row in read_rows(path, columns=columns))
 
 
 def _read_gold(path: Path, pairs: Mapping[str, Pair]) -> tuple[Gold, ...]:
@@ -202,24 +194,24 @@ def _read_gold(path: Path, pairs: Mapping[str, Pair]) -> tuple[Gold, ...]:
     gold = {made.id: made for made in read_made(path, ("ID", "DataID", "sim", "otherID"), item)}
     others = {item.other or "" for item in gold.values() if item.similarity is None}
     if unknown := sorted({*gold, *others} - pairs.keys()):
-        raise UserError(f"{path}: the ID {unknown[0]!r} is not that of a pair")
+        raise UserError(f"the ID {unknown[0]!r} is not that of a pair", file=path)
     return tuple(gold.values())
 
 
 def _half(pairs: Mapping[str, Pair], gold: Sequence[Gold], split: SemEvalSplit) -> tuple[Gold, ...]:
     """Half of the expressions, and of the STS pairs, language by language."""
+
+    def group(item: Gold) -> tuple[str, bool]:
+        return pairs[item.id].language, item.is_sts
+
+    def name(item: Gold) -> str:
+        """What goes to a half together: an expression in any spelling, or a single STS pair."""
+        expression = None if item.is_sts else pairs[item.id].expression
+        return re.sub(r"[\s\-]+", " ", expression.lower()) if expression else item.id
+
     names: dict[tuple[str, bool], set[str]] = {}
     for item in gold:
-        names.setdefault((pairs[item.id].language, item.is_sts), set()).add(_half_name(pairs, item))
+        names.setdefault(group(item), set()).add(name(item))
     part = ("dev_a", "dev_b").index(split)
-    halves = {group: shuffled_part(members, part, 2) for group, members in names.items()}
-    return tuple(
-        item for item in gold if _half_name(pairs, item) in halves[pairs[item.id].language, item.is_sts]
-    )
-
-
-def _half_name(pairs: Mapping[str, Pair], item: Gold) -> str:
-    """What goes to a half as a whole: an expression in any spelling, or a single STS pair."""
-    if item.is_sts:
-        return item.id
-    return " ".join(re.split(r"[\s\-]+", (pairs[item.id].expression or item.id).lower()))
+    halves = {of_group: shuffled_part(members, part, 2) for of_group, members in names.items()}
+    return tuple(item for item in gold if name(item) in halves[group(item)])

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
 from typing import Any, ClassVar
 
 from train.declarations.examples import Examples, QueryRecords
 from train.declarations.figures import Figures
 from train.declarations.options import Names, Section
+from train.declarations.score import Metric, Role, Score, full_key
+
+log = logging.getLogger(__name__)
 
 
 class BenchmarkOptions(Section, ABC):
@@ -27,6 +33,8 @@ class BenchmarkOptions(Section, ABC):
     has_others: ClassVar[bool] = False
     places: ClassVar[tuple[str, ...]] = ()
 
+    declared: ClassVar[BenchmarkType]  # by the decorator `benchmark`
+
     name: str
 
     @property
@@ -34,13 +42,29 @@ class BenchmarkOptions(Section, ABC):
         """Scored unless `split=` names another one that it has."""
         return list(dict.fromkeys(getattr(self, "split", ())))
 
-    def score_keys(self, splits: Sequence[str]) -> list[str]:
-        """Every score that it can give on these splits.
+    @property
+    def score_modes(self) -> list[str]:
+        """The modes in which it is scored, as in its keys."""
+        return [""]
 
-        A benchmark that leaves this out is scored all the same, but none of its scores can be monitored.
+    def score_keys(self, splits: Sequence[str]) -> list[str]:
+        """Every score that it can give on these splits, and that can be monitored; facts cannot."""
+        declared = getattr(self, "declared", None)
+        names = [metric.name for metric in declared.metrics if metric.better] if declared else []
+        parts = product(splits or [""], self.score_modes, names)
+        return [str(Score(self.name, *of_score)) for of_score in parts]
+
+    def build(self, settings: Any) -> Any:
+        """The :class:`train.benchmarks.Benchmark`, its data read and checked.
+
+        Args:
+            settings: :class:`train.config.Common`.
+
+        Raises:
+            DataMissingError: if the data is missing: the benchmark is left out, unless it was asked for.
+            UserError: if the data is wrong, or does not fit the options.
         """
-        del splits
-        return []
+        raise NotImplementedError
 
 
 class OptionsWithSplit(BenchmarkOptions):
@@ -74,16 +98,12 @@ class QueryResult:
 
 @dataclass(frozen=True)
 class Layout:
-    """A table of a benchmark's scores: which score stands where.
+    """A table in the earlier form of a declaration: which key has which column, in which row.
 
     Attributes:
-        name: short, for LaTeX labels.
-        title: what it shows, and in which unit.
         columns: (above, name) of each column; equal names above are one heading.
-        rows: of each model: further labels, and the key of each column.
-        labels: names of the further labels.
-        constant: rows that are the same whatever was trained: their label, and the key of each column.
-        factor, digits: how scores are shown: times `factor`, with so many digits.
+        rows: further labels of each row, and the key of each column.
+        name, title, labels, constant, factor, digits: no longer used.
     """
 
     name: str
@@ -94,14 +114,6 @@ class Layout:
     constant: Sequence[tuple[str, Sequence[str]]] = ()
     factor: float = 1.0
     digits: int = 3
-
-
-def plain_layout(name: str, split: str, keys: Sequence[str]) -> Layout:
-    """A column for each score of a split ("": of all), for a benchmark that has no layout of its own."""
-    place = [name, split] if split else [name]
-    there = [key for key in keys if key.split("/")[: len(place)] == place]
-    columns = [("", "/".join(key.split("/")[len(place) :])) for key in there]
-    return Layout("-".join(place), ", ".join(place), columns, [((), there)])
 
 
 @dataclass(frozen=True)
@@ -129,62 +141,181 @@ class Published:
 
     Attributes:
         source: where it is printed.
-        layouts: the tables, each with one row of keys.
+        tables: short name and title → the key of each column, which has a heading and a name.
         rows: a model each.
-        kind: scores → what the paper calls such a model; "" where the scores do not tell.
+        kind: scores → what the paper calls such a model; "" if the scores do not say.
     """
 
     source: str
-    layouts: Sequence[Layout]
+    tables: Mapping[tuple[str, str], Mapping[tuple[str, str], str]]
     rows: Sequence[PublishedRow]
     kind: Callable[[Mapping[str, float]], str]
 
 
-@dataclass(frozen=True)
+Place = tuple[str, str, str]  # in a table: the row, the heading above the column, the column
+
+
+@dataclass(frozen=True, eq=False)
 class BenchmarkType:
-    """A benchmark: its options, how it is built, and how its scores are read.
+    """A benchmark: its options, its metrics, and how its scores and records are read.
+
+    The grammar of keys is the same for all: `<benchmark>/<split>/<mode>/<metric>/<slice>`, without empty
+    parts. What a score is follows from its metric; `refine` has the exceptions.
 
     Attributes:
         name: first part of its score keys, and its name in `benchmark=[...]`.
         options: the class of its section.
-        build: (settings, options) → the benchmark, its data read and checked; a function, or
-            "module:function" where the module is heavy.
+        build: (settings, options) → the benchmark; by default the method of `options`.
         title: for people.
+        metrics: in the order of its table. Scores of other metrics are details; if none is listed, every
+            score is a headline.
         has_splits: whether the second part of its keys is a split.
-        smaller_is_better: parts of keys that count errors or ranks; of all other scores more is better.
-        is_fact: whether a score is neither good nor bad: a change is shown and not judged.
-        is_headline: whether a score (by its key) stands in the model card.
-        is_compared: whether models are compared by it: no slice or fact, nothing that training cannot change.
-        is_curve: whether it is drawn over the steps of a run.
-        is_constant: whether it is the same whatever is trained, as that of another model beside it.
-        layout: (split, all keys there are) → its table; None for one column a score.
-        read_record: a record of its per-query file → what comparisons need; None where there is nothing to
-            compare query by query. KeyError, TypeError or ValueError for one that is damaged.
-        examples: what a run left of it → single queries for the page; a function, or "module:function".
-        figures: likewise → what training changed, drawn at a run's end (`train/declarations/figures.py`).
-        published: "module:name" of a :class:`Published`, if a paper prints a table of models.
+        refine: a score as its metric has it → as it is.
+        percent: tables show 100 times the score.
+        rows: what a row of its table is.
+        place: a score → its place in the table of its split, None for no place; by default a row a mode.
+        cluster: column of the per-query records: which queries belong together in a resample (an idiom,
+            compound or expression).
+        slices: column of the per-query records with the slice that a query is in.
+        read_record: a record of its per-query file → what comparisons need, if this is more than
+            :func:`results_of` finds. KeyError, TypeError or ValueError for a damaged one.
+        examples: what a run left of it → single queries for the page.
+        figures: what a run left of it → what training changed, drawn at a run's end.
+        published: the figures of a paper, if one prints a table of models.
         hub_dataset, hub_task: its data set and kind of task in the Hub's lists.
+        smaller_is_better, is_fact, is_headline, is_compared, is_curve, is_constant, layout: the earlier form
+            of `metrics`, `refine` and `place`, which still works. Each takes a key (`layout`: a split and all
+            keys; `smaller_is_better` has the parts of keys that count errors or ranks).
     """
 
     name: str
     options: type[BenchmarkOptions]
-    build: Callable[[Any, Any], Any] | str
+    build: Callable[[Any, Any], Any] | str = lambda settings, options: options.build(settings)
     title: str = ""
     has_splits: bool = True
-    smaller_is_better: frozenset[str] = field(default_factory=frozenset)
-    is_fact: Callable[[str], bool] = lambda _: False
-    is_headline: Callable[[str], bool] = lambda _: True
-    is_compared: Callable[[str], bool] = lambda _: True
-    is_curve: Callable[[str], bool] = lambda _: True
-    is_constant: Callable[[str], bool] = lambda _: False
-    layout: Callable[[str, Sequence[str]], Layout] | None = None
+    metrics: Sequence[Metric] = ()
+    refine: Callable[[Score], Score] = lambda score: score
+    percent: bool = False
+    rows: str = "mode"
+    place: Callable[[Score], Place | None] | None = None
+    cluster: str = "cluster"
+    slices: str = ""
     read_record: Callable[[Mapping[str, Any]], Iterable[QueryResult]] | None = None
     examples: Callable[[QueryRecords], Examples | None] | str | None = None
     figures: Callable[[QueryRecords], Figures] | str | None = None
-    published: str = ""
+    published: Callable[[], Published] | str | None = None
     hub_dataset: str = ""
     hub_task: str = "feature-extraction"
+    smaller_is_better: Collection[str] | None = None
+    is_fact: Callable[[str], bool] | None = None
+    is_headline: Callable[[str], bool] | None = None
+    is_compared: Callable[[str], bool] | None = None
+    is_curve: Callable[[str], bool] | None = None
+    is_constant: Callable[[str], bool] | None = None
+    layout: Callable[[str, Sequence[str]], Layout] | None = None
 
-    def table(self, split: str, keys: Sequence[str]) -> Layout:
-        """The layout of its scores on a split ("" where it has none)."""
-        return self.layout(split, keys) if self.layout else plain_layout(self.name, split, keys)
+    def __post_init__(self) -> None:
+        earlier = [name for name in _EARLIER if getattr(self, name) is not None]
+        if earlier:
+            what = ", ".join(earlier)
+            log.warning("benchmark %s: %s: earlier form, see docs/adding-a-benchmark.md", self.name, what)
+            object.__setattr__(self, "refine", self._refined_earlier)
+
+    def score(self, key: str) -> Score:
+        """What a key says, and what its score is."""
+        return _score(self, key)
+
+    def results(self, record: Mapping[str, Any]) -> Iterable[QueryResult]:
+        """What a record of the per-query file says of each score."""
+        if self.read_record is not None:
+            return self.read_record(record)
+        return results_of(record, self.name, self.metrics, cluster=self.cluster, slices=self.slices)
+
+    def placed(self, score: Score) -> Place | None:
+        """Its place in the table of its split, under the metric's title; ↓ marks that smaller is better."""
+        if self.layout is not None:
+            return self._placed_earlier(str(score), self.layout(score.split, [str(score)]))
+        metric = next((metric for metric in self.metrics if metric.name == score.metric), None)
+        if self.place is not None:
+            place = self.place(score)
+        else:
+            place = (score.mode, score.slice, score.metric) if metric or not self.metrics else None
+        if place is None or place[2] != score.metric:
+            return place
+        title = (metric and metric.title) or score.metric
+        return *place[:2], f"{title} ↓" if score.better == "lower" else title
+
+    def _placed_earlier(self, key: str, layout: Layout) -> Place | None:
+        for row, keys in [*((" ".join(labels), keys) for labels, keys in layout.rows), *layout.constant]:
+            if key in keys:
+                return row, *layout.columns[list(keys).index(key)]
+        return None
+
+    def _refined_earlier(self, score: Score) -> Score:
+        """By the attributes of the earlier form, each of which says one thing of a key."""
+        key = full_key(str(score))
+        says = {name: of(key) for name in _EARLIER[2:] if (of := getattr(self, name)) is not None}
+        is_lower = not set(self.smaller_is_better or ()).isdisjoint(key.split("/"))
+        role: Role = "headline" if says.get("is_headline", True) else "detail"
+        if role == "detail" and says.get("is_compared", True):
+            role = "compared"
+        return replace(
+            score,
+            better="" if says.get("is_fact") else "lower" if is_lower else "higher",
+            role="constant" if says.get("is_constant") else role,
+            is_drawn=says.get("is_curve", True),
+        )
+
+
+_EARLIER = (
+    *("layout", "smaller_is_better"),
+    *("is_fact", "is_headline", "is_compared", "is_curve", "is_constant"),
+)
+
+
+@lru_cache(maxsize=65536)
+def _score(benchmark: BenchmarkType, key: str) -> Score:
+    whole, _, size = key.partition("/dim=")
+    name, *parts = whole.split("/")
+    metrics = {metric.name: metric for metric in benchmark.metrics}
+    # A metric that is not listed comes after split and mode, as far as there are any.
+    unlisted = min(2 if benchmark.has_splits else 1, len(parts) - 1)
+    at = max((place for place, part in enumerate(parts) if part in metrics), default=unlisted)
+    metric = metrics.get(
+        parts[at], Metric(parts[at], role="detail" if metrics else "headline", is_drawn=not metrics)
+    )
+    before, slice_ = parts[:at], "/".join(parts[at + 1 :])
+    split = before.pop(0) if benchmark.has_splits and before else ""
+    score = Score(name, split, "/".join(before), metric.name, slice_, better=metric.better)
+    is_detail = bool(slice_ and metrics)
+    role: Role = "detail" if is_detail else metric.role
+    score = benchmark.refine(replace(score, role=role, is_drawn=metric.is_drawn and not is_detail))
+    if size:
+        score = replace(score, dimension=int(size), role="detail")
+    return replace(score, is_drawn=False) if size or score.is_constant else score
+
+
+def results_of(
+    record: Mapping[str, Any],
+    benchmark: str,
+    metrics: Sequence[Metric],
+    *,
+    cluster: str = "cluster",
+    slices: str = "",
+) -> Iterator[QueryResult]:
+    """What a record says of the scores: a value for each metric that it has, or a pair for its statistic.
+
+    Args:
+        record: with `id`, as far as there are any `split` and `mode`, and the metrics' columns.
+        cluster, slices: names of columns, as of :class:`BenchmarkType`.
+    """
+    place = benchmark, record.get("split", ""), record.get("mode", "")
+    for metric in metrics:
+        if metric.statistic and "gold" in record:
+            pair = float(record["predicted"]), float(record["gold"])
+            key = str(Score(*place, metric.name))
+            yield QueryResult(key, record["id"], record.get(cluster), None, pair, metric.statistic)
+        elif not metric.statistic and (value := record.get(metric.column or metric.name)) is not None:
+            for slice_ in dict.fromkeys(("", record.get(slices) or "")):
+                key = str(Score(*place, metric.name, slice_))
+                yield QueryResult(key, record["id"], record.get(cluster), float(value))

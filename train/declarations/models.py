@@ -8,33 +8,26 @@ from typing import Any
 
 import yaml
 
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # a report reads all of them
 _MODELS = Path(__file__).resolve().parents[2] / "conf" / "model"
 
 
 def model_names() -> list[str]:
-    """The names that stand for models."""
+    """All of these names."""
     return sorted(path.stem for path in _MODELS.glob("*.yaml") if path.stem != "pretrained")
 
 
 def near_model_names(name: str) -> str:
-    """The names that look like this one, as a question; nothing where none does."""
+    """The names that look like this one, as a question; "" if none does."""
     near = difflib.get_close_matches(name, model_names(), n=3)
     return f"did you mean {' or '.join(near)}?" if near else ""
 
 
 def model_values(name: str) -> dict[str, Any]:
-    """A file of `conf/model/` over those that it names as its defaults."""
-    values = yaml.safe_load((_MODELS / f"{name}.yaml").read_text(encoding="utf-8"))
-    composed: dict[str, Any] = {}
-    for default in values.pop("defaults", []):
-        composed = _merged(composed, {} if default == "_self_" else model_values(default))
-    return _merged(composed, values)
-
-
-def _merged(values: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Of two sections, such as `about`, the options of both."""
-    sections = [key for key, value in over.items() if isinstance(value, dict) and values.get(key)]
-    return values | over | {key: _merged(values[key], over[key]) for key in sections}
+    """A file of `conf/model/`, with every option that it leaves out."""
+    given: dict[str, Any] = yaml.load((_MODELS / f"{name}.yaml").read_text(encoding="utf-8"), _LOADER)
+    (base,) = given.pop("defaults", ["pretrained" if name != "pretrained" else ""])
+    return (model_values(base) if base else {}) | given
 
 
 def needs_its_code(path: str) -> str:

@@ -18,7 +18,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 
 def as_list(value: Any) -> Any:
-    """A single name stands for a list of it."""
+    """A list; a single name becomes a list of it."""
     return [value] if isinstance(value, str) else value
 
 
@@ -33,7 +33,7 @@ def _are_different(values: list[int]) -> list[int]:
 
 
 def or_empty(value: Any) -> Any:
-    """Null stands for no entries: over a default of `{}` Hydra would refuse any entry as unknown."""
+    """Null means no entries: over a default of `{}` Hydra would refuse any entry as unknown."""
     return {} if value is None else value
 
 
@@ -45,7 +45,7 @@ def _not_blank(value: str) -> str:
 
 Text = Annotated[str, AfterValidator(_not_blank)]
 Names = Annotated[list[Text], BeforeValidator(as_list), Field(min_length=1)]
-# What is beyond these is a slip, and would fail later, and less clearly.
+# A value beyond these is a typo, and would fail later, and less clearly.
 Count = Annotated[int, Field(gt=0, le=2**31 - 1)]
 Dimensions = Annotated[list[Count], BeforeValidator(_numbers), AfterValidator(_are_different)]
 CountFromZero = Annotated[int, Field(ge=0, le=2**31 - 1)]
@@ -58,7 +58,7 @@ Ratio = Annotated[float, Field(ge=0, le=1)]
 class Section(BaseModel):
     """A section of the configuration, with nothing in it but what is declared."""
 
-    # Strict: `trainer.batch_size=true` or `seed="42"` is a slip, not a number.
+    # Strict: `trainer.batch_size=true` or `seed="42"` is a typo, not a number.
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     def problems(self) -> Iterator[str]:
@@ -83,4 +83,4 @@ def located(error: ValidationError, *place: str) -> list[InitErrorDetails]:
 def _kind(problem: Any) -> str | PydanticCustomError:
     if problem["type"] != "value_error":
         return str(problem["type"])
-    return PydanticCustomError("told", "{told}", {"told": str(problem["ctx"]["error"])})
+    return PydanticCustomError("problem", "{problem}", {"problem": str(problem["ctx"]["error"])})

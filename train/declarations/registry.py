@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import chain
 from typing import Annotated, Any, Literal, TypeVar
@@ -12,10 +13,10 @@ from pydantic import BeforeValidator, ValidationError
 
 from train.declarations.benchmark import BenchmarkOptions, BenchmarkType
 from train.declarations.dataset import DatasetType
-from train.declarations.dimensions import dimension_of, full_key
 from train.declarations.objective import ObjectiveOptions, ObjectiveType
 from train.declarations.options import located
 from train.declarations.own_data import PLACE
+from train.declarations.score import Score
 from train.errors import UserError
 
 Declaration = BenchmarkType | ObjectiveType | DatasetType
@@ -23,7 +24,7 @@ Verdict = Literal["better", "worse", ""]
 
 # Modules with a list DECLARED each. They import nothing heavy.
 _OURS = (
-    "train.data.datasets",
+    "train.data.names",
     "train.benchmarks.idiolink",
     "train.benchmarks.semeval2022",
     "train.benchmarks.epsilon",
@@ -31,15 +32,31 @@ _OURS = (
     "train.benchmarks.own",
     "train.benchmarks.mteb",
     "train.objectives.idiolink",
-    "train.objectives.adaptive_triplet",
+    "train.objectives.triplets",
     "train.objectives.own",
     "train.objectives.mixture",
     "train.admire",
 )
-_by_decorator: list[ObjectiveType] = []
+_by_decorator: list[BenchmarkType | ObjectiveType] = []
 _added: dict[str, list[Declaration]] = {}  # by module
 
 Options = TypeVar("Options", bound=type[ObjectiveOptions])
+OfBenchmark = TypeVar("OfBenchmark", bound=type[BenchmarkOptions])
+
+
+def benchmark(name: str, **facts: Any) -> Callable[[OfBenchmark], OfBenchmark]:
+    """Declare a class of options as those of a benchmark, which its method `build` makes.
+
+    Args:
+        name, facts: as of :class:`~train.declarations.benchmark.BenchmarkType`.
+    """
+
+    def declare(options: OfBenchmark) -> OfBenchmark:
+        options.declared = BenchmarkType(name, options, **facts)
+        _by_decorator.append(options.declared)
+        return options
+
+    return declare
 
 
 def objective(
@@ -52,14 +69,10 @@ def objective(
     """
 
     def declare(options: Options) -> Options:
-        _by_decorator.append(ObjectiveType(name, options, _build, datasets, **facts))
+        _by_decorator.append(ObjectiveType(name, options, datasets=datasets, **facts))
         return options
 
     return declare
-
-
-def _build(settings: Any, options: ObjectiveOptions) -> Any:
-    return options.build(settings)
 
 
 def _declared_in(module: str) -> list[Declaration]:
@@ -67,12 +80,11 @@ def _declared_in(module: str) -> list[Declaration]:
     imported = importlib.import_module(module)
     inside = [one for one in _by_decorator if f"{one.options.__module__}.".startswith(f"{module}.")]
     declared = getattr(imported, "DECLARED", inside)
-    if not isinstance(declared, list | tuple) or not all(isinstance(one, Declaration) for one in declared):
-        raise UserError(f"extensions: {module}: DECLARED must be a list of declarations")
-    if not declared and not inside:
+    is_list = isinstance(declared, list | tuple) and all(isinstance(one, Declaration) for one in declared)
+    if not is_list or not (declared or inside):
         raise UserError(
-            f"extensions: {module} declares nothing: it needs an @objective, or a list DECLARED of "
-            "BenchmarkType, ObjectiveType or DatasetType"
+            f"extensions: {module} declares nothing usable: it needs a @benchmark, an @objective, or a list "
+            "DECLARED of BenchmarkType, ObjectiveType or DatasetType"
         )
     return [*declared, *(one for one in inside if one not in declared)]
 
@@ -102,15 +114,24 @@ def dataset_types() -> dict[str, DatasetType]:
 
 
 def benchmark_type(name: str) -> BenchmarkType:
-    """A benchmark by name; one that is not known here (of somebody's own package) as a plain one.
+    """A benchmark by name; for one that is not known here (of a user's package) one without metrics.
 
-    Of that, scores are errors whose names are those of errors elsewhere.
+    Its scores are then errors if their names are those of errors elsewhere.
     """
-    known = benchmark_types()
-    if name in known:
-        return known[name]
-    errors = frozenset[str]().union(*(one.smaller_is_better for one in known.values()))
-    return BenchmarkType(name, BenchmarkOptions, _unknown, title=name, smaller_is_better=errors)
+    return benchmark_types().get(name) or _unknown(name)
+
+
+@cache
+def _unknown(name: str) -> BenchmarkType:
+    lower = {m.name for one in benchmark_types().values() for m in one.metrics if m.better == "lower"}
+
+    def build(_settings: Any, _options: Any) -> Any:
+        raise UserError(f"benchmark {name} is not known: name its module with extensions=[<module>]")
+
+    def refine(score: Score) -> Score:
+        return score if lower.isdisjoint(str(score).split("/")) else replace(score, better="lower")
+
+    return BenchmarkType(name, BenchmarkOptions, build, title=name, refine=refine)
 
 
 def benchmark_of(key: str) -> BenchmarkType:
@@ -118,40 +139,21 @@ def benchmark_of(key: str) -> BenchmarkType:
     return benchmark_type(key.partition("/")[0])
 
 
-def split_of(key: str) -> str:
-    """The split that a score is of; "" where its benchmark has none."""
-    return key.split("/")[1] if benchmark_of(key).has_splits and key.count("/") > 1 else ""
-
-
-def is_headline(key: str) -> bool:
-    """Whether a score stands in the model card; one of cut embeddings does not."""
-    return dimension_of(key) is None and benchmark_of(key).is_headline(key)
-
-
-def is_compared(key: str) -> bool:
-    """Whether models are compared by a score; not by one of cut embeddings."""
-    return dimension_of(key) is None and benchmark_of(key).is_compared(key)
-
-
-def is_curve(key: str) -> bool:
-    """Whether a score is drawn over the steps of a run; one of cut embeddings is not."""
-    return dimension_of(key) is None and benchmark_of(key).is_curve(key)
-
-
-def smaller_is_better(key: str) -> bool:
-    """Whether a score counts errors or ranks; of all others the greater is the better."""
-    return not benchmark_of(key).smaller_is_better.isdisjoint(key.split("/"))
+def score_of(key: str) -> Score:
+    """What a score's key says, and what its benchmark declares of it. It has no value."""
+    return benchmark_of(key).score(key)
 
 
 def judge(key: str, change: float) -> Verdict:
-    """Whether a change of a score is for the better; nothing of a fact, or where nothing changed."""
-    if not change or benchmark_of(key).is_fact(full_key(key)):
+    """Whether a change of a score is for the better; "" for a fact, or if nothing changed."""
+    better = score_of(key).better
+    if not change or not better:
         return ""
-    return "worse" if (change > 0) == smaller_is_better(key) else "better"
+    return "better" if (change > 0) == (better == "higher") else "worse"
 
 
 def is_place(option: str) -> bool:
-    """Whether an option says where data lies, which makes no other run."""
+    """Whether an option only names the place of data, so that another value is the same run."""
     if option.startswith("benchmark."):
         places = (
             f"benchmark.{b.name}.{place}" for b in benchmark_types().values() for place in b.options.places
@@ -224,7 +226,3 @@ def _declared_options(value: Any) -> Any:
 
 # Options of an objective, checked as the one of their `name` declares them.
 ObjectiveSettings = Annotated[ObjectiveOptions, BeforeValidator(_declared_options)]
-
-
-def _unknown(_settings: Any, options: Any) -> Any:
-    raise UserError(f"benchmark {options.name} is not known: name its module with extensions=[<module>]")

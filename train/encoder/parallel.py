@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from train.distributed.processes import Processes
-from train.distributed.sharding import is_sharded, reshard
 from train.encoder.encoder import Encoder
 from train.encoder.forward import ForwardBatch, in_request_order
+from train.encoder.sharding import is_sharded, reshard
 from train.encoder.usage_gate import GatedRequests
+from train.io.processes import Processes
 from train.requests import Request
 
 _CHUNK_SIZE = 100_000  # requests; a token id with its offsets takes about 100 bytes

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -11,17 +11,75 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
+from train.config import ModelSettings
+from train.encoder.glossary import Meanings
 from train.encoder.idiom_tokens import IdiomTokens
-from train.encoder.meanings import Meanings
-from train.encoder.prompts import Prompts
-from train.encoder.rewriting import Span
 from train.errors import UserError
+from train.expressions import Span
 from train.requests import Request
 
 _MAX_CACHED_TEXTS = 200_000
-_NO_LIMIT = 10**9  # tokens; tokenizers without a maximum length give 10^30
+NO_LIMIT = 10**9  # tokens; tokenizers without a maximum length give 10^30
 
 Rendered = tuple[str, Span | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """How one model family writes its inputs.
+
+    Attributes:
+        query: put before every query without an instruction, such as `query: ` for E5.
+        document: put before every document.
+        instruction: template of a query with an instruction; contains `{query}` and, except for models with
+            a single instruction, `{instruction}`.
+    """
+
+    query: str = ""
+    document: str = ""
+    instruction: str = "Instruct: {instruction}\nQuery: {query}"
+
+    def __post_init__(self) -> None:
+        if self.instruction.count("{query}") != 1 or self.instruction.count("{instruction}") > 1:
+            raise ValueError(
+                f"instruction prompt {self.instruction!r} must hold {{query}} exactly once, and "
+                "{instruction} at most once"
+            )
+
+    def render(self, request: Request) -> Rendered:
+        """The text as the model reads it, and the request's span moved to its place there."""
+        if request.role == "query" and request.instruction is not None:
+            # Not str.format: texts and instructions may hold braces.
+            before, after = (
+                part.replace("{instruction}", request.instruction)
+                for part in self.instruction.split("{query}")
+            )
+        else:
+            before, after = self.query if request.role == "query" else self.document, ""
+        span = request.span
+        moved = None if span is None else (span[0] + len(before), span[1] + len(before))
+        return before + request.text + after, moved
+
+
+def prompts_of(own: Mapping[str, str | None], settings: ModelSettings | None = None) -> Prompts:
+    """A model's own prompts, except those that its settings give.
+
+    Raises:
+        ValueError: if the template of instructions is malformed.
+    """
+
+    def first(*names: str) -> str:
+        """The first of these prompts that the model has: the order of sentence-transformers."""
+        return next((prompt for name in names if (prompt := own.get(name))), "")
+
+    query, document, instruction = (
+        getattr(settings, f"{name}_prompt", None) for name in ("query", "document", "instruction")
+    )
+    return Prompts(
+        query=first("query") if query is None else query,
+        document=first("document", "passage", "corpus") if document is None else document,
+        instruction=instruction or first("instruction") or Prompts().instruction,
+    )
 
 
 class Tokens(NamedTuple):
@@ -62,14 +120,14 @@ class Tokenizer:
 
     def __call__(self, texts: Sequence[str]) -> list[Tokens]:
         """Each text as the model reads it."""
-        new = [text for text in texts if text not in self._cache]
+        new = list(dict.fromkeys(text for text in texts if text not in self._cache))
         if len(self._cache) + len(new) > _MAX_CACHED_TEXTS:
             self._cache.clear()
-            new = list(texts)
+            new = list(dict.fromkeys(texts))
         if new:
             lower = getattr(self._model[0], "do_lower_case", False)
             limit = self._model.max_seq_length
-            is_limited = limit is not None and limit < _NO_LIMIT
+            is_limited = limit is not None and limit < NO_LIMIT
             encoded = self.wrapped(
                 [text.lower() for text in new] if lower else new,
                 truncation=is_limited,
@@ -94,6 +152,13 @@ class Tokenizer:
             # Every text is one segment, whose type is 0 in each family that has types.
             features["token_type_ids"] = np.where(is_token, 0, self.wrapped.pad_token_type_id)
         return {name: torch.from_numpy(values).to(device) for name, values in features.items()}
+
+
+def special_tokens_around(tokenizer: Any) -> tuple[list[int], list[int]]:
+    """The ids of the special tokens before and after any text."""
+    bare, full = (tokenizer("a", add_special_tokens=special)["input_ids"] for special in (False, True))
+    first = next(i for i in range(len(full)) if full[i : i + len(bare)] == bare)
+    return full[:first], full[first + len(bare) :]
 
 
 class Read(NamedTuple):
@@ -140,10 +205,9 @@ class Reader(NamedTuple):
             for request, (text, span) in zip(requests, bare, strict=True)
         ]
         # Near the maximum length a text loses its meanings before it loses words of its own.
-        is_full = self._are_full([text for text, _ in rendered])
         return [
-            self._with_tokens(*short) if full else long
-            for long, short, full in zip(rendered, bare, is_full, strict=True)
+            self._with_tokens(*short) if is_full else long
+            for long, short, is_full in zip(rendered, bare, self._are_full(rendered), strict=True)
         ]
 
     def read(self, requests: Sequence[Request]) -> list[Read]:
@@ -156,16 +220,13 @@ class Reader(NamedTuple):
 
     def are_cut(self, requests: Sequence[Request]) -> list[bool]:
         """Whether each request's text, as it is read, reaches the maximum length."""
-        return self._are_full([text for text, _ in self.render(requests)])
+        return self._are_full(self.render(requests))
 
-    def _are_full(self, texts: Sequence[str]) -> list[bool]:
-        distinct = list(dict.fromkeys(texts))
-        full = {
-            text
-            for text, tokens in zip(distinct, self.tokenizer(distinct), strict=True)
-            if self.limit is not None and len(tokens.input_ids) >= self.limit
-        }
-        return [text in full for text in texts]
+    def _are_full(self, rendered: Sequence[Rendered]) -> list[bool]:
+        texts = [text for text, _ in rendered]
+        if self.limit is None:
+            return [False] * len(texts)
+        return [len(tokens.input_ids) >= self.limit for tokens in self.tokenizer(texts)]
 
     def num_skipped(self, text: str, tokens: Tokens, request: Request) -> int:
         """How many prompt tokens a request's pooling leaves out, for models that do not pool prompts.

@@ -73,17 +73,11 @@ class OnnxTokens(TokenModel):
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         self._file = folder / ONNX_FILE
-        try:
-            self._session = onnxruntime.InferenceSession(
-                self._file, options, providers=["CPUExecutionProvider"]
-            )
-        except Exception as error:  # its exceptions have no class in common
-            raise UserError(f"{self._file}: onnxruntime cannot read it: {error}") from None
+        self._session = onnxruntime.InferenceSession(self._file, options, providers=["CPUExecutionProvider"])
         widths = {given.name: given.shape[-1] for given in self._session.get_outputs()}
         if "token_embeddings" not in widths:
             raise UserError(
-                f"{self._file}: gives {', '.join(widths)} and no token_embeddings, so it is not a graph of "
-                "train.export: export the model again, or load it from its safetensors"
+                f"gives {', '.join(widths)} and no token_embeddings: make it by train.export", file=self._file
             )
         self._width = int(widths["token_embeddings"])
         self._inputs = [given.name for given in self._session.get_inputs()]
@@ -169,9 +163,7 @@ def load_onnx_export(path: str) -> SentenceTransformer:
     modules: list[nn.Module] = [OnnxTokens(folder)]
     for entry in listed[1:]:
         if not entry["type"].startswith(_OURS):
-            raise UserError(
-                f"{folder / 'modules.json'}: {entry['type']} is not a module of sentence-transformers"
-            )
+            raise UserError("is not a module of sentence-transformers", file=folder, field=entry["type"])
         module: Any = import_from_string(entry["type"])
         modules.append(module.load(str(folder), subfolder=entry["path"]))
     settings = read_json(folder / "config_sentence_transformers.json")

@@ -6,13 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, normalize
 
-from train.encoder.meanings import Meanings, UsageGate
+from train.encoder.glossary import Meanings, UsageGate
 from train.encoder.reading import Reader
 from train.requests import Request
 
@@ -49,22 +48,6 @@ def fit_usage_gate(embeddings: Tensor, is_idiomatic: Sequence[bool]) -> UsageGat
     return UsageGate((direction.detach() * scale).tolist(), float(bias.detach()))
 
 
-class Readings(NamedTuple):
-    """What else is read of a request's text.
-
-    Attributes:
-        bare: the text without meanings, which tells how it uses its expressions.
-        other: the expressions with their meanings, of a sentence; the sentence, of a span.
-        replaced: the sentence with meanings in place of its expressions.
-        meanings: these meanings, where they are there.
-    """
-
-    bare: list[Request]
-    other: list[Request]
-    replaced: list[Request]
-    meanings: list[Request]
-
-
 class GatedRequests:
     """Requests, with the further readings of texts with expressions that a gate weighs; none without a gate.
 
@@ -88,30 +71,31 @@ class GatedRequests:
         if meanings is None or self._gate is None:
             return
         readings = {
-            row: some
+            row: kinds
             for row, request in enumerate(requests)
-            if request.with_meanings and (some := readings_of(request, meanings)) is not None
+            if request.with_meanings and (kinds := _readings(request, meanings))
         }
         # Also the requests themselves: a prompt may leave no room for an expression that is read in them.
         complete = {
-            row: [replace(requests[row], with_meanings=False), *some.bare, *some.replaced]
-            for row, some in readings.items()
+            row: [replace(requests[row], with_meanings=False), *bare, *replaced]
+            for row, (bare, _, replaced, _) in readings.items()
         }
         distinct = list(dict.fromkeys(chain.from_iterable(complete.values())))
         is_cut = dict(zip(distinct, reader.are_cut(distinct), strict=True))
         rows: dict[Request, int] = {}
-        for row, some in readings.items():
+        for row, kinds in readings.items():
             if not any(is_cut[request] for request in complete[row]):
                 self._rows[row] = [
-                    [rows.setdefault(one, self._num_asked + len(rows)) for one in kind] for kind in some
+                    [rows.setdefault(one, self._num_asked + len(rows)) for one in kind] for kind in kinds
                 ]
         self.requests += rows
 
     def combined(self, rows: Tensor) -> Tensor:
         """(R, D), from the embeddings of `requests`: those with a gate as :func:`apply_gate` has them."""
+        asked = rows[: self._num_asked]
         if not self._rows or self._gate is None:
-            return rows[: self._num_asked]
-        asked = rows[: self._num_asked].clone()  # (R, D)
+            return asked
+        asked = asked.clone()  # (R, D)
         at = torch.tensor(list(self._rows), device=rows.device)  # (G,)
         units = normalize(rows.float(), dim=1)
         bare, other, replaced, meanings = (
@@ -130,22 +114,28 @@ def _means(units: Tensor, members: Sequence[Sequence[int]]) -> Tensor:
     return normalize(sums, dim=1)
 
 
-def readings_of(request: Request, meanings: Meanings) -> Readings | None:
-    """What else a gate needs of a text: None without expressions; of a span, without one that it holds."""
+def _readings(request: Request, meanings: Meanings) -> list[list[Request]]:
+    """What else a gate needs of a text, of four kinds; nothing if it, or its span, holds no expression.
+
+    Returns:
+        The text without meanings, which tells how it uses its expressions; the expressions with their
+        meanings (of a span: the sentence); the sentence with meanings in place of its expressions; these
+        meanings, where they are there.
+    """
     text, places = meanings.in_place(request.text)
     sentence = replace(request, span=None, pooling="sentence")
     is_span = request.pooling == "span"
     if is_span and (span := request.span) is not None:
         places = [place for place in places if place[0][0] < span[1] and span[0] < place[0][1]]
     if not places:
-        return None
+        return []
     replaced = replace(sentence, text=text, with_meanings=False)
-    return Readings(
-        bare=[Request(request.text, with_meanings=False)],
-        other=[sentence] if is_span else [replace(request, span=old, pooling="span") for old, _ in places],
-        replaced=[replaced],
-        meanings=[replace(replaced, span=new, pooling="span") for _, new in places],
-    )
+    return [
+        [Request(request.text, with_meanings=False)],
+        [sentence] if is_span else [replace(request, span=old, pooling="span") for old, _ in places],
+        [replaced],
+        [replace(replaced, span=new, pooling="span") for _, new in places],
+    ]
 
 
 def apply_gate(embeddings: Tensor, replaced: Tensor, meanings: Tensor, usage: Tensor) -> Tensor:

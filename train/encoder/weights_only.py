@@ -22,23 +22,16 @@ def main(arguments: Sequence[str]) -> int:
         try:
             content = torch.load(source, map_location="cpu", weights_only=True)
         except Exception as error:  # a damaged file makes the reader fail in any way
-            print(f"{source}: not read as weights: {_reason(error)}", file=sys.stderr)
+            print(f"{source}: not read as weights: {' '.join(str(error).split())}", file=sys.stderr)
             return 1
-        named = content if isinstance(content, dict) else {}
-        if not named or not all(isinstance(n, str) and isinstance(t, Tensor) for n, t in named.items()):
+        items = content.items() if isinstance(content, dict) else []
+        if not items or not all(isinstance(name, str) and isinstance(t, Tensor) for name, t in items):
             print(f"{source}: holds something other than names with their weights", file=sys.stderr)
             return 1
         # Tied weights share memory, which safetensors do not keep.
-        tensors |= {name: tensor.detach().clone().contiguous() for name, tensor in named.items()}
+        tensors |= {name: tensor.detach().clone().contiguous() for name, tensor in items}
     save_file(tensors, target, metadata={"format": "pt"})
     return 0
-
-
-def _reason(error: BaseException) -> str:
-    """The line that says what was refused, if there is one, else the first."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    named = [line for line in lines if "unsupported" in line.lower()]
-    return (named or lines or [type(error).__name__])[0]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The page: one HTML file, which asks a server on this machine or holds all answers itself."""
+"""The page: one HTML file, which asks a server on this machine or contains all answers itself."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def space_card(title: str, corpus: str, metadata: Mapping[str, Any], note: str) 
     """The README.md of a static Space.
 
     Args:
-        metadata: what the Hub reads beside the title, such as a licence.
+        metadata: what the Hub reads next to the title, such as a licence.
         note: a sentence on the texts.
     """
     facts = {"title": title, "sdk": "static", "pinned": False, **metadata}
@@ -68,7 +68,7 @@ def shown(text: Text) -> dict[str, Any]:
 
 
 def _embedded(data: Any) -> Markup:
-    """JSON that may stand in a page: no text in it can end the element that holds it."""
+    """JSON for a page: no text in it can end the element that contains it."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
 

@@ -7,30 +7,25 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from train.benchmarks.embeddings import embed_or_read
 from train.benchmarks.own import MODES, Mode
 from train.benchmarks.retrieval import ndcg, rank, rank_in_parts, tie_break
 from train.encoder.attribution import word_rows
 from train.encoder.encoder import Encoder
 from train.explorer.corpus import Corpus, Text
-from train.explorer.embeddings import kept_embeddings
+from train.io.processes import Processes
 from train.io.progress import progress_bar
 from train.requests import Request
 
 _NDCG = 10
 _CHUNK = 64  # documents whose words are looked at together
 _DIGITS = 4
-
-
-def query_request(text: Text, mode: Mode) -> Request:
-    """A query by its whole text, or by what is marked in it."""
-    return Request(text.text, text.span, role="query", pooling=mode)
 
 
 @dataclass(frozen=True)
@@ -41,7 +36,7 @@ class Model:
         name: heading of its column.
         about: which files it is.
         documents: (N, D), of unit length.
-        queries: mode → (Q, D), likewise.
+        queries: mode → (Q, D), of unit length too.
     """
 
     name: str
@@ -52,19 +47,17 @@ class Model:
 
     @classmethod
     def embedding(cls, name: str, about: str, encoder: Encoder, corpus: Corpus) -> Model:
-        """Embed a corpus, where that was not done before."""
-        documents = [Request(document.text) for document in corpus.documents]
-        units = kept_embeddings(encoder, documents, f"documents, {name}").to(encoder.device)
+        """Embed a corpus, unless that was done before: embeddings are cached as those of runs."""
+
+        def embedded(requests: Sequence[Request], what: str) -> Tensor:
+            rows = embed_or_read(encoder, requests, Processes(), f"{what}, {name}")
+            return normalize(rows, dim=1).to(encoder.device)
+
+        documents = embedded([Request(document.text) for document in corpus.documents], "documents")
         modes = MODES if corpus.has_spans else MODES[:1]
-        asked = [query_request(query, mode) for mode in modes for query in corpus.queries]
-        queries = kept_embeddings(encoder, asked, f"queries, {name}").to(encoder.device)
-        return cls(
-            name,
-            about,
-            encoder,
-            units,
-            dict(zip(modes, torch.split(queries, len(corpus.queries)), strict=True)),
-        )
+        requests = [_request(query, mode) for mode in modes for query in corpus.queries]
+        queries = torch.split(embedded(requests, "queries"), len(corpus.queries))
+        return cls(name, about, encoder, documents, dict(zip(modes, queries, strict=True)))
 
 
 class Explorer:
@@ -81,50 +74,46 @@ class Explorer:
 
     @property
     def modes(self) -> list[Mode]:
-        """`sentence`, and `span` where something is marked in each query of the corpus."""
+        """`sentence`, and `span` if something is marked in each query of the corpus."""
         return list(self.models[0].queries)
 
     @torch.no_grad()
     def search(self, query: Text, mode: Mode, number: int | None = None) -> dict[str, Any]:
-        """The answer to a query: of each model what it read, and the documents that it finds nearest.
+        """The answer to a query: what each model read, and the documents nearest to it.
 
         Args:
             number: of the query, if it is one of the corpus'.
         """
-        request = query_request(query, mode)
-        vectors = [_unit(model.encoder, request) for model in self.models]
-        return self._answer(query, request, vectors, number)
+        request = _request(query, mode)
+        return self._answer(query, request, [_unit(m.encoder, request) for m in self.models], number)
 
     @torch.no_grad()
     def why(self, query: Text, mode: Mode, model: int, document: int) -> dict[str, Any]:
         """The words of a document, and each one's share in its cosine with a query (:class:`WordRows`)."""
         encoder = self.models[model].encoder
-        (found,) = word_rows(encoder, [self.corpus.documents[document].text])
-        return {
-            "words": found.words,
-            "shares": _rounded(found.shares(_unit(encoder, query_request(query, mode)))),
-        }
+        (rows,) = word_rows(encoder, [self.corpus.documents[document].text])
+        return {"words": rows.words, "shares": _rounded(rows.shares(_unit(encoder, _request(query, mode))))}
 
     @torch.no_grad()
     def scores(self) -> dict[str, list[list[float]]] | None:
-        """Mode → of each query nDCG@10 by each model; None where it is not known what is relevant."""
+        """Mode → of each query nDCG@10 by each model; None if it is not known what is relevant."""
         relevant, num_queries = self.corpus.relevant, len(self.corpus.queries)
         if not relevant:
             return None
         number = torch.tensor([len(relevant.get(i, ())) for i in range(num_queries)])
         ties = tie_break(document.text for document in self.corpus.documents)
-        found: dict[str, list[list[float]]] = {}
-        for mode in self.modes:
-            columns = []
-            for model in self.models:
-                documents, queries = model.documents, model.queries[mode]
-                similarity = partial(_similarity, queries, documents)
-                parts = [(len(documents), similarity)]
-                ranking, _ = rank_in_parts(parts, num_queries, _NDCG, ties)
-                hits = [[d in relevant.get(i, ()) for d in first] for i, first in enumerate(ranking.tolist())]
-                columns.append(ndcg(torch.tensor(hits), number, _NDCG).tolist())
-            found[mode] = [[round(value, 4) for value in row] for row in zip(*columns, strict=True)]
-        return found
+
+        def of_model(model: Model, mode: Mode) -> list[float]:
+            documents, queries = model.documents, model.queries[mode]
+            parts = [(len(documents), lambda chunk: queries[chunk] @ documents.T)]
+            ranking, _ = rank_in_parts(parts, num_queries, _NDCG, ties)
+            hits = [[d in relevant.get(i, ()) for d in first] for i, first in enumerate(ranking.tolist())]
+            return _rounded(ndcg(torch.tensor(hits), number, _NDCG).tolist())
+
+        return {
+            mode: [list(row) for row in zip(*(of_model(m, mode) for m in self.models), strict=True)]
+            for mode in self.modes
+        }
 
     @torch.no_grad()
     def answers(self) -> tuple[dict[str, list[dict[str, Any]]], list[dict[int, list[str]]]]:
@@ -134,25 +123,20 @@ class Explorer:
             Mode → the answer to each query, each document with its words' `shares`; and of each model,
             document → its words.
         """
-        found: dict[str, list[dict[str, Any]]] = {mode: [] for mode in self.modes}
-        vectors: dict[str, list[list[Tensor]]] = {mode: [] for mode in self.modes}
+        answers: dict[str, list[dict[str, Any]]] = {mode: [] for mode in self.modes}
+        asked: list[dict[int, list[Any]]] = [defaultdict(list) for _ in self.models]
         with progress_bar("answers", len(self.modes) * len(self.corpus.queries)) as advance:
             for mode in self.modes:
                 for i, query in enumerate(self.corpus.queries):
-                    vectors[mode].append([model.queries[mode][i] for model in self.models])
-                    found[mode].append(
-                        self._answer(query, query_request(query, mode), vectors[mode][-1], number=i)
-                    )
+                    vectors = [model.queries[mode][i] for model in self.models]
+                    answers[mode].append(self._answer(query, _request(query, mode), vectors, number=i))
+                    for of_model, column, vector in zip(
+                        asked, answers[mode][-1]["models"], vectors, strict=True
+                    ):
+                        for row in column["rows"]:
+                            of_model[row["document"]].append((row, vector.cpu()))
                     advance(1)
-        words = []
-        for number, model in enumerate(self.models):
-            asked: dict[int, list[tuple[dict[str, Any], Tensor]]] = defaultdict(list)
-            for mode in self.modes:
-                for answer, asking in zip(found[mode], vectors[mode], strict=True):
-                    for row in answer["models"][number]["rows"]:
-                        asked[row["document"]].append((row, asking[number].cpu()))
-            words.append(self._add_shares(model, asked))
-        return found, words
+        return answers, [self._add_shares(*one) for one in zip(self.models, asked, strict=True)]
 
     def _answer(
         self, query: Text, request: Request, vectors: Sequence[Tensor], number: int | None = None
@@ -173,13 +157,11 @@ class Explorer:
             first = rank(values[None], self._num_shown)[0]  # (K,)
             first = first[values[first] > -torch.inf]
             ranks = [(other > other[first][:, None]).sum(1).add(1).tolist() for other in similarities]
-            rows: list[dict[str, Any]] = [
+            rows = [
                 {"document": document, "cosine": round(values[document].item(), _DIGITS), "ranks": places}
+                | ({} if relevant is None else {"relevant": document in relevant})
                 for document, *places in zip(first.tolist(), *ranks, strict=True)
             ]
-            if relevant is not None:
-                for row in rows:
-                    row["relevant"] = row["document"] in relevant
             columns.append({"read": _as_read(query.text, model.encoder, request), "rows": rows})
         return {"models": columns}
 
@@ -205,17 +187,18 @@ class Explorer:
         return words
 
 
+def _request(text: Text, mode: Mode) -> Request:
+    """A query by its whole text, or by what is marked in it."""
+    return Request(text.text, text.span, role="query", pooling=mode)
+
+
 def _unit(encoder: Encoder, request: Request) -> Tensor:
     """(D,), a query's embedding, of unit length."""
     return normalize(encoder([request]).float(), dim=1)[0]
 
 
-def _similarity(queries: Tensor, documents: Tensor, chunk: slice) -> Tensor:
-    return queries[chunk] @ documents.T
-
-
 def _as_read(text: str, encoder: Encoder, request: Request) -> list[tuple[str, bool]] | None:
-    """The pieces of a query as the model reads it, and which of them are not its own; None if none is."""
+    """The pieces of a query as the model reads it, each with whether the model added it; None if none is."""
     (read,) = encoder.reader.read([request])
     if read.text == text:
         return None
@@ -224,5 +207,5 @@ def _as_read(text: str, encoder: Encoder, request: Request) -> list[tuple[str, b
     return [("".join(whole[i:j]), tag != "equal") for tag, _, _, i, j in matches if j > i]
 
 
-def _rounded(shares: Sequence[float]) -> list[float]:
-    return [round(share, _DIGITS) for share in shares]
+def _rounded(values: Sequence[float]) -> list[float]:
+    return [round(value, _DIGITS) for value in values]

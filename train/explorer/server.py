@@ -33,7 +33,7 @@ class Asked(BaseModel):
     """A query of the page.
 
     Attributes:
-        words: what is marked; `start` is where they begin, where they stand several times.
+        words: what is marked; `start` is where they begin, if they occur several times.
         query: the number of the corpus' query that it is.
         model, document: whose words are looked at.
     """
@@ -58,17 +58,18 @@ class Asked(BaseModel):
             if span is None:
                 raise UserError(f"the marked words are not in the sentence: {self.words}")
         if self.mode == "span" and span is None:
-            raise UserError("mark some words of the sentence to search by them alone")
+            raise UserError("mark words of the sentence to search for only these")
         return Text(self.text, span)
 
 
 def check_can_serve() -> None:
     """Raises UserError if a package is missing."""
-    if missing := [name for name in ("starlette", "uvicorn") if find_spec(name) is None]:
-        raise UserError(
-            f"the page needs the package {missing[0]}: pip install 'idiomtune[explore]', or write the "
-            "page to a file with output=page.html"
-        )
+    for name in ("starlette", "uvicorn"):
+        if find_spec(name) is None:
+            raise UserError(
+                f"the page needs the package {name}: pip install 'idiomtune[explore]', or write the "
+                "page to a file with output=page.html"
+            )
 
 
 def bound_socket(port: int | None) -> socket.socket:
@@ -78,19 +79,19 @@ def bound_socket(port: int | None) -> socket.socket:
         port: None = 8765, or any that is free.
 
     Raises:
-        UserError: if the port that is named cannot be had.
+        UserError: if the given port is unavailable.
     """
-    for wanted in (port,) if port is not None else (PORT, 0):
-        found = socket.socket()
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    for number in (PORT, 0) if port is None else (port,):
+        listening = socket.socket()
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            found.bind((_HOST, wanted))
-            found.listen()  # two that are bound alone may share a port
+            listening.bind((_HOST, number))
+            listening.listen()  # two that are bound alone may share a port
         except OSError as error:
-            found.close()
+            listening.close()
             reason = error.strerror
         else:
-            return found
+            return listening
     raise UserError(f"port={port}: cannot be used ({reason}); name another, or leave port= out")
 
 
@@ -116,7 +117,7 @@ def application(explorer: Explorer, page: str) -> Starlette:
 
     lock = Lock()  # a model and its tokenizer serve one at a time
 
-    def answering(answer: Callable[[Explorer, Asked], dict[str, Any]]) -> Callable[[Request], Any]:
+    def asked(answer: Callable[[Explorer, Asked], dict[str, Any]]) -> Callable[[Request], Any]:
         def locked(asked: Asked) -> dict[str, Any]:
             with lock:
                 return answer(explorer, asked)
@@ -133,14 +134,11 @@ def application(explorer: Explorer, page: str) -> Starlette:
 
         return endpoint
 
-    async def root(_: Request) -> Response:
-        return HTMLResponse(page)
-
     return Starlette(
         routes=[
-            Route("/", root),
-            Route("/search", answering(_search), methods=["POST"]),
-            Route("/why", answering(_why), methods=["POST"]),
+            Route("/", lambda _: HTMLResponse(page)),
+            Route("/search", asked(_search), methods=["POST"]),
+            Route("/why", asked(_why), methods=["POST"]),
         ],
         # Or a page elsewhere could reach this one under a name of its own.
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[_HOST, "localhost"])],
@@ -173,7 +171,7 @@ def _search(explorer: Explorer, asked: Asked) -> dict[str, Any]:
 
 def _why(explorer: Explorer, asked: Asked) -> dict[str, Any]:
     if asked.model >= len(explorer.models) or asked.document >= len(explorer.corpus.documents):
-        raise UserError(f"there is no model {asked.model} or no document {asked.document}")
+        raise UserError(f"no model {asked.model} or no document {asked.document}")
     query, _ = _query(explorer, asked)
     return explorer.why(query, asked.mode, asked.model, asked.document)
 

@@ -1,21 +1,30 @@
 """From settings to objects: the one place where both are known."""
 
-from train.encoder.named import resolve_model_path
-from train.factory.benchmarks import build_benchmarks
-from train.factory.encoder import (
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from torch import nn
+
+from train.benchmarks import Benchmark, build_benchmarks
+from train.benchmarks.suite import check_dimensions
+from train.config import Common
+from train.data.own.load import forget_own_data
+from train.declarations.registry import objective_types, resolve
+from train.encoder.building import (
     build_encoder,
-    build_retention,
-    check_dimensions,
+    check_model_options,
     embedding_width,
-    glossary_path,
     idiom_expressions,
-    named_glossary,
     without_transparent,
 )
-from train.factory.mining import build_objective, without_mining
-from train.factory.modules import module_benchmarks, saved_modules
-from train.factory.own import own_revisions
-from train.objectives.own import forget_own_data
+from train.encoder.device import Placement
+from train.encoder.glossary import glossary_path, named_glossary
+from train.encoder.loading import fetch_file, locate_checkpoint, resolve_model_path
+from train.factory.mining import build_objective, own_revisions, without_mining
+from train.objectives import Scored
+from train.training.regularization import build_retention
 
 __all__ = [
     "build_benchmarks",
@@ -23,6 +32,7 @@ __all__ = [
     "build_objective",
     "build_retention",
     "check_dimensions",
+    "check_model_options",
     "embedding_width",
     "forget_own_data",
     "glossary_path",
@@ -35,3 +45,36 @@ __all__ = [
     "without_mining",
     "without_transparent",
 ]
+
+
+def module_benchmarks(
+    settings: Common, modules: nn.Module | None, benchmarks: Sequence[Benchmark]
+) -> list[Benchmark]:
+    """The benchmarks of what an objective trains in addition to the encoder, in a mixture of its parts.
+
+    A module is scored where the benchmark is to whose scores it adds.
+    """
+    names = {benchmark.name for benchmark in benchmarks}
+    parts = modules.modules() if modules is not None else ()
+    return [
+        part.benchmark(settings) for part in parts if isinstance(part, Scored) and part.scored_by in names
+    ]
+
+
+def saved_modules(path: str, placement: Placement, revision: str | None = None) -> nn.Module | None:
+    """The modules of an objective that were saved with a model, or None.
+
+    Args:
+        path: a folder, or the name of a model on the Hub.
+
+    Raises:
+        UserError: if they are damaged, or could not be downloaded.
+    """
+    name, offline = locate_checkpoint(path, revision)
+    for files, load in {(tuple(one.saved), one.load) for one in objective_types().values() if one.saved}:
+        first, *_ = [fetch_file(name, file, revision, local_files_only=offline) for file in files]
+        if first is not None:
+            folder = first.parents[len(PurePath(files[0]).parts) - 1]  # on the Hub, of what was downloaded
+            modules: nn.Module = resolve(load)(folder, placement)
+            return modules.to(placement.device)
+    return None

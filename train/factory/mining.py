@@ -1,4 +1,4 @@
-"""Mining hard negatives for a user's own pairs, by sentence-transformers; kept in the cache by content."""
+"""Mining hard negatives for a user's own pairs, by sentence-transformers; cached by content."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ import torch
 from torch import Tensor
 
 from idiomloss import cosine_similarity, paired_cosine_similarity
-from train.config import TrainSettings
-from train.data.own.mined import read_corpus, read_mined
+from train.benchmarks.own import HELD_OUT
+from train.config import Common, TrainSettings
+from train.data.own.load import own_splits
+from train.data.own.rows import read_corpus, read_mined
 from train.data.own.store import Examples
 from train.declarations.own_data import Negatives, OwnData
 from train.declarations.registry import build_objective as build_declared
-from train.distributed.device import place
-from train.distributed.processes import Processes
+from train.encoder.building import build_encoder
+from train.encoder.device import place
 from train.encoder.encoder import Encoder
 from train.encoder.fingerprint import model_digest
 from train.encoder.parallel import embed_all
 from train.errors import UserError
-from train.factory.encoder import build_encoder
 from train.io import cache
 from train.io.files import write_jsonl
+from train.io.processes import Processes
 from train.io.progress import progress_bar
 from train.objectives import Objective
 from train.objectives.mixture import MixtureOptions
-from train.objectives.own import OwnOptions, own_splits
+from train.objectives.own import OwnOptions
 from train.requests import Request, Role
 
 if TYPE_CHECKING:
@@ -38,14 +40,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 D = TypeVar("D", bound=OwnData)
+# A part's data, its settings, the instruction for its anchors → its options of negatives.
+Change = Callable[[OwnData, TrainSettings, str | None], Negatives]
 
 _OPTION = "data.negatives.corpus"
 
 
 def build_objective(settings: TrainSettings) -> Objective:
-    """The objective, its data read and checked against the splits that are scored, hard negatives mined."""
-    mined = with_mined_negatives(settings)
-    objective: Objective = build_declared(mined, mined.objective)
+    """The objective, its data read and checked against the splits that are scored, hard negatives mined.
+
+    Each pair that is trained on gets negatives from the corpus that its data names. They are mined by the
+    base model, once: the cache has them under sums of the pairs, the corpus, the model and the options.
+
+    Raises:
+        UserError: if the data is wrong, or a corpus is named for data that are not pairs or is wrong itself.
+    """
+    settings = _with_negatives(settings, _mined)
+    objective: Objective = build_declared(settings, settings.objective)
     return objective
 
 
@@ -57,28 +68,13 @@ def without_mining(settings: TrainSettings) -> TrainSettings:
     """
 
     def without(data: OwnData, _: TrainSettings, __: str | None) -> Negatives:
-        assert data.negatives.corpus is not None
-        read_corpus(data.negatives.corpus)
+        read_corpus(data.negatives.corpus or [])
         return data.negatives.model_copy(update={"corpus": None})
 
     return _with_negatives(settings, without)
 
 
-def with_mined_negatives(settings: TrainSettings) -> TrainSettings:
-    """The same settings, each pair that is trained on with negatives from the corpus that they name.
-
-    They are mined by the base model, once: the cache keeps them under sums of the pairs, the corpus, the
-    model and the options.
-
-    Raises:
-        UserError: if the data are no pairs, the corpus is wrong, or a package is missing.
-    """
-    return _with_negatives(settings, _mined_negatives)
-
-
-def _with_negatives(
-    settings: TrainSettings, change: Callable[[OwnData, TrainSettings, str | None], Negatives]
-) -> TrainSettings:
+def _with_negatives(settings: TrainSettings, change: Change) -> TrainSettings:
     """The settings with other options of negatives, in each part of a mixture that names a corpus."""
 
     def changed(data: D, options: Any, seen: TrainSettings) -> D:
@@ -90,31 +86,55 @@ def _with_negatives(
     objective = settings.objective
     if not isinstance(objective, MixtureOptions):
         return settings.model_copy(update={"data": changed(settings.data, objective, settings)})
-    parts = {
-        name: part.model_copy(update={"data": changed(part.data, part.options, part.seen_by(settings))})
-        for name, part in objective.parts.items()
-        if part.is_own
-    }
-    return settings.model_copy(
-        update={"objective": objective.model_copy(update={"parts": {**objective.parts, **parts}})}
-    )
+    parts = dict(objective.parts)
+    for name, part in objective.parts.items():
+        if part.is_own:
+            data = changed(part.data, part.options, part.seen_by(settings))
+            parts[name] = part.model_copy(update={"data": data})
+    return settings.model_copy(update={"objective": objective.model_copy(update={"parts": parts})})
 
 
-def _mined_negatives(data: OwnData, settings: TrainSettings, instruction: str | None) -> Negatives:
+def _mined(data: OwnData, settings: TrainSettings, instruction: str | None) -> Negatives:
     options, splits = data.negatives, own_splits(data)
-    assert options.corpus is not None
     if splits.train.form != "pairs":
         raise UserError(f"{_OPTION} is for pairs, but the training data are {splits.train.form}")
-    _check_datasets()
-    corpus, files = read_corpus(options.corpus)
+    try:
+        from datasets import Dataset
+    except ImportError:
+        raise UserError(f"{_OPTION} needs the package datasets: pip install 'idiomtune[data]'") from None
+    from sentence_transformers.util import mine_hard_negatives
+
+    names = options.corpus or []
+    corpus, files = read_corpus(names)
     pairs = _pairs(splits.train, corpus)
     encoder = build_encoder(settings.model, place(settings.device, settings.precision))
-    content: list[Any] = [options.model_dump(exclude={"corpus"}), instruction, model_digest(encoder)]
-    content += [pairs, corpus]
 
     def mine(path: Path) -> None:
-        write_jsonl(path, _mined(options, encoder, pairs, corpus, instruction))
+        rows = mine_hard_negatives(
+            Dataset.from_dict({"anchor": [a for a, _ in pairs], "positive": [p for _, p in pairs]}),
+            _Embedder(encoder, instruction),  # type: ignore[arg-type]
+            anchor_column_name="anchor",
+            positive_column_name="positive",
+            corpus=list(corpus),
+            range_min=options.range_min,
+            range_max=options.range_max,
+            max_score=options.max_score,
+            absolute_margin=options.margin,
+            num_negatives=options.num,
+            output_format="labeled-list",
+            verbose=False,
+        )
+        positives: dict[str, list[str]] = defaultdict(list)
+        for anchor, positive in pairs:
+            if positive != anchor:
+                positives[anchor].append(positive)
+        negatives = {row["anchor"]: row["positive"][1:] for row in rows}  # the first is the positive
+        write_jsonl(
+            path,
+            [{"query": a, "pos": positives[a] or [a], "neg": texts} for a, texts in negatives.items()],
+        )
 
+    content = [options.model_dump(exclude={"corpus"}), instruction, model_digest(encoder), pairs, corpus]
     path = cache.get("negatives", content, mine, suffix=".jsonl")
     mined = read_mined(path)
     log.info(
@@ -123,22 +143,15 @@ def _mined_negatives(data: OwnData, settings: TrainSettings, instruction: str | 
         len(mined),
         len({anchor for anchor, _ in pairs}),
         len(corpus),
-        ", ".join(options.corpus),
+        ", ".join(names),
     )
     return options.with_mined([*files, path])
 
 
-def _check_datasets() -> None:
-    try:
-        import datasets  # noqa: F401
-    except ImportError:
-        raise UserError(f"{_OPTION} needs the package datasets: pip install 'idiomtune[data]'") from None
-
-
 def _pairs(examples: Examples, corpus: Sequence[str]) -> list[tuple[str, str]]:
-    """Each anchor with all that is no negative of it.
+    """Each anchor with every text in reach of the search that is not a negative of it.
 
-    These are its positives, in whichever row; itself and what has its group and meaning, where found.
+    These are its positives, in whichever row; itself; and texts of its group and meaning.
     """
     store = examples.store
     positives: dict[str, dict[str, None]] = defaultdict(dict)
@@ -162,44 +175,8 @@ def _pairs(examples: Examples, corpus: Sequence[str]) -> list[tuple[str, str]]:
     ]
 
 
-def _mined(
-    options: Negatives,
-    encoder: Encoder,
-    pairs: Sequence[tuple[str, str]],
-    corpus: Sequence[str],
-    instruction: str | None,
-) -> list[dict[str, Any]]:
-    """Rows of pairs with negatives; an anchor for which nothing was found has none."""
-    from datasets import Dataset
-    from sentence_transformers.util import mine_hard_negatives
-
-    found = mine_hard_negatives(
-        Dataset.from_dict({"anchor": [a for a, _ in pairs], "positive": [p for _, p in pairs]}),
-        _Embedder(encoder, instruction),  # type: ignore[arg-type]
-        anchor_column_name="anchor",
-        positive_column_name="positive",
-        corpus=list(corpus),
-        range_min=options.range_min,
-        range_max=options.range_max,
-        max_score=options.max_score,
-        absolute_margin=options.margin,
-        num_negatives=options.num,
-        output_format="labeled-list",
-        verbose=False,
-    )
-    positives: dict[str, list[str]] = defaultdict(list)
-    for anchor, positive in pairs:
-        if positive != anchor:
-            positives[anchor].append(positive)
-    negatives = {row["anchor"]: row["positive"][1:] for row in found}  # the first is the positive
-    return [
-        {"query": anchor, "pos": positives[anchor] or [anchor], "neg": texts}
-        for anchor, texts in negatives.items()
-    ]
-
-
 class _Embedder:
-    """An encoder as `mine_hard_negatives` asks one: anchors are queries, all else documents."""
+    """An encoder as `mine_hard_negatives` calls it: anchors are queries, all else documents."""
 
     def __init__(self, encoder: Encoder, instruction: str | None) -> None:
         self._encoder = encoder.eval()
@@ -218,9 +195,8 @@ class _Embedder:
     def _embed(self, texts: Sequence[str], role: Role, instruction: str | None) -> NDArray[Any]:
         requests = [Request(text, role=role, instruction=instruction) for text in texts]
         with progress_bar("mining hard negatives", len(texts)) as advance:
-            embeddings: NDArray[Any] = (
-                embed_all(self._encoder, requests, Processes(), advance).float().cpu().numpy()
-            )
+            rows = embed_all(self._encoder, requests, Processes(), advance)
+        embeddings: NDArray[Any] = rows.float().cpu().numpy()
         return embeddings
 
     def similarity(self, a: Any, b: Any) -> Tensor:
@@ -228,3 +204,16 @@ class _Embedder:
 
     def similarity_pairwise(self, a: Any, b: Any) -> Tensor:
         return paired_cosine_similarity(torch.as_tensor(a), torch.as_tensor(b))
+
+
+def own_revisions(settings: Common) -> dict[str, str]:
+    """Data set of the Hub → its commit, of those of the user's own data that are read."""
+    objective = getattr(settings, "objective", None)
+    reading = [settings] if isinstance(objective, OwnOptions) or HELD_OUT in settings.benchmark.names else []
+    if isinstance(objective, MixtureOptions):
+        reading = [part.seen_by(settings) for part in objective.parts.values() if part.is_own]
+    found: dict[str, str] = {}
+    for each in reading:
+        if any(name.startswith("hf:") for name in [*(each.data.train or []), *(each.data.val or [])]):
+            found |= own_splits(each.data.own).revisions
+    return found

@@ -19,13 +19,13 @@ from huggingface_hub import EvalResult, EvalResultEntry, ModelCardData, eval_res
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from train.declarations.own_data import OWN
-from train.declarations.registry import benchmark_of, is_headline, objective_types, split_of
-from train.encoder.glossary_files import Glossary
+from train.declarations.registry import benchmark_of, objective_types, score_of
+from train.encoder.glossary import Glossary
 from train.hub.licences import Source, base_model, common_licence, glossary_sources, sources_of
-from train.io.yaml_text import parse_yaml
+from train.io.records import parse_yaml
 from train.reports.score_tables import changes
 from train.reports.tables import cell
-from train.runs.resume import read_config, read_run
+from train.training.run_folder import read_config, read_run
 
 TAGS = ("sentence-transformers", "sentence-similarity")
 FOLDER = "path/to/this/folder"  # how the card names the model before it has a name on the Hub
@@ -75,6 +75,8 @@ def model_card(
     }
     rows = [] if scores is None else changes(scores["scores"], scores.get("baseline") or {}).rows
     meta = (scores or {}).get("meta", {})
+    glossary = record.get("glossary") or {}
+    about = "; ".join(filter(None, [f"{glossary.get('expressions', 0)} expressions", _origin(glossary)]))
     return card(
         "trained",
         metadata,
@@ -84,11 +86,11 @@ def model_card(
         data=data,
         reference=f'"{model}"' + (f', revision="{revision}"' if revision else ""),
         idiom_tokens=idiom_tokens,
-        glossary={"form": "beside", "weight": None, "gate": None} | (record.get("glossary") or {}),
-        about=_glossary_in_words(record.get("glossary")),
+        glossary={"form": "beside", "weight": None, "gate": None} | glossary,
+        about=about if glossary else "",
         objective=objective,
         is_own=is_own,
-        scores=None if scores is None else [row[:3] for row in rows if is_headline(row[0])],
+        scores=None if scores is None else [row[:3] for row in rows if score_of(row[0]).is_headline],
         warnings=meta.get("warnings", []),
         trained_on=record.get("trained_on") or meta.get("trained_on"),
         versions=_versions(record),
@@ -143,7 +145,11 @@ def template() -> Template:
 
 
 def command(run: Path) -> str:
-    """The command line that started a run, as Hydra recorded it; without what decides nothing."""
+    """The command line that started a run, as Hydra recorded it; without what decides nothing.
+
+    Quotation marks that nothing needs, and `model=pretrained` next to a path, were added for Hydra; of paths
+    the last two parts are left.
+    """
     experiment = read_run(run)["experiment"]
     try:
         recorded = parse_yaml((run / ".hydra" / "overrides.yaml").read_text(encoding="utf-8"))
@@ -151,25 +157,25 @@ def command(run: Path) -> str:
         recorded = None
     if not isinstance(recorded, list):  # a run that was started from Python
         recorded = [] if experiment == "default" else [f"+experiment={experiment}"]
-    typed = [str(o) for o in recorded if not re.match(r"[+~]*(run_dir|resume|hub\.|hydra[./])", str(o))]
-    return " ".join(["python -m train", *(shlex.quote(_shortened_override(o)) for o in _as_typed(typed))])
-
-
-def _as_typed(overrides: Sequence[str]) -> list[str]:
-    """Without what was added for Hydra: needless quotation marks, `model=pretrained` next to a path."""
-    plain = [re.sub(r"^([^=]+=)'([\w./:@+-]+)'$", r"\1\2", override) for override in overrides]
-    paths = [override for override in plain if override.startswith("model.path=") and "/" in override]
-    if "model=pretrained" not in plain or len(paths) != 1:
-        return plain
-    return [o.replace("model.path=", "model=") if o in paths else o for o in plain if o != "model=pretrained"]
+    typed: dict[str, str] = {}
+    for override in map(str, recorded):
+        if not re.match(r"[+~]*(run_dir|resume|hub\.|hydra[./])", override):
+            key, equals, value = override.partition("=")
+            value = re.sub(r"^'([\w./:@+-]+)'$", r"\1", value)
+            short = shortened_paths(value.strip("'\""))
+            typed[key] = equals + (short if short != value.strip("'\"") else value)
+    if typed.get("model") == "=pretrained" and "/" in typed.get("model.path", ""):
+        typed["model"] = typed.pop("model.path")
+    return " ".join(["python -m train", *(shlex.quote(key + value) for key, value in typed.items())])
 
 
 def eval_results(scores: Mapping[str, float]) -> list[EvalResult]:
     """The scorecard's headline as the Hub's `model-index` has it; scores in [0, 1], as everywhere here."""
     results = []
     for key, value in scores.items():
-        benchmark, split = benchmark_of(key), split_of(key) or None
-        if not is_headline(key) or not math.isfinite(value):
+        benchmark, score = benchmark_of(key), score_of(key)
+        split = score.split or None
+        if not score.is_headline or not math.isfinite(value):
             continue
         *middle, metric = key.split("/")[2 if split else 1 :]
         results.append(
@@ -216,20 +222,6 @@ def shortened_paths(content: Any) -> Any:
     if not isinstance(content, str) or "\n" in content or not re.match(r"[/~]|[A-Za-z]:[\\/]", content):
         return content
     return "/".join(["…", *PureWindowsPath(content).parts[1:][-2:]])  # takes either kind of slash
-
-
-def _shortened_override(override: str) -> str:
-    """An override of Hydra's, its value shortened if it is a path."""
-    key, equals, value = override.partition("=")
-    plain = value.strip("'\"")
-    short = shortened_paths(plain)
-    return override if short == plain else f"{key}{equals}{short}"
-
-
-def _glossary_in_words(glossary: Mapping[str, Any] | None) -> str:
-    if not glossary:
-        return ""
-    return "; ".join(filter(None, [f"{glossary.get('expressions', 0)} expressions", _origin(glossary)]))
 
 
 def _origin(glossary: Mapping[str, Any]) -> str:

@@ -108,7 +108,7 @@ class SemEval2022STS(AbsTaskSTS):
 
     def __init__(self, split: PairSplit, rows: Rows = "sts", **kwargs: Any) -> None:
         if split.gold is None:
-            raise UserError(f"SemEval-2022 Task 2B, split {split.name}: there is no public gold to score by")
+            raise UserError(f"SemEval-2022 Task 2B, split {split.name}: no public gold to score by")
         pairs_by_id = {pair.id: pair for pair in split.pairs}
         self._subsets: dict[str, list[dict[str, Any]]] = {}
         languages: dict[str, list[str]] = {}

@@ -13,12 +13,12 @@ from sentence_transformers.base.evaluation import BaseEvaluator
 from sentence_transformers.base.model import BaseModel
 
 from train.benchmarks import Benchmark
+from train.benchmarks.suite import Suite
 from train.config import EvaluateSettings, check
 from train.config.compose import compose_config
-from train.declarations.registry import smaller_is_better
+from train.declarations.registry import score_of
 from train.encoder.encoder import Encoder
 from train.errors import UserError
-from train.evaluation.suite import Suite
 from train.factory import build_benchmarks
 
 SCORES_FILE = "idiom_benchmarks.jsonl"
@@ -35,7 +35,7 @@ class SuiteEvaluator(BaseEvaluator):
         primary_metric: key of the score that picks the best checkpoint.
         name: put before each key with `_`, if a model has several such evaluators.
         tokens_per_forward: see :class:`~train.encoder.encoder.Encoder`.
-        dimensions: see :class:`~train.evaluation.suite.Suite`.
+        dimensions: see :class:`~train.benchmarks.suite.Suite`.
 
     A call with an output folder appends a line to its `idiom_benchmarks.jsonl`.
 
@@ -60,7 +60,7 @@ class SuiteEvaluator(BaseEvaluator):
         self.suite = Suite(benchmarks, dimensions=dimensions)
         self.name = name
         self.tokens_per_forward = tokens_per_forward
-        self.greater_is_better = not smaller_is_better(primary_metric)
+        self.greater_is_better = score_of(primary_metric).better != "lower"
         self.primary_metric = f"{name}_{primary_metric}" if name else primary_metric
 
     @classmethod

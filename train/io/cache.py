@@ -1,21 +1,33 @@
-"""The user's cache (`IDIOM_CACHE`): what is computed once, each under the digest of all that decides it."""
+"""The user's cache (`IDIOM_CACHE`): what is computed or downloaded once, complete or not at all.
+
+Several programs may ask for the same at once.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from train.io.files import seal, sync
 from train.io.paths import cache_folder
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+log = logging.getLogger(__name__)
+
+_SUM = "sha256"
+
 
 def get(kind: str, key: object, make: Callable[[Path], object], *, suffix: str = "") -> Path:
-    """The file or folder of a key, which is made if it is missing. Several programs may ask at once.
+    """The file or folder of a key, which is made if it is missing.
 
     Args:
         kind: the folder in the cache, such as `negatives`.
@@ -57,15 +69,49 @@ def put(path: Path, make: Callable[[Path], object], max_bytes: int | None = None
         shutil.rmtree(partial, ignore_errors=True)
         with suppress(OSError):
             partial.unlink(missing_ok=True)
-    if max_bytes is not None:
-        with suppress(OSError):  # another program may delete the same files
-            _delete_unused(path, max_bytes)
+    with suppress(OSError):  # another program may delete the same files
+        files = sorted(path.parent.iterdir(), key=lambda file: file.stat().st_mtime)
+        size = sum(file.stat().st_size for file in files)
+        for file in files:
+            if max_bytes is not None and size > max_bytes and file != path:
+                size -= file.stat().st_size
+                file.unlink()
 
 
-def _delete_unused(newest: Path, max_bytes: int) -> None:
-    files = sorted(newest.parent.iterdir(), key=lambda path: path.stat().st_mtime)
-    size = sum(path.stat().st_size for path in files)
-    for path in files:
-        if size > max_bytes and path != newest:
-            size -= path.stat().st_size
-            path.unlink()
+def read_tensors(path: Path) -> dict[str, Tensor] | None:
+    """The tensors of a file, by name; None if it is missing, or cannot be read, which is logged."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a mapping
+            if (file.metadata() or {}).get(_SUM) != _sum_of(tensors):
+                raise OSError("it is damaged")
+    except FileNotFoundError:
+        return None
+    except (OSError, SafetensorError) as error:
+        log.warning("%s cannot be read, so it is computed again: %s", path, error)
+        return None
+    with suppress(OSError):  # of another user, say
+        path.touch()
+    return tensors
+
+
+def put_tensors(path: Path, tensors: Mapping[str, Tensor], max_bytes: int) -> None:
+    """Write tensors, which are on the CPU, as :func:`put` does. A folder that cannot be written is logged."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    content = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    try:
+        put(path, lambda partial: save_file(content, partial, {_SUM: _sum_of(content)}), max_bytes)
+    except (OSError, SafetensorError) as error:  # the latter for a full disk
+        log.warning("nothing can be cached in %s: %s", path.parent, error)
+
+
+def _sum_of(tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
+        digest.update(tensors[name].numpy().data)  # no copy: it may be gigabytes
+    return digest.hexdigest()

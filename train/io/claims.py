@@ -20,7 +20,7 @@ _MAX_VANISHED = 10  # times that a folder may vanish between being made and lock
 
 
 class TakenError(UserError):
-    """Another process is working on an output, or it holds what must not be overwritten."""
+    """Another process is working on an output, or it contains what must not be overwritten."""
 
 
 class MovedError(UserError):
@@ -35,7 +35,7 @@ def locked(folder: Path, name: str) -> Iterator[None]:
         name: of the folder, or of what is made in it, for messages.
 
     Raises:
-        TakenError: if another process holds it.
+        TakenError: if another process has locked it.
         UserError: if the folder cannot be written.
     """
     lock = FileLock(folder / LOCK, timeout=0)
@@ -110,7 +110,7 @@ def claimed(
             raise UserError(f"{name} cannot be written: {error.strerror}") from None
         finally:
             _clear(replaced, target)
-            with suppress(OSError):  # another start has the folder now, or it holds what is resumed from
+            with suppress(OSError):  # another start has the folder now, or it contains what is resumed from
                 (work / LOCK).unlink()
                 work.rmdir()
     if place != target:
@@ -132,10 +132,10 @@ def _problem(target: Path, record: str | None, overwrite: bool | None) -> str | 
         is_empty = is_ours and not target.stat().st_size
     is_right_kind = target.is_dir() == (record is not None) and not target.is_mount()
     if not is_right_kind or not (is_ours or is_empty):
-        return f"holds something else: name a new {'file' if record is None else 'folder'}"
+        return f"contains something else: choose a new {'file' if record is None else 'folder'}"
     if is_empty or overwrite:
         return None
-    return "is there already: name another" + ("" if overwrite is None else ", or overwrite=true replaces it")
+    return "already exists: choose another" + ("" if overwrite is None else ", or overwrite=true replaces it")
 
 
 def _put(new: Path, place: Path, *, exist_ok: bool) -> bool:

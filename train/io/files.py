@@ -64,19 +64,12 @@ def sync(path: Path) -> None:
 
     Some systems cannot do so for folders (Windows, some network file systems); there this does nothing.
     """
-    try:
+    with contextlib.suppress(OSError) if path.is_dir() else contextlib.nullcontext():
         descriptor = os.open(path, os.O_RDONLY)
-    except PermissionError:
-        if path.is_dir():  # Windows does not open folders
-            return
-        raise
-    try:
-        os.fsync(descriptor)
-    except OSError:
-        if not path.is_dir():
-            raise
-    finally:
-        os.close(descriptor)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def seal(folder: Path) -> None:
@@ -84,33 +77,23 @@ def seal(folder: Path) -> None:
 
     Files get the permissions of new files: some libraries leave theirs unreadable to others.
     """
-    mode = 0o666 & ~_umask()
+    mask = os.umask(0o077)  # it can only be read by setting it
+    os.umask(mask)
     for parent, _, names in os.walk(folder, topdown=False):
         for name in names:
             path = Path(parent, name)
-            path.chmod(mode)
+            path.chmod(0o666 & ~mask)
             sync(path)
         sync(Path(parent))
-
-
-def _umask() -> int:
-    """The process' umask, which can only be read by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
 
 
 def copy_file(source: str | Path, target: str | Path) -> None:
     """Copy a file; file systems that support it (Btrfs, XFS) share the blocks."""
     with Path(source).open("rb") as from_, Path(target).open("xb") as to:
-        try:
+        with contextlib.suppress(AttributeError, OSError):  # not between these file systems
             while os.copy_file_range(from_.fileno(), to.fileno(), _COPY_BYTES):
                 pass
-        except (AttributeError, OSError):  # not on this system, or not between these file systems
-            to.seek(0)
-            to.truncate()
-            from_.seek(0)
-            shutil.copyfileobj(from_, to)
+        shutil.copyfileobj(from_, to)  # the rest
 
 
 def fingerprint(path: Path) -> str:
@@ -130,9 +113,9 @@ def find_links(folder: Path, *, apart: Iterable[str] = ()) -> list[Path]:
     Args:
         apart: names of its direct subfolders that are skipped.
     """
-    found: list[Path] = []
+    skipped = {folder / name for name in apart}
+    paths: list[Path] = []
     for parent, folders, names in os.walk(folder):
-        found += [path for name in (*folders, *names) if (path := Path(parent, name)).is_symlink()]
-        if Path(parent) == folder:
-            folders[:] = [name for name in folders if name not in apart]
-    return found
+        paths += [Path(parent, name) for name in (*folders, *names)]
+        folders[:] = [name for name in folders if Path(parent, name) not in skipped]
+    return [path for path in paths if path.is_symlink()]

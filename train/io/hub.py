@@ -6,6 +6,7 @@ import importlib
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Literal
 
 from huggingface_hub import HfApi, errors, get_token, try_to_load_from_cache
@@ -64,7 +65,7 @@ def is_network_error(error: BaseException) -> bool:
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, what it came of, and so on."""
+    """An error, its cause, the cause of that, and so on."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -101,12 +102,7 @@ def without_secrets(text: str) -> str:
     text = re.sub(r"(\w+://)[^\s/?#'\"<>]*@", r"\1***@", text)
     text = re.sub(r"(\w+://[^\s?#'\"<>]*)\?[^\s'\"<>]*", r"\1?***", text)
     text = re.sub(r"\bhf_[A-Za-z0-9]{20,}", "***", text)
-    token = _known_token()
-    return text.replace(token, "***") if token else text
-
-
-def _known_token() -> str | None:
-    try:
-        return get_token()
-    except CLIENT_ERRORS:  # it could not be fetched
-        return None
+    with suppress(*CLIENT_ERRORS):  # it could not be fetched
+        if token := get_token():
+            return text.replace(token, "***")
+    return text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -20,11 +20,13 @@ class Formatter(logging.Formatter):
 
 
 class StderrHandler(logging.StreamHandler[TextIO]):
-    """Writes to the current `sys.stderr`, so that messages and progress bars do not mix."""
+    """Writes to the current `sys.stderr`, above the progress bars that are shown there."""
 
     def emit(self, record: logging.LogRecord) -> None:
         self.setStream(sys.stderr)
-        super().emit(record)
+        bars = sys.modules.get("tqdm")  # there is no bar before it is imported, which takes a while
+        with bars.tqdm.external_write_mode() if bars else nullcontext():
+            super().emit(record)
 
 
 def log_to_stderr() -> None:

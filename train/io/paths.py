@@ -8,26 +8,27 @@ from pathlib import Path, PureWindowsPath
 from train.errors import UserError
 
 
-def expanded(named: str, by: str) -> Path:
+def expanded(path: str, option: str) -> Path:
     """The path with `~` as the home folder.
 
     Args:
-        by: the option or environment variable that named it, for the message.
+        option: or environment variable, that named it, for the message.
 
     Raises:
         UserError: if there is no user `~somebody`.
     """
     try:
-        return Path(named).expanduser()
+        return Path(path).expanduser()
     except RuntimeError:
-        raise UserError(f"{by}={named}: there is no home folder for {Path(named).parts[0]}") from None
+        raise UserError(
+            f"there is no home folder for {Path(path).parts[0]}", option=option, file=path
+        ) from None
 
 
 def cache_folder() -> Path:
-    """Where downloads are kept: `$IDIOM_CACHE`, else `idiomtune` in the user's cache."""
-    named = os.environ.get("IDIOM_CACHE")
-    if named:
-        return expanded(named, "IDIOM_CACHE")
+    """Where downloads are stored: `$IDIOM_CACHE`, else `idiomtune` in the user's cache."""
+    if folder := os.environ.get("IDIOM_CACHE"):
+        return expanded(folder, "IDIOM_CACHE")
     return expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "XDG_CACHE_HOME") / "idiomtune"
 
 

@@ -1,4 +1,6 @@
-"""Checked records from JSON files, with messages that name file, record and field."""
+"""JSON and YAML, and records made of rows, with messages that name file, row and field."""
+
+from __future__ import annotations
 
 import ast
 import json
@@ -6,46 +8,29 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+import yaml
+from pydantic import ValidationError
 
 from train.errors import UserError
-from train.io.text import has_lone_surrogate, printable
+from train.io.text import printable
 
-R = TypeVar("R", bound=BaseModel)
 S = TypeVar("S")
 T = TypeVar("T")
 
-MAX_PROBLEMS_SHOWN = 5
-
-
-class Problems:
-    """What is wrong with the rows of a file: the first few in full, the rest counted."""
-
-    def __init__(self, what: Path | str) -> None:
-        self._what = what
-        self._shown: list[str] = []
-        self._count = 0
-
-    def add(self, *problems: str) -> None:
-        """Take up some."""
-        self._shown += problems[: MAX_PROBLEMS_SHOWN - len(self._shown)]
-        self._count += len(problems)
-
-    def raise_if_any(self) -> None:
-        """Raise one error for all of them, if there are any."""
-        if self._count:
-            lines = [f"{self._what}: {self._count} problem{'s' if self._count > 1 else ''}"]
-            lines += [f"  - {problem}" for problem in self._shown]
-            if self._count > len(self._shown):
-                lines.append(f"  … and {self._count - len(self._shown)} more")
-            raise UserError(printable("\n".join(lines)))
+_MAX_PROBLEMS_SHOWN = 5
+_YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is many times as fast
+_MAX_YAML_DEPTH = 100
 
 
 def raise_problems(problems: Sequence[str], what: Path | str) -> None:
-    """Raise one error for all problems, if there are any."""
-    found = Problems(what)
-    found.add(*problems)
-    found.raise_if_any()
+    """Raise one error for all problems, if there are any: the first few in full, the rest counted."""
+    if not problems:
+        return
+    lines = [f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"]
+    lines += [f"  - {problem}" for problem in problems[:_MAX_PROBLEMS_SHOWN]]
+    if len(problems) > _MAX_PROBLEMS_SHOWN:
+        lines.append(f"  … and {len(problems) - _MAX_PROBLEMS_SHOWN} more")
+    raise UserError(printable("\n".join(lines)), file=what)
 
 
 def made(
@@ -60,17 +45,46 @@ def made(
     Raises:
         UserError: after the last row, naming file, row and field of all problems.
     """
-    problems = Problems(what)
+    problems: list[str] = []
     for row in rows:
         try:
             done = make(row)
-        except ValidationError as error:
-            problems.add(*(f"{where(row)}, {problem}" for problem in _field_problems(error)))
         except ValueError as error:
-            problems.add(f"{where(row)}, {error}")
+            problems += [f"{where(row)}, {problem}" for problem in _problems_of(error)]
         else:
             yield done
-    problems.raise_if_any()
+    raise_problems(problems, what)
+
+
+def _problems_of(error: ValueError) -> list[str]:
+    """Each problem of one record as `field 'usage': ...`."""
+    if not isinstance(error, ValidationError):
+        return [str(error)]
+    problems = []
+    for e in error.errors():
+        text = {
+            "missing": "is missing",
+            "extra_forbidden": "is not a known field",
+            "literal_error": f"{e['input']!r} is not one of {e.get('ctx', {}).get('expected')}",
+            "value_error": str(e.get("ctx", {}).get("error")),
+        }.get(e["type"], f"{e['msg'][0].lower()}{e['msg'][1:]}, got {e['input']!r}")
+        field = ".".join(map(str, e["loc"]))
+        problems.append(f"field {field!r}: {text}" if field else text)
+    return problems
+
+
+def read_text(path: Path) -> str:
+    """The file's text.
+
+    Raises:
+        UserError: if it cannot be read or is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")  # with or without a byte order mark
+    except UnicodeDecodeError as error:
+        raise UserError(f"not UTF-8 text ({error.reason} at byte {error.start})", file=path) from None
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror or error}", file=path) from None
 
 
 def read_json(path: Path) -> Any:
@@ -82,12 +96,8 @@ def read_json(path: Path) -> Any:
     text = read_text(path)
     try:
         return parse_json(text)
-    except json.JSONDecodeError as error:
-        raise UserError(
-            f"{path}: not valid JSON, line {error.lineno}, column {error.colno}: {error.msg}"
-        ) from None
     except ValueError as error:
-        raise UserError(f"{path}: not valid JSON: {error}") from None
+        raise UserError(f"not valid JSON: {error}", file=path) from None
 
 
 def parse_json(text: str) -> Any:
@@ -103,12 +113,11 @@ def parse_json(text: str) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"an object has the field {key!r} twice")
-        found[key] = value
-    return found
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"an object has the field {max(keys, key=keys.count)!r} twice")
+    return content
 
 
 def _no_constant(name: str) -> Any:
@@ -125,65 +134,15 @@ def parse_list(text: str) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
-def read_text(path: Path) -> str:
-    """The file's text.
+def parse_yaml(text: str) -> Any:
+    """What `yaml.safe_load` gives.
 
     Raises:
-        UserError: if it cannot be read or is not UTF-8.
+        yaml.YAMLError: if it is not valid YAML, or is nested so deep that building it would end the process.
     """
-    try:
-        return path.read_text(encoding="utf-8-sig")  # with or without a byte order mark
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
-
-
-def read_records(path: Path, kind: type[R]) -> list[R]:
-    """A JSON list of objects as records.
-
-    Raises:
-        UserError: naming file, record (position and id) and field of each problem.
-    """
-    raw = read_json(path)
-    if not isinstance(raw, list):
-        raise UserError(f"{path}: expected a list of records, found {type(raw).__name__}")
-
-    def record(numbered: tuple[int, Any]) -> R:
-        validated = kind.model_validate(numbered[1])
-        if half := [name for name, value in numbered[1].items() if _is_half(value)]:
-            raise ValueError(f"field {half[0]!r}: contains an unpaired surrogate (invalid Unicode)")
-        return validated
-
-    return list(made(enumerate(raw), record, path, lambda numbered: name_record(*numbered)))
-
-
-def _is_half(value: Any) -> bool:
-    """Whether it can be neither tokenized nor written; some types accept it."""
-    return isinstance(value, str) and has_lone_surrogate(value)
-
-
-def name_record(position: int, entry: Any) -> str:
-    """`record 12 (id 017_s01_lit_01)`: positions count from 1, as people do."""
-    id_ = entry.get("id") if isinstance(entry, dict) else None
-    return f"record {position + 1}" + (f" (id {id_})" if isinstance(id_, str) else "")
-
-
-def _field_problems(error: ValidationError) -> list[str]:
-    """Each problem of one record as `field 'usage': ...`."""
-    lines = []
-    for e in error.errors():
-        field = ".".join(str(part) for part in e["loc"])
-        given = e.get("input")
-        if e["type"] == "missing":
-            text = "is missing"
-        elif e["type"] == "extra_forbidden":
-            text = "is not a known field"
-        elif e["type"] == "literal_error":
-            text = f"{given!r} is not one of {e['ctx']['expected']}"
-        elif e["type"] == "value_error":
-            text = str(e["ctx"]["error"])
-        else:
-            text = f"{e['msg'][0].lower()}{e['msg'][1:]}, found {given!r}"
-        lines.append(f"field {field!r}: {text}" if field else text)
-    return lines
+    depth = 0
+    for event in yaml.parse(text, _YAML_LOADER):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _MAX_YAML_DEPTH:
+            raise yaml.YAMLError("nested too deep")
+    return yaml.load(text, _YAML_LOADER)  # a safe loader: only plain values

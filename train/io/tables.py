@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
-import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar, cast
 
@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from train.errors import UserError
 from train.io.paths import is_file
-from train.io.records import Problems, made, parse_json
+from train.io.records import made, parse_json, raise_problems
 from train.io.text import has_lone_surrogate, one_line, printable
 
 R = TypeVar("R", bound=BaseModel)
@@ -23,24 +23,12 @@ T = TypeVar("T")
 
 KINDS = ".csv, .tsv, .jsonl and .parquet"
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
-_SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons"}  # those that spreadsheets write
 _JSON_LINES = (".jsonl", ".ndjson")
-_GZIP = ".gz"
-_MAX_LINE = (
-    10_000_000  # characters, also of a cell; a small packed file can hold a line that fills the memory
-)
-csv.field_size_limit(_MAX_LINE)
-_MAX_BYTES = 4 * _MAX_LINE + 1
-_ENDS = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
+# In bytes, also for a cell: a small packed file can contain a line that fills the memory, and a quotation
+# mark that is not closed makes the rest of a file one cell.
+_MAX_LINE = 10_000_000
 _BATCH_ROWS = 1024  # of a Parquet file, held at a time
-_NOT_CLOSED = " (is a quotation mark not closed?)"
-_CSV_HINTS = {  # part of what Python's csv says → what is likely the matter
-    "unexpected end": _NOT_CLOSED,
-    "field larger": _NOT_CLOSED,
-    "expected after": " (a field that begins with a quotation mark has to end with one, and those within are "
-    'doubled: """spill"" it")',
-}
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+csv.field_size_limit(_MAX_LINE)
 
 
 class Row(NamedTuple):
@@ -61,7 +49,7 @@ def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = Non
     """The rows of a table, one at a time.
 
     Text is UTF-8, with or without a byte order mark; CSV, TSV and JSON lines may be packed (`.csv.gz`).
-    Blank lines are passed over.
+    Blank lines are skipped.
 
     Args:
         path: the file.
@@ -72,13 +60,13 @@ def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = Non
     Raises:
         UserError: naming the file, and the row or line. At once: a file that is missing, of another kind,
             not UTF-8 or not readable as its kind; columns that are missing or there twice. After the last
-            row, all together: rows with another number of fields than the header, lines that are not valid
-            JSON or no object. And if the table is empty.
+            row, all together: rows with another number of fields than the header, and lines that are not
+            valid JSON or not an object. And if the table is empty.
     """
     if not is_file(path):
-        raise UserError(f"{path}: there is no such file")
+        raise UserError("there is no such file", file=path)
     suffix = kind or _suffix(path)
-    problems = Problems(path)
+    problems: list[str] = []
     if suffix in _DELIMITERS:
         rows = _delimited(path, _DELIMITERS[suffix], columns, problems)
     elif suffix in _JSON_LINES:
@@ -86,14 +74,14 @@ def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = Non
     elif suffix == ".parquet":
         rows = _parquet(path, columns)
     else:
-        raise UserError(f"{path}: is not one of {KINDS}")
+        raise UserError(f"is not one of {KINDS}", file=path)
     is_empty = True
     for row in rows:
         is_empty = False
         yield row
-    problems.raise_if_any()
+    raise_problems(problems, path)
     if is_empty:
-        raise UserError(f"{path}: there is no row")
+        raise UserError("there is no row", file=path)
 
 
 def read_table(path: Path, model: type[R], *, kind: str | None = None) -> Iterator[tuple[int, R]]:
@@ -146,83 +134,67 @@ def has_header(path: Path) -> bool:
 
 def _suffix(path: Path) -> str:
     suffix = path.suffix.lower()
-    return Path(path.stem).suffix.lower() if suffix == _GZIP else suffix
+    return Path(path.stem).suffix.lower() if suffix == ".gz" else suffix
 
 
-def _delimited(path: Path, delimiter: str, columns: Sequence[str], problems: Problems) -> Iterator[Row]:
-    # In a table, a line may end with \r alone too.
-    lines = (
-        part for line in text_lines_of(path) for part in (_ENDS.findall(line) if "\r" in line else [line])
-    )
-    numbered = _csv_rows(path, lines, delimiter)
-    _, header = next(numbered, (0, []))
-    if any("\0" in name for name in header):
-        raise UserError(f"{path}: not UTF-8 text (NUL in the header): save it as UTF-8")
-    _check_separator(path, header, delimiter)
-    _check_columns(path, header, columns)
-    for number, cells in numbered:
-        values = dict(zip(header, cells, strict=False))
-        if len(cells) == len(header):
-            yield Row(number, values)
-        else:
-            where = name_row(number, values, columns[0] if columns else "")
-            problems.add(
-                f"{where}: has another number of fields than the header ({len(cells)}, not {len(header)})"
-            )
-
-
-def _csv_rows(path: Path, file: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Rows that are not blank, with their numbers."""
-    reader = csv.reader(file, delimiter=delimiter, strict=True)
+def _delimited(path: Path, delimiter: str, columns: Sequence[str], problems: list[str]) -> Iterator[Row]:
+    # Strict: otherwise an open quotation mark would swallow the rows after it.
+    # In a table, a line may also end with \r alone.
+    lines = (part for line in text_lines_of(path) for part in io.StringIO(line, newline=""))
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     number, first_line = 0, 1
     try:
-        for cells in reader:
-            number, first_line = number + 1, reader.line_num + 1
-            if cells:
-                yield number, cells
-    except csv.Error as error:  # strict: an open quotation mark would swallow the rows after it
-        hint = next((hint for part, hint in _CSV_HINTS.items() if part in str(error)), "")
+        header = next(reader, [])
+        if len(header) == 1:
+            _check_separator(path, header[0])
+        _check_columns(path, header, columns)
+        number, first_line = 1, reader.line_num + 1
+        for number, cells in enumerate(reader, 2):
+            first_line = reader.line_num + 1
+            values = dict(zip(header, cells, strict=False))
+            if len(cells) == len(header):
+                yield Row(number, values)
+            elif cells:
+                where = name_row(number, values, columns[0] if columns else "")
+                problems.append(f"{where}: has {len(cells)} fields, but the header has {len(header)}")
+    except csv.Error as error:
+        hint = "a quotation mark is not closed, or one within a cell is not doubled?"
         where = f"row {number + 1}, from line {first_line}"
-        raise UserError(printable(f"{path}: {where}: cannot be read as a table: {error}{hint}")) from None
+        raise UserError(f"cannot be read as a table: {error} ({hint})", file=path, row=where) from None
 
 
-def _check_separator(path: Path, header: Sequence[str], delimiter: str) -> None:
-    """Refuse a header of one column that would be several if another character separated them."""
-    for other, name in _SEPARATORS.items():
-        if len(header) == 1 and other in header[0] and all(map(str.strip, header[0].split(other))):
-            raise UserError(
-                printable(
-                    f"{path}: the header is one column, {header[0]!r}: are its columns separated by {name}? "
-                    f"A {_suffix(path)} is read with {_SEPARATORS[delimiter]} between them: save it so"
-                )
-            )
+def _check_separator(path: Path, header: str) -> None:
+    for separator, name in {",": "commas", "\t": "tabs", ";": "semicolons"}.items():
+        if separator in header and all(map(str.strip, header.split(separator))):
+            message = f"the header is one column, {header!r}: are its columns separated by {name}? "
+            raise UserError(message + "Save the table with commas (.csv) or tabs (.tsv)", file=path)
 
 
-def _check_columns(path: Path, found: Sequence[str], required: Sequence[str]) -> None:
-    if missing := [column for column in required if column not in found]:
-        names = ", ".join(found) or "none"
-        raise UserError(printable(f"{path}: the columns {', '.join(missing)} are missing (found: {names})"))
-    if twice := [column for column in dict.fromkeys(found) if found.count(column) > 1]:
-        raise UserError(f"{path}: the columns {', '.join(map(repr, twice))} are there twice")
+def _check_columns(path: Path, header: Sequence[str], required: Sequence[str]) -> None:
+    if missing := [column for column in required if column not in header]:
+        names = ", ".join(header) or "none"
+        message = f"the columns {', '.join(missing)} are missing (found: {names})"
+        raise UserError(printable(message), file=path)
+    if twice := [column for column in dict.fromkeys(header) if header.count(column) > 1]:
+        raise UserError(f"the columns {', '.join(map(repr, twice))} are there twice", file=path)
 
 
-def _json_lines(path: Path, problems: Problems) -> Iterator[Row]:
+def _json_lines(path: Path, problems: list[str]) -> Iterator[Row]:
     for number, line in enumerate(text_lines_of(path), 1):
         if not line.strip():
             continue
         try:
             values = parse_json(line)
-        except json.JSONDecodeError as error:
-            problems.add(f"line {number}, column {error.colno}: not valid JSON: {error.msg}")
-        except ValueError as error:
-            problems.add(f"line {number}: not valid JSON: {error}")
-        else:
             if not isinstance(values, dict):
-                problems.add(f"line {number}: expected an object, found {type(values).__name__}")
-            elif "\\" in line and has_lone_surrogate(json.dumps(values, ensure_ascii=False)):
-                problems.add(f"line {number}: contains an unpaired surrogate (invalid Unicode)")
-            else:
-                yield Row(number, values)
+                raise ValueError(f"expected an object, got {type(values).__name__}")
+            if "\\" in line and has_lone_surrogate(json.dumps(values, ensure_ascii=False)):
+                raise ValueError("contains an unpaired surrogate (invalid Unicode)")
+        except json.JSONDecodeError as error:
+            problems.append(f"line {number}, column {error.colno}: not valid JSON: {error.msg}")
+        except ValueError as error:
+            problems.append(f"line {number}: {error}")
+        else:
+            yield Row(number, values)
 
 
 def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Row]:
@@ -230,7 +202,7 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Row]:
         from pyarrow import ArrowException
         from pyarrow.parquet import ParquetFile
     except ImportError:
-        raise UserError(f"{path}: Parquet needs the package pyarrow: pip install pyarrow") from None
+        raise UserError("Parquet needs the package pyarrow: pip install pyarrow", file=path) from None
     number = 0
     try:
         with ParquetFile(path) as file:
@@ -240,8 +212,8 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Row]:
                     number += 1
                     yield Row(number, values)
     except (ArrowException, OSError, UnicodeDecodeError) as error:
-        place = f", after row {number}" if number else ""
-        raise UserError(f"{path}{place}: cannot be read as Parquet: {one_line(str(error))}") from None
+        message = f"cannot be read as Parquet: {one_line(str(error))}"
+        raise UserError(message, file=path, row=f"after row {number}" if number else None) from None
 
 
 def text_lines_of(path: Path) -> Iterator[str]:
@@ -252,21 +224,17 @@ def text_lines_of(path: Path) -> Iterator[str]:
     """
     number = 0
     try:
-        with cast(IO[bytes], gzip.open(path)) if path.suffix.lower() == _GZIP else path.open("rb") as file:
-            for number, line in enumerate(iter(lambda: file.readline(_MAX_BYTES), b""), 1):
-                if number == 1 and line.startswith(_UTF16):
-                    raise UserError(f"{path}: not UTF-8 text: it is UTF-16; save it as UTF-8")
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-                if len(text) > _MAX_LINE:
-                    raise UserError(
-                        f"{path}, line {number}: has more than {_MAX_LINE:,} characters, too many for a row: "
-                        "write each row on a line of its own"
-                    )
-                yield text
+        is_packed = path.suffix.lower() == ".gz"
+        with cast(IO[bytes], gzip.open(path)) if is_packed else path.open("rb") as file:
+            for block in iter(lambda: file.readline(_MAX_LINE), b""):
+                if len(block) == _MAX_LINE:
+                    raise UserError(f"has more than {_MAX_LINE:,} bytes", file=path, row=f"line {number + 1}")
+                number += 1
+                yield block.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
-        place = f"line {number}, byte {error.start + 1}: {error.reason}"
-        raise UserError(f"{path}: not UTF-8 text: {place}; save it as UTF-8") from None
+        message = f"byte {error.start + 1} is not UTF-8 text ({error.reason}): save the file as UTF-8"
+        raise UserError(message, file=path, row=f"line {number}") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(f"{path}: cannot be unpacked as gzip: {error}") from None
+        raise UserError(f"cannot be unpacked as gzip: {error}", file=path) from None
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
+        raise UserError(f"cannot be read: {error.strerror or error}", file=path) from None

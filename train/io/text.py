@@ -8,14 +8,13 @@ from collections.abc import Sequence
 # C0 and C1 controls, formats (bidirectional overrides, zero-width characters), lone surrogates, characters of
 # private use, the separators of lines and paragraphs.
 _UNSAFE = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
-_KEPT = "\n\t"
-_JOINERS = "\u200c\u200d"  # parts of words in some scripts, and of emoji; harmless
+_HARMLESS = "\n\t\u200c\u200d"  # the latter join parts of words in some scripts, and of emoji
 
 
 def text_lines(text: str) -> list[str]:
     r"""The lines of a text, which end at `\n` and nowhere else.
 
-    `str.splitlines` also cuts at U+2028, U+0085 and others, which may stand in any sentence.
+    `str.splitlines` also cuts at U+2028, U+0085 and others, which may be in any sentence.
     """
     lines = text.split("\n")
     return lines if lines[-1] else lines[:-1]
@@ -23,8 +22,7 @@ def text_lines(text: str) -> list[str]:
 
 def first_of(names: Sequence[str], num_shown: int = 10) -> str:
     """The first names of a list and, if there are more, how many there are."""
-    shown = ", ".join(names[:num_shown])
-    return shown + (f", … ({len(names)} in all)" if len(names) > num_shown else "")
+    return ", ".join(names[:num_shown]) + (f", … ({len(names)} in all)" if len(names) > num_shown else "")
 
 
 def printable(text: str) -> str:
@@ -35,7 +33,12 @@ def printable(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_escaped(c) if _is_unsafe(c) else c for c in text)
+    return "".join(
+        c.encode("unicode_escape", "surrogatepass").decode("ascii")
+        if unicodedata.category(c) in _UNSAFE and c not in _HARMLESS
+        else c
+        for c in text
+    )
 
 
 def one_line(text: str) -> str:
@@ -44,19 +47,9 @@ def one_line(text: str) -> str:
 
 
 def has_lone_surrogate(text: str) -> bool:
-    r"""Whether it holds half a character (JSON's `"\ud800"`), which can be neither written nor tokenized."""
+    r"""Whether it contains an unpaired surrogate (JSON's `"\ud800"`): it cannot be written or tokenized."""
     try:
         text.encode()
     except UnicodeEncodeError:
         return True
     return False
-
-
-def _is_unsafe(character: str) -> bool:
-    if character in _KEPT or character in _JOINERS:
-        return False
-    return unicodedata.category(character) in _UNSAFE
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape", "surrogatepass").decode("ascii")

@@ -101,35 +101,32 @@ class VectorStore:
             option: that named the folder, for messages.
 
         Raises:
-            UserError: if the folder holds vectors of other facts or shapes, or cannot be written, or the disk
-                is too small.
+            UserError: if the folder contains vectors of other facts or shapes or cannot be written, or the
+                disk is too small.
         """
         manifest, path = self._manifest, self.folder / _MANIFEST
-        elsewhere = f"name another folder with {option}=, or delete this one"
+        advice = f"name another folder with {option}=, or delete this one"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            files = [file for file in self.folder.iterdir() if file.is_file() and file.name[0] != "."]
-            if path not in files:
-                if files:  # others' vectors, or their index
-                    raise UserError(f"{self.folder}: holds files without their {_MANIFEST}: {elsewhere}")
+            if not path.exists():
+                if any(file.is_file() and file.name[0] != "." for file in self.folder.iterdir()):
+                    raise UserError(f"contains files without their {_MANIFEST}: {advice}", file=self.folder)
                 write_json(path, manifest)
             free = shutil.disk_usage(self.folder).free
         except OSError as error:
-            raise UserError(f"{self.folder}: cannot be written: {error.strerror or error}") from None
-        found = read_json(path)
-        if found != manifest:
-            known = found if isinstance(found, dict) else {}
-            differing = [name for name in manifest if known.get(name) != manifest[name]]
-            raise UserError(
-                f"{self.folder}: holds vectors that are not those of this run: they differ in "
-                f"{', '.join(differing) or 'their record'} (see {_MANIFEST}); {elsewhere}"
-            )
+            raise _not_written(self.folder, error) from None
+        recorded = read_json(path)
+        if recorded != manifest:
+            differing = ", ".join(name for name in manifest if recorded.get(name) != manifest[name])
+            message = f"embeddings of another run, which differ in {differing} (see {_MANIFEST}); {advice}"
+            raise UserError(message, file=self.folder)
         missing = self.missing()
-        needed = sum(self._shape(number)[0] for number in missing) * self.dimension * 4
+        needed = sum(self._num_rows(number) for number in missing) * self.dimension * 4
         if needed > free:
             raise UserError(
-                f"{self.folder}: the vectors need {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free: "
-                f"name a folder on another disk with {option}="
+                f"the vectors need {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free: "
+                f"name a folder on another disk with {option}=",
+                file=self.folder,
             )
         return missing
 
@@ -142,12 +139,12 @@ class VectorStore:
         path = self.folder / name
         try:
             content: NDArray[np.uint8] = np.memmap(path, np.uint8, "r")
+            if content[-_SUM_BYTES:].tobytes() == self._sum(name, content[:-_SUM_BYTES]):
+                return True
         except FileNotFoundError:
             return False
         except (OSError, ValueError):  # the latter for an empty file
-            content = np.zeros(0, np.uint8)
-        if content[-_SUM_BYTES:].tobytes() == self._sum(name, content[:-_SUM_BYTES]):
-            return True
+            pass
         log.warning("%s is damaged, or of an earlier version without sums: it is computed again", path)
         return False
 
@@ -157,7 +154,7 @@ class VectorStore:
         Raises:
             UserError: if it cannot be written.
         """
-        assert rows.shape == self._shape(number)
+        assert rows.shape == (self._num_rows(number), self.dimension)
         self.save(self._name(number), lambda path: np.save(path, rows))
 
     def save(self, name: str, write: Callable[[Path], object]) -> None:
@@ -181,19 +178,19 @@ class VectorStore:
             sync(self.folder)
         except OSError as error:
             partial.unlink(missing_ok=True)
-            raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
+            raise _not_written(path, error) from None
 
     def __iter__(self) -> Iterator[Tensor]:
         return (self._shard(number)[:, : self.width] for number in range(self.num_shards))
 
     def rows(self, positions: Tensor) -> Tensor:
         """(…, D), the vectors at some positions, int (…)."""
-        found = torch.empty(*positions.shape, self.width or self.dimension)
+        rows = torch.empty(*positions.shape, self.width or self.dimension)
         shards = positions // self.shard_size
         for number in sorted(set(shards.flatten().tolist())):
-            there = shards == number
-            found[there] = self._shard(number)[positions[there] - number * self.shard_size, : self.width]
-        return found
+            of_shard = shards == number
+            rows[of_shard] = self._shard(number)[positions[of_shard] - number * self.shard_size, : self.width]
+        return rows
 
     def _shard(self, number: int) -> Tensor:
         # "c": torch takes no arrays that cannot be written; nothing that is written would reach the file.
@@ -208,5 +205,9 @@ class VectorStore:
     def _name(self, number: int) -> str:
         return f"{number:05}.npy"
 
-    def _shape(self, number: int) -> tuple[int, int]:
-        return min(self.shard_size, self.num_rows - number * self.shard_size), self.dimension
+    def _num_rows(self, number: int) -> int:
+        return min(self.shard_size, self.num_rows - number * self.shard_size)
+
+
+def _not_written(path: Path, error: OSError) -> UserError:
+    return UserError(f"cannot be written: {error.strerror or error}", file=path)

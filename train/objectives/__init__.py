@@ -1,10 +1,13 @@
-"""One module an objective: its data, how a batch is drawn, and its loss. Knows no loop, no model."""
+"""One module an objective: its options, its data, how a batch is drawn, and its loss.
+
+Nothing here knows a loop or a model. What is heavy is imported where it is used.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -41,7 +44,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean to be logged, and over how many values it is taken (over 0 values there is none)."""
+    """A mean to be logged, and the number of values it is taken over (0: there is no mean)."""
 
     value: float
     num: int
@@ -90,7 +93,7 @@ class StepLog:
 
 @runtime_checkable
 class HasUsages(Protocol):
-    """An objective whose sentences say how they use their expression."""
+    """An objective that knows how its sentences use their expression."""
 
     @property
     def usages(self) -> Sequence[tuple[str, bool]]:
@@ -144,7 +147,7 @@ class UsesSpecialTokens(Protocol):
     def special_tokens(self) -> Mapping[str, str]:
         """These tokens, or plain words in their place, by the objective's option that names them.
 
-        The option's last part is what they stand for: `mask` or `separator`.
+        The option's last part is their purpose: `mask` or `separator`.
         """
         ...
 
@@ -196,3 +199,39 @@ class Objective(Protocol):
     def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
         """The loss from embeddings (R, D), row i for `batch.requests[i]`."""
         ...
+
+
+def matryoshka_loss(
+    objective: Objective,
+    embeddings: Tensor,
+    batch: Batch,
+    dimensions: Sequence[int],
+    weights: Sequence[float] | None = None,
+) -> ObjectiveLoss:
+    """The weighted mean of the objective's loss over the full embeddings and their first dimensions.
+
+        L = sum over n of  w_n L(embeddings[:, :n])  /  sum over n of  w_n,     n in D, *dimensions
+
+    Args:
+        embeddings: (R, D), row i for `batch.requests[i]`.
+        dimensions: each less than D; none leaves the objective's own loss.
+        weights: of the full embeddings, then of each of the dimensions; None = equal.
+
+    Returns:
+        The counts and means of the full embeddings, and the loss at each of the dimensions.
+
+    References:
+        Kusupati et al. 2022 (arXiv 2205.13147). sentence-transformers' `MatryoshkaLoss` is the sum of which
+        this is the mean.
+    """
+    full = objective.loss(embeddings, batch)
+    if not dimensions:
+        return full
+    first, *others = weights or [1.0] * (1 + len(dimensions))
+    loss, is_empty, means = first * full.loss, full.is_empty, dict(full.means)
+    for dimension, weight in zip(dimensions, others, strict=True):
+        part = objective.loss(embeddings[:, :dimension], batch)
+        loss = loss + weight * part.loss
+        is_empty = is_empty and part.is_empty
+        means[f"loss/dim={dimension}"] = Mean(part.loss.item(), len(batch.anchors))
+    return replace(full, loss=loss / (first + sum(others)), is_empty=is_empty, means=means)

@@ -5,34 +5,32 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
 from train.data import astitch
-from train.data.astitch_idioms import read_astitch_idioms
-from train.data.external import ExternalIdioms
+from train.data.external import ExternalIdioms, pie_file, read_astitch_idioms, read_pie
 from train.data.idiolink import (
     Document,
     Split,
+    TrainingTuple,
     available_splits,
     check_disjoint,
     document_request,
+    draw_tuples,
     load_split,
+    read_released,
+    released_file,
     training_request,
 )
 from train.data.names import CV_SPLIT, TrainDocumentMode, TrainQueryMode
-from train.data.pie import pie_file, read_pie
 from train.data.places import data_files, idiolink_folder, idiolink_split
+from train.declarations.objective import NEEDS_IDIOLINK
 from train.declarations.options import Count, CountFromZero, Section, Text, Weight, as_list
 from train.declarations.registry import objective
-from train.objectives.shared import ContrastiveData, ContrastiveOptions, InfoNCESection, about_extra
+from train.objectives.contrastive import ContrastiveObjective, ContrastiveOptions, InfoNCESection
 from train.requests import Request, Role
-
-if TYPE_CHECKING:
-    from train.data.tuples import TrainingTuple
-    from train.objectives.contrastive import ContrastiveObjective
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +45,7 @@ class PositiveWeights(Section):
 class IdioLinkOptions(ContrastiveOptions):
     loss_option: ClassVar[str] = "loss"
     groups_option: ClassVar[str] = "idioms_per_batch"
+    takes_extra: ClassVar[bool] = True
 
     name: Literal["idiolink"]
     split: Text
@@ -78,11 +77,11 @@ class IdioLinkOptions(ContrastiveOptions):
         if self.tuples == "batch" and idioms is not None and (idioms % parts or idioms // parts < 2):
             raise ValueError(
                 f"trainer.accumulation={parts} cuts a batch of {section}.idioms_per_batch={idioms} idioms "
-                "into parts without two whole idioms, but tuples=batch takes negatives from the same part: "
-                "choose an accumulation that leaves two idioms or more in each"
+                "into parts without two complete idioms, but tuples=batch takes negatives from the same "
+                "part: choose an accumulation that leaves two idioms or more in each"
             )
         if settings.data.extra and (self.tuples == "released" or not self.documents_as_queries):
-            raise ValueError(about_extra(settings.data.extra))
+            raise ValueError(NEEDS_IDIOLINK.format(settings.data.extra))
         if self.fold_split and self.tuples == "released":
             raise ValueError("objective.tuples=released are of the train split, not of a fold's idioms")
 
@@ -90,25 +89,22 @@ class IdioLinkOptions(ContrastiveOptions):
         yield from super().problems()
         if self.tuples == "batch" and (self.loss.in_batch, self.loss.false_negatives) != ("all", "positive"):
             yield (
-                "tuples=batch takes positives and negatives from the batch alone, which needs "
+                "tuples=batch takes positives and negatives only from the batch, which needs "
                 "loss.in_batch=all and loss.false_negatives=positive"
             )
         if not any(self.positive_weights.model_dump().values()):
             yield "positive_weights: with all weights 0 idiomatic anchors would have no loss"
-        if self.tuples == "released":
-            for field in ("redraw", "documents_as_queries"):
-                if getattr(self, field):
-                    yield f"{field}=true needs tuples=drawn: the released ones are fixed"
+        for field in ("redraw", "documents_as_queries"):
+            if self.tuples == "released" and getattr(self, field):
+                yield f"{field}=true needs tuples=drawn: the released ones are fixed"
 
-    def build(self, settings: Any) -> ContrastiveObjective:
+    def build(self, settings: Any) -> IdioLinkObjective:
         """The objective, its data checked against the splits that are scored."""
-        from train.data.tuples import released_file
-        from train.objectives.contrastive import ContrastiveObjective
-
         root = idiolink_folder(settings)
         split = idiolink_split(settings, root, self.split, training=True)
         # All splits in the folder, scored now or not: what is trained on must be unseen in all others.
-        check_disjoint([load_split(root, name) for name in available_splits(root)])
+        splits = [load_split(root, name) for name in available_splits(root)]
+        check_disjoint(splits)
         for name in settings.splits("idiolink"):
             if name != CV_SPLIT and name.split("+")[0] in self.split.split("+"):
                 log.warning(
@@ -117,119 +113,117 @@ class IdioLinkOptions(ContrastiveOptions):
                     self.split,
                     name,
                 )
-        released = released_file(root, self.split)
+        seed, released = settings.seed, released_file(root, self.split)
         files, note = [released] if self.tuples == "released" else [], ""
-        records = (*split.documents, *split.queries)
-        idiom_records = [record for record in records if record.usage in ("literal", "idiomatic")]
+        idiom_records = [r for r in (*split.documents, *split.queries) if r.usage in ("literal", "idiomatic")]
         if settings.data.extra is not None:
-            external = _external(settings, root, split)
+            external = _external(settings, split, splits)
             split = replace(split, documents=(*split.documents, *external.documents))
             files, note = [*files, *external.files], external.describe()
-        data = IdioLinkData(
-            split,
-            _tuples(self, split, released, settings.seed),
-            self.plain_usages,
+        anchors = [*split.queries, *(split.documents if self.documents_as_queries else ())]
+        fixed = read_released(released, split) if self.tuples == "released" else None
+
+        def tuples(epoch: int) -> list[TrainingTuple]:
+            if fixed is not None:
+                return fixed
+            return draw_tuples(
+                anchors,
+                split.documents,
+                num_positives=self.num_positives,
+                num_hard=self.num_hard,
+                num_soft=self.num_soft,
+                seed=[seed, epoch if self.redraw else 0, 1],
+            )
+
+        return IdioLinkObjective(
+            self,
+            replace(split, files=(*split.files, *files)),
+            anchors if self.tuples == "batch" else tuples,
             idiom_records,
-            from_batch=self.tuples == "batch",
-            extra_files=files,
-        )
-        return ContrastiveObjective(
-            data, self, batch_size=settings.trainer.batch_size, seed=settings.seed, note=note
+            note=note,
+            batch_size=settings.trainer.batch_size,
+            seed=seed,
         )
 
 
-def _external(settings: Any, root: Path, split: Split) -> ExternalIdioms:
+def _external(settings: Any, trained: Split, splits: Sequence[Split]) -> ExternalIdioms:
     """The corpus `data.extra` without the idioms of any other split."""
     corpus = settings.data.extra
-    trained = {d.idiom for d in split.documents}
-    names = available_splits(root)
-    if "test" not in names:
+    if "test" not in [split.name for split in splits]:
         log.warning(
-            "data.extra=%s: there is no test split in %s, so its idioms could not be left out of the "
+            "data.extra=%s: IdioLink's folder has no test split, so its idioms could not be left out of the "
             "external data; a model trained here must not be scored on test",
             corpus,
-            root,
         )
-    idioms = {document.idiom for name in names for document in load_split(root, name).documents}
-    unseen, shared = sorted(idioms - trained), sorted(trained)
+    shared = sorted({document.idiom for document in trained.documents})
+    unseen = sorted({document.idiom for split in splits for document in split.documents} - set(shared))
     if corpus == "pie":
         return read_pie(pie_file(settings.data.place("pie")), unseen=unseen, trained=shared)
     return read_astitch_idioms(data_files(settings, astitch.FILES), unseen=unseen, trained=shared)
 
 
-def _tuples(
-    options: IdioLinkOptions, split: Split, released: Path, seed: int
-) -> Callable[[int], list[TrainingTuple]]:
-    """Epoch → training tuples."""
-    from train.data.tuples import TrainingTuple, draw_tuples, read_released
-
-    anchors = [*split.queries, *(split.documents if options.documents_as_queries else ())]
-    if options.tuples == "drawn":
-        return lambda epoch: draw_tuples(
-            anchors,
-            split.documents,
-            num_positives=options.num_positives,
-            num_hard=options.num_hard,
-            num_soft=options.num_soft,
-            seed=[seed, epoch if options.redraw else 0, 1],
-        )
-    if options.tuples == "released":
-        fixed = read_released(released, split)
-    else:
-        fixed = [TrainingTuple(anchor.id, (), (), ()) for anchor in anchors]
-    return lambda _epoch: fixed
-
-
-class IdioLinkData(ContrastiveData):
+class IdioLinkObjective(ContrastiveObjective):
     """A split's records, and the tuples drawn from them.
 
     Args:
-        split: the training split.
-        tuples: epoch → one tuple an anchor, in the same order in each epoch.
-        plain_usages: documents without the idiom, by usage: those of `plain_requests`.
+        options: its options.
+        split: what is trained on.
+        tuples: epoch → one tuple an anchor, in the same order in each epoch; or the anchors, whose candidates
+            are the batch's other anchors.
         idiom_records: the split's records with their idiom.
-        from_batch: the candidates of an anchor are the batch's other anchors.
-        extra_files: files in addition to the split's that were read (released tuples, external data).
+        note: what the log has about the data in addition to the counts.
+        batch_size, seed: as of :class:`ContrastiveObjective`.
     """
-
-    groups_name = "idioms"
 
     def __init__(
         self,
+        options: IdioLinkOptions,
         split: Split,
-        tuples: Callable[[int], list[TrainingTuple]],
-        plain_usages: Sequence[str] = (),
+        tuples: Callable[[int], list[TrainingTuple]] | Sequence[Document],
         idiom_records: Sequence[Document] = (),
         *,
-        from_batch: bool = False,
-        extra_files: Sequence[Path] = (),
+        note: str = "",
+        batch_size: int,
+        seed: int,
     ) -> None:
-        self.name = f"training split {split.name}"
-        self.files = [*split.files, *extra_files]
-        self.from_batch = from_batch
-        self.idiom_sentences = [(record.idiom, record.sentence) for record in idiom_records]
-        self.usages = [(record.sentence, record.usage == "idiomatic") for record in idiom_records]
-        self._tuples = tuples
         self._records: list[Document] = [*split.documents, *split.queries]
         self._number = {record.id: i for i, record in enumerate(self._records)}
-        idioms = {record.idiom: i for i, record in enumerate(self._records)}
-        self.labels = [(idioms[r.idiom], int(r.meaning == "idiomatic")) for r in self._records]
-        self.ids = range(len(self._records))
-        self._epoch_tuples = 0, tuples(0)
-        self.anchors = [self._number[t.anchor] for t in self._epoch_tuples[1]]
-        self.plain_requests = [document_request(r) for r in self._records if r.usage in plain_usages]
+        self._tuples = tuples if callable(tuples) else None
+        self._drawn: tuple[int, list[TrainingTuple]] | None = None  # epoch, and what it trains on
+        self.note = note
+        self.plain_requests = [document_request(r) for r in self._records if r.usage in options.plain_usages]
         self._plain = set(self.plain_requests)
+        self.idiom_sentences = [(record.idiom, record.sentence) for record in idiom_records]
+        self.usages = [(record.sentence, record.usage == "idiomatic") for record in idiom_records]
+        anchors = [t.anchor for t in self._of_epoch(0)] if callable(tuples) else [r.id for r in tuples]
+        idioms = {record.idiom: i for i, record in enumerate(self._records)}
+        super().__init__(
+            options,
+            name=f"training split {split.name}",
+            files=split.files,
+            anchors=[self._number[id_] for id_ in anchors],
+            labels=[(idioms[r.idiom], int(r.meaning == "idiomatic")) for r in self._records],
+            ids=range(len(self._records)),
+            from_batch=self._tuples is None,
+            groups_name="idioms",
+            batch_size=batch_size,
+            seed=seed,
+        )
+
+    def _of_epoch(self, epoch: int) -> list[TrainingTuple]:
+        assert self._tuples is not None
+        if self._drawn is None or self._drawn[0] != epoch:
+            self._drawn = epoch, self._tuples(epoch)
+        return self._drawn[1]
 
     def candidates(self, epoch: int, anchor: int) -> tuple[list[int], list[int]]:
         """Positives, and hard and soft negatives, of an anchor's tuple."""
-        if self._epoch_tuples[0] != epoch:
-            self._epoch_tuples = epoch, self._tuples(epoch)
-        drawn = self._epoch_tuples[1][anchor]
-        positives, negatives = drawn.positives, (*drawn.hard, *drawn.soft)
-        return [self._number[id_] for id_ in positives], [self._number[id_] for id_ in negatives]
+        drawn = self._of_epoch(epoch)[anchor]
+        negatives = (*drawn.hard, *drawn.soft)
+        return [self._number[id_] for id_ in drawn.positives], [self._number[id_] for id_ in negatives]
 
-    def request(self, record: int, mode: str, role: Role, mask: str) -> Request:
-        return training_request(self._records[record], mode, role, mask)  # type: ignore[arg-type]
+    def request(self, record: int, mode: str, role: Role) -> Request:
+        return training_request(self._records[record], mode, role, self.options.mask)  # type: ignore[arg-type]
 
     def is_plain(self, request: Request) -> bool:
         return request in self._plain
@@ -239,5 +233,4 @@ class IdioLinkData(ContrastiveData):
         return self._records[record].usage
 
     def record_name(self, record: int) -> str:
-        """Its id."""
         return self._records[record].id

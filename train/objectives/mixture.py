@@ -4,33 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from train.benchmarks.own import HELD_OUT
-from train.declarations.objective import ObjectiveOptions
+from train.declarations.objective import NEEDS_IDIOLINK, ObjectiveOptions
 from train.declarations.options import Count, Factor, Section, Text
 from train.declarations.own_data import OwnData
 from train.declarations.registry import ObjectiveSettings, build_objective, objective, objective_types
 from train.errors import UserError
 from train.objectives import Batch, HasUsages, Objective, ObjectiveLoss, UsesSpecialTokens
-from train.objectives.adaptive_triplet import AdaptiveTripletOptions
 from train.objectives.idiolink import IdioLinkOptions
-from train.objectives.shared import about_extra
+from train.objectives.triplets import AdaptiveTripletOptions
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from torch import Tensor
 
-    from train.requests import Request
+_LEAST_PROPORTION = 0.001
 
 
 def _datasets(objective: Mapping[str, Any]) -> list[str]:
-    """Those of each part; of one that says nothing, a name that no data set has."""
+    """Those of each part; for a part that declares none, a name that no data set has."""
     names: list[str] = []
     for name, part in objective["parts"].items():
         declared = objective_types().get(part["objective"])
@@ -39,18 +36,8 @@ def _datasets(objective: Mapping[str, Any]) -> list[str]:
     return names
 
 
-def _is_name(name: str) -> str:
-    if not re.fullmatch(r"[\w-]+", name):
-        raise ValueError(f"{name!r} is no name of a part, which has letters, digits, _ and - alone")
-    return name
-
-
-# A name is a part of options, of score keys and of names of weights.
-PartName = Annotated[str, AfterValidator(_is_name)]
-
-
 class EachPart(Section):
-    """What a part has unless it says otherwise."""
+    """The defaults of a part."""
 
     objective: Text
     data: OwnData
@@ -60,7 +47,7 @@ class EachPart(Section):
 
 
 class PartSettings(EachPart):
-    """A part, all of its options filled in (:mod:`train.config.parts`).
+    """A part, all of its options filled in (:mod:`train.config.compose`).
 
     Attributes:
         experiment: whose objective it is, for the record; None = named by `objective`.
@@ -80,13 +67,13 @@ class PartSettings(EachPart):
             yield f"options.name={self.options.name} is not objective={self.objective}"
         if self.is_own and self.data.train is None:
             yield (
-                "has no data: name your files with data.train=<file>, one of our experiments with "
+                "has no data: give your files with data.train=<file>, one of our experiments with "
                 "experiment=<name>, or another objective with objective=<name>"
             )
         if not self.is_own and (self.data.train or self.data.val):
             yield (
                 f"data.train and data.val are for parts on your own data; the objective {self.objective} has "
-                "data of its own: leave them out"
+                "its own data: leave them out"
             )
 
     def seen_by(self, settings: Any) -> Any:
@@ -105,13 +92,13 @@ class MixtureOptions(ObjectiveOptions):
     """Any number of parts; a part's experiment or objective cannot be a mixture itself.
 
     Attributes:
-        each_part: what a part has unless it says otherwise.
+        each_part: the defaults of a part.
         parts: by name.
     """
 
     name: Literal["mixture"]
     each_part: EachPart
-    parts: dict[PartName, PartSettings]
+    parts: dict[str, PartSettings]
 
     @property
     def trains_modules(self) -> bool:
@@ -131,35 +118,31 @@ class MixtureOptions(ObjectiveOptions):
     def check_with(self, settings: Any, section: str = "objective") -> None:
         if settings.data.train or settings.data.val:
             raise ValueError(
-                "data.train and data.val are for one objective alone: of a mixture each part names its own, "
+                "data.train and data.val are for a single objective: in a mixture, each part gives its own, "
                 f"{section}.parts.<name>.data.train="
             )
+        accumulation = settings.trainer.accumulation
         for name, part in self.parts.items():
             place = f"{section}.parts.{name}"
-            accumulation = settings.trainer.accumulation
             if part.batch_size is not None and part.batch_size % accumulation:
                 raise ValueError(
                     f"{place}.batch_size={part.batch_size} cannot be cut into "
                     f"trainer.accumulation={accumulation} equal parts"
                 )
-            try:
+            with _problems_of(name):
                 part.options.check_with(part.seen_by(settings), f"{place}.options")
-            except ValueError as error:
-                raise ValueError(of_part(str(error), name)) from None
         if settings.data.extra and not any(p.objective in ("idiolink", "joint") for p in self.parts.values()):
-            raise ValueError(about_extra(settings.data.extra))
+            raise ValueError(NEEDS_IDIOLINK.format(settings.data.extra))
         if HELD_OUT in settings.benchmark.names and not self.splits(HELD_OUT):
             raise ValueError(
-                f"benchmark=[{HELD_OUT}] scores what is held out of your own data, and no part has such: "
-                "choose what is scored, as benchmark=[idiolink] trainer.monitor=idiolink/val/sentence/ndcg@10"
+                f"benchmark=[{HELD_OUT}] scores held-out rows of your own data, but no part has any: "
+                "choose what to score, as benchmark=[idiolink] trainer.monitor=idiolink/val/sentence/ndcg@10"
             )
 
     def check_files(self, settings: Any) -> None:
         for name, part in self.parts.items():
-            try:
+            with _problems_of(name):
                 part.options.check_files(part.seen_by(settings))
-            except UserError as error:
-                raise UserError(of_part(str(error), name)) from error
 
     def build(self, settings: Any) -> MixtureObjective:
         """The mixture, each part with its data and batch size.
@@ -169,14 +152,15 @@ class MixtureOptions(ObjectiveOptions):
         """
         parts = {}
         for name, part in self.parts.items():
-            try:
+            with _problems_of(name):
                 built = build_objective(part.seen_by(settings), part.options)
-            except UserError as error:
-                raise UserError(of_part(str(error), name)) from error
             parts[name] = Part(built, part.proportion, part.weight, f"objective.parts.{name}.options")
         return MixtureObjective(parts, settings.seed)
 
     def problems(self) -> Iterator[str]:
+        for name in self.parts:  # it is a part of options, of score keys and of names of weights
+            if not re.fullmatch(r"[\w-]+", name):
+                yield f"parts: {name!r} cannot be the name of a part: use only letters, digits, _ and -"
         if not self.parts:
             yield (
                 "parts: a mixture has one part or more: +objective.parts.<name>.data.train=<file> or "
@@ -190,12 +174,13 @@ class MixtureOptions(ObjectiveOptions):
             )
 
 
-def _datasets_of_joint(objective: Mapping[str, Any]) -> list[str]:
-    datasets = {"idiolink": "idiolink", "adaptive_triplet": "semeval2022_task2b"}
-    return [datasets[part] for part in objective["proportions"]]
-
-
-@objective("joint", datasets=_datasets_of_joint)
+@objective(
+    "joint",
+    datasets=lambda section: [
+        {"idiolink": "idiolink", "adaptive_triplet": "semeval2022_task2b"}[part]
+        for part in section["proportions"]
+    ],
+)
 class JointOptions(ObjectiveOptions):
     """A mixture of two known parts, whose options are under their names."""
 
@@ -215,13 +200,10 @@ class JointOptions(ObjectiveOptions):
     def build(self, settings: Any) -> MixtureObjective:
         """The mixture, its data read and checked."""
         parts: dict[str, Part] = {
-            name: Part(getattr(self, name).build(settings), proportion, 1.0, f"objective.{name}")
+            name: Part(getattr(self, name).build(settings), proportion, section=f"objective.{name}")
             for name, proportion in self.proportions.items()
         }
         return MixtureObjective(parts, settings.seed)
-
-
-_LEAST_PROPORTION = 0.001
 
 
 @dataclass(frozen=True)
@@ -232,13 +214,13 @@ class Part:
         objective: whose steps they are.
         proportion: weight of its steps among all; those of all parts need not sum to 1.
         weight: factor of its loss.
-        section: where its options stand, for messages.
+        section: where its options are, for messages.
     """
 
     objective: Objective
     proportion: float
-    weight: float
-    section: str
+    weight: float = 1.0
+    section: str = "objective"
 
 
 class MixtureObjective:
@@ -253,36 +235,31 @@ class MixtureObjective:
 
     Raises:
         UserError: if a part is so rare that the others would begin again thousands of times in an epoch.
-
-    Attributes:
-        parts: name → objective.
-        proportions: name → share of all steps; they sum to 1.
-        weights: name → factor of its loss.
-        sections: name → where its options stand, for messages.
     """
 
     def __init__(self, parts: Mapping[str, Part], seed: int) -> None:
         from torch.nn import ModuleDict
 
-        self.parts = {name: part.objective for name, part in parts.items()}
-        self.seed = seed
-        least, largest = (pick(part.proportion for part in parts.values()) for pick in (min, max))
-        if least < _LEAST_PROPORTION * largest:
+        self.parts, self.seed = parts, seed
+        proportions = {name: part.proportion for name, part in parts.items()}
+        rarest, largest = min(proportions, key=proportions.__getitem__), max(proportions.values())
+        if proportions[rarest] < _LEAST_PROPORTION * largest:
             raise UserError(
-                f"the part {next(name for name in parts if parts[name].proportion == least)} has "
-                f"proportion={least:g}, which must be at least {_LEAST_PROPORTION:g} times the largest, "
-                f"{largest:g}: an epoch lasts until every part has given all its steps"
+                f"the part {rarest} has proportion={proportions[rarest]:g}, which must be at least "
+                f"{_LEAST_PROPORTION:g} times the largest, {largest:g}: an epoch lasts until every part has "
+                "given all its steps"
             )
-        total = sum(part.proportion for part in parts.values())
-        self.proportions = {name: part.proportion / total for name, part in parts.items()}
-        self.weights = {name: part.weight for name, part in parts.items()}
-        self.sections = {name: part.section for name, part in parts.items()}
-        self.files: list[Path] = [path for part in self.parts.values() for path in part.files]
-        self.modules = ModuleDict({_module_name(name): part.modules for name, part in self.parts.items()})
-        self.plain_requests: list[Request] = [r for part in self.parts.values() for r in part.plain_requests]
-        self.idiom_sentences = [pair for part in self.parts.values() for pair in part.idiom_sentences]
-        usages = (part.usages for part in self.parts.values() if isinstance(part, HasUsages))
-        self.usages = list(chain.from_iterable(usages))
+        total = sum(proportions.values())
+        self._shares = {name: proportion / total for name, proportion in proportions.items()}  # of all steps
+        objectives = [part.objective for part in parts.values()]
+        self.files = [path for each in objectives for path in each.files]
+        # torch refuses the name of a method, such as `train`.
+        names = [f"{name}_" if hasattr(ModuleDict, name) else name for name in parts]
+        modules = [each.modules for each in objectives]
+        self.modules = ModuleDict(dict(zip(names, modules, strict=True)))
+        self.plain_requests = [request for each in objectives for request in each.plain_requests]
+        self.idiom_sentences = [pair for each in objectives for pair in each.idiom_sentences]
+        self.usages = [u for each in objectives if isinstance(each, HasUsages) for u in each.usages]
         # Part and shards → one of the part's own epochs, and the number of its first step.
         self._reached: dict[tuple[str, int], tuple[int, int]] = {}
 
@@ -290,17 +267,19 @@ class MixtureObjective:
     def special_tokens(self) -> Mapping[str, str]:
         """Those of all parts."""
         return {
-            f"{self.sections[name].removeprefix('objective.')}.{option}": text
-            for name, part in self.parts.items()
-            if isinstance(part, UsesSpecialTokens)
-            for option, text in part.special_tokens.items()
+            f"{part.section.removeprefix('objective.')}.{option}": text
+            for part in self.parts.values()
+            if isinstance(part.objective, UsesSpecialTokens)
+            for option, text in part.objective.special_tokens.items()
         }
 
     def describe(self) -> str:
         """One line for the log."""
         return "; ".join(
-            f"{proportion:.0%} {name}{_weight_in_words(self.weights[name])}: {self.parts[name].describe()}"
-            for name, proportion in self.proportions.items()
+            f"{self._shares[name]:.0%} {name}"
+            + (f" (loss times {part.weight:g})" if part.weight != 1 else "")
+            + f": {part.objective.describe()}"
+            for name, part in self.parts.items()
         )
 
     def epoch_steps(self, epoch: int, shards: int) -> list[list[list[int]]]:
@@ -310,11 +289,11 @@ class MixtureObjective:
         """
         from numpy.random import default_rng
 
-        lengths = {name: len(part.epoch_steps(0, shards)) for name, part in self.parts.items()}
-        total = max(lengths[name] / proportion for name, proportion in self.proportions.items())
-        counts = {name: max(round(proportion * total), 1) for name, proportion in self.proportions.items()}
+        lengths = {name: len(part.objective.epoch_steps(0, shards)) for name, part in self.parts.items()}
+        total = max(lengths[name] / share for name, share in self._shares.items())
         steps = []
-        for number, (name, count) in enumerate(counts.items()):
+        for number, (name, share) in enumerate(self._shares.items()):
+            count = max(round(share * total), 1)
             for step in self._steps(name, epoch * count, (epoch + 1) * count, shards):
                 steps.append([[a * len(self.parts) + number for a in shard] for shard in step])
         order = default_rng([self.seed, epoch, 2]).permutation(len(steps)).tolist()
@@ -330,7 +309,7 @@ class MixtureObjective:
             epoch, first = 0, 0
         steps: list[list[list[int]]] = []
         while first < end:
-            planned = self.parts[name].epoch_steps(epoch, shards)
+            planned = self.parts[name].objective.epoch_steps(epoch, shards)
             if first <= start:
                 self._reached[name, shards] = epoch, first
             steps += planned[max(start - first, 0) : end - first]
@@ -341,46 +320,42 @@ class MixtureObjective:
         """The part's batch; what a part redraws each epoch, it redraws each epoch of the mixture."""
         names = list(self.parts)
         name = names[anchors[0] % len(names)]
-        batch = self.parts[name].batch(epoch, [a // len(names) for a in anchors])
+        batch = self.parts[name].objective.batch(epoch, [a // len(names) for a in anchors])
         return replace(batch, targets=(name, batch))
 
     def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:
         """The part's loss times its weight; logged under its name."""
         name, part_batch = batch.targets
-        result = self.parts[name].loss(embeddings, part_batch)
+        part = self.parts[name]
+        result = part.objective.loss(embeddings, part_batch)
         counts = {f"{name}/{key}": count for key, count in result.counts.items()}
         means = {f"{name}/{key}": mean for key, mean in result.means.items()}
-        loss = self.weights[name] * result.loss
-        return replace(result, loss=loss, counts=counts, means=means, part=name)
-
-
-def _module_name(part: str) -> str:
-    """A name that torch lets a module have: not that of one of its methods, such as `train`."""
-    from torch.nn import ModuleDict
-
-    return f"{part}_" if hasattr(ModuleDict, part) else part
-
-
-def _weight_in_words(weight: float) -> str:
-    return "" if weight == 1 else f" (loss times {weight:g})"
+        return replace(result, loss=part.weight * result.loss, counts=counts, means=means, part=name)
 
 
 def in_section(message: str, section: str) -> str:
-    """A message about options of an objective, as they are named where its section is another.
+    """A message about options of a run with one objective, with the options of a part instead.
 
     Args:
-        section: such as `objective.parts.<name>.options`; of a mixture's part also its batch size is named.
+        section: of the part's objective: `objective.parts.<name>.options`, or of a joint one
+            `objective.<name>`, whose data and batch size are the run's.
     """
-    part = section.removesuffix("options")
-    message = message.replace("objective.", f"{section}.")
-    return message if part == section else message.replace("trainer.batch_size", f"{part}batch_size")
+    message = re.sub(r"(?<![.\w])objective\.(?!parts\.)", f"{section}.", message)
+    part = section.removesuffix(".options")
+    if part != section:
+        own = "|".join(OwnData.model_fields)
+        message = re.sub(rf"(?<![.\w])data\.(?=({own})\b)", f"{part}.data.", message)
+        message = message.replace("trainer.batch_size", f"{part}.batch_size")
+    return message
 
 
-def of_part(message: str, name: str) -> str:
-    """A message about options of a whole run, with the options of a part instead."""
-    place = f"objective.parts.{name}"
-    message = re.sub(r"(?<![.\w])objective\.(?!parts\.)", f"{place}.options.", message)
-    own = "|".join(OwnData.model_fields)
-    message = re.sub(rf"(?<![.\w])data\.(?=({own})\b)", f"{place}.data.", message)
-    message = message.replace("trainer.batch_size", f"{place}.batch_size")
-    return message if place in message else f"{place}: {message}"
+@contextmanager
+def _problems_of(name: str) -> Iterator[None]:
+    """An error in it names the part, and its options."""
+    try:
+        yield
+    except (UserError, ValueError) as error:
+        message = in_section(str(error), f"objective.parts.{name}.options")
+        place = f"objective.parts.{name}"
+        kind = UserError if isinstance(error, UserError) else ValueError
+        raise kind(message if place in message else f"{place}: {message}") from error

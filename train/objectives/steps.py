@@ -9,9 +9,8 @@ from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 
@@ -19,31 +18,20 @@ def shuffled_steps(
     anchors: Sequence[int] | NDArray[np.int64], size: int, rng: np.random.Generator
 ) -> list[list[int]]:
     """All anchors in a random order, `size` a step; the last step may be smaller."""
-    order = rng.permutation(np.asarray(anchors)).tolist()
+    order = rng.permutation(anchors).tolist()
     return [order[i : i + size] for i in range(0, len(order), size)]
-
-
-def in_order_steps(sizes: Sequence[int], capacity: int) -> list[list[int]]:
-    """Whole groups in their order, as many a step as fit."""
-    steps: list[list[int]] = [[]]
-    room = capacity
-    for group, size in enumerate(sizes):
-        if size > room:
-            steps.append([])
-            room = capacity
-        steps[-1].append(group)
-        room -= size
-    return steps
 
 
 def in_shards(
     steps: Sequence[Sequence[int]], shards: int, members: Sequence[Sequence[int]] | None = None
 ) -> list[list[list[int]]]:
-    """Each step cut into `shards` parts, or fewer where it is short.
+    """Each step cut into `shards` parts, or fewer if it is short.
 
     Args:
-        members: of the groups that `steps` are of: a group is not cut.
+        members: if `steps` are of groups, the anchors of each group, which is not cut.
     """
+    import numpy as np
+
     parts = [[part.tolist() for part in np.array_split(step, shards) if len(part)] for step in steps]
     if members is None:
         return parts
@@ -81,7 +69,7 @@ def balanced_steps(
         placed = [
             ((i + offset) / len(members), anchor)
             for members, offset in zip(usages.values(), rng.random(len(usages)).tolist(), strict=True)
-            for i, anchor in enumerate(rng.permutation(np.asarray(members)).tolist())
+            for i, anchor in enumerate(rng.permutation(members).tolist())
         ]
         order = [anchor for _, anchor in sorted(placed)]
         runs.append([order[i : i + length] for i in range(0, len(order), length)])

@@ -7,9 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import pandas as pd
-
-from train.declarations.registry import benchmark_of, is_compared, smaller_is_better
+from train.declarations.registry import score_of
 from train.errors import UserError
 from train.io.text import one_line
 from train.reports.compare import Difference, compare, comparison_notes
@@ -27,7 +25,7 @@ EVERY = ""  # in place of a score's key: all by which models are compared
 MIN_ITEMS = 6
 _COLOURS: Mapping[Verdict, Literal["better", "worse", ""]] = {"passes": "better", "fails": "worse"}
 _NUM_NAMED = 3  # clusters, in a table
-_NO_CLUSTERS = "a correlation has no value of one cluster, and queries without a group are none"
+_NO_CLUSTERS = "a correlation has no value for a single cluster, and queries without a group form none"
 
 
 @dataclass(frozen=True)
@@ -92,24 +90,25 @@ def run_checks(
     before = {key: m.mean for key in ours.keys if other and (m := other.mean(key, untrained=untrained))}
     checks = [_floor(ours, key, floor, before.get(key)) for key, floor in limits["floor"].items()]
     margins = {kind: _by_key(kind, limits[kind], ours, before) for kind in ("margin", "cluster_margin")}
-    compared = compare(ours, theirs, list(dict.fromkeys(key for keys in margins.values() for key in keys)))
-    notes, without = comparison_notes([compared]), []
-    for kind, of_key in margins.items():
-        for d in compared.differences:
-            if d.key not in of_key:
-                continue
-            if kind == "margin":
-                checks.append(_margin(d, of_key[d.key]))
-            elif d.by_cluster is None or (len(d.changes) and not d.in_ranks):
-                checks.append(_cluster_margin(d, of_key[d.key]))
-            elif d.key in limits[kind]:
-                raise UserError(f"{kind}={d.key}: {_NO_CLUSTERS}; use margin=")
-            else:
-                without.append(d.key)
+    keys = list(dict.fromkeys(key for of_key in margins.values() for key in of_key))
+    compared = compare(ours, theirs, keys)
+    notes = comparison_notes([compared])
+    margin, cluster_margin = margins.values()
+    checks += [_margin(d, margin[d.key]) for d in compared.differences if d.key in margin]
+    without = []
+    for d in compared.differences:
+        if d.key not in cluster_margin:
+            continue
+        if d.by_cluster is None or (len(d.changes) and not d.in_ranks):
+            checks.append(_cluster_margin(d, cluster_margin[d.key]))
+        elif d.key in limits["cluster_margin"]:
+            raise UserError(f"cluster_margin={d.key}: {_NO_CLUSTERS}; use margin=")
+        else:
+            without.append(d.key)
     if without:
         notes.append(f"left out of cluster_margin, since {_NO_CLUSTERS}: {', '.join(without)}")
     if theirs and any(EVERY in limits[kind] for kind in margins):
-        missing = [key for key in theirs.keys if is_compared(key) and key not in before]
+        missing = [key for key in theirs.keys if score_of(key).is_compared and key not in before]
         notes += [f"not compared, since {ours.name} lacks them: {', '.join(missing)}"] if missing else []
     if not checks:
         raise UserError(f"cluster_margin: nothing to check, since {_NO_CLUSTERS}")
@@ -138,18 +137,18 @@ def check_table(checks: Sequence[Check], title: str) -> Table:
 
 
 def _by_key(kind: str, limits: Limits, ours: Group, before: Limits) -> dict[str, float]:
-    """Score key → margin; of those that are not named the one for all."""
-    named = [key for key in limits if key != EVERY]
-    for key in named:
-        if key not in before:
-            whose = ours.name if key not in ours.keys else "what it is compared with"
-            raise UserError(f"{kind}={key}: {whose} has no such score{_near(key, list(before))}")
-        if benchmark_of(key).is_fact(key):
+    """Score key → margin; the one for all applies to keys without their own."""
+    for key in limits:
+        if key != EVERY and key not in before:
+            who = ours.name if key not in ours.keys else "what it is compared with"
+            raise UserError(f"{kind}={key}: {who} has no such score{_near(key, list(before))}")
+        if key != EVERY and not score_of(key).better:
             raise UserError(f"{kind}={key}: a change of it is neither better nor worse; use floor=")
-    main = [key for key in before if is_compared(key)] if EVERY in limits else []
+    main = [key for key in before if score_of(key).is_compared] if EVERY in limits else []
     if EVERY in limits and not main:
         raise UserError(f"{kind}={limits[EVERY]:g}: both sides have no score in common to compare")
-    return {key: limits.get(key, limits.get(EVERY, 0.0)) for key in dict.fromkeys([*main, *named])}
+    every = dict.fromkeys(main, limits.get(EVERY, 0.0))
+    return every | {key: limit for key, limit in limits.items() if key != EVERY}
 
 
 def _near(key: str, known: Sequence[str]) -> str:
@@ -158,53 +157,51 @@ def _near(key: str, known: Sequence[str]) -> str:
 
 
 def _floor(ours: Group, key: str, floor: float, before: float | None) -> Check:
-    mean, items = ours.mean(key), ours.items(key)
+    mean, queries = ours.mean(key), ours.queries.get((False, key))
     if mean is None:
         raise UserError(f"floor={key}: {ours.name} has no such score{_near(key, ours.keys)}")
+    check = f"{key} {'≤' if score_of(key).better == 'lower' else '≥'} {floor:g}"
     change = None if before is None else mean.mean - before
     missing = _loss(key, mean.mean - floor)
     judged: tuple[Verdict, str] = ("fails", f"misses it by {missing:.4f}") if missing > 0 else ("passes", "")
-    asked = f"{key} {'≤' if smaller_is_better(key) else '≥'} {floor:g}"
-    counts = items["query"].nunique(), items["cluster"].nunique(dropna=False)
-    return Check(asked, "floor", key, floor, before, mean.mean, change, None, *judged, *counts)
+    counts = (0, 0) if queries is None else (len(queries), queries.cluster.nunique(dropna=False))
+    return Check(check, "floor", key, floor, before, mean.mean, change, None, *judged, *counts)
 
 
 def _margin(d: Difference, margin: float) -> Check:
-    asked = f"{d.key}: worse by at most {margin:g}"
+    check = f"{d.key}: worse by at most {margin:g}"
     change = d.theirs, d.ours, d.difference, d.by_cluster
-    judged = _within(d, d.by_cluster, margin, d.num_clusters)
-    return Check(asked, "margin", d.key, margin, *change, *judged, d.num_queries, d.num_clusters)
+    verdict, reason = _within(d, d.by_cluster, margin, d.num_clusters)
+    return Check(check, "margin", d.key, margin, *change, verdict, reason, d.num_queries, d.num_clusters)
 
 
 def _cluster_margin(d: Difference, margin: float) -> Check:
     """Whether any cluster by itself lost more than the margin."""
-    check = f"{d.key}: each cluster worse by at most {margin:g}"
-    whole = replace(_margin(d, margin), check=check, kind="cluster_margin", difference=None, interval=None)
-    changes = d.changes.iloc[:0] if d.in_ranks else d.changes
-    clusters = [_cluster(d, str(name), of_it, margin) for name, of_it in changes.groupby(level=0, sort=False)]
+    clusters = []
+    for name, changes in (d.changes.iloc[:0] if d.in_ranks else d.changes).groupby(level=0, sort=False):
+        mean, ends, num = float(changes.mean()), mean_interval(changes), len(changes)
+        is_judged = num >= MIN_ITEMS or _loss(d.key, mean) > margin
+        verdict = _within(d, ends, margin, num)[0] if is_judged else None
+        clusters.append(ClusterChange(str(name), mean, ends, num, verdict))
     clusters.sort(key=lambda cluster: -_loss(d.key, cluster.difference))
+    text = f"{d.key}: each cluster worse by at most {margin:g}"
+    check = replace(_margin(d, margin), check=text, kind="cluster_margin", clusters=clusters)
+    check = replace(check, difference=None, interval=None)  # those of all clusters together
     judged = [cluster for cluster in clusters if cluster.verdict]
     if not judged:
-        reason = f"each has fewer than {MIN_ITEMS} queries" if clusters else whole.reason
-        return replace(whole, verdict="cannot tell", reason=reason, clusters=clusters)
+        reason = f"each has fewer than {MIN_ITEMS} queries" if clusters else check.reason
+        return replace(check, verdict="cannot tell", reason=reason)
     verdict = worst(cluster.verdict for cluster in judged)
     decisive = [cluster for cluster in judged if cluster.verdict == verdict]
-    named = decisive[: 1 if verdict == "passes" else _NUM_NAMED]
+    first = decisive[: 1 if verdict == "passes" else _NUM_NAMED]
     reason = "at worst " if verdict == "passes" else ""
-    reason += ", ".join(f"{one_line(one.name)} {one.difference:+.4f}" for one in named)
-    if verdict != "passes" and len(decisive) > len(named):
-        reason += f" and {len(decisive) - len(named)} more"
+    reason += ", ".join(f"{one_line(one.name)} {one.difference:+.4f}" for one in first)
+    if verdict != "passes" and len(decisive) > len(first):
+        reason += f" and {len(decisive) - len(first)} more"
     if few := len(clusters) - len(judged):
         reason += f"; {few} of fewer than {MIN_ITEMS} queries not judged"
-    first = decisive[0]
-    judged_by = replace(whole, difference=first.difference, interval=first.interval, clusters=clusters)
-    return replace(judged_by, verdict=verdict, reason=reason)
-
-
-def _cluster(d: Difference, name: str, changes: pd.Series, margin: float) -> ClusterChange:
-    mean, ends, num = float(changes.mean()), mean_interval(changes), len(changes)
-    is_judged = num >= MIN_ITEMS or _loss(d.key, mean) > margin
-    return ClusterChange(name, mean, ends, num, _within(d, ends, margin, num)[0] if is_judged else None)
+    change, ends = first[0].difference, first[0].interval
+    return replace(check, verdict=verdict, reason=reason, difference=change, interval=ends)
 
 
 def _within(
@@ -213,9 +210,9 @@ def _within(
     """Whether a score lost no more than the margin, by the interval of its change."""
     if ends is None:
         return "cannot tell", f"no interval ({'; '.join(dict.fromkeys(reason for reason, _ in d.problems))})"
-    least, most = sorted(_loss(d.key, end) for end in ends)
     if num_items < MIN_ITEMS:
         return "cannot tell", f"fewer than {MIN_ITEMS} clusters"
+    least, most = sorted(_loss(d.key, end) for end in ends)
     if most <= margin:
         return "passes", ""
     if least > margin:
@@ -225,4 +222,4 @@ def _within(
 
 def _loss(key: str, change: float) -> float:
     """By how much a change makes a score worse; negative for a gain."""
-    return change if smaller_is_better(key) else -change
+    return change if score_of(key).better == "lower" else -change

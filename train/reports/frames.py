@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
 from train.declarations.models import model_names, model_values
-from train.declarations.registry import benchmark_of, benchmark_type, is_place
+from train.declarations.registry import benchmark_type, is_place
 from train.errors import UserError
 from train.io.text import first_of
 from train.reports.runs import SAMPLE_NOTE, Run, flat, read_records
@@ -26,29 +26,8 @@ _NO_DIFFERENCE = {
     *("scores", "eval.cache", "eval.per_query", "eval.predictions", "output", "per_query", "predictions"),
     *("plots", "trainer.log_every", "trainer.memory_check", "trainer.keep_checkpoints", "eval.benchmarks"),
 }
-_MODEL = "model."
 _NUM_IN_NAME = 3  # options
-
-
-class Key(NamedTuple):
-    """What a score's key says: `<benchmark>/<split>/<mode>/<metric>[/<slice>]`.
-
-    Attributes:
-        metric: with its slice.
-    """
-
-    benchmark: str
-    split: str
-    mode: str
-    metric: str
-
-    @classmethod
-    def of(cls, key: str) -> Key:
-        """A benchmark without splits has "" there; a key without a mode likewise."""
-        benchmark, *parts = key.split("/")
-        split = parts.pop(0) if benchmark_of(key).has_splits and len(parts) > 1 else ""
-        mode = parts.pop(0) if len(parts) > 1 else ""
-        return cls(benchmark, split, mode, "/".join(parts))
+_NO_FOLDS = pd.Series(dtype=float)
 
 
 @dataclass(frozen=True)
@@ -100,8 +79,8 @@ class Group:
         score = ["untrained", "key"]
         by_seed = self.scores.groupby([*score, "seed"], sort=False)["value"].agg(["mean", "size"])
         folds = self.scores.groupby(score)["fold"].nunique()
-        whole = by_seed[by_seed["size"] == folds.reindex(by_seed.index.droplevel("seed")).to_numpy()]
-        table = whole.groupby(score, sort=False)["mean"].agg(["mean", "std", "size"])
+        complete = by_seed[by_seed["size"] == folds.reindex(by_seed.index.droplevel("seed")).to_numpy()]
+        table = complete.groupby(score, sort=False)["mean"].agg(["mean", "std", "size"])
         return {
             key: Mean(mean, std if num > 1 else None, int(num))
             for key, mean, std, num in table.itertuples(name=None)
@@ -111,28 +90,41 @@ class Group:
         """A score; None if no run has it."""
         return self.means.get((untrained, key))
 
+    @cached_property
+    def _folds(self) -> dict[tuple[bool, str], pd.Series]:
+        means = self.scores[self.scores.fold >= 0].groupby(["untrained", "key", "fold"])["value"].mean()
+        return {score: of_it.droplevel([0, 1]) for score, of_it in means.groupby(level=[0, 1])}
+
     def by_fold(self, key: str, *, untrained: bool = False) -> pd.Series:
         """Fold → a score's mean over seeds; empty if the group is not a cross-validation."""
-        scores = self.scores
-        chosen = scores[(scores.key == key) & (scores.untrained == untrained) & (scores.fold >= 0)]
-        return chosen.groupby("fold")["value"].mean()
+        return self._folds.get((untrained, key), _NO_FOLDS)
 
     @property
     def keys(self) -> list[str]:
         """Every score that a run of it has."""
         return list(dict.fromkeys(key for run in self.runs for key in run.scores))
 
-    def items(self, key: str, *, untrained: bool = False) -> pd.DataFrame:
-        """A score's results of each query of each run that has it: :data:`ITEMS`, and the run's name."""
-        benchmark = Key.of(key).benchmark
+    @cached_property
+    def items(self) -> pd.DataFrame:
+        """The results of each query of each score that a run has: untrained, run, and :data:`ITEMS`."""
         frames = [
-            read_items(run.per_query_file(benchmark, untrained=untrained), benchmark)[0]
-            .get(key, _NO_ITEMS)
-            .assign(run=run.name)
+            pd.concat(known).assign(untrained=untrained, run=run.name)
             for run in self.runs
-            if key in (run.baseline if untrained else run.scores)
+            for untrained, scores in ((False, run.scores), (True, run.baseline))
+            for name in dict.fromkeys(key.partition("/")[0] for key in scores)
+            for items in (read_items(run.per_query_file(name, untrained=untrained), name)[0],)
+            if (known := [of_score for key, of_score in items.items() if key in scores])
         ]
-        return pd.concat(frames or [_NO_ITEMS.assign(run="")])
+        return pd.concat(frames) if frames else _NO_ITEMS.assign(untrained=False, run="")
+
+    @cached_property
+    def queries(self) -> dict[tuple[bool, str], pd.DataFrame]:
+        """(untrained, key) → query → `value`, its mean over runs, `cluster` and `statistic`."""
+        by_query = self.items.groupby(["untrained", "key", "query"], sort=False)
+        columns = {"value": "mean", "cluster": "first", "statistic": "first"}
+        table = by_query.agg(columns)
+        scores = table.groupby(level=["untrained", "key"], sort=False)
+        return {score: of_score.droplevel([0, 1]) for score, of_score in scores}
 
     @property
     def summary(self) -> str:
@@ -148,12 +140,9 @@ class Group:
 
     def notes(self) -> list[str]:
         """Glossaries that its models read or learnt; seeds that lack folds, and runs given twice."""
-        facts = [
-            one
-            for run in self.runs
-            for one in (run.meta.get("glossary"), *(run.meta.get("glossary_learnt") or []))
-        ]
-        files = dict.fromkeys(file for one in facts if one for file in one.get("files", ["its own"]))
+        metas = [run.meta for run in self.runs]
+        facts = [fact for m in metas for fact in (m.get("glossary"), *(m.get("glossary_learnt") or []))]
+        files = dict.fromkeys(file for fact in facts if fact for file in fact.get("files", ["its own"]))
         notes = [f"with a glossary ({', '.join(files)})"] if files else []
         given = Counter((run.seed, run.fold) for run in self.runs)
         folds = {fold for _, fold in given}
@@ -191,12 +180,12 @@ def items_of(records: Iterable[Mapping[str, Any]], benchmark: str) -> tuple[pd.D
     """
     rows: list[tuple[Any, ...]] = []
     damaged = 0
-    read = benchmark_type(benchmark).read_record or (lambda _: ())
+    declared = benchmark_type(benchmark)
     for record in records:
         try:
             rows += [
                 (r.key, r.query, r.cluster, *((r.statistic, *r.pair) if r.pair else ("mean", r.value, None)))
-                for r in read(record)
+                for r in declared.results(record)
                 if r.pair is not None or r.value is not None
             ]
         except (KeyError, TypeError, ValueError, AttributeError):
@@ -212,21 +201,17 @@ def group_runs(runs: Sequence[Run], *, by_seed: bool = True) -> list[Group]:
         runs: scored ones.
         by_seed: False makes every run a group of its own.
     """
-    if not runs:
-        return []
-    # What a run without a configuration is equal to is unknown.
-    identities = [
-        (_identity(run), n if not by_seed or not run.config or run.status == "scored" else None)
-        for n, run in enumerate(runs)
-    ]
     members: dict[Any, list[Run]] = defaultdict(list)
-    for identity, run in zip(identities, runs, strict=True):
-        members[identity].append(run)
-    first = [group[0] for group in members.values()]
-    options, names = options_of(first, repetitions=not by_seed)
+    for number, run in enumerate(runs):
+        config = {key: v for key, v in run.config.items() if v is not None and _makes_another(key)}
+        # What a run without a configuration is equal to is unknown.
+        is_alone = not by_seed or not run.config or run.status == "scored"
+        identity = json.dumps([run.experiment, config], sort_keys=True, default=str)
+        members[identity, number if is_alone else None].append(run)
+    options, names = options_of([group[0] for group in members.values()], repetitions=not by_seed)
     return [
-        Group(name if names.count(name) == 1 else f"{name} [{group[0].name}]", group, dict(row))
-        for name, group, (_, row) in zip(names, members.values(), options.iterrows(), strict=True)
+        Group(name if names.count(name) == 1 else f"{name} [{group[0].name}]", group, row)
+        for name, group, row in zip(names, members.values(), options.to_dict("records"), strict=True)
     ]
 
 
@@ -244,15 +229,8 @@ def one_group(runs: Sequence[Run]) -> Group:
         names = "; ".join(group.name for group in groups)
         raise UserError(f"give runs of one recipe; these differ in more than the seed: {names}")
     (group,) = groups
-    return replace(
-        group, name=group.runs[0].name if len(group.runs) == 1 else f"{group.name}, {group.summary}"
-    )
-
-
-def _identity(run: Run) -> str:
-    """Its configuration, as far as it makes another run; an option that is not set may be missing."""
-    config = {key: value for key, value in run.config.items() if value is not None and _makes_another(key)}
-    return json.dumps([run.experiment, config], sort_keys=True, default=str)
+    name = group.runs[0].name if len(group.runs) == 1 else f"{group.name}, {group.summary}"
+    return replace(group, name=name)
 
 
 def _makes_another(key: str) -> bool:
@@ -279,15 +257,15 @@ def options_of(runs: Sequence[Run], *, repetitions: bool) -> tuple[pd.DataFrame,
         for key in dict.fromkeys(key for one in given for key in one)
         if _makes_another(key) or (repetitions and key in _REPETITION)
     ]
-    written = pd.DataFrame([[show(one.get(key)) for key in keys] for one in given], columns=keys)
-    differ = [key for key in keys if written[key].nunique() > 1]
+    texts = pd.DataFrame([[show(one.get(key)) for key in keys] for one in given], columns=keys)
+    differ = [key for key in keys if texts[key].nunique() > 1]
     names = []
-    for one, experiment in zip(given, written["experiment"], strict=True):
-        alike = written[written["experiment"] == experiment]
+    for one, experiment in zip(given, texts.get("experiment", ()), strict=True):
+        alike = texts[texts["experiment"] == experiment]
         own = [
-            k
-            for k in differ
-            if k != "experiment" and alike[k].nunique() > 1 and (k in one or not k.startswith(_MODEL))
+            key
+            for key in differ
+            if key != "experiment" and alike[key].nunique() > 1 and (key in one or key[:6] != "model.")
         ]
         parts = [f"{short_key(key, own)}={show(one.get(key))}" for key in own[:_NUM_IN_NAME]]
         parts += [f"… ({len(own) - _NUM_IN_NAME} more)"] if len(own) > _NUM_IN_NAME else []
@@ -304,14 +282,15 @@ def _with_model_name(config: Mapping[str, Any]) -> dict[str, Any]:
     path = config.get("model.path")
     if not isinstance(path, str):
         return dict(config)
-    model = {key: value for key, value in config.items() if key.startswith(_MODEL)}
-    others = {key: value for key, value in config.items() if not key.startswith(_MODEL)}
+    others = {key: value for key, value in config.items() if not key.startswith("model.")}
     known = {name: values for name, values in _known_models().items() if values["model.path"] == path}
     changed = {
         name: {
-            k: v
-            for k, v in model.items()
-            if k != "model.path" and not k.startswith("model.about") and v != values.get(k)
+            key: value
+            for key, value in config.items()
+            if key.startswith("model.")
+            and not key.startswith(("model.path", "model.about"))
+            and value != values.get(key)
         }
         for name, values in (known or {"": _known_models()["pretrained"]}).items()
     }
@@ -322,7 +301,7 @@ def _with_model_name(config: Mapping[str, Any]) -> dict[str, Any]:
 
 @cache
 def _known_models() -> dict[str, dict[str, Any]]:
-    return {name: flat(model_values(name), _MODEL) for name in [*model_names(), "pretrained"]}
+    return {name: flat(model_values(name), "model.") for name in [*model_names(), "pretrained"]}
 
 
 def short_key(key: str, keys: Sequence[str]) -> str:
@@ -334,24 +313,23 @@ def short_key(key: str, keys: Sequence[str]) -> str:
 
 def show(value: Any) -> str:
     """An option's value as one would write it."""
-    if value is None or isinstance(value, bool):
-        return json.dumps(value)
     if isinstance(value, float):
         return f"{value:g}"
-    return "[" + ",".join(map(show, value)) + "]" if isinstance(value, list) else str(value)
+    if isinstance(value, list):
+        return f"[{','.join(map(show, value))}]"
+    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
 
 
 def data_notes(runs: Sequence[Run]) -> list[str]:
     """What to know of the data of these runs: the sample, and files that were not the same in all."""
-    rows = [
-        ("/".join(path.replace("\\", "/").split("/")[-2:]), sum_)
-        for run in runs
-        for path, sum_ in run.files.items()
-    ]
-    sums = pd.DataFrame(rows, columns=["file", "sum"]).groupby("file")["sum"].nunique()
-    changed = list(sums[sums > 1].index)
-    notes = [f"Scored {SAMPLE_NOTE}."] if any(run.is_sample for run in runs) else []
+    sums: dict[str, set[str]] = defaultdict(set)
+    for run in runs:
+        for path, sum_ in run.files.items():
+            sums["/".join(path.replace("\\", "/").split("/")[-2:])].add(sum_)
+    changed = sorted(file for file, different in sums.items() if len(different) > 1)
+    samples = {run.is_sample for run in runs}
+    notes = [f"Scored {SAMPLE_NOTE}."] if True in samples else []
     notes += [f"not all runs had the same data: {first_of(changed, 5)} differ"] if changed else []
-    if len({run.is_sample for run in runs}) > 1:
+    if len(samples) > 1:
         notes.append("some runs were scored on the project's sample data, others not: do not compare them")
     return notes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -10,21 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from PIL import Image
 
-from train.declarations.registry import benchmark_of
-from train.reports.compare import Comparison, Difference, comparison_notes
-from train.reports.curves import group_curves, in_words, run_curves, scored_while_training
-from train.reports.examples import examples_of, thumbnail
+from train.declarations.examples import Examples
+from train.declarations.registry import benchmark_types, resolve, score_of
+from train.reports.compare import Comparison, comparison_notes, head_verdicts, not_counted
 from train.reports.frames import Group, show
-from train.reports.plots import curves_svg, data_uri, look
-from train.reports.runs import Run, flat
+from train.reports.plots import curves_svg, data_uri, group_curves, look, run_curves, scored_while_training
+from train.reports.runs import RecordsOfRun, Run, flat
 from train.reports.score_tables import changes, detail_tables, paired_table, paper_tables, untested_table
 from train.reports.tables import Table
-from train.reports.verdicts import head_verdicts, not_counted
 
 PAGE = "report.html"
 _SECRET = re.compile(r"token|secret|password|api_?key|credential", re.IGNORECASE)
-_HALF = 60  # of the width of an interval's bar
+_HALF = 60  # of the width of an interval's bar, in pixels
+_THUMBNAIL = (120, 90)  # pixels
 
 
 def page(
@@ -68,25 +69,21 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"thumbnail": thumbnail, "svg": curves_svg, "in_words": in_words}
+    environment.filters |= {"thumbnail": thumbnail, "svg": curves_svg}
     return environment.get_template("report.html.j2")
 
 
 def _bars(compared: Comparison) -> list[list[float]]:
-    """Each difference's interval and middle in pixels, none if untested; one scale for all of a metric."""
-
-    def values(d: Difference) -> tuple[float, ...]:
-        return (*d.by_query, d.difference) if d.by_query else ()
-
+    """Each difference's interval and middle in pixels, empty if untested; one scale for all of a metric."""
+    rows = [(*d.by_query, d.difference) if d.by_query else () for d in compared.differences]
+    metrics = [d.key.rpartition("/")[2] for d in compared.differences]
     widest: dict[str, float] = {}
-    for d in compared.differences:
-        metric = d.key.rpartition("/")[2]
-        widest[metric] = max([widest.get(metric, 0.0), *map(abs, values(d))])
-    bars = []
-    for d in compared.differences:
-        scale = (_HALF - 2) / (widest[d.key.rpartition("/")[2]] or 1)
-        bars.append([_HALF + value * scale for value in values(d)])
-    return bars
+    for metric, values in zip(metrics, rows, strict=True):
+        widest[metric] = max([widest.get(metric, 0.0), *map(abs, values)])
+    return [
+        [_HALF + value * (_HALF - 2) / (widest[metric] or 1) for value in values]
+        for metric, values in zip(metrics, rows, strict=True)
+    ]
 
 
 def _view(run: Run, *, with_examples: bool) -> dict[str, Any]:
@@ -97,47 +94,37 @@ def _view(run: Run, *, with_examples: bool) -> dict[str, Any]:
         notes.append(f"metrics.jsonl: {damaged} lines are damaged")
     if run.path.is_dir() and not metrics:
         notes.append("metrics.jsonl is missing or empty: no learning curves")
-    drawn = {benchmark_of(key).name for key in scored_while_training(run)}
-    without = {benchmark_of(key).name: None for key in run.scores if benchmark_of(key).name not in drawn}
+    drawn = {score_of(key).benchmark for key in scored_while_training(run)}
+    without = dict.fromkeys(name for key in run.scores if (name := score_of(key).benchmark) not in drawn)
     if drawn and without:
         notes.append(
-            f"scored untrained and at the best checkpoint alone, so without curves: {', '.join(without)}"
+            f"scored only untrained and at the best checkpoint, so without curves: {', '.join(without)}"
         )
-    examples, damaged_records = examples_of(run) if with_examples else ([], [])
     missing = run.meta.get("not_scored")
     if isinstance(missing, dict):
         notes += [f"{name} was not scored: {str(why).partition(chr(10))[0]}" for name, why in missing.items()]
-    sections = {
-        "Code, device, packages": _facts(run),
-        "Configuration": _options(run),
-        "Data files and their SHA-256": [(_home(path), sum_) for path, sum_ in run.files.items()],
+    examples, damaged_records = examples_of(run) if with_examples else ([], [])
+    facts = {"status": run.status, **run.record, **run.meta, "scored on": run.meta.get("data")}
+    facts |= {"folder": str(run.path)}
+    for name in ("data", "files", "config", "notes", "warnings", "not_scored"):  # shown elsewhere
+        facts.pop(name, None)
+    options = {k: "(hidden)" if v is not None and _SECRET.search(k) else v for k, v in run.config.items()}
+    return {
+        "run": run,
+        "notes": [*notes, *damaged_records],
+        "sections": {
+            "Code, device, packages": [
+                (name.replace("_", " "), _home(show(value)))
+                for name, value in flat({k: v for k, v in facts.items() if v not in (None, "")}).items()
+            ],
+            "Configuration": [(key, _home(show(value))) for key, value in options.items()],
+            "Data files and their SHA-256": [(_home(path), sum_) for path, sum_ in run.files.items()],
+        },
+        "examples": examples,
+        "curves": run_curves(run),
+        "plots": _plots(run) if with_examples else [],
+        "scores": changes(run.scores, run.baseline),
     }
-    shown = {"run": run, "notes": [*notes, *damaged_records], "sections": sections, "examples": examples}
-    plots = _plots(run) if with_examples else []
-    return shown | {"curves": run_curves(run), "plots": plots, "scores": changes(run.scores, run.baseline)}
-
-
-def _facts(run: Run) -> list[tuple[str, str]]:
-    """Everything that the run recorded but its data, which has its own section."""
-    facts = {
-        "status": run.status,
-        **run.record,
-        **run.meta,
-        "scored on": run.meta.get("data"),
-        "folder": str(run.path),
-    }
-    apart = ("data", "files", "config", "notes", "warnings", "not_scored")
-    known = flat(
-        {name: value for name, value in facts.items() if name not in apart and value not in (None, "")}
-    )
-    return [(name.replace("_", " "), _home(show(value))) for name, value in known.items()]
-
-
-def _options(run: Run) -> list[tuple[str, str]]:
-    return [
-        (key, "(hidden)" if _SECRET.search(key) and value is not None else _home(show(value)))
-        for key, value in run.config.items()
-    ]
 
 
 def _home(text: str) -> str:
@@ -156,3 +143,29 @@ def _plots(run: Run) -> list[tuple[str, str]]:
         except OSError:
             continue
     return plots
+
+
+def examples_of(run: Run) -> tuple[list[Examples], list[str]]:
+    """Examples of each benchmark that has any, and notes on damaged records."""
+    examples, notes = [], []
+    for benchmark in benchmark_types().values():
+        records = RecordsOfRun(run, benchmark.name)
+        if benchmark.examples is not None and records:
+            examples.append(resolve(benchmark.examples)(records))
+            notes += records.notes
+    return [one for one in examples if one is not None], notes
+
+
+def thumbnail(path: Path | None) -> str | None:
+    """A small JPEG as a data URI; None if there is no readable image."""
+    if path is None:
+        return None
+    try:
+        with Image.open(path, formats=("JPEG", "PNG")) as image:
+            small = image.convert("RGB")
+            small.thumbnail(_THUMBNAIL)
+            file = io.BytesIO()
+            small.save(file, "JPEG", quality=70)
+    except (OSError, ValueError, Image.DecompressionBombError):
+        return None
+    return data_uri(file.getvalue(), "image/jpeg")

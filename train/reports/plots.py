@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")  # no screen needed
+import matplotlib as mpl
 import numpy as np
-from matplotlib import pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from train.benchmarks import Distributions
-from train.declarations.figures import Gain, Gains, Maps, Panel
+from train.declarations.figures import Figures, Gain, Gains, Maps, Panel
+from train.declarations.registry import benchmark_types, resolve, score_of
+from train.reports.frames import Group
+from train.reports.runs import RecordsOfRun, Run
 from train.reports.statistics import mean_interval
 
 # Of lines: legible on light and on dark; then the dashes change.
@@ -36,8 +39,9 @@ _OTHER_KINDS = (("#e69f00", "v"), ("#56b4e9", "P"), ("#000000", "X"), ("#7f7f7f"
 _SIDES = {"untrained": ("0.75", "///"), "trained": ("#0072b2", "")}  # colour and hatch
 _PANEL_CHARACTERS = 32  # a line of a heading: a longer one would push panels apart
 _NARROW, _FINE = 5.0, 160  # inches and dots an inch: print that is read on a phone too
+_MAX_POINTS = 200
 _STYLE: dict[Any, Any] = {
-    **{"axes.grid": True, "axes.axisbelow": True, "grid.alpha": 0.3, "figure.constrained_layout.use": True},
+    **{"axes.grid": True, "axes.axisbelow": True, "grid.alpha": 0.3},
     **{"axes.titlelocation": "left", "axes.titlesize": "medium", "axes.labelsize": "small"},
     **{"xtick.labelsize": "small", "ytick.labelsize": "small", "legend.fontsize": "small"},
     "text.parse_math": False,  # texts are no formulas, however they look
@@ -49,6 +53,45 @@ _ON_THE_PAGE: dict[Any, Any] = {
         ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), "#808992"
     ),
 }
+
+
+def draw_figures(run: Run) -> None:
+    """Draw a finished run's learning curve and its benchmarks' figures into its `plots/`."""
+    folder = run.path / "plots"
+    step = str(run.meta.get("checkpoint", "")).removeprefix("step_")
+    if curves := run_curves(run):
+        best_step = int(step) if step.isdigit() else None
+        title = f"{run.experiment}, seed {run.seed}"
+        learning_curve(curves, best_step, title, folder / "learning_curve.png")
+    for benchmark in benchmark_types().values():
+        records = RecordsOfRun(run, benchmark.name)
+        if benchmark.figures is not None and records:
+            figures: Figures = resolve(benchmark.figures)(records)
+            if figures.gains is not None:
+                gains_chart(figures.gains, folder / f"{benchmark.name}_recall.png")
+            if figures.maps is not None:
+                sentence_maps(figures.maps, folder / f"{benchmark.name}_usage_map.png")
+
+
+@contextmanager
+def _saved(
+    file: Path | io.BytesIO, width: float, height: float, *, constrained: bool = True, **options: Any
+) -> Iterator[Any]:
+    """A figure to draw on, saved at the end; its size is in inches.
+
+    Args:
+        constrained: matplotlib finds room for labels, for which it draws everything twice.
+        options: of saving.
+    """
+    if isinstance(file, Path):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    with mpl.rc_context(_STYLE | ({} if isinstance(file, Path) else _ON_THE_PAGE)):
+        figure = Figure(figsize=(width, height), layout="constrained" if constrained else None)
+        yield figure
+        figure.savefig(file, **{"dpi": 120, **options})
+
+
+# -------------------------------------------------------------------------------------- learning curves
 
 
 @dataclass(frozen=True)
@@ -73,6 +116,66 @@ class Curves:
     y_label: str
     from_untrained: bool = True
 
+    @property
+    def labels(self) -> list[str]:
+        return list(dict.fromkeys(line.label for line in self.lines))
+
+
+def run_curves(run: Run) -> list[Curves]:
+    """A run's training loss, and the scores of each benchmark that are drawn over its steps."""
+    by_benchmark: dict[str, list[Line]] = {}
+    for key in scored_while_training(run):
+        if key in run.scores and score_of(key).is_drawn:
+            lines = by_benchmark.setdefault(score_of(key).benchmark, [])
+            lines.append(Line(key.partition("/")[2], _scores(run, [key]), len(lines)))
+    losses = Curves("Training loss", [Line("training loss", _losses(run), 0)], "loss", from_untrained=False)
+    return _drawable([losses, *(Curves(name, lines, "score") for name, lines in by_benchmark.items())])
+
+
+def group_curves(groups: Sequence[Group]) -> list[Curves]:
+    """Training loss and the monitored score of every run, a colour a group."""
+    runs = [(number, group.name, run) for number, group in enumerate(groups) for run in group.runs]
+    losses = [Line(name, _losses(run), number) for number, name, run in runs]
+    scores = [Line(name, _scores(run, run.monitor), number) for number, name, run in runs]
+    monitored = Curves("Monitored score", scores, "score (mean over trainer.monitor)")
+    return _drawable([Curves("Training loss", losses, "loss", from_untrained=False), monitored])
+
+
+def _drawable(curves: Sequence[Curves]) -> list[Curves]:
+    """Lines without points left out."""
+    drawn = [replace(one, lines=[line for line in one.lines if line.points]) for one in curves]
+    return [one for one in drawn if one.lines]
+
+
+def scored_while_training(run: Run) -> list[str]:
+    """The scores that any checkpoint has."""
+    scores = [line["scores"] for line in run.metrics[0] if isinstance(line.get("scores"), dict)]
+    return list(dict.fromkeys(key for one in scores for key in one))
+
+
+def _losses(run: Run) -> list[tuple[float, float]]:
+    """(step, training loss), at most a few hundred points: means over neighbours."""
+    frame = _numbers(run.metrics[0], ["step", "loss"])
+    blocks = np.arange(len(frame)) // (math.ceil(len(frame) / _MAX_POINTS) or 1)
+    return list(frame.groupby(blocks).mean().itertuples(index=False, name=None))
+
+
+def _scores(run: Run, keys: Sequence[str]) -> list[tuple[float, float]]:
+    """(step, mean over scores) at each checkpoint that has them all, from the untrained model on."""
+    lines = [{"step": 0, "scores": run.baseline}, *run.metrics[0]]
+    rows = [
+        {**one["scores"], "step": one.get("step")} for one in lines if isinstance(one.get("scores"), dict)
+    ]
+    frame = _numbers(rows, ["step", *keys])
+    return list(zip(frame["step"], frame[list(keys)].mean(axis=1), strict=True)) if keys else []
+
+
+def _numbers(lines: Sequence[Mapping[str, Any]], columns: list[str]) -> pd.DataFrame:
+    """The lines that have a finite number in each of these columns."""
+    frame = pd.DataFrame([[line.get(name) for name in columns] for line in lines], columns=columns)
+    frame = frame.apply(pd.to_numeric, errors="coerce")
+    return frame[np.isfinite(frame.to_numpy(float)).all(axis=1)]
+
 
 def look(number: int) -> tuple[str, tuple[int, ...]]:
     """Colour and dashes of the line number `number`."""
@@ -82,39 +185,40 @@ def look(number: int) -> tuple[str, tuple[int, ...]]:
 def curves_svg(curves: Sequence[Curves]) -> str:
     """Charts one above the other, as a data URI; transparent, for a light or a dark page."""
     file = io.BytesIO()
-    with plt.rc_context(_STYLE | _ON_THE_PAGE):
-        figure = plt.figure(figsize=(5, 3 * len(curves)))
-        _draw_curves(figure, curves, None)
-        figure.savefig(file, format="svg", metadata={"Date": None})
-        plt.close(figure)
+    heights = [_height(one) for one in curves]
+    with _saved(file, 5, sum(heights), constrained=False, format="svg", metadata={"Date": None}) as figure:
+        _draw_curves(figure, curves, heights, None)
     return data_uri(file.getvalue(), "image/svg+xml")
 
 
 def data_uri(content: bytes, kind: str) -> str:
-    """A file's content to stand in a page."""
+    """A file's content, to embed in a page."""
     return f"data:{kind};base64,{base64.b64encode(content).decode('ascii')}"
-
-
-@contextmanager
-def _saved(path: Path, width: float, height: float, *, dpi: int = 120) -> Iterator[Any]:
-    """A figure to draw on, saved at the end; its size is in inches."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with plt.rc_context(_STYLE):
-        figure = plt.figure(figsize=(width, height))
-        yield figure
-        figure.savefig(path, dpi=dpi)
-        plt.close(figure)
 
 
 def learning_curve(curves: Sequence[Curves], best_step: int | None, title: str, path: Path) -> None:
     """Charts one above the other; a dotted line marks the best checkpoint."""
-    with _saved(path, 8, 4 * len(curves)) as figure:
+    heights = [_height(one) + 1 for one in curves]
+    with _saved(path, 8, sum(heights) + 0.4, constrained=False) as figure:
         figure.suptitle(title, x=0.02, ha="left")
-        _draw_curves(figure, curves, best_step)
+        _draw_curves(figure, curves, heights, best_step)
 
 
-def _draw_curves(figure: Any, curves: Sequence[Curves], best_step: int | None) -> None:
-    for axes, chart in zip(figure.subplots(len(curves), 1, squeeze=False)[:, 0], curves, strict=True):
+def _height(curves: Curves) -> float:
+    """Of a chart, in inches, with its title, the labels of its axis, and a legend below."""
+    return 3.0 + 0.2 * len(curves.labels)
+
+
+def _draw_curves(
+    figure: Any, curves: Sequence[Curves], heights: Sequence[float], best_step: int | None
+) -> None:
+    width, total = figure.get_size_inches()
+    bottom = sum(heights)
+    for chart, height in zip(curves, heights, strict=True):
+        below = 0.85 + 0.2 * len(chart.labels)  # inches for the axis' labels and the legend
+        bottom -= height
+        place = 0.75 / width, (bottom + below) / total, 1 - 0.9 / width, (height - below - 0.35) / total
+        axes = figure.add_axes(place)
         looks = {}
         for line in chart.lines:
             colour, dashes = look(line.number)
@@ -126,9 +230,14 @@ def _draw_curves(figure: Any, curves: Sequence[Curves], best_step: int | None) -
             looks[label] = axes.axvline(best_step, color="0.5", linestyle=":")
         axes.set(title=chart.heading, ylabel=chart.y_label)
         axes.set_xlabel("step (0 = untrained)" if chart.from_untrained else "step")
+        axes.locator_params(nbins=5)
         axes.xaxis.get_major_locator().set_params(integer=True)
         if len(looks) > 1 or chart.from_untrained:
-            axes.legend(looks.values(), looks, loc="upper left", bbox_to_anchor=(0, -0.2))
+            below_axis = 0, -0.45 / (place[3] * total)
+            axes.legend(looks.values(), looks, loc="upper left", bbox_to_anchor=below_axis)
+
+
+# ----------------------------------------------------------------------------------- other figures
 
 
 def violins(distributions: Distributions, path: Path) -> None:

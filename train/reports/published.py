@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
@@ -13,7 +12,7 @@ from train.declarations.registry import benchmark_types, resolve
 from train.errors import UserError
 from train.reports.frames import Mean
 from train.reports.runs import Run
-from train.reports.score_tables import layout_table
+from train.reports.score_tables import pivot
 from train.reports.tables import Table
 
 
@@ -42,15 +41,18 @@ def published_tables(benchmark: str, runs: Sequence[Run]) -> tuple[list[Table], 
     known = {name: one.published for name, one in benchmark_types().items() if one.published}
     if benchmark not in known:
         raise UserError(f"published={benchmark}: there are published figures of {', '.join(known)}")
-    figures: Published = resolve(known[benchmark])
-    scores = {run.name: run.baseline if run.status == "finished" else run.scores for run in runs}
+    figures: Published = resolve(known[benchmark])()
     rows: list[tuple[str, str, Mapping[str, float]]] = []  # model, whose figures, scores
     notes = [f"published: {figures.source}"]
     for row in figures.rows:
-        ours = [run.name for run in runs if matches(row, run.config) and scores[run.name]]
-        rows += [(row.name, "published", row.scores), *((row.name, name, scores[name]) for name in ours)]
-        command = shlex.join([*row.overrides, "output=<file>.json"])
-        notes += [] if ours else [f"{row.name}: ours by python -m train.evaluate {command}"]
+        rows.append((row.name, "published", row.scores))
+        for run in runs:
+            scores = run.baseline if run.status == "finished" else run.scores
+            if scores and matches(row, run.config):
+                rows.append((row.name, run.name, scores))
+        if rows[-1][1] == "published":
+            command = shlex.join([*row.overrides, "output=<file>.json"])
+            notes.append(f"{row.name}: ours by python -m train.evaluate {command}")
     matched = {whose for _, whose, _ in rows}
     notes += [
         f"{run.name}: of no published row (model {run.config.get('model.path')}, pooling "
@@ -58,12 +60,18 @@ def published_tables(benchmark: str, runs: Sequence[Run]) -> tuple[list[Table], 
         for run in runs
         if run.name not in matched
     ]
-    tables = []
-    for layout in figures.layouts:
-        ((_, keys),) = layout.rows
-        filled = [
-            ([model, whose, figures.kind(of)], [Mean(of[key]) if key in of else None for key in keys])
-            for model, whose, of in rows
-        ]
-        tables.append(layout_table(replace(layout, labels=["figures", "kind"]), "model", filled))
+    tables = [
+        pivot(
+            title,
+            ["model", "figures", "kind"],
+            list(keys),
+            (
+                ((model, whose, figures.kind(of)), column, Mean(of[key]) if key in of else None)
+                for model, whose, of in rows
+                for column, key in keys.items()
+            ),
+            name=name,
+        )
+        for (name, title), keys in figures.tables.items()
+    ]
     return tables, notes

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import ValidationError
 
+from train.declarations.examples import Record
 from train.errors import UserError
 from train.io.paths import expanded
+from train.io.records import parse_yaml
 from train.io.text import text_lines
-from train.io.yaml_text import parse_yaml
 
 SAMPLE_NOTE = "on the project's small SAMPLE data: says nothing about a model's quality"
 EXTERNAL_NOTE = "trained with EXTERNAL idiom data ({extra}): not the published protocol"
@@ -65,22 +67,18 @@ class Run:
     @property
     def seed(self) -> int | None:
         """None for a scorecard."""
-        return self._number("seed")
+        return _integer(self.config.get("seed"))
 
     @property
     def fold(self) -> int | None:
         """Its fold of a cross-validation, if it is one."""
-        return self._number("data.fold")
-
-    def _number(self, option: str) -> int | None:
-        value = self.config.get(option)
-        return value if isinstance(value, int) else None
+        return _integer(self.config.get("data.fold"))
 
     @property
     def monitor(self) -> list[str]:
         """The scores whose mean picked the best checkpoint."""
-        monitor = self.meta.get("monitor")
-        return list(map(str, monitor)) if isinstance(monitor, list) else [str(monitor)] if monitor else []
+        monitor = self.meta.get("monitor") or []
+        return list(map(str, monitor if isinstance(monitor, list) else [monitor]))
 
     @property
     def is_sample(self) -> bool:
@@ -90,8 +88,8 @@ class Run:
     @property
     def files(self) -> dict[str, str]:
         """Path → SHA-256 of the data that it read."""
-        files = self.record.get("data") or self.meta.get("files") or {}
-        return {str(path): str(sum_) for path, sum_ in files.items()} if isinstance(files, dict) else {}
+        files = _dict(self.record.get("data") or self.meta.get("files"))
+        return {path: str(sum_) for path, sum_ in files.items()}
 
     @cached_property
     def metrics(self) -> tuple[list[dict[str, Any]], int]:
@@ -111,6 +109,34 @@ class Run:
         return self.path / folder / (f"{benchmark}.{part}.jsonl" if part else f"{benchmark}.jsonl")
 
 
+class RecordsOfRun:
+    """A run's results of each query of a benchmark, and notes on those that cannot be shown."""
+
+    def __init__(self, run: Run, benchmark: str) -> None:
+        self.monitor: Sequence[str] = run.monitor
+        self.files: Mapping[str, str] = run.files
+        self.notes: list[str] = []
+        self._benchmark = benchmark
+        self._run = run
+
+    def __bool__(self) -> bool:
+        sides = (False, True)
+        return any(self._run.per_query_file(self._benchmark, untrained=side).exists() for side in sides)
+
+    def read(self, kind: type[Record], *, untrained: bool = False, part: str = "") -> list[Record]:
+        path = self._run.per_query_file(self._benchmark, untrained=untrained, part=part)
+        lines, damaged = read_records(path, self._benchmark)
+        records = []
+        for line in lines:
+            try:
+                records.append(kind.model_validate(line))
+            except ValidationError:
+                damaged += 1
+        if damaged:
+            self.notes.append(f"{path.parent.name}/{path.name}: {damaged} lines are damaged")
+        return records
+
+
 def find_runs(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
     """The runs in these folders, and notes on jobs of sweeps that left none.
 
@@ -118,18 +144,15 @@ def find_runs(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
         folders: runs, sweeps or any folders of them, or scorecards (JSON files of `train.evaluate`).
 
     Raises:
-        UserError: if one does not exist, or holds no run.
+        UserError: if one does not exist, or contains no run.
     """
     paths: list[Path] = []
     notes: list[str] = []
     for folder in folders:
-        if folder.is_file():
-            paths.append(folder)
-            continue
-        if not folder.is_dir():
-            raise UserError(f"{folder}: there is no such folder (or scorecard file)")
-        runs = list(_walk(folder, _DEPTH))
+        runs = [folder] if folder.is_file() else list(_walk(folder, _DEPTH))
         if not runs:
+            if not folder.is_dir():
+                raise UserError(f"{folder}: no such folder (or scorecard file)")
             above = folder.resolve().parent
             hint = f"; the run is {above}" if _is_run(above) else ""
             raise UserError(f"{folder}: no run in it (a run has config.yaml and run.json){hint}")
@@ -140,11 +163,14 @@ def find_runs(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
 
 
 def _walk(folder: Path, depth: int) -> Iterator[Path]:
+    def natural(path: Path) -> list[tuple[int, str]]:  # job 10 after job 9
+        return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path.name)]
+
     if _is_run(folder):
         yield folder
-    elif depth:
+    elif depth and folder.is_dir():
         below = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
-        for path in sorted(below, key=_natural):
+        for path in sorted(below, key=natural):
             yield from _walk(path, depth - 1)
 
 
@@ -152,39 +178,22 @@ def _is_run(folder: Path) -> bool:
     return any((folder / name).is_file() for name in ("run.json", "config.yaml", "train.log"))
 
 
-def _natural(path: Path) -> list[tuple[int, str]]:
-    """Job 10 after job 9."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path.name)]
-
-
 def _missing_jobs(sweep: Path) -> list[str]:
     """Jobs of a sweep without a folder, by the gaps in its numbers and by its overrides."""
     if not (sweep / "multirun.yaml").is_file():
         return []
-    present = {int(path.name) for path in sweep.iterdir() if path.is_dir() and path.name.isdigit()}
-    number = _num_jobs(_mapping(sweep / "multirun.yaml", [])) or max(present, default=-1) + 1
-    missing = [job for job in range(number) if job not in present]
-    why = "left no folder: it failed before it started, or was not reached"
-    return [f"{sweep.name}: job {job} of {number} {why}" for job in missing]
-
-
-def _num_jobs(multirun: Mapping[str, Any]) -> int | None:
-    """How many jobs the plain sweeper makes of the overrides; None if another one chose them."""
-    try:
-        sweeper, overrides = multirun["hydra"]["sweeper"], multirun["hydra"]["overrides"]["task"]
-        is_plain = sweeper["_target_"].endswith("BasicSweeper") and not sweeper.get("params")
-        values = [override.partition("=")[2] for override in overrides]
-    except (KeyError, TypeError, AttributeError):
-        return None
-    if not is_plain or any(re.match(r"(range|choice|glob|interval|tag|shuffle|sort)\(", v) for v in values):
-        return None
+    hydra = _dict(_mapping(sweep / "multirun.yaml", []).get("hydra"))
     number = 1
-    for value in values:
-        bare = re.sub(r"'[^']*'|\"[^\"]*\"", "", value)
-        while bare != (bare := re.sub(r"\[[^\[\]]*\]|\{[^{}]*\}|\([^()]*\)", "", bare)):
-            pass
-        number *= bare.count(",") + 1
-    return number
+    if "BasicSweeper" in str(_dict(hydra.get("sweeper")).get("_target_")):  # which tries every combination
+        for override in _dict(hydra.get("overrides")).get("task") or []:
+            bare = re.sub(r"'[^']*'|\"[^\"]*\"", "", str(override))
+            while bare != (bare := re.sub(r"\[[^\[\]]*\]|\{[^{}]*\}|\([^()]*\)", "", bare)):
+                pass
+            number *= bare.count(",") + 1
+    present = {int(path.name) for path in sweep.iterdir() if path.is_dir() and path.name.isdigit()}
+    number = max([number, *(job + 1 for job in present)])
+    why = "left no folder: it failed before it started, or was not reached"
+    return [f"{sweep.name}: job {job} of {number} {why}" for job in range(number) if job not in present]
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
@@ -212,6 +221,7 @@ def read_run(path: Path, name: str) -> Run:
         has_scores = status == "finished" or (path / "scores.json").is_file()
         card = _mapping(path / "scores.json", notes) if has_scores else {}
     scores, baseline = (_numbers(card.get(key)) for key in ("scores", "baseline"))
+    meta = _dict(card.get("meta"))
     if status == "scored" and not scores:
         raise UserError(
             f"{path}: is not a scorecard (JSON with 'scores', as train.evaluate output=<file> writes)"
@@ -223,7 +233,6 @@ def read_run(path: Path, name: str) -> Run:
         notes.append(f"FAILED: {record.get('error') or 'the reason is in its train.log'}")
     elif status in _OF_STATUS:
         notes.append(_OF_STATUS[status])
-    meta = _dict(card.get("meta"))
     if status != "scored" and isinstance(meta.get("warnings"), list):
         notes += map(str, meta["warnings"])
     return Run(path, name, status, flat(config), record, scores, baseline, meta, notes)
@@ -248,6 +257,10 @@ def _dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def _integer(value: Any) -> int | None:
+    return value if isinstance(value, int) else None
+
+
 def _numbers(scores: Any) -> dict[str, float]:
     numbers = {str(k): float(v) for k, v in _dict(scores).items() if isinstance(v, int | float)}
     return {key: value for key, value in numbers.items() if math.isfinite(value)}
@@ -267,20 +280,20 @@ def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
 
     A file that cannot be read, or is not UTF-8, is one damaged line.
     """
-    if not path.exists():
-        return [], 0
     try:
         lines = text_lines(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return [], 0
     except (OSError, ValueError):
         return [], 1
-    records: list[Any] = []
+    objects: list[dict[str, Any]] = []
     for line in lines:
         try:
-            records.append(json.loads(line))
+            content = json.loads(line)
         except (ValueError, RecursionError):
-            records.append(None)
-    objects = [record for record in records if isinstance(record, dict)]
-    return objects, len(records) - len(objects)
+            continue
+        objects += [content] if isinstance(content, dict) else []
+    return objects, len(lines) - len(objects)
 
 
 def read_records(path: Path, benchmark: str) -> tuple[list[dict[str, Any]], int]:

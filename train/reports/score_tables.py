@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from train.declarations.benchmark import Layout
-from train.declarations.dimensions import at_dimension, dimension_of, full_key
-from train.declarations.registry import (
-    benchmark_of,
-    benchmark_type,
-    benchmark_types,
-    is_compared,
-    is_headline,
-    judge,
-)
+from train.declarations.registry import benchmark_type, benchmark_types, judge, score_of
+from train.declarations.score import Score, at_dimension, full_key
 from train.reports.compare import UNTRAINED, Comparison, Difference
-from train.reports.frames import Group, Key, Mean
+from train.reports.frames import Group, Mean
 from train.reports.tables import Table, cell, markdown
+
+Column = tuple[str, str]  # heading, name
+Cell = tuple[tuple[str, ...], Column, Mean | None]  # labels of the row, column, score
 
 READING = (
     "Means over seeds ± sample standard deviation (n − 1). Comparisons are query by query, each query's "
@@ -66,7 +61,7 @@ def changes(
 
 def changeable(scores: Mapping[str, float]) -> dict[str, float]:
     """Those of scores that training can change."""
-    return {key: value for key, value in scores.items() if not benchmark_of(key).is_constant(key)}
+    return {key: value for key, value in scores.items() if not score_of(key).is_constant}
 
 
 # ----------------------------------------------------------------------------------- of groups of runs
@@ -101,68 +96,118 @@ def group_table(group: Group) -> Table:
 
 
 def paper_tables(groups: Sequence[Group]) -> list[Table]:
-    """A table for each benchmark and split that any group was scored on, ours first; then by dimension."""
-    every = list(dict.fromkeys(key for group in groups for key in group.keys))
-    keys = [key for key in every if dimension_of(key) is None]
-    places = dict.fromkeys(Key.of(key)[:2] for key in keys)
+    """A table for each benchmark and split that any group was scored on, ours first; then by dimension.
+
+    Each has the rows that are the same whatever was trained, the untrained models, then the groups.
+    """
+    keys = dict.fromkeys(key for group in groups for key in group.keys)
+    scores = [score for key in keys if (score := score_of(key)).dimension is None]
+    by_place: dict[tuple[str, str], list[Score]] = {}
+    for score in scores:
+        by_place.setdefault((score.benchmark, score.split), []).append(score)
     known = list(benchmark_types())
-    ordered = sorted(places, key=lambda one: known.index(one[0]) if one[0] in known else len(known))
-    layouts = [benchmark_type(name).table(split, keys) for name, split in ordered]
-    tables = [_filled(layout, groups) for layout in [*layouts, *_by_dimension(every)]]
-    return [table for table in tables if table.rows and len(table.columns) > table.num_labels]
+    ordered = sorted(by_place, key=lambda one: known.index(one[0]) if one[0] in known else len(known))
+    tables = [_benchmark_table(*place, by_place[place], groups) for place in ordered]
+    return [table for table in [*tables, _by_dimension(list(keys), groups)] if table.rows]
 
 
-def _by_dimension(keys: Sequence[str]) -> list[Layout]:
-    """One table of what models are compared by, at each size that embeddings were cut to, if any."""
-    sizes = {key: size for key in keys if (size := dimension_of(key)) is not None}
-    scores = [key for key in dict.fromkeys(map(full_key, sizes)) if is_compared(key)]
-    ordered = sorted(set(sizes.values()), reverse=True)
-    columns = [("", "full"), *(("dimensions", str(size)) for size in ordered)]
-    rows = [([key], [key, *(at_dimension(key, size) for size in ordered)]) for key in scores]
-    layout = Layout("by-dimension", "By dimension", columns, rows, labels=["score"], digits=4)
-    return [layout] if scores else []
+def _benchmark_table(name: str, split: str, scores: Sequence[Score], groups: Sequence[Group]) -> Table:
+    benchmark = benchmark_type(name)
+    placed = [(score, place) for score in scores if (place := benchmark.placed(score))]
+    headings = list(dict.fromkeys(above for _, (_, above, _) in placed))
+    order = {metric.name: number for number, metric in enumerate(benchmark.metrics)}
+    placed.sort(key=lambda one: (headings.index(one[1][1]), order.get(one[0].metric, len(order))))
+    cells: list[Cell] = []
+    for score, (row, above, metric) in placed:
+        if score.is_constant:
+            mean = next((mean for group in groups if (mean := group.mean(str(score)))), None)
+            cells.append(((row, ""), (above, metric), mean and Mean(mean.mean)))
+    for side, group, untrained in _models(groups):
+        for score, (row, above, metric) in placed:
+            if not score.is_constant:
+                cells.append(((side, row), (above, metric), _mean(group, str(score), untrained)))
+    title = ", ".join(filter(None, (benchmark.title or name, split, "in percent" * benchmark.percent)))
+    if any(score.better == "lower" for score, _ in placed):
+        title += ": ↓ smaller is better"
+    columns = list(dict.fromkeys((above, column) for _, (_, above, column) in placed))
+    factor, digits = (100.0, 2) if benchmark.percent else (1.0, 3)
+    name = "-".join(filter(None, (name, split)))
+    return pivot(title, ["model", benchmark.rows], columns, cells, name=name, factor=factor, digits=digits)
 
 
-def _filled(layout: Layout, groups: Sequence[Group]) -> Table:
-    """Rows that are the same whatever was trained, the untrained models, then the groups."""
-    rows = []
-    for label, keys in layout.constant:
-        means = [next((mean for group in groups if (mean := group.mean(key))), None) for key in keys]
-        rows.append(([label, *[""] * len(layout.labels)], [mean and Mean(mean.mean) for mean in means]))
-    for name, group, untrained in [*_untrained(groups), *((group.name, group, False) for group in groups)]:
-        for labels, keys in layout.rows:
-            means = [group.mean(key, untrained=untrained) for key in keys]
-            if untrained:  # it has no seed
-                means = [mean and Mean(mean.mean) for mean in means]
-            rows.append(([name, *labels], means))
-    return layout_table(layout, "model", rows)
+def _by_dimension(keys: Sequence[str], groups: Sequence[Group]) -> Table:
+    """What models are compared by, at each size that embeddings were cut to, if any."""
+    cut = [score for score in map(score_of, keys) if score.dimension is not None]
+    sizes = sorted({score.dimension for score in cut if score.dimension is not None}, reverse=True)
+    cells: list[Cell] = []
+    for side, group, untrained in _models(groups):
+        for key in dict.fromkeys(full_key(str(score)) for score in cut):
+            if score_of(key).is_compared:
+                cells.append(((side, key), ("", "full"), _mean(group, key, untrained)))
+                for size in sizes:
+                    mean = _mean(group, at_dimension(key, size), untrained)
+                    cells.append(((side, key), ("dimensions", str(size)), mean))
+    columns = [("", "full"), *(("dimensions", str(size)) for size in sizes)]
+    return pivot("By dimension", ["model", "score"], columns, cells, name="by-dimension", digits=4)
 
 
-def layout_table(
-    layout: Layout, label: str, rows: Sequence[tuple[Sequence[str], Sequence[Mean | None]]]
+def _mean(group: Group, key: str, untrained: bool) -> Mean | None:
+    mean = group.mean(key, untrained=untrained)
+    return Mean(mean.mean) if mean and untrained else mean  # an untrained model has no seed
+
+
+def pivot(
+    title: str,
+    labels: Sequence[str],
+    columns: Sequence[Column],
+    cells: Iterable[Cell],
+    *,
+    name: str,
+    factor: float = 1.0,
+    digits: int = 3,
 ) -> Table:
-    """A layout's table of these rows: labels, and a score for each column; those without any are left out."""
+    """A table of scores; rows without any are left out, and a label that is empty in all rows.
+
+    Args:
+        labels: names of the rows' labels.
+        columns: heading and name of each.
+        cells: labels of the row, column, score.
+        factor, digits: how scores are shown: times `factor`, with this many digits.
+    """
 
     def text(mean: Mean | None) -> str:
-        if mean is None:
-            return "–"
-        numbers = [mean.mean] if mean.std is None else [mean.mean, mean.std]
-        return " ± ".join(f"{number * layout.factor:.{layout.digits}f}" for number in numbers)
+        numbers = [] if mean is None else [mean.mean] if mean.std is None else [mean.mean, mean.std]
+        return " ± ".join(f"{number * factor:.{digits}f}" for number in numbers) or "–"
 
-    columns = [label, *layout.labels, *(f"{above}\n{name}".strip() for above, name in layout.columns)]
-    filled = [[*labels, *map(text, means)] for labels, means in rows if any(means)]
-    return Table(layout.title, columns, filled, 1 + len(layout.labels), name=layout.name)
+    rows: dict[tuple[str, ...], dict[Column, Mean]] = {}
+    for row, column, mean in cells:
+        if mean is not None:
+            rows.setdefault(row, {})[column] = mean
+    used = [number for number in range(len(labels)) if not number or any(row[number] for row in rows)]
+    filled = [
+        [*(row[number] for number in used), *(text(of_row.get(column)) for column in columns)]
+        for row, of_row in rows.items()
+    ]
+    heads = [
+        *(labels[number] for number in used),
+        *(f"{above}\n{column}".strip() for above, column in columns),
+    ]
+    return Table(title, heads, filled, len(used), name=name)
 
 
-def _untrained(groups: Sequence[Group]) -> list[tuple[str, Group, bool]]:
-    """An untrained model each, once if groups start from the same one (pooling is part of it, too)."""
+def _models(groups: Sequence[Group]) -> list[tuple[str, Group, bool]]:
+    """The untrained models, then the groups: name, group, whether untrained.
+
+    There is one untrained model if all groups start from the same one (pooling is part of it, too).
+    """
     different: dict[str, Group] = {}
     for group in groups:
         means = {k: round(m.mean, 6) for (untrained, k), m in sorted(group.means.items()) if untrained}
         if means:
             different.setdefault(repr(means), group)
     alone = len(different) == 1
-    return [(UNTRAINED if alone else f"{UNTRAINED} ({g.name})", g, True) for g in different.values()]
+    untrained = [(UNTRAINED if alone else f"{UNTRAINED} ({g.name})", g, True) for g in different.values()]
+    return [*untrained, *((group.name, group, False) for group in groups)]
 
 
 # ------------------------------------------------------------------------------------- of comparisons
@@ -191,9 +236,7 @@ def untested_table(compared: Sequence[Comparison]) -> Table:
         if not one.is_tested
         for number, d in enumerate(one.differences)
     ]
-    return Table(
-        "Compared by their means alone", ["groups", "score", "ours", "theirs", "difference"], rows, 2
-    )
+    return Table("Compared only by their means", ["groups", "score", "ours", "theirs", "difference"], rows, 2)
 
 
 def detail_tables(compared: Comparison) -> list[Table]:
@@ -202,7 +245,7 @@ def detail_tables(compared: Comparison) -> list[Table]:
     The greatest gain is first; gains of correlations, which are in ranks, have a table of their own.
     """
     tables = []
-    headline = [d for d in compared.differences if is_headline(d.key)]
+    headline = [d for d in compared.differences if score_of(d.key).is_headline]
     for label, heading, found in (
         ("fold", "fold by fold, difference", {d.key: d.folds for d in headline if len(d.folds)}),
         (

@@ -53,12 +53,9 @@ class Table:
 
     def styled(self) -> Iterator[list[tuple[str, Verdict]]]:
         """Each row's cells, with the verdict by which a cell is coloured."""
-        for number, row in enumerate(self.rows):
-            verdict = self.verdicts[number] if self.verdicts else ""
+        verdicts: Sequence[Verdict] = self.verdicts or [""] * len(self.rows)
+        for row, verdict in zip(self.rows, verdicts, strict=True):
             yield [(c, verdict if n in _JUDGED else "") for c, n in zip(row, self.names, strict=True)]
-
-
-# ------------------------------------------------------------------------------------------------ forms
 
 
 def print_table(table: Table, *, width: int = 160) -> None:
@@ -67,14 +64,14 @@ def print_table(table: Table, *, width: int = 160) -> None:
     Args:
         width: where the output is a pipe or a narrow log: score keys must stay whole.
     """
-    shown = RichTable(title=Text(printable(table.title)), title_justify="left")
+    printed = RichTable(title=Text(printable(table.title)), title_justify="left")
     for number, name in enumerate(table.columns):
         right = number >= table.num_labels
-        shown.add_column(Text(printable(name)), justify="right" if right else "left", overflow="fold")
+        printed.add_column(Text(printable(name)), justify="right" if right else "left", overflow="fold")
     for row in table.styled():
-        shown.add_row(*(Text(printable(cell), style=_COLOURS[verdict]) for cell, verdict in row))
+        printed.add_row(*(Text(printable(cell), style=_COLOURS[verdict]) for cell, verdict in row))
     console = Console()
-    (console if console.is_terminal else Console(width=width)).print(shown)
+    (console if console.is_terminal else Console(width=width)).print(printed)
 
 
 def print_notes(notes: Sequence[str]) -> None:
@@ -108,31 +105,31 @@ _TEX = str.maketrans(
 
 def latex(table: Table) -> str:
     r"""A table for `\usepackage{booktabs}`; a label that repeats the one above it is left out."""
+
+    def line(cells: Sequence[str]) -> str:
+        return " & ".join(text.translate(_TEX) for text in cells) + r" \\"
+
     num_figures = len(table.columns) - table.num_labels
     width = "table*" if num_figures > _NARROW else "table"
     lines = [rf"\begin{{{width}}}", r"\centering", r"\small", r"\setlength{\tabcolsep}{4pt}"]
     lines += [rf"\begin{{tabular}}{{{'l' * table.num_labels}{'r' * num_figures}}}", r"\toprule"]
-    if table.headings:
-        cells, rules, first = [], [], 1
-        for number, (name, span) in enumerate(table.headings):
-            cells.append("" if number < table.num_labels else rf"\multicolumn{{{span}}}{{c}}{{{_tex(name)}}}")
+    if spans := table.headings[table.num_labels :]:
+        above, rules, first = [""] * table.num_labels, [], table.num_labels + 1
+        for name, span in spans:
+            above.append(rf"\multicolumn{{{span}}}{{c}}{{{name.translate(_TEX)}}}")
             rules += [rf"\cmidrule(lr){{{first}-{first + span - 1}}}"] if name else []
             first += span
-        lines += [" & ".join(cells) + r" \\", " ".join(rules)]
-    lines += [" & ".join(map(_tex, table.names)) + r" \\", r"\midrule"]
-    before = None
-    for first_label, *others in table.rows:
-        repeats = table.num_labels > 1 and first_label == before
-        lines += [r"\midrule"] * (table.num_labels > 1 and before is not None and not repeats)
-        lines.append(" & ".join(map(_tex, ["" if repeats else first_label, *others])) + r" \\")
-        before = first_label
-    label = re.sub(r"[^A-Za-z0-9-]+", "-", table.name)
-    lines += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{_tex(table.title)}.}}"]
-    return "\n".join([*lines, rf"\label{{tab:{label}}}", rf"\end{{{width}}}"])
-
-
-def _tex(text: str) -> str:
-    return text.translate(_TEX)
+        lines += [" & ".join(above) + r" \\", " ".join(rules)]
+    lines += [line(table.names), r"\midrule"]
+    last = None
+    for label, *others in table.rows:
+        repeats = table.num_labels > 1 and label == last
+        lines += [r"\midrule"] * (table.num_labels > 1 and last is not None and not repeats)
+        lines.append(line(["" if repeats else label, *others]))
+        last = label
+    name = re.sub(r"[^A-Za-z0-9-]+", "-", table.name)
+    lines += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{table.title.translate(_TEX)}.}}"]
+    return "\n".join([*lines, rf"\label{{tab:{name}}}", rf"\end{{{width}}}"])
 
 
 def latex_document(tables: Sequence[Table], notes: Sequence[str]) -> str:

@@ -3,15 +3,13 @@
 With gradient caching (Gao et al. 2021, arXiv 2101.06983) the first forward pass keeps no graph; once its
 gradient is known, each forward batch is run again with the same dropout. So memory is that of one forward
 batch, however many anchors a batch has. With several processes each runs its own forward batches, see
-:mod:`train.encoder.parallel`; :class:`~train.training.setup.Training` sums their gradients once a step.
+:mod:`train.encoder.parallel`; :class:`~train.training.step.Training` sums their gradients once a step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -19,15 +17,23 @@ from accelerate import Accelerator
 from accelerate.utils import AutocastKwargs
 from torch import Tensor
 
-from train.distributed.processes import Processes
-from train.distributed.sharding import is_sharded
 from train.encoder.encoder import Encoder
-from train.encoder.parallel import ParallelEncoder, Partition, embed_all
+from train.encoder.parallel import ParallelEncoder, embed_all
+from train.encoder.sharding import is_sharded
+from train.io.processes import Processes
 from train.objectives import Batch
 from train.requests import Request
-from train.training.schedule import seed_everything
 
 _MEANINGS = 2**31  # of the random numbers that are drawn for meanings, not for a forward batch
+
+
+def seed_everything(*numbers: int) -> None:
+    """Seed what is drawn next (dropout) with these numbers, whatever was drawn before."""
+    number = int(np.random.SeedSequence(list(numbers)).generate_state(1)[0])
+    if torch.accelerator.is_available():
+        torch.manual_seed(number)
+    else:  # the same, without the traceback that torch keeps for each accelerator that may come
+        torch.default_generator.manual_seed(number)
 
 
 @dataclass(frozen=True)
@@ -43,19 +49,6 @@ class Embedded:
     rows: Tensor
     num_texts: int
     backward: Callable[[Tensor], None]
-
-
-class Embedder(Protocol):
-    """Embeds the requests of a micro-step."""
-
-    def __call__(self, requests: Sequence[Request], step: int, micro: int = 0) -> Embedded:
-        """Embed R requests.
-
-        Args:
-            step: the optimizer step; with the micro-step, it seeds dropout.
-            micro: number of the micro-step in its step.
-        """
-        ...
 
 
 class TrainableEmbedder:
@@ -89,18 +82,26 @@ class TrainableEmbedder:
         self._parallel = ParallelEncoder(encoder, processes, lambda: accelerator.autocast(autocast))
 
     def __call__(self, requests: Sequence[Request], step: int, micro: int = 0) -> Embedded:
-        """See :class:`Embedder`."""
+        """Embed the R requests of a micro-step.
+
+        Args:
+            step: the optimizer step; with the micro-step, it seeds dropout.
+            micro: number of the micro-step in its step.
+        """
         if not requests:  # a step that trains an objective's modules alone
             seed_everything(self._seed, step, micro)
             rows = torch.zeros(0, self._encoder.dimension, device=self._encoder.device)
             return Embedded(rows, 0, self._accelerator.backward)
-        requests = self._drop_meanings(requests, step, micro)
-        seed = partial(self._seed_forward_batch, step, micro)
-        partition = self._parallel.partition(requests)
+
+        def seed(batch: int) -> None:
+            seed_everything(self._seed, step, micro, 1 + batch)
+
+        partition = self._parallel.partition(self._drop_meanings(requests, step, micro))
+        batches, ours = partition.batches, partition.numbers[self._processes.rank]
         with torch.set_grad_enabled(not self._caching):
-            pieces = self._parallel.run(partition.batches, self._numbers(partition), seed)  # (n, D) each
+            pieces = self._parallel.run(batches, ours, seed)  # (n, D) each
             rows = self._parallel.gather(pieces, partition)  # (R, D)
-        num_texts = sum(batch.num_texts for batch in partition.batches)
+        num_texts = sum(batch.num_texts for batch in batches)
         seed_everything(self._seed, step, micro)  # for what the objective's own modules draw
         if self._processes.count == 1 and not self._caching:
             return Embedded(rows, num_texts, self._accelerator.backward)
@@ -109,37 +110,19 @@ class TrainableEmbedder:
         def backward(loss: Tensor) -> None:
             self._accelerator.backward(loss)
             assert leaf.grad is not None
-            self._backward_batches(partition, leaf.grad, None if self._caching else pieces, seed)
+            for place, number in enumerate(ours):
+                # With caching each batch is run again, one at a time.
+                piece = self._parallel.run(batches, [number], seed)[0] if self._caching else pieces[place]
+                rows_of_batch = torch.tensor(batches[number].requests, dtype=torch.long)  # (n,)
+                gradient = leaf.grad[rows_of_batch].to(piece.dtype)
+                piece.backward(gradient)  # type: ignore[no-untyped-call]
 
         return Embedded(leaf, num_texts, backward)
-
-    def _backward_batches(
-        self,
-        partition: Partition,
-        gradient: Tensor,
-        pieces: Sequence[Tensor] | None,
-        seed: Callable[[int], None],
-    ) -> None:
-        """Backpropagate the gradient of the embeddings through this process' forward batches.
-
-        Args:
-            gradient: (R, D), row i for request i.
-            pieces: (n, D) of each of these batches, with its graph; None to run each again.
-            seed: seeds dropout for a batch, by its number.
-        """
-        for place, number in enumerate(self._numbers(partition)):
-            batch = partition.batches[number]
-            if pieces is None:
-                (piece,) = self._parallel.run(partition.batches, [number], seed)  # (n, D)
-            else:
-                piece = pieces[place]
-            requests = torch.tensor(batch.requests, dtype=torch.long)  # (n,)
-            piece.backward(gradient[requests].to(piece.dtype))  # type: ignore[no-untyped-call]
 
     def _drop_meanings(self, requests: Sequence[Request], step: int, micro: int) -> Sequence[Request]:
         """The same requests, of which some texts are read without meanings, so that the model can do without.
 
-        Drawn a text, by seed and step: each process and a resumed run draw the same.
+        Drawn per text, by seed and step: each process and a resumed run draw the same.
         """
         meanings = self._encoder.meanings
         if meanings is None or not meanings.dropout:
@@ -148,13 +131,6 @@ class TrainableEmbedder:
         draws = np.random.default_rng([self._seed, step, micro, _MEANINGS]).random(len(texts))
         bare = {text for text, draw in zip(texts, draws, strict=True) if draw < meanings.dropout}
         return [replace(r, with_meanings=False) if r.text in bare else r for r in requests]
-
-    def _numbers(self, partition: Partition) -> list[int]:
-        """The forward batches that this process runs."""
-        return partition.numbers[self._processes.rank]
-
-    def _seed_forward_batch(self, step: int, micro: int, number: int) -> None:
-        seed_everything(self._seed, step, micro, 1 + number)
 
 
 class FrozenEmbedder:
@@ -177,10 +153,9 @@ class FrozenEmbedder:
         step: int,  # noqa: ARG002  nothing is drawn
         micro: int = 0,  # noqa: ARG002
     ) -> Embedded:
-        """See :class:`Embedder`; the rows have no graph."""
+        """As :class:`TrainableEmbedder` does, but the rows have no graph."""
         text_counts: list[int] = []
-        new = list(dict.fromkeys(r for r in requests if r not in self._numbers))
-        if new:
+        if new := list(dict.fromkeys(r for r in requests if r not in self._numbers)):
             self._encoder.eval()
             autocast = self._accelerator.autocast
             # Without the gate, which is for scoring: it changes with each evaluation.

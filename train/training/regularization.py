@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -14,20 +15,23 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from idiomloss import distillation_loss, relational_distillation_loss
-from train.config import RetainSettings, TrainerSettings
-from train.distributed.processes import Processes
-from train.distributed.sharding import local_shard, shard_like
+from train.config import RetainSettings, TrainerSettings, TrainSettings
+from train.encoder.building import build_encoder
+from train.encoder.device import Placement
 from train.encoder.encoder import Encoder
-from train.encoder.lora import Adapters, check_peft
+from train.encoder.fingerprint import weights_digest
 from train.encoder.parallel import embed_all
+from train.encoder.sharding import local_shard, shard_like
+from train.encoder.trained_parts import Adapters, check_peft
 from train.errors import UserError
+from train.io.processes import Processes
 from train.io.progress import progress_bar
 from train.objectives import Batch, Mean, Objective, ObjectiveLoss
 from train.requests import Request
+from train.training.checkpoint import TRAINED
 
 log = logging.getLogger(__name__)
 
-TRAINER_WEIGHTS = "trained.safetensors"  # in a checkpoint with other exported weights: the trained ones
 ADAPTER = "adapter"  # in a checkpoint and in best/: the adapters, in peft's own format
 
 
@@ -81,11 +85,8 @@ class Retention:
         """
         if self._distillation is None:
             return result
-        term = self._distillation.term(embeddings, batch)
-        means = {
-            **result.means,
-            "distillation": Mean(term.item(), self._distillation.num_terms(embeddings, batch)),
-        }
+        term, num_terms = self._distillation.term(embeddings, batch)
+        means = {**result.means, "distillation": Mean(term.item(), num_terms)}
         return replace(result, loss=result.loss + self._distillation.weight * term, means=means)
 
     @contextmanager
@@ -96,19 +97,17 @@ class Retention:
                 yield
             return
         # In place: sharding holds on to the memory of the weights.
-        interpolated = [(name, p) for name, p in self._trained() if name in self._base_weights]
-        kept = [(p, local_shard(p).clone()) for _, p in interpolated]
+        before = [(p, local_shard(p).clone()) for name, p in self._trained() if name in self._base_weights]
         try:
-            for name, p in interpolated:
-                local_shard(p).copy_(self._interpolated(name, p))
+            for name, p in self._trained():
+                if name in self._base_weights:
+                    base = local_shard(shard_like(self._base_weights[name], p)).to(p.device).float()
+                    moved = base + self._interpolation * (local_shard(p).float() - base)
+                    local_shard(p).copy_(moved.to(p.dtype))
             yield
         finally:
-            for p, trained in kept:
+            for p, trained in before:
                 local_shard(p).copy_(trained)  # a copy: undoing the sum would round
-
-    def _interpolated(self, name: str, p: Tensor) -> Tensor:
-        base = local_shard(shard_like(self._base_weights[name], p)).to(p.device).float()
-        return (base + self._interpolation * (local_shard(p).float() - base)).to(p.dtype)
 
     def save(self, folder: Path) -> None:
         """Write the exported model and, if they differ, the weights that training resumes from."""
@@ -117,16 +116,14 @@ class Retention:
         if self._adapters is not None:
             self._adapters.save(folder / ADAPTER)
         elif self._base_weights:
-            save_file(
-                {name: p.detach().contiguous() for name, p in self._trained()}, folder / TRAINER_WEIGHTS
-            )
+            save_file({name: p.detach().contiguous() for name, p in self._trained()}, folder / TRAINED)
 
     def load(self, checkpoint: Path) -> None:
         """Replace the base model's weights in the encoder by the trained ones from :meth:`save`."""
         if self._adapters is not None:
             self._adapters.load(checkpoint / ADAPTER)
             return
-        tensors = load_file(checkpoint / TRAINER_WEIGHTS)
+        tensors = load_file(checkpoint / TRAINED)
         with torch.no_grad():
             for name, p in self._trained():
                 p.copy_(tensors[name])
@@ -179,28 +176,21 @@ class Distillation:
             self._embeddings.nbytes / 1e6,
         )
 
-    def term(self, embeddings: Tensor, batch: Batch) -> Tensor:
-        """How far the batch's rows are from the teacher's; a scalar.
+    def term(self, embeddings: Tensor, batch: Batch) -> tuple[Tensor, int]:
+        """How far the batch's rows are from the teacher's; a scalar, and of how many values it is the mean.
 
         With embeddings of one width the mean over rows of 1 - cosine, else the mean over pairs of rows of the
         squared difference of cosines.
         """
         device = embeddings.device
-        compared = self._rows(batch)
+        compared = batch.plain_rows if self._texts == "plain" else range(len(batch.requests))
         rows = torch.tensor(compared, dtype=torch.long, device=device)  # (P,)
         numbers = [self._numbers[batch.requests[row]] for row in compared]
         theirs = self._embeddings[torch.tensor(numbers, dtype=torch.long, device=device)]  # (P, E)
         if theirs.shape[1] == embeddings.shape[1]:
-            return distillation_loss(embeddings[rows], theirs)
-        return relational_distillation_loss(embeddings[rows], theirs)
-
-    def num_terms(self, embeddings: Tensor, batch: Batch) -> int:
-        """Over how many rows, or pairs of rows, :meth:`term` is the mean."""
-        num = len(self._rows(batch))
-        return num if self._embeddings.shape[1] == embeddings.shape[1] else num * (num - 1) // 2
-
-    def _rows(self, batch: Batch) -> Sequence[int]:
-        return batch.plain_rows if self._texts == "plain" else range(len(batch.requests))
+            return distillation_loss(embeddings[rows], theirs), len(rows)
+        num_pairs = len(rows) * (len(rows) - 1) // 2
+        return relational_distillation_loss(embeddings[rows], theirs), num_pairs
 
 
 def compared_requests(
@@ -209,14 +199,12 @@ def compared_requests(
     """Every request of a run that a teacher embeds: the plain ones, or all that its batches name."""
     if texts == "plain":
         return objective.plain_requests
-    found: dict[Request, None] = {}
-    num_left = trainer.max_steps
-    for epoch in range(trainer.max_epochs):
-        for step in objective.epoch_steps(epoch, trainer.accumulation)[:num_left]:
-            num_left = None if num_left is None else num_left - 1
-            for anchors in step:
-                found |= dict.fromkeys(objective.batch(epoch, anchors).requests)
-    return list(found)
+    epochs = range(trainer.max_epochs)
+    steps = ((e, step) for e in epochs for step in objective.epoch_steps(e, trainer.accumulation))
+    batches = (
+        objective.batch(e, anchors) for e, step in islice(steps, trainer.max_steps) for anchors in step
+    )
+    return list(dict.fromkeys(request for batch in batches for request in batch.requests))
 
 
 def check_remedies(retain: RetainSettings, objective: Objective) -> None:
@@ -236,3 +224,57 @@ def check_remedies(retain: RetainSettings, objective: Objective) -> None:
             "there is nothing to keep near the base model: set objective.document_mode=sentence, "
             "retain.distillation=0, or with a teacher (retain.teacher) retain.teacher_texts=all"
         )
+
+
+def build_retention(
+    settings: TrainSettings,
+    placement: Placement,
+    objective: Objective,
+    checkpoint: Path | None,
+    expressions: Sequence[str] = (),
+    processes: Processes | None = None,
+    *,
+    untrained: Encoder | None = None,
+) -> Retention:
+    """The encoder to train, with the base model's or the checkpoint's weights, and the remedies around it.
+
+    Args:
+        expressions: those that get idiom tokens; the base model then has these tokens, untrained.
+        processes: among which the texts that the base model or a teacher embeds are divided.
+        untrained: the base model, if it is loaded already; not with a checkpoint or idiom tokens.
+    """
+    retain = settings.retain
+    # With a remedy the base model, also for a run that is resumed.
+    saved = None if retain.is_on else checkpoint
+    encoder = untrained or build_encoder(
+        settings.model, placement, saved, expressions=expressions, seed=settings.seed
+    )
+    _ = encoder.transformer  # an export has none, and says that it cannot be trained
+    if not retain.is_on:
+        return Retention(encoder)
+    base = weights_digest(encoder)
+    distillation, teacher = None, None
+    if retain.distillation:
+        follows = encoder
+        if retain.teacher_model is not None:
+            follows = build_encoder(retain.teacher_model, placement)
+            teacher = weights_digest(follows)
+        texts = retain.teacher_texts
+        requests = compared_requests(objective, settings.trainer, texts)
+        distillation = Distillation(follows, requests, retain.distillation, processes, texts=texts)
+    if checkpoint is not None and not retain.moves_back:
+        encoder = build_encoder(settings.model, placement, checkpoint)
+    adapters = None
+    if retain.lora.rank is not None:
+        adapters = Adapters(encoder, retain.lora, seed=settings.seed, base_model=settings.model.path)
+    retention = Retention(
+        encoder,
+        interpolation=retain.interpolation,
+        adapters=adapters,
+        distillation=distillation,
+        base=base,
+        teacher=teacher,
+    )
+    if checkpoint is not None and retain.moves_back:
+        retention.load(checkpoint)
+    return retention

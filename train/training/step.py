@@ -1,58 +1,187 @@
-"""One optimizer step: embed, loss, backward for each micro-step; then clip and update."""
+"""A training in progress, and one optimizer step of it: embed, loss, backward; then clip and update."""
 
 from __future__ import annotations
 
+import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
+from accelerate import Accelerator
+from accelerate.optimizer import AcceleratedOptimizer
+from safetensors.torch import load_file
+
+from train.benchmarks.suite import Suite
+from train.config import TrainSettings
+from train.encoder.device import Placement
+from train.encoder.kernels import use_byte_dropout
+from train.encoder.sharding import shard
 from train.errors import UserError
 from train.io.files import write_json
-from train.objectives import Batch, ObjectiveLoss, StepLog
-from train.objectives.matryoshka import matryoshka_loss
+from train.io.processes import Processes
+from train.objectives import Batch, Objective, ObjectiveLoss, StepLog, matryoshka_loss
 from train.objectives.mixture import MixtureObjective, in_section
-from train.runs.folder import RunFolder
-from train.training.checkpoint import TrainerState, last_saved
-from train.training.schedule import schedule
-from train.training.setup import Training
+from train.training.checkpoint import OBJECTIVE, OPTIMIZER, TrainerState, last_saved, read_state
+from train.training.embedder import FrozenEmbedder, TrainableEmbedder
+from train.training.optimizer import build_optimizer, restore_optimizer, schedule
+from train.training.regularization import Retention
+from train.training.run_folder import RunFolder
+
+log = logging.getLogger(__name__)
+
+_MAX_SKIPPED = 20  # steps in a row whose gradient overflowed, under fp16
+
+OnScores = Callable[[dict[str, float]], None]  # may raise train.errors.Pruned
+OnSaved = Callable[[Path], None]
 
 
 @dataclass(frozen=True)
-class StepResult:
-    """What is logged of a step.
+class RunContext:
+    """What all parts of a run share.
 
     Attributes:
-        loss: mean over the step's anchors.
-        learning_rate: of the encoder.
-        grad_norm: before clipping; not finite in a step that the gradient scaler skips.
-        num_texts: texts that went through the encoder, in all processes.
-        seconds: wall time.
-        part: of a mixture, the part that the step trained; else "".
-        logged: counts and means of the objective, by name.
+        settings: the checked configuration.
+        run: its folder, claimed and with a record.
+        placement: device and precision.
+        accelerator: the same, for training.
+        processes: of the launch; all train, the main one writes.
     """
 
-    loss: float
-    learning_rate: float
-    grad_norm: float
-    num_texts: int
-    seconds: float
-    part: str
-    logged: Mapping[str, float | None]
+    settings: TrainSettings
+    run: RunFolder
+    placement: Placement
+    accelerator: Accelerator
+    processes: Processes
 
 
-def take_step(training: Training, micro_batches: Sequence[Sequence[int]]) -> StepResult:
+@dataclass
+class Training:
+    """A training, new or resumed: its parts, and its state, which the loop updates.
+
+    All processes have the same one.
+
+    Attributes:
+        context: what all parts of the run share.
+        retention: the encoder that is trained, with the remedies against forgetting.
+        objective: data, batches and loss.
+        suite: the benchmarks for checkpoints.
+        card: the model card of `best/`.
+        checkpoint: the folder to resume from; the encoder already has its weights.
+        usages: sentences that the gate of the meanings is fitted to, and whether they are idiomatic.
+        on_saved: called in the main process with each checkpoint's folder, once it is scored and saved.
+        on_scores: called with the scores of each evaluation except the last, once its checkpoint is saved.
+        embed: embeds a step's requests.
+        optimizer: of all trained parameters.
+        steps_per_epoch, num_steps: of an epoch, and in all.
+        state: the run's progress.
+        undefined: scores of the last evaluation that were not finite, by key.
+    """
+
+    context: RunContext
+    retention: Retention
+    objective: Objective
+    suite: Suite
+    card: str
+    checkpoint: Path | None = None
+    usages: Sequence[tuple[str, bool]] = ()
+    on_saved: OnSaved | None = None
+    on_scores: OnScores | None = None
+    embed: TrainableEmbedder | FrozenEmbedder = field(init=False)
+    optimizer: AcceleratedOptimizer = field(init=False)
+    state: TrainerState = field(default_factory=TrainerState, init=False)
+    undefined: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.settings, self.run = self.context.settings, self.context.run
+        self.processes, self.accelerator = self.context.processes, self.context.accelerator
+        self.trainer, self.encoder = self.settings.trainer, self.retention.encoder
+        self._num_skipped = 0
+        trainer, objective = self.trainer, self.objective
+        self.steps_per_epoch = len(objective.epoch_steps(0, trainer.accumulation))
+        num_steps = self.steps_per_epoch * trainer.max_epochs
+        self.num_steps = min(num_steps, trainer.max_steps) if trainer.max_steps else num_steps
+        self._prepare_encoder()
+        if trainer.freeze_encoder:
+            self.embed = FrozenEmbedder(self.encoder, self.accelerator, self.processes)
+        else:
+            seed, caching = self.settings.seed, trainer.gradient_caching
+            self.embed = TrainableEmbedder(
+                self.encoder, self.accelerator, self.processes, seed=seed, caching=caching
+            )
+        optimizer = build_optimizer(self.encoder, objective.modules, trainer)
+        self.optimizer = self.accelerator.prepare_optimizer(optimizer)
+        if self.checkpoint is not None:
+            self._load(self.checkpoint)
+        self.processes.same_parameters(objective.modules)
+        if isinstance(self.embed, FrozenEmbedder):
+            self.embed.embed_past(self._past_batches())
+
+    def _prepare_encoder(self) -> None:
+        """Give the encoder its options of training, and each process its part of the weights."""
+        encoder, trainer, processes = self.encoder, self.trainer, self.processes
+        if trainer.activation_checkpointing:
+            encoder.checkpoint_activations()
+        if trainer.dropout_masks == "bytes" and encoder.device.type == "cpu":
+            use_byte_dropout(encoder, encoder.transformer)
+        processes.same_parameters(encoder)
+        if processes.sharding is not None and (trainer.freeze_encoder or trainer.only_idiom_tokens):
+            log.info("little or nothing of the encoder is trained, so it is not sharded")
+        elif processes.sharding is not None:
+            shard(encoder, encoder.transformer, processes.sharding, processes.count)
+
+    def _load(self, checkpoint: Path) -> None:
+        """Restore progress, optimizer and the objective's modules; the encoder already has its weights."""
+        if (checkpoint / OBJECTIVE).is_file():
+            self.objective.modules.load_state_dict(load_file(checkpoint / OBJECTIVE))
+        restore_optimizer(self.optimizer, load_file(checkpoint / OPTIMIZER))
+        self.state = read_state(checkpoint)
+        if (scaler := self.accelerator.scaler) is not None and self.state.grad_scale is not None:
+            scaler.load_state_dict(scaler.state_dict() | {"scale": self.state.grad_scale})
+
+    def _past_batches(self) -> Iterator[Batch]:
+        """The batches of the steps before `state`, in order."""
+        for epoch in range(self.state.epoch + 1):
+            steps = self.objective.epoch_steps(epoch, self.trainer.accumulation)
+            for step in steps if epoch < self.state.epoch else steps[: self.state.step_in_epoch]:
+                yield from (self.objective.batch(epoch, anchors) for anchors in step)
+
+    def reduce_and_clip(self) -> tuple[float, bool]:
+        """Sum the step's gradients over the processes, then clip them.
+
+        Returns:
+            The norm before clipping, and whether the training must end because it is not finite. Under fp16,
+            where the gradient scaler skips such steps and lowers its scale, it must after many in a row.
+        """
+        self.processes.sum_gradients(self.encoder.parameters())
+        self.processes.sum_gradients(self.objective.modules.parameters(), divide=True)
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        max_norm = math.inf if self.trainer.clip_norm is None else self.trainer.clip_norm
+        norm = float(self.accelerator.clip_grad_norm_(parameters, max_norm))
+        self._num_skipped = 0 if math.isfinite(norm) else self._num_skipped + 1
+        return norm, self._num_skipped > (0 if self.accelerator.scaler is None else _MAX_SKIPPED)
+
+
+def take_step(training: Training, micro_batches: Sequence[Sequence[int]]) -> dict[str, Any]:
     """Take one optimizer step, and update `training.state`.
 
     Args:
         micro_batches: the anchors of each micro-step, by number.
+
+    Returns:
+        The step's line in `metrics.jsonl`. Its loss is the mean over the step's anchors, its gradient norm
+        that before clipping, its speed that of all processes.
 
     Raises:
         UserError: if the loss or its gradient is not finite, or too many steps had nothing to learn from.
     """
     started = time.perf_counter()
     objective, trainer, state = training.objective, training.trainer, training.state
-    learning_rate = _set_learning_rate(training)
+    factor = schedule(trainer, state.step, training.num_steps)
+    for group in training.optimizer.param_groups:
+        group["lr"] = trainer.learning_rate * factor * group["lr_scale"]
     training.encoder.train(not trainer.freeze_encoder)
     objective.modules.train()
 
@@ -67,7 +196,7 @@ def take_step(training: Training, micro_batches: Sequence[Sequence[int]]) -> Ste
         result, num_embedded = compute_gradients(training, batch, micro, batch_weight)
         value = result.loss.item()
         if not math.isfinite(value):
-            raise _not_finite("loss", value, [batch], state, training.run)
+            raise _not_finite("loss", value, [batch], training)
         loss += value * batch_weight
         num_texts += num_embedded
         is_empty = is_empty and result.is_empty
@@ -76,15 +205,16 @@ def take_step(training: Training, micro_batches: Sequence[Sequence[int]]) -> Ste
 
     is_empty = is_empty and training.retention.teacher is None
     state.num_empty[part] = state.num_empty.get(part, 0) + 1 if is_empty else 0
-    section = objective.sections[part] if isinstance(objective, MixtureObjective) else "objective"
+    section = objective.parts[part].section if isinstance(objective, MixtureObjective) else "objective"
+    why = in_section(why, section)
     if state.num_empty[part] >= trainer.max_empty_steps:
-        raise _nothing_learnt(state, part, section, in_section(why, section), training.run)
+        raise _nothing_learnt(part, section, why, training)
     grad_norm, is_invalid = training.reduce_and_clip()
     if is_empty or grad_norm == 0:
-        why = in_section(why, section) or f"{section}: {'nothing was mined' if is_empty else 'no gradient'}"
+        why = why or f"{section}: {'nothing was mined' if is_empty else 'no gradient'}"
         state.empty_steps[why] = state.empty_steps.get(why, 0) + 1
     if is_invalid:
-        raise _not_finite("gradient norm", grad_norm, batches, state, training.run)
+        raise _not_finite("gradient norm", grad_norm, batches, training)
     training.optimizer.step()
     training.optimizer.zero_grad(set_to_none=True)
 
@@ -93,8 +223,17 @@ def take_step(training: Training, micro_batches: Sequence[Sequence[int]]) -> Ste
     state.grad_scale = scaler.get_scale() if (scaler := training.accelerator.scaler) else None
     state.loss_sum += loss
     state.num_losses += 1
-    seconds = time.perf_counter() - started
-    return StepResult(loss, learning_rate, grad_norm, num_texts, seconds, part, step_log.values())
+    return {
+        "step": state.step,
+        "epoch": state.epoch + state.step_in_epoch / training.steps_per_epoch,
+        "loss": loss,
+        **({f"{part}/loss": loss} if part else {}),
+        "lr": trainer.learning_rate * factor,
+        "grad_norm": grad_norm if math.isfinite(grad_norm) else None,
+        "texts_per_second": num_texts / (time.perf_counter() - started),
+        **({"empty_steps": sum(state.empty_steps.values())} if state.empty_steps else {}),
+        **step_log.values(),
+    }
 
 
 def compute_gradients(
@@ -119,46 +258,35 @@ def compute_gradients(
     return result, embedded.num_texts
 
 
-def _set_learning_rate(training: Training) -> float:
-    """Give each parameter group its rate in this step; returns the encoder's."""
-    trainer, length = training.trainer, training.length
-    factor = schedule(trainer, training.state.step, length.warmup, length.total)
-    learning_rate = trainer.learning_rate * factor
-    for group in training.optimizer.param_groups:
-        group["lr"] = learning_rate * group["lr_scale"]
-    return learning_rate
-
-
-def _not_finite(
-    what: str, value: float, batches: Sequence[Batch], state: TrainerState, run: RunFolder
-) -> UserError:
+def _not_finite(what: str, value: float, batches: Sequence[Batch], training: Training) -> UserError:
     """The error for a loss or gradient that is not finite; its batches are written to a file."""
+    state, run = training.state, training.run
     path = run.path / "nonfinite_batch.json"
     anchors = [anchor for batch in batches for anchor in batch.anchors]
     texts = [request.text for batch in batches for request in batch.requests]
     where = {"step": state.step + 1, "epoch": state.epoch}
     if run.writes:
         write_json(path, {**where, what: str(value), "anchors": anchors, "texts": texts})
-    shown = ", ".join(anchors[:5]) + (", …" if len(anchors) > 5 else "")
     return UserError(
         f"the {what} is {value} at step {state.step + 1} (epoch {state.epoch + 1}), in the batch of "
-        f"{len(anchors)} anchors {shown}\n"
-        f"  The whole batch is in {path}. {last_saved(run.path)}.\n"
+        f"{len(anchors)} anchors {', '.join(anchors[:5])}{', …' if len(anchors) > 5 else ''}\n"
+        f"  The complete batch is in {path}. {last_saved(run.path)}.\n"
         "  Usual causes: too high a trainer.learning_rate, too low an objective.loss.temperature, "
         "precision=fp16 (try bf16 or fp32)."
     )
 
 
-def _nothing_learnt(state: TrainerState, part: str, section: str, why: str, run: RunFolder) -> UserError:
+def _nothing_learnt(part: str, section: str, why: str, training: Training) -> UserError:
     """The error for a loss and gradient that were zero in many steps in a row.
 
     Args:
         part: the part of a mixture; "" for other objectives.
         section: where the options of its loss are.
-        why: of the last step, where it is known; else no triplet was mined.
+        why: of the last step, if it is known; else no triplet was mined.
     """
+    state = training.state
     why = why or (
-        "no triplet was mined. Where all keep the margin, nothing is left to learn: end the run with "
+        "no triplet was mined. If all keep the margin, nothing is left to learn: end the run with "
         f"trainer.max_steps, or raise the loss's mining_margin, or choose other triplets (in {section})"
     )
     return UserError(
@@ -166,5 +294,5 @@ def _nothing_learnt(state: TrainerState, part: str, section: str, why: str, run:
         f"step {state.step + 1}: the objective's loss and its gradient are zero.\n"
         f"  - {why}\n"
         "  - or allow more such steps: trainer.max_empty_steps\n"
-        f"  {last_saved(run.path)}."
+        f"  {last_saved(training.run.path)}."
     )

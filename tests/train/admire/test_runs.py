@@ -29,16 +29,15 @@ from tests.tiny_runs import (
 from tests.train.admire.conftest import CV, Build
 from train import data
 from train.admire.objectives import AdmireObjective
-from train.benchmarks.admire.keys import experts_keys
+from train.benchmarks.admire import experts_keys
 from train.config import EvaluateSettings, check
 from train.data.names import ExpertsMode
+from train.encoder.building import embedding_width
 from train.encoder.encoder import Encoder
-from train.encoder.loading import load_model
-from train.encoder.named import model_settings
+from train.encoder.loading import load_model, model_settings
 from train.errors import Interrupted, UserError
-from train.factory.unloaded import UnloadedModel
 from train.objectives import Batch, ObjectiveLoss
-from train.recipes.evaluate import score_model
+from train.programs.evaluate import score_model
 
 FOLD = ["split=train_cv", "data.fold=0", "data.folds=5"]
 Options = Callable[[str], list[str]]
@@ -269,8 +268,7 @@ def test_the_width_is_that_of_the_embeddings(tiny_path: Path, tmp_path: Path, po
     encoder = Encoder.from_pretrained(tiny_path, device="cpu", pooling=pooling)
     encoder.save(tmp_path / "saved")
     for path, option in ((tiny_path, pooling), (tmp_path / "saved", None), (tiny_path.parent / "bert", None)):
-        model = UnloadedModel(model_settings(path, {"pooling": option}))
-        assert model.width == encoder.dimension
+        assert embedding_width(model_settings(path, {"pooling": option})) == encoder.dimension
 
 
 def test_runs_on_the_real_images(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import csv
 import io
+import math
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -13,14 +15,14 @@ import torch
 
 from tests.benchmarks import in_turn
 from tests.tiny_runs import composed
-from train.benchmarks.admire.keys import admire_keys
-from train.benchmarks.admire.scoring import AdmireBenchmark
+from train.benchmarks.admire import AdmireBenchmark, admire_keys, order_metrics
+from train.benchmarks.retrieval import rank
+from train.benchmarks.suite import Suite
 from train.config import EvaluateSettings, check
 from train.data.admire import Candidate, Item, ItemSplit, read_items
 from train.data.sources import SAMPLE_ROOT
 from train.encoder.encoder import Encoder
 from train.errors import UserError
-from train.evaluation.suite import Suite
 from train.factory import build_benchmarks
 
 
@@ -55,6 +57,29 @@ def test_scores_by_hand() -> None:
     assert (row["id"], row["mode"], row["rank_difference"]) == ("train_0", "caption", 2.0)
     assert row["order"] == ["01.png", "00.png", "02.png", "03.png", "04.png"]
     assert row["gold"] == ["00.png", "01.png", "02.png", "03.png", "04.png"]
+
+
+def test_metrics_of_an_order_by_hand() -> None:
+    """Candidates b, a, c, d, e predicted as a, b, e, c, d; gold a, b, c, d, e."""
+    order = rank(torch.tensor([[0.8, 0.9, 0.2, 0.1, 0.5]]))
+    assert order.tolist() == [[1, 0, 4, 2, 3]]
+    metrics = order_metrics(order, torch.tensor([[1, 0, 2, 3, 4]]))
+    log2 = math.log2
+    dcg = 4 / log2(2) + 3 / log2(3) + 0 / log2(4) + 2 / log2(5) + 1 / log2(6)
+    best = 4 / log2(2) + 3 / log2(3) + 2 / log2(4) + 1 / log2(5)
+    expected = {"top1_accuracy": 1.0, "rank_difference": 4.0, "ndcg@5": dcg / best}
+    assert {name: value.item() for name, value in metrics.items()} == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_gold_order_is_best_its_reverse_worst_and_chance_between() -> None:
+    """Over all 120 orders the means are a fifth and eight, as the task's chance level."""
+    orders = torch.tensor(list(permutations(range(5))))
+    metrics = order_metrics(orders, torch.arange(5).expand_as(orders))
+    assert metrics["top1_accuracy"].mean().item() == pytest.approx(0.2)
+    assert metrics["rank_difference"].mean().item() == pytest.approx(8.0)
+    ends = [(metrics["rank_difference"][i].item(), metrics["ndcg@5"][i].item()) for i in (0, -1)]
+    assert ends[0] == pytest.approx((0.0, 1.0), abs=1e-12)
+    assert ends[1] == pytest.approx((12.0, metrics["ndcg@5"].min().item()))
 
 
 def test_without_gold_there_are_predictions_only(tiny: Encoder) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from rank_bm25 import BM25Okapi
 
-from train.benchmarks.idiolink.bm25 import BM25, tokenise
+from train.benchmarks.idiolink.scoring import BM25, tokenise
 from train.data.idiolink import load_split
 
 

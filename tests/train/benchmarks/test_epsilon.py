@@ -18,10 +18,10 @@ from torch import Tensor
 
 from tests.benchmarks import by_text, section
 from train.benchmarks.epsilon.scoring import EpsilonBenchmark, _reading, rank_biserial
+from train.benchmarks.suite import Suite
 from train.data.ncimp import FILES, WORDS, Compound, Ncimp, Version, Word, read_ncimp
 from train.data.sources import SAMPLE_ROOT, DataFiles
 from train.encoder.encoder import Encoder
-from train.evaluation.suite import Suite
 from train.requests import Request
 
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from tests.benchmarks import idiolink, in_turn
+from train.benchmarks.suite import Suite
 from train.data.idiolink import Document, Query, Split, load_split
 from train.encoder.encoder import Encoder
-from train.evaluation.suite import Suite
 
 
 def make(id_: str, idiom: str, usage: str, gold: bool = False) -> Document:

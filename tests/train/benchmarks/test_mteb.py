@@ -22,13 +22,12 @@ from tests.programs import ROOT
 from tests.tiny_runs import composed, train
 from train.benchmarks import Benchmark, requests_of
 from train.benchmarks.own.collections import read_collection
-from train.benchmarks.own.pair_files import read_scored_pairs
-from train.benchmarks.own.pairs import OwnPairBenchmark, correlations
+from train.benchmarks.own.pairs import OwnPairBenchmark, read_pairs
 from train.benchmarks.own.retrieval import OwnRetrievalBenchmark
+from train.benchmarks.suite import Suite
 from train.config import EvaluateSettings, TrainSettings, check
 from train.encoder.encoder import Encoder
 from train.errors import DataMissingError, UserError
-from train.evaluation.suite import Suite
 from train.factory import build_benchmarks
 from train.reports.frames import group_runs
 from train.reports.runs import read_runs
@@ -91,7 +90,7 @@ def test_scores_are_those_of_the_same_data_as_files(tmp_path: Path, tiny: Encode
     """And equal texts are embedded once, whoever asks for them."""
     local("STS12", sts())
     local("SciFact", retrieval())
-    pairs = read_scored_pairs("pairs", write_lines(tmp_path / "pairs.jsonl", STS))
+    pairs = read_pairs(write_lines(tmp_path / "pairs.jsonl", STS))
     judged = [f"{q}\t{d}\t{grade}" for q, grades in RELEVANT.items() for d, grade in grades.items()]
     folder = write_collection(
         tmp_path / "log",
@@ -100,7 +99,7 @@ def test_scores_are_those_of_the_same_data_as_files(tmp_path: Path, tiny: Encode
         qrels="\n".join(["query-id\tcorpus-id\tscore", *judged]),
     )
     ours: list[Benchmark] = [
-        OwnPairBenchmark("own_sts", [pairs], correlations),
+        OwnPairBenchmark("own_sts", {"pairs": pairs}),
         OwnRetrievalBenchmark([read_collection("log", folder)]),
     ]
     alone = Suite(ours).run(tiny)
@@ -122,8 +121,7 @@ def test_cut_embeddings_are_scored_too(tiny: Encoder, local: Local) -> None:
 
 def test_several_languages(tiny: Encoder, local: Local) -> None:
     """The task's score is their mean; what can be monitored is what is scored."""
-    from train.benchmarks.mteb.scoring import MtebBenchmark
-    from train.benchmarks.mteb.tasks import tasks_named
+    from train.benchmarks.mteb.scoring import MtebBenchmark, tasks_named
 
     local("STS22.v2", {"en": sts(STS[:20]), "de": sts(STS[20:]), "de-en": sts(STS[10:30])})
     options = ("benchmark=[mteb]", "benchmark.mteb.tasks=[STS22.v2]", "benchmark.mteb.languages=[deu]")
@@ -195,7 +193,7 @@ def test_a_slip_is_told_with_the_options(options: tuple[str, ...], named: tuple[
 
 
 def test_without_mteb_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "train.benchmarks.mteb.tasks", None)
+    monkeypatch.setitem(sys.modules, "train.benchmarks.mteb.scoring", None)
     with pytest.raises(UserError, match=r"benchmark\.mteb.*pip install 'idiomtune\[mteb\]'"):
         check(EvaluateSettings, composed("evaluate", "benchmark=[mteb]", "benchmark.mteb.tasks=[STS12]"))
 
@@ -245,7 +243,7 @@ def test_another_split_of_retrieval_is_not_taken_for_the_one_asked_for(
     ]
     rows = {"default": judged, "corpus": DOCUMENTS, "queries": QUERIES}
     splits = {"default": ["test"], "corpus": ["corpus"], "queries": ["queries"]}
-    for module in ("mteb.abstasks.retrieval_dataset_loaders", "train.benchmarks.mteb.tasks"):
+    for module in ("mteb.abstasks.retrieval_dataset_loaders", "train.benchmarks.mteb.scoring"):
         monkeypatch.setattr(f"{module}.get_dataset_config_names", lambda *_, **__: list(rows))
         monkeypatch.setattr(
             f"{module}.get_dataset_split_names", lambda _, config_name, **__: splits[config_name]
@@ -286,5 +284,5 @@ def test_a_run_is_monitored_and_reported(tmp_path: Path, options: list[str], loc
     assert card["scores"] == {key: best}
     assert card["baseline"].keys() == {key}
     (table,) = paper_tables(group_runs(read_runs([tmp_path / "run"])))
-    assert (table.title, table.columns[1:]) == ("mteb STS12, in percent", ["cosine_spearman"])
+    assert (table.title, table.columns[1:]) == ("mteb, STS12, in percent", ["cosine_spearman"])
     assert key in (tmp_path / "run" / "best" / "README.md").read_text(encoding="utf-8")

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from tests.benchmarks import idiolink
-from train.benchmarks.idiolink import multivector
-from train.benchmarks.idiolink.multivector import mean_of_best, windows, words_within
+from train.benchmarks.idiolink import scoring as multivector
+from train.benchmarks.idiolink.scoring import mean_of_best, windows, words_within
+from train.benchmarks.suite import Suite
 from train.data.idiolink import load_split
 from train.encoder.encoder import Encoder
-from train.evaluation.suite import Suite
 
 
 def test_windows_of_words() -> None:

@@ -11,10 +11,11 @@ from scipy.stats import spearmanr
 
 from tests.benchmarks import in_turn
 from tests.own_data import write, write_lines
-from train.benchmarks.own.fields import OwnText
-from train.benchmarks.own.ranking import OwnRankingBenchmark
-from train.benchmarks.own.ranking_files import RankedQuery, RankingFile, read_ranking
+from train.benchmarks.own.ranking import OwnRankingBenchmark, read_ranking
+from train.benchmarks.own.texts import Query
 from train.requests import Request
+
+ASKED = Request("q", role="query")
 
 
 def test_forms(tmp_path: Path) -> None:
@@ -27,17 +28,19 @@ def test_forms(tmp_path: Path) -> None:
     table = write(
         tmp_path / "lists.csv", 'id,query,candidates,grades\n7,q,"[""c"", ""a"", ""b""]","[0, 2, 1]"\n'
     )
-    expected = RankedQuery("7", OwnText("q"), ("a", "b", "c"), (2.0, 1.0, 0.0), None)
+    expected = Query("7", ASKED, {"a": 2.0, "b": 1.0, "c": 0.0})
     for path in (graded, pairs, table):
-        assert read_ranking("mine", path).queries == [expected], path
+        assert read_ranking(path) == [expected], path
+        assert list(read_ranking(path)[0].grades) == ["a", "b", "c"], path
     ordered = write_lines(tmp_path / "ordered.jsonl", [{"query": "q", "candidates": ["a", "b", "c"]}])
-    file = read_ranking("mine", ordered)
-    assert file.queries[0].grades == (2, 1, 0)
-    assert file.is_ordered
+    (query,) = read_ranking(ordered)
+    assert (query.grades, query.relevant_above) == ({"a": 2, "b": 1, "c": 0}, 1)
     rows = [{"query": "q", "pos": ["b"], "neg": ["c", "a"]}, {"query": "alone", "pos": ["x"], "neg": []}]
-    file = read_ranking("mine", write_lines(tmp_path / "positives.jsonl", rows))
-    assert file.queries[0].grades == (0, 1, 0)
-    assert file.num_left_out == 1
+    queries = read_ranking(write_lines(tmp_path / "positives.jsonl", rows))
+    assert queries[0].grades == {"a": 0, "b": 1, "c": 0}
+    result = OwnRankingBenchmark({"mine": queries}).score(in_turn(torch.eye(4)))
+    assert [record["query"] for record in result.per_query] == ["q"]
+    assert "1 of 2 queries" in result.notes[0]
 
 
 def test_scores_by_hand(tmp_path: Path) -> None:
@@ -49,7 +52,7 @@ def test_scores_by_hand(tmp_path: Path) -> None:
             {"query": "two words", "candidates": ["d", "e"], "grades": [1, 0], "span": "words"},
         ],
     )
-    benchmark = OwnRankingBenchmark([read_ranking("mine", path)])
+    benchmark = OwnRankingBenchmark({"mine": read_ranking(path)})
     assert benchmark.announced[-1] == Request("two words", (4, 9), "query", pooling="span")
     first = torch.tensor([[0.5, 0.5], [1.0, 0.0], [0.9, 0.1]])  # b, c, a
     second = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
@@ -70,7 +73,7 @@ def test_scores_by_hand(tmp_path: Path) -> None:
 
 def test_in_gold_order_the_first_is_relevant(tmp_path: Path) -> None:
     rows = [{"query": "q", "candidates": ["z", "y", "x"]}]
-    benchmark = OwnRankingBenchmark([read_ranking("mine", write_lines(tmp_path / "mine.jsonl", rows))])
+    benchmark = OwnRankingBenchmark({"mine": read_ranking(write_lines(tmp_path / "mine.jsonl", rows))})
     # x, y, z: the second best first, then the best
     result = benchmark.score(in_turn([[0.0, 1.0], [1.0, 0.0], [1.0, 0.5], [1.0, 0.0]]))
     assert result.by_key["own_ranking/mine/map"] == result.by_key["own_ranking/mine/mrr"] == 0.5
@@ -88,17 +91,17 @@ def test_equal_to_others() -> None:
         grades = torch.randint(0, 4, (size,), generator=g)
         grades[0] = 1
         names = tuple(f"d{n:02d}" for n in range(size))
-        queries.append(RankedQuery(str(number), OwnText("q"), names, tuple(grades.double().tolist()), "g"))
+        queries.append(
+            Query(str(number), ASKED, dict(zip(names, grades.double().tolist(), strict=True)), "g")
+        )
         parts.append(torch.randn(size, 6, generator=g))
     asked = torch.randn(15, 6, generator=g)
-    result = OwnRankingBenchmark([RankingFile("mine", Path("x"), queries, False, 0)]).score(
-        in_turn(torch.cat([*parts, asked]))
-    )
+    result = OwnRankingBenchmark({"mine": queries}).score(in_turn(torch.cat([*parts, asked])))
     qrel, run = {}, {}
     for query, part, vector in zip(queries, parts, asked, strict=True):
         cosines = torch.nn.functional.cosine_similarity(part, vector[None]).tolist()
-        qrel[query.id] = {c: int(grade) for c, grade in zip(query.candidates, query.grades, strict=True)}
-        run[query.id] = dict(zip(query.candidates, cosines, strict=True))
+        qrel[query.id] = {c: int(grade) for c, grade in query.grades.items()}
+        run[query.id] = dict(zip(query.grades, cosines, strict=True))
     measures = {"ndcg_cut.1,5,10", "recip_rank", "map", "Rprec"}
     theirs = pytrec_eval.RelevanceEvaluator(qrel, measures).evaluate(run)
     for record, query in zip(result.per_query, queries, strict=True):
@@ -107,6 +110,6 @@ def test_equal_to_others() -> None:
         metrics |= {f"ndcg@{k}": f"ndcg_cut_{k}" for k in (1, 5, 10)}
         for ours, name in metrics.items():
             assert record[ours] == pytest.approx(expected[name], abs=1e-9), name
-        if len(set(query.grades)) > 1:
-            correlation = spearmanr(list(run[query.id].values()), query.grades).statistic
+        if len(set(query.grades.values())) > 1:
+            correlation = spearmanr(list(run[query.id].values()), list(query.grades.values())).statistic
             assert record["spearman"] == pytest.approx(correlation)

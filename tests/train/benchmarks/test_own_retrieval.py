@@ -12,23 +12,24 @@ import pytrec_eval
 import torch
 
 from tests.benchmarks import idiolink, in_turn
-from tests.own_data import write, write_beir, write_collection, write_lines
+from tests.own_data import write, write_beir, write_collection
 from train.benchmarks import Benchmark, retrieval
-from train.benchmarks.own import RETRIEVAL_METRICS, streamed
-from train.benchmarks.own.collections import Collection, OwnQuery, read_collection
-from train.benchmarks.own.fields import OwnText
+from train.benchmarks.own import RETRIEVAL_METRICS
+from train.benchmarks.own.collections import Collection, Documents, read_collection
 from train.benchmarks.own.retrieval import OwnRetrievalBenchmark
+from train.benchmarks.own.texts import Query
+from train.benchmarks.suite import Suite
 from train.data.idiolink import load_split
 from train.encoder.encoder import Encoder
 from train.errors import UserError
-from train.evaluation.suite import Suite
+from train.requests import Request
 
 DOCUMENTS = ["Cats A cat sat.", "Rates rose.", "He let the cat out of the bag."]
 
 
 def relevance(collection: Collection) -> dict[str, dict[str, float]]:
     return {
-        query.id: {collection.document_ids[d]: grade for d, grade in query.relevance.items()}
+        query.id: {collection.documents.id(d): grade for d, grade in query.grades.items()}
         for query in collection.queries
     }
 
@@ -44,9 +45,10 @@ def trec(folder: Path) -> None:
 
 
 def mteb(folder: Path) -> None:
-    corpus = [{"_id": f"d{n}", "title": "", "text": text} for n, text in enumerate(DOCUMENTS, 1)]
-    queries = [{"_id": "q1", "text": "a sitting cat"}, {"_id": "q2", "text": "a secret is told"}]
-    judged = [("q1", "d1", 2), ("q1", "d3", 1), ("q2", "d3", 1)]
+    """In shards, with numbers for ids."""
+    corpus = [{"_id": n, "title": "", "text": text} for n, text in enumerate(DOCUMENTS, 1)]
+    queries = [{"_id": 1, "text": "a sitting cat"}, {"_id": 2, "text": "a secret is told"}]
+    judged = [(1, 1, 2), (1, 3, 1), (2, 3, 1)]
     qrels = [{"query-id": q, "corpus-id": d, "score": score} for q, d, score in judged]
     shards = {
         "corpus/test-00000-of-00002": corpus[:2],
@@ -61,19 +63,8 @@ def mteb(folder: Path) -> None:
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), folder / f"{name}.parquet")
 
 
-def mteb_lines(folder: Path) -> None:
-    """With numbers for ids, and a single file of judgements."""
-    rows = [{"id": n, "text": text} for n, text in enumerate(DOCUMENTS, 1)]
-    write_lines(folder / "corpus.jsonl", rows)
-    write_lines(folder / "queries.jsonl", [{"_id": 1, "text": "a sitting cat"}, {"_id": 2, "text": "told"}])
-    judged = [(1, 1, 2), (1, 3, 1), (2, 3, 1)]
-    write_lines(
-        folder / "qrels.jsonl", [{"query-id": q, "corpus-id": d, "score": score} for q, d, score in judged]
-    )
-
-
 @pytest.mark.parametrize("is_streamed", [False, True])
-@pytest.mark.parametrize("layout", [write_collection, trec, mteb, mteb_lines])
+@pytest.mark.parametrize("layout", [write_collection, trec, mteb])
 def test_every_layout_gives_the_same(tmp_path: Path, layout: Any, is_streamed: bool) -> None:
     layout(tmp_path)
     found = read_collection("mine", tmp_path, streamed=is_streamed)
@@ -84,6 +75,13 @@ def test_every_layout_gives_the_same(tmp_path: Path, layout: Any, is_streamed: b
     assert named == {"1": {"1": 2, "3": 1}, "2": {"3": 1}}
     assert found.modes == ["sentence"]
     assert all(path.is_file() for path in found.files)
+
+
+def test_a_carriage_return_within_a_text_does_not_end_a_document(tmp_path: Path) -> None:
+    trec(tmp_path)
+    (tmp_path / "collection.tsv").write_bytes(b"d1\tCa\rts\tA cat.\nd2\tRates rose.\nd3\tThe cat.\n")
+    documents = read_collection("mine", tmp_path).documents
+    assert [documents.id(n) for n in range(len(documents))] == ["d1", "d2", "d3"]
 
 
 def test_documents_that_are_not_held_are_checked_likewise(tmp_path: Path) -> None:
@@ -101,29 +99,14 @@ def test_documents_that_are_not_held_are_checked_likewise(tmp_path: Path) -> Non
         read_collection("mine", tmp_path, streamed=True)
 
 
-def test_packed_names() -> None:
-    ids = streamed.Ids()
-    for id_ in ("a", "bb", "b", "", "a"):
-        ids.append(id_)
-    assert [ids.find(id_) for id_ in ("a", "b", "", "bb", "c", "ccc")] == [0, 2, 3, 1, None, None]
-    assert ids.twice() == {"a"}
-    assert list(ids) == ["a", "bb", "b", "", "a"]
-
-
 def test_which_judgements_is_chosen(tmp_path: Path) -> None:
     folder = write_collection(tmp_path)
-    write(folder / "qrels" / "dev.tsv", "q1\td2\t1\n")  # without a header
+    write(folder / "qrels" / "dev.tsv", "q1\td2\n")  # without a header or grades: whatever was clicked
     assert relevance(read_collection("mine", folder))["q2"] == {"d3": 1}
     assert relevance(read_collection("mine", folder, "dev")) == {"q1": {"d2": 1}}
     assert read_collection("mine", folder, "dev").num_left_out == 1
     with pytest.raises(UserError, match="dev, test, and none for train"):
         read_collection("mine", folder, "train")
-
-
-def test_a_search_log_needs_no_grades(tmp_path: Path) -> None:
-    """Two columns: whatever was clicked is relevant."""
-    folder = write_collection(tmp_path, qrels="query-id\tcorpus-id\nq1\td1\nq2\td3\n")
-    assert relevance(read_collection("mine", folder)) == {"q1": {"d1": 1}, "q2": {"d3": 1}}
 
 
 def test_scores_by_hand(tmp_path: Path) -> None:
@@ -155,16 +138,18 @@ def test_equal_to_pytrec_eval(seed: int, monkeypatch: pytest.MonkeyPatch) -> Non
     grades = torch.randint(0, 4, (20, 150), generator=g) * (torch.rand(20, 150, generator=g) < 0.2)
     grades[:, 100] = 1
     asked = [
-        OwnQuery(
+        Query(
             ids[n] if n < 10 else f"q{n}",
-            OwnText("x"),
-            {d: float(grade) for d, grade in enumerate(row) if grade},
+            Request("x", role="query"),
+            {d: float(grade) for d, grade in enumerate(row) if grade and (d != n or n >= 10)},
             "all",
+            left_out=[n] if n < 10 else [],
         )
         for n, row in enumerate(grades.tolist())
     ]
-    collection = Collection("mine", ids, [OwnText(id_) for id_ in ids], asked, 0, [])
-    benchmark = OwnRetrievalBenchmark([collection], exclude_self=True)
+    texts = Documents(lambda _: ((id_, Request(id_)) for id_ in ids))
+    collection = Collection("mine", texts, asked, 0, [])
+    benchmark = OwnRetrievalBenchmark([collection])
     result = benchmark.score(in_turn(torch.cat([documents, queries])))
     cosines = torch.nn.functional.cosine_similarity(queries[:, None], documents[None], dim=2).tolist()
     run = {
@@ -172,7 +157,7 @@ def test_equal_to_pytrec_eval(seed: int, monkeypatch: pytest.MonkeyPatch) -> Non
         for query, row in zip(asked, cosines, strict=True)
     }
     qrel = {
-        query.id: {ids[d]: int(grade) for d, grade in query.relevance.items() if ids[d] != query.id}
+        query.id: {ids[d]: int(grade) for d, grade in query.grades.items() if ids[d] != query.id}
         for query in asked
     }
     measures = {"ndcg_cut.1,5,10,100", "recall.1,5,10,100", "map_cut.100", "P.1"}
@@ -197,10 +182,10 @@ def test_spans(tmp_path: Path) -> None:
     )
     folder = write_collection(tmp_path, corpus=corpus, queries=queries)
     collection = read_collection("mine", folder, instruction="Search")
-    assert collection.documents == [
-        OwnText("Cats A cat sat.", (7, 10)),
-        OwnText("He told."),
-        OwnText("Rates"),
+    assert list(collection.documents) == [
+        Request("Cats A cat sat.", (7, 10)),
+        Request("He told."),
+        Request("Rates"),
     ]
     assert [(q.text.span, q.text.instruction, q.group) for q in collection.queries] == [
         ((2, 5), "Search", "g"),

@@ -11,9 +11,9 @@ from tests.own_data import write_beir
 from train.benchmarks import Benchmark
 from train.benchmarks.own.collections import read_collection
 from train.benchmarks.own.retrieval import OwnRetrievalBenchmark
+from train.benchmarks.suite import Suite
 from train.data.idiolink import load_split
 from train.encoder.encoder import Encoder
-from train.evaluation.suite import Suite
 
 # Percent, R-Precision and nDCG@10: all, literal, idiomatic.
 REFERENCE = {

@@ -15,13 +15,13 @@ from torch.nn.utils.rnn import pad_sequence
 
 from tests.benchmarks import in_turn, section
 from train.benchmarks import Result
-from train.benchmarks.own.pair_files import read_scored_pairs
-from train.benchmarks.own.pairs import OwnPairBenchmark, correlations
-from train.benchmarks.semeval2022.scoring import SemEvalBenchmark
+from train.benchmarks.own.pairs import OwnPairBenchmark
+from train.benchmarks.own.pairs import read_pairs as read_own_pairs
+from train.benchmarks.semeval2022 import SemEvalBenchmark
+from train.benchmarks.suite import Suite
 from train.data.semeval2022 import Gold, Pair, PairSplit, read_pairs
 from train.data.sources import DataFiles
 from train.encoder.encoder import Encoder
-from train.evaluation.suite import Suite
 
 
 def split(gold: list[Gold] | None, num: int = 5, name: str = "dev") -> PairSplit:
@@ -191,7 +191,7 @@ def test_the_untrained_model_has_its_known_and_its_published_scores(
     dev = read_pairs(semeval_real, "dev")
     assert_known(Suite([SemEvalBenchmark([dev], section("semeval2022"))]).run(last2).scores, LAST2)
     path = write_sts(tmp_path / "sts.csv", dev)
-    own = OwnPairBenchmark("own_sts", [read_scored_pairs("sts", path)], correlations)
+    own = OwnPairBenchmark("own_sts", {"sts": read_own_pairs(path)})
     scores = Suite([SemEvalBenchmark([dev], section("semeval2022")), own]).run(minilm).scores
     assert_known(scores, OWN)
     assert round(scores["own_sts/sts/spearman"], 4) == 0.8552

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from tests.fuzzing import FUZZED, NAMES, TEXTS, VALUES
 from tests.tiny_runs import composed
-from train.cli.arguments import rewrite_arguments
 from train.config import EvaluateSettings, TrainSettings, check
 from train.errors import UserError
+from train.programs.arguments import rewrite_arguments
 
 pytestmark = pytest.mark.slow
 

@@ -59,47 +59,34 @@ def test_dev_has_neither_sense_nor_gold(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected"),
+    ("field", "value"),
     [
-        ({"compound": "?!"}, "field 'compound': '?!' contains no letter"),
-        ({"sentence": " "}, "field 'sentence': is empty"),
-        ({"image3_caption": ""}, "field 'image3_caption': is empty"),
-        ({"image3_name": ""}, "field 'image3_name': is empty"),
-        ({"image3_name": "1.png"}, "an image is there twice"),
-        (
-            {"sentence_type": "figurative"},
-            "field 'sentence_type': 'figurative' is neither idiomatic nor literal",
-        ),
-        ({"sentence_type": ""}, "field 'sentence_type': '' is neither"),
-        ({"expected_order": ""}, "field 'expected_order': '' is not a list of image names"),
-        ({"expected_order": "['1.png'"}, "is not a list of image names"),
-        ({"expected_order": str(NAMES[:4])}, "is not an order of the item's images 1.png, 2.png"),
-        ({"expected_order": str([*NAMES[:4], "9.png"])}, "is not an order of the item's images"),
-        ({"expected_order": str([*NAMES[:4], "1.png"])}, "is not an order of the item's images"),
+        ("compound", "?!"),
+        ("sentence", " "),
+        ("image3_caption", ""),
+        ("image3_name", ""),
+        ("image1_name", "2.png"),
+        *(("sentence_type", value) for value in ("figurative", "")),
+        *(("expected_order", order) for order in ("", "['1.png'", str(NAMES[:4]), "[1, 2, 3, 4, 5]")),
+        *(("expected_order", str([*NAMES[:4], name])) for name in ("1.png", "9.png")),
     ],
 )
-def test_what_is_wrong_is_named(changes: dict[str, str], expected: str, tmp_path: Path) -> None:
+def test_what_is_wrong_is_named(field: str, value: str, tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
-        read_items(write(tmp_path, ROW | {"sentence": "Cold feet!"}, ROW | changes), "train")
-    message = str(caught.value)
-    assert "subtask_a_train.tsv" in message
-    assert f"row 3 (compound {changes.get('compound', 'cold feet')})" in message
-    assert expected in message
+        read_items(write(tmp_path, ROW | {"sentence": "Cold feet!"}, ROW | {field: value}), "train")
+    named = value if field == "compound" else "cold feet"
+    for part in ("subtask_a_train.tsv", f"row 3 (compound {named})", field):
+        assert part in str(caught.value)
 
 
 def test_what_is_wrong_with_a_table_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"row 3 \(compound cold feet\): is the same item as row 2"):
-        read_items(write(tmp_path, ROW, ROW), "train")
     other = ROW | {"sentence": "Cold feet!", "expected_order": ""}
-    with pytest.raises(UserError, match="is empty in some rows and not in others"):
+    with pytest.raises(UserError, match="empty in some rows") as caught:
         read_items(write(tmp_path, ROW, other, split="dev"), "dev")
-    with pytest.raises(UserError, match="the columns image5_caption are missing"):
+    assert caught.value.field == "expected_order"
+    with pytest.raises(UserError, match="image5_caption"):
         read_items(write(tmp_path, ROW, header=HEADER[:-1]), "train")
-    with pytest.raises(UserError, match="there is no row"):
-        read_items(write(tmp_path), "train")
-    with pytest.raises(
-        UserError, match=r"subtask_a_train\.tsv: there is no such file, nor one in .*data\.admire="
-    ):
+    with pytest.raises(UserError, match=r"subtask_a_train\.tsv: .*data\.admire="):
         read_items(tmp_path / "elsewhere", "train")
 
 
@@ -184,8 +171,8 @@ def test_links_out_of_the_data_folder_are_refused(tmp_path: Path) -> None:
     for name in ("1", "3", "4", "5"):
         (inside / f"{name}.jpg").touch()
     write(folder, ROW)
-    with pytest.raises(UserError, match=r"row 2 .*'image2_name'.*link"):
-        read_items(folder, "train")
+    with pytest.raises(UserError, match=r"row 2 .*'image2_name'"):
+        read_items(folder, "train", check_images=True)
     assert find_image(folder, "train", "cold feet", "2.png") is None
     assert find_image(folder, "../data/images/train", "cold feet", "1.png") is None
     (inside / "2.jpg").unlink()
@@ -198,5 +185,5 @@ def test_links_out_of_the_data_folder_are_refused(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     shutil.move(inside, tmp_path / "elsewhere" / "cold feet")
     inside.symlink_to(tmp_path / "elsewhere" / "cold feet")
-    with pytest.raises(UserError, match=r"'image1_name'.*link"):
+    with pytest.raises(UserError, match="'image1_name'"):
         read_items(folder, "train", check_images=True)

@@ -6,12 +6,8 @@ import csv
 from pathlib import Path
 from typing import get_args
 
-import pytest
-
-from train.data import sources
 from train.data.admire import read_items
 from train.data.astitch import FILES, SENSES_FILE, read_senses, read_usages, usages_file
-from train.data.download import PublishedFile
 from train.data.names import AStitchFile
 from train.data.sources import SAMPLE_ROOT, DataFiles
 from train.expressions import plain_expression
@@ -50,7 +46,7 @@ def test_labels_spans_and_repeated_rows(tmp_path: Path) -> None:
         ("train_zero_shot_3", True, "cold feet"),
         ("train_one_shot_3", False, None),
     ]
-    assert (corpus.num_without_span, corpus.num_repeated) == (1, 1)
+    assert len(read_usages(files, ["train_zero_shot", "train_one_shot"], keep_repeated=True).usages) == 4
     assert [path.name for path in corpus.files] == ["train_zero_shot.csv", "train_one_shot.csv"]
 
 
@@ -71,32 +67,10 @@ def test_a_copy_of_the_repository_serves(tmp_path: Path) -> None:
     assert DataFiles(FILES, tmp_path)(usages_file("dev")) == path
 
 
-def test_downloads_are_asked_for_by_their_published_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-
-    def download(repo: str, file: PublishedFile, target: Path, *, otherwise: str) -> Path:
-        asked.append((repo, file.path))
-        assert "data.astitch=" in otherwise
-        return target
-
-    monkeypatch.setattr(sources, "github_file", download)
-    monkeypatch.setenv("IDIOM_CACHE", str(tmp_path))
-    files = DataFiles(FILES, None)
-    assert files(usages_file("test")) == tmp_path / "astitch" / "EN" / "test.csv"
-    assert files(SENSES_FILE) == tmp_path / "astitch" / "EN_Extended_Noun_Compound_Senses_Dataset.csv"
-    assert [repo for repo, _ in asked] == ["H-TayyarMadabushi/AStitchInLanguageModels"] * 2
-    assert [path for _, path in asked] == [
-        "Dataset/Task1/SubTaskA/EN/ContextExcluded_IdiomIncluded/test.csv",
-        "Dataset/Extended_Noun_Compound_Senses_Dataset/EN_Extended_Noun_Compound_Paraphrase_Dataset.csv",
-    ]
-
-
 def test_the_sample_is_whole() -> None:
     files = DataFiles(FILES, SAMPLE_ROOT / "astitch")
     corpus = read_usages(files, get_args(AStitchFile))
-    assert (len(corpus.usages), corpus.num_without_span) == (31, 1)
+    assert (len(corpus.usages), sum(u.span is None for u in corpus.usages)) == (31, 1)
     assert {u.is_idiomatic for u in corpus.usages} == {True, False}
     items = read_items(SAMPLE_ROOT / "admire", "train").items
     meanings = read_senses(files(SENSES_FILE))
@@ -107,14 +81,12 @@ def test_the_sample_is_whole() -> None:
 def test_real_files(real_data: Path) -> None:
     files = DataFiles(FILES, real_data / "astitch")
     corpus = read_usages(files, TRAIN)
-    assert (len(corpus.usages), corpus.num_without_span, corpus.num_repeated) == (
-        3327,
-        2,
-        0,
-    )  # gold miner, traffic controllers
+    assert len(corpus.usages) == 3327
+    assert sum(u.span is None for u in corpus.usages) == 2  # gold miner, traffic controllers
     assert sum(u.is_idiomatic for u in corpus.usages) == 1762
     everything = read_usages(files, get_args(AStitchFile))
-    assert everything.num_repeated == 87  # the one-shot rows are among the few-shot ones
+    repeated = read_usages(files, get_args(AStitchFile), keep_repeated=True)
+    assert len(repeated.usages) - len(everything.usages) == 87  # the one-shot rows are few-shot ones too
     meanings = read_senses(files(SENSES_FILE))
     assert len(meanings) == 223
     assert sum(not m.non_literal for m in meanings.values()) == 80

@@ -1,4 +1,4 @@
-"""Downloads: what a server does wrong leaves nothing in the cache, and the next try succeeds.
+"""Where data comes from: folders in their order, and downloads, of which nothing wrong stays in the cache.
 
 A local server stands in for GitHub and for the Hub.
 """
@@ -12,24 +12,26 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from email.message import Message
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request
 
 import huggingface_hub.constants
 import pytest
 
 from tests.fake_hub import FakeHub, serve
-from train.data import astitch, download, idiolink_source, ncimp, pie, semeval2022, sources
-from train.data.datasets import SEMEVAL2022
-from train.data.download import PublishedFile, github_file
-from train.data.idiolink_source import idiolink_root
-from train.data.names import AStitchFile
-from train.data.ncimp import SCORES_FILE, read_ncimp
-from train.data.pie import pie_file
+from tests.programs import assert_explained, run
+from train.data import astitch, external, idiolink, ncimp, semeval2022, sources
+from train.data.external import pie_file
+from train.data.idiolink import idiolink_root
+from train.data.names import PIE, SEMEVAL2022
+from train.data.ncimp import SCORES_FILE
 from train.data.semeval2022 import FOLDER, TRAIN_FILE, read_groups, read_pairs
-from train.data.sources import DataFiles, GitHubData
+from train.data.sources import SAMPLE_ROOT, DataFiles, GitHubData, NoDowngrade, PublishedFile
 from train.errors import DataMissingError, UserError
 from train.io.files import fingerprint
 from train.io.paths import cache_folder
@@ -63,7 +65,7 @@ def as_github(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     def start(handler: Any) -> None:
         servers.append(ThreadingHTTPServer(("127.0.0.1", 0), handler))
         threading.Thread(target=servers[-1].serve_forever, args=(0.02,), daemon=True).start()
-        monkeypatch.setattr(download, "GITHUB_FILES", f"http://127.0.0.1:{servers[-1].server_port}")
+        monkeypatch.setattr(sources, "GITHUB_FILES", f"http://127.0.0.1:{servers[-1].server_port}")
 
     yield start
     for server in servers:
@@ -96,8 +98,8 @@ def publish(data: GitHubData, copy: Path, served: Path) -> GitHubData:
     return replace(data, files=files)
 
 
-def get(file: PublishedFile, cache: Path) -> Path:
-    return github_file("a/b", file, cache / "x.csv", otherwise="a local copy")
+def get(file: PublishedFile) -> Path:
+    return DataFiles(GitHubData(PIE, "a/b", "x.csv", {"x.csv": file}), None)("x.csv")
 
 
 def kept(cache: Path) -> list[Path]:
@@ -141,72 +143,58 @@ def test_what_a_server_does_wrong_leaves_no_trace(
                 self.wfile.write(CONTENT if right else content or b"")
 
     as_github(Handler)
-    monkeypatch.setattr(download, "_TIMEOUT", 0.2)
+    monkeypatch.setattr(sources, "_TIMEOUT", 0.2)
     with pytest.raises(DataMissingError) as caught:
-        get(file, cache)
+        get(file)
     assert all(part in str(caught.value) for part in (said, "x.csv", "a local copy"))
     assert not kept(cache)
     right = True
-    assert get(file, cache).read_bytes() == CONTENT
+    assert get(file).read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("file", [PINNED, UNPINNED], ids=["known sum", "unknown sum"])
-def test_a_copy_serves_until_it_is_changed(file: PublishedFile, github: Path, cache: Path) -> None:
+def test_a_copy_is_downloaded_once_and_named_when_it_was_changed(
+    file: PublishedFile, github: Path, cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     origin = github / "a/b" / file.revision / file.path
     origin.parent.mkdir(parents=True)
     origin.write_bytes(CONTENT)
-    copy = get(file, cache)
-    origin.unlink()
-    assert get(file, cache).read_bytes() == CONTENT
+    copy = get(file)
+    origin.write_bytes(CONTENT + b"three,More.\r\n")  # published again, differently
+    assert get(file).read_bytes() == CONTENT
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
     copy.write_bytes(CONTENT + b"three,Mine.\r\n")
-    with pytest.raises(UserError, match=r"x\.csv differs .*delete it and x\.csv\.sha256"):
-        get(file, cache)
-    for damaged in kept(cache):
-        damaged.unlink()
-    origin.write_bytes(CONTENT + b"three,More.\r\n")  # published anew
+    sources.warn_if_altered.cache_clear()
+    assert get(file) == copy
+    assert f"{copy} is not the published file" in caplog.text
+    copy.unlink()
+    (cache / "pie" / "x.csv.sha256").unlink(missing_ok=True)
     if file.sha256 is None:
-        assert get(file, cache).read_bytes() == origin.read_bytes()
+        assert get(file).read_bytes() == origin.read_bytes()
     else:
         with pytest.raises(DataMissingError, match=file.sha256):
-            get(file, cache)
+            get(file)
 
 
-def test_nobody_answers(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(download, "GITHUB_FILES", "http://127.0.0.1:9")
+def test_a_redirect_to_an_unencrypted_address_is_refused() -> None:
+    """Nobody on the way may put another file in the place of one whose sum is not known."""
+    redirect = partial(NoDowngrade().redirect_request, fp=None, code=302, msg="Found", headers=Message())
+    secure = Request("https://example.org/x.csv")
+    with pytest.raises(HTTPError, match="without encryption"):
+        redirect(secure, newurl="http://example.org/x.csv")
+    followed = redirect(secure, newurl="https://elsewhere.org/x.csv")
+    assert followed is not None
+    assert followed.full_url == "https://elsewhere.org/x.csv"
+
+
+@pytest.mark.usefixtures("cache")
+def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "GITHUB_FILES", "http://127.0.0.1:9")
     with pytest.raises(DataMissingError, match=r"x\.csv.*refused"):
-        get(PINNED, cache)
+        get(PINNED)
 
 
-def test_every_file_that_is_asked_for_is_declared(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, str]] = []
-
-    def note(repo: str, file: PublishedFile, target: Path, *, otherwise: str) -> Path:
-        del otherwise
-        assert target.is_relative_to(cache)
-        asked.append((repo, file.path))
-        return target
-
-    monkeypatch.setattr(sources, "github_file", note)
-    names = [TRAIN_FILE, semeval2022.ONE_SHOT_FILE, semeval2022._GOLD["dev"]]
-    for name in (*names, *semeval2022._PAIRS.values(), *semeval2022._FORMS.values()):
-        DataFiles(semeval2022.FILES, None)(name)
-    tables = [
-        f"{lang}/{t}"
-        for lang in ("EN", "PT")
-        for t in ("neutral", *(f"naturalistics_examplesent{i}" for i in (1, 2, 3)))
-    ]
-    for name in (SCORES_FILE, *(f"{table}.csv" for table in tables)):
-        DataFiles(ncimp.FILES, None)(name)
-    for usage in get_args(AStitchFile):
-        DataFiles(astitch.FILES, None)(astitch.usages_file(usage))
-    DataFiles(astitch.FILES, None)(astitch.SENSES_FILE)
-    pie_file(None)
-    everything = [(data.repo, file) for data in GITHUB for file in data.files.values()]
-    assert set(asked) == {(repo, file.path) for repo, file in everything}
-    assert all(file.sha256 is not None or file.columns for _, file in everything)
-
-
-GITHUB = (semeval2022.FILES, ncimp.FILES, astitch.FILES, pie.FILES)
+GITHUB = (semeval2022.FILES, ncimp.FILES, astitch.FILES, external.PIE_FILES)
 
 
 def test_the_sums_are_those_of_the_real_files(real_data: Path) -> None:
@@ -216,16 +204,9 @@ def test_the_sums_are_those_of_the_real_files(real_data: Path) -> None:
             if file.sha256 is not None:
                 assert fingerprint(real_data / data.dataset.name / name) == file.sha256, name
                 num_known += 1
-    for path, sha256 in idiolink_source.SHA256.items():
+    for path, sha256 in idiolink.SHA256.items():
         assert fingerprint(real_data / "idiolink" / path.removeprefix("data/")) == sha256
     assert num_known == 21
-
-
-def test_unreachable_says_what_to_do(github: Path) -> None:
-    assert not list(github.iterdir())
-    with pytest.raises(UserError, match=r"could not be downloaded .*\n.*data\.pie="):
-        pie_file(None)
-    assert not list(cache_folder().rglob("*.csv"))
 
 
 def test_semeval_files_are_downloaded_one_by_one(github: Path, semeval_sample: DataFiles) -> None:
@@ -276,28 +257,28 @@ def test_local_copies_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         pie_file(str(tmp_path / "none.csv"))
 
 
-def test_ncimp_comes_file_by_file_names_with_spaces_too(github: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("cache")
+def test_a_name_with_a_space(github: Path) -> None:
     with pytest.raises(DataMissingError, match=r"could not be downloaded .*\n.*data\.ncimp="):
         DataFiles(ncimp.FILES, None)(SCORES_FILE)
-    files = DataFiles(publish(ncimp.FILES, sources.SAMPLE_ROOT / "ncimp", github), None)
-    assert len(read_ncimp(files, "en").compounds) == 12
-    shutil.rmtree(github / ncimp.FILES.repo)
-    assert len(read_ncimp(files, "en").compounds) == 12, "the copies serve"
-    assert (tmp_path / "cache" / "ncimp" / SCORES_FILE).is_file()
+    files = DataFiles(publish(ncimp.FILES, SAMPLE_ROOT / "ncimp", github), None)
+    assert files(SCORES_FILE) == cache_folder() / "ncimp" / SCORES_FILE
 
 
 IDIOLINK_FILES = ("data/train/indexes.json", "data/val/queries.json", "data/train/triplets_train_full.jsonl")
 
 
 @pytest.fixture
-def idiolink(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, bytes]]:
+def served_idiolink(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[dict[str, bytes]]:
     """The files that are served as IdioLink's dataset on the Hub; some of their sums are known."""
     assert not cache.exists()
     served = tmp_path / "hub"
-    shutil.copytree(sources.SAMPLE_ROOT / "idiolink", served / "data")
+    shutil.copytree(SAMPLE_ROOT / "idiolink", served / "data")
     (served / "README.md").write_text("a file that is not needed", encoding="utf-8")
     sums = {name: fingerprint(served / name) for name in IDIOLINK_FILES}
-    monkeypatch.setattr(idiolink_source, "SHA256", sums)
+    monkeypatch.setattr(idiolink, "SHA256", sums)
     hub: FakeHub
     with serve({"datasets/Intellexus/IdioLink": served}) as hub:
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
@@ -311,56 +292,47 @@ def idiolink(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> It
 @pytest.mark.parametrize("name", IDIOLINK_FILES)
 @pytest.mark.parametrize("content", [PAGE, None], ids=["page", "missing"])
 def test_idiolink_is_kept_whole_or_not_at_all(
-    name: str, content: bytes | None, idiolink: dict[str, bytes], cache: Path
+    name: str, content: bytes | None, served_idiolink: dict[str, bytes], cache: Path
 ) -> None:
-    good = idiolink.pop(name)
+    good = served_idiolink.pop(name)
     if content is not None:
-        idiolink[name] = content
+        served_idiolink[name] = content
     for _ in range(2):  # a second start does not take what came for the right file
         with pytest.raises(DataMissingError, match=name) as caught:
             idiolink_root(None, sample=False)
         assert "data.root=" in str(caught.value)
     assert not (cache / "idiolink" / "checksums.json").exists()
-    idiolink[name] = good
+    served_idiolink[name] = good
     root = idiolink_root(None, sample=False)
     downloaded = {path.relative_to(root.parent).as_posix() for path in root.rglob("*") if path.is_file()}
-    assert downloaded == idiolink.keys() - {"README.md"}
+    assert downloaded == served_idiolink.keys() - {"README.md"}
 
 
-def test_idiolink_in_the_cache(idiolink: dict[str, bytes], cache: Path) -> None:
+def test_idiolink_in_the_cache(
+    served_idiolink: dict[str, bytes], cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     recorded = idiolink_root(None, sample=False).parent / "checksums.json"
-    sums = recorded.read_text(encoding="utf-8")
-    assert json.loads(sums).keys() == idiolink.keys() - {"README.md"}
-    idiolink.clear()
+    assert json.loads(recorded.read_text()).keys() == served_idiolink.keys() - {"README.md"}
+    served_idiolink.clear()
     idiolink_root(None, sample=False)
-    for damage in ("", "[]", "\x00"):
-        recorded.write_text(damage, encoding="utf-8")
-        with pytest.raises(UserError, match=r"checksums\.json"):
-            idiolink_root(None, sample=False)
-    recorded.write_text(sums, encoding="utf-8")
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
     for name in (IDIOLINK_FILES[1], "data/test/queries.json"):
-        copy = cache / "idiolink" / name
-        good = copy.read_bytes()
-        copy.write_bytes(PAGE)
-        with pytest.raises(UserError, match=rf"{name} differs from what was downloaded: delete"):
-            idiolink_root(None, sample=False)
-        copy.unlink()
-        with pytest.raises(UserError, match=rf"{name}: cannot be read.*delete"):
-            idiolink_root(None, sample=False)
-        copy.write_bytes(good)
-    idiolink_root(None, sample=False)
+        (cache / "idiolink" / name).write_bytes(PAGE)
+        sources.warn_if_altered.cache_clear()
+        idiolink_root(None, sample=False)
+        assert f"{name} is not the published file" in caplog.text
 
 
 def test_another_revision_of_idiolink(
-    idiolink: dict[str, bytes], cache: Path, monkeypatch: pytest.MonkeyPatch
+    served_idiolink: dict[str, bytes], cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Known sums are those of the default; either has a folder of its own in the cache."""
     name = IDIOLINK_FILES[1]
-    idiolink[name] += b"\n"
+    served_idiolink[name] += b"\n"
     with pytest.raises(DataMissingError, match=name):
         idiolink_root(None, sample=False)
     monkeypatch.setenv("IDIOM_IDIOLINK_REVISION", "main")
-    assert (idiolink_root(None, sample=False).parent / name).read_bytes() == idiolink[name]
+    assert (idiolink_root(None, sample=False).parent / name).read_bytes() == served_idiolink[name]
     for wrong in ("../..", "a/b", "-x", " "):
         monkeypatch.setenv("IDIOM_IDIOLINK_REVISION", wrong)
         with pytest.raises(UserError, match="IDIOM_IDIOLINK_REVISION="):
@@ -369,7 +341,7 @@ def test_another_revision_of_idiolink(
     assert not (cache / "idiolink" / "checksums.json").exists()
 
 
-def test_paths_that_leave_the_folder_are_not_fetched(idiolink: dict[str, bytes]) -> None:
+def test_paths_that_leave_the_folder_are_not_fetched(served_idiolink: dict[str, bytes]) -> None:
     """The names of a dataset's files are the server's."""
     for name in (
         "data/../../outside.json",
@@ -377,6 +349,58 @@ def test_paths_that_leave_the_folder_are_not_fetched(idiolink: dict[str, bytes])
         "data//indexes.json",
         "data/x y/indexes.json",
     ):
-        idiolink[name] = b"[]"
+        served_idiolink[name] = b"[]"
     root = idiolink_root(None, sample=False)
     assert sorted(path.name for path in root.iterdir()) == ["test", "train", "val"]
+
+
+def test_layouts_of_idiolink_and_order_of_its_sources(
+    tmp_path: Path, sample_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The splits directly in a folder, under idiolink/, and under data/ as on the Hub."""
+    for name, inside in (("plain", ""), ("all", "idiolink"), ("hub", "data")):
+        shutil.copytree(sample_root / "val", tmp_path / name / inside / "val")
+        assert idiolink_root(str(tmp_path / name), sample=False) == tmp_path / name / inside
+    monkeypatch.setenv("IDIOM_DATA", str(tmp_path / "all"))
+    assert idiolink_root(None, sample=True) == SAMPLE_ROOT / "idiolink"
+    assert idiolink_root(str(tmp_path / "plain"), sample=False) == tmp_path / "plain"
+    assert idiolink_root(None, sample=False) == tmp_path / "all" / "idiolink"
+    with pytest.raises(UserError) as caught:
+        idiolink_root(str(tmp_path / "missing"), sample=False)
+    assert (caught.value.option, caught.value.file) == ("data.root", tmp_path / "missing")
+    monkeypatch.setenv("IDIOM_DATA", str(tmp_path / "all" / "idiolink" / "val"))
+    with pytest.raises(DataMissingError) as caught:
+        idiolink_root(None, sample=False)
+    assert caught.value.option == "IDIOM_DATA"
+
+
+@pytest.mark.slow
+def test_data_and_model_are_downloaded_once(tmp_path: Path, tiny_path: Path) -> None:
+    """`train.evaluate` with both from a Hub that is a local server, then without it."""
+    shutil.copytree(SAMPLE_ROOT / "idiolink", tmp_path / "hub" / "data")
+    arguments = ["train.evaluate", "model=someone/tiny", "device=cpu", "benchmarks=[idiolink]"]
+    arguments += [f"output={tmp_path / 'scores.json'}", "overwrite=true"]
+    with serve({"datasets/Intellexus/IdioLink": tmp_path / "hub", "models/someone/tiny": tiny_path}) as hub:
+        environment: dict[str, str | None] = {
+            "HF_ENDPOINT": hub.url,
+            "HF_HOME": str(tmp_path / "hf"),
+            "HF_HUB_OFFLINE": None,
+            "IDIOM_DATA": None,
+            "IDIOM_CACHE": str(tmp_path / "cache"),
+            "IDIOM_IDIOLINK_REVISION": "main",  # the sums of the default one are not the sample's
+            "HF_HUB_DISABLE_XET": "1",
+        }
+        first = run(*arguments, environment=environment, cold=True)  # as the client reads them at its import
+        assert first.returncode == 0, first.stderr
+        fetched = [r for r in hub.requests if r.startswith("GET") and "/resolve/" in r and "IdioLink" in r]
+        assert len(fetched) == len(set(fetched)) == 7
+    offline = run(*arguments, environment=environment)
+    assert offline.returncode == 0, offline.stderr
+    assert "downloaded before" in offline.stderr
+
+
+@pytest.mark.slow
+def test_no_data_and_no_network_says_what_to_set(tmp_path: Path) -> None:
+    environment = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_OFFLINE": None, "IDIOM_DATA": None}
+    done = run("train.evaluate", timeout=60, environment={**environment, "IDIOM_CACHE": str(tmp_path)})
+    assert_explained(done, "data.root=", "IDIOM_DATA=", "data=sample", "Reason:")

@@ -47,8 +47,8 @@ def test_a_sound_split_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("documents", "queries", "expected"),
     [
-        ("[{", QUERIES, ["indexes.json", "not valid JSON, line 1, column 3"]),
-        ({"a": 1}, QUERIES, ["indexes.json", "expected a list of records, found dict"]),
+        ("[{", QUERIES, ["indexes.json", "not valid JSON", "line 1 column 3"]),
+        ({"a": 1}, QUERIES, ["indexes.json", "expected a list of records, got dict"]),
         (["text"], QUERIES, ["indexes.json", "record 1"]),
         ([], QUERIES, ["indexes.json", "empty"]),
         (DOCUMENTS, [], ["queries.json", "empty"]),
@@ -71,18 +71,12 @@ def test_what_is_wrong_with_a_split_is_named(
         assert part in str(caught.value)
 
 
-def test_many_problems_are_counted_and_the_first_shown(tmp_path: Path) -> None:
-    write_split(tmp_path, "val", [record(f"d{i}", "odd") for i in range(9)], QUERIES)
-    with pytest.raises(UserError, match=r"9 problems(.|\n)*record 5(.|\n)*and 4 more"):
-        load_split(tmp_path, "val")
-
-
 def test_missing_files_and_splits_are_named(tmp_path: Path) -> None:
     write_split(tmp_path, "val", DOCUMENTS, QUERIES)
     with pytest.raises(UserError, match=r"split 'tset' is not in .* \(splits there: val\)"):
         load_split(tmp_path, "tset")
     (tmp_path / "val" / "queries.json").unlink()
-    with pytest.raises(UserError, match=r"queries\.json: there is no such file"):
+    with pytest.raises(UserError, match=r"queries\.json: cannot be read"):
         load_split(tmp_path, "val")
 
 

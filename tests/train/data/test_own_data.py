@@ -18,15 +18,15 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from tests.bench.own_data import read as load_pairs
-from tests.bench.own_data import write_pairs
+from bench.own_data import read as load_pairs
+from bench.own_data import write_pairs
 from tests.own_data import write, write_lines
 from tests.train.data.test_own_tables import read
-from train.data.own import load
+from train.data.own import load, store
 from train.data.own.load import OwnSplits
 from train.data.own.rows import Example, OwnTable, Sentence
-from train.data.own.sources import Source
 from train.data.own.store import Examples
+from train.data.own.table import Source
 from train.errors import UserError
 
 
@@ -49,16 +49,15 @@ FORMS: list[tuple[dict[str, Any], Example]] = [
     # sentence-transformers: pairs, triplets, several negatives
     ({"anchor": "a", "positive": "p"}, pair("a", "p")),
     ({"anchor": "a", "positive": "p", "negative": "n"}, pair("a", "p", "n")),
-    ({"anchor": "a", "positive": "p", "negative_1": "m", "negative_2": "n"}, pair("a", "p", "m", "n")),
-    ({"anchor": "a", "positive": "p", "negative_1": "", "negative_2": "n"}, pair("a", "p", "n")),
-    ({"question": "a", "answer": "p"}, pair("a", "p")),
+    (
+        {"anchor": "a", "positive": "p", "negative_1": "m", "negative_2": "", "neg-3": "n"},
+        pair("a", "p", "m", "n"),
+    ),
     ({"Query": "a", "Positive 1": "p", "positive-2": "q"}, pair("a", "p", "q", num_positives=2)),
-    ({"sentence1": "a", "sentence2": "p"}, pair("a", "p")),
     ({"sentence_A": "a", "sentence_B": "p"}, pair("a", "p")),
     # a `query` beside two sentences makes no third one
     ({"query": "x", "text1": "a", "text2": "p"}, pair("a", "p")),
     # FlagEmbedding
-    ({"query": "a", "pos": ["p", "q"], "neg": ["n"]}, pair("a", "p", "q", "n", num_positives=2)),
     ({"query": "a", "pos": ["p"], "neg": [], "prompt": "Find: "}, pair("a", "p", instruction="Find: ")),
     # Tevatron
     (
@@ -110,7 +109,6 @@ FORMS: list[tuple[dict[str, Any], Example]] = [
     ({"": "3", "anchor": "a", "positive": "p"}, pair("a", "p")),
     ({"anchor": "a", "positive": "p", "weight": "0.5"}, pair("a", "p", weight=0.5)),
     # scored pairs
-    ({"sentence1": "a", "sentence2": "b", "score": "4.5"}, pair("a", "b", score=4.5)),
     ({"sentence1": "a", "sentence2": "b", "label": 1}, pair("a", "b", score=1.0)),
     (
         {
@@ -124,7 +122,6 @@ FORMS: list[tuple[dict[str, Any], Example]] = [
         Example(1, (Sentence("a cat", (2, 5)), Sentence("b", (0, 1))), 1, score=0.0),
     ),
     # sentences
-    ({"text": "a", "label": 3}, pair("a", num_positives=0, label="3")),
     ({"text": "a", "label": 3.0}, pair("a", num_positives=0, label="3")),
     (
         {"sentence": "a cat", "idiom": " g ", "sense": "m", "usage": "literal", "span": "cat"},
@@ -145,17 +142,11 @@ def test_a_row_of_every_form(row: dict[str, Any], expected: Example) -> None:
 def test_columns_are_mapped() -> None:
     """A mapped column comes before one whose name says the same."""
     row = {"title": "a", "query": "x", "abstract": "p", "wrong": "n", "worse": "m", "idiom in it": "a"}
-    mapping = {
-        "anchor": "title",
-        "positive": "abstract",
-        "negative_1": "wrong",
-        "negative_2": "worse",
-        "anchor_span": "idiom in it",
-    }
+    roles = ("anchor", "positive", "negative_1", "negative_2", "anchor_span")
+    mapping = dict(zip(roles, ("title", "abstract", "wrong", "worse", "idiom in it"), strict=True))
     table = OwnTable(Source("a row", hub=[row]), mapping)
-    (found,) = table.examples()
-    assert [sentence.text for sentence in found.sentences] == ["a", "p", "n", "m"]
-    assert found.sentences[0].span == (0, 1)
+    (made,) = table.examples()
+    assert made == Example(1, (Sentence("a", (0, 1)), *map(Sentence, "pnm")), 1)
     assert "left out: query)" in table.about()
 
 
@@ -173,7 +164,7 @@ def test_the_form_is_that_of_the_columns_or_as_told(header: str, form: Any, expe
     table = OwnTable(Source("a row", hub=[dict.fromkeys(header.split(), "1")]), form=form)
     with contextlib.suppress(UserError):
         next(table.examples())
-    assert table.form == expected
+    assert table.form.name == expected
 
 
 PAIRS = [{"anchor": f"question {i}", "positive": f"answer {i}"} for i in range(40)]
@@ -241,12 +232,8 @@ def test_whole_groups_are_held_out_the_same_in_every_run(tmp_path: Path) -> None
     )
     assert not groups_of(anchors.train) & groups_of(anchors.val)
     assert len(anchors.train) == 72
-
-
-def test_a_large_group_is_not_held_out(tmp_path: Path) -> None:
-    rows = [{"text": f"text {i}", "group": "large" if i < 90 else str(i), "meaning": "m"} for i in range(100)]
-    splits = read(write_lines(tmp_path / "a.jsonl", rows), val_share=0.05)
-    assert len(splits.val) == 5
+    uneven = [{**row, "group": "large" if i < 90 else str(i)} for i, row in enumerate(rows[:100])]
+    assert len(read(write_lines(tmp_path / "e.jsonl", uneven), val_share=0.05).val) == 5, "no large group"
 
 
 def test_what_is_held_out_is_not_trained_on(tmp_path: Path) -> None:
@@ -254,7 +241,7 @@ def test_what_is_held_out_is_not_trained_on(tmp_path: Path) -> None:
     splits = read(write_csv(tmp_path / "train.csv", PAIRS), val=[str(val)])
     assert len(splits.train) == 38
     (said,) = [note for note in splits.notes if "held out" in note]
-    assert all(part in said for part in ("2 rows", "train.csv row 5", "val.csv row 2"))
+    assert all(part in said for part in ("2 rows", "train.csv row 5", "train.csv row 7"))
     # A scored pair is the same in either order; one of its sentences in another pair is not.
     scored = [{"sentence1": f"a{i}", "sentence2": f"b{i}", "score": i} for i in range(4)]
     held = [
@@ -263,13 +250,6 @@ def test_what_is_held_out_is_not_trained_on(tmp_path: Path) -> None:
     ]
     splits = read(write_csv(tmp_path / "s.csv", scored), val=[str(write_csv(tmp_path / "sv.csv", held))])
     assert [texts(splits, row)[0] for row in range(3)] == ["a0", "a2", "a3"]
-
-
-def test_groups_on_both_sides_are_said(tmp_path: Path) -> None:
-    rows = [{"text": f"t{i}", "group": f"g{i % 2}", "meaning": "m"} for i in range(8)]
-    val = write_lines(tmp_path / "val.jsonl", [{"text": "new", "group": "g1", "meaning": "m"}])
-    splits = read(write_lines(tmp_path / "a.jsonl", rows), val=[str(val)])
-    assert any("1 groups are both" in note for note in splits.notes)
 
 
 NOTES: list[tuple[list[dict[str, Any]], tuple[str, ...]]] = [
@@ -287,12 +267,14 @@ NOTES: list[tuple[list[dict[str, Any]], tuple[str, ...]]] = [
         ("1 of 2 groups", "one meaning", "mine.jsonl row 3"),
     ),
     ([{"anchor": "a", "positive": "p", "anchr_span": "a"}], ("left out: anchr_span",)),
+    ([{"text": f"t{i}", "group": "g", "meaning": "m"} for i in range(4)], ("1 groups are both",)),
 ]
 
 
 @pytest.mark.parametrize(("rows", "named"), NOTES, ids=[str(n) for n in range(len(NOTES))])
 def test_what_is_odd_is_said(tmp_path: Path, rows: list[dict[str, Any]], named: tuple[str, ...]) -> None:
-    held_out = {key: "zzz" if isinstance(value, str) else value for key, value in rows[0].items()}
+    new = {"text": "zzz", "anchor": "zzz", "positive": "zzz", "label": "zzz"}
+    held_out = {key: new.get(key, value) for key, value in rows[0].items()}
     val = write_lines(tmp_path / "val.jsonl", [held_out])
     splits = read(write_lines(tmp_path / "mine.jsonl", rows), val=[str(val)])
     assert any(all(part in note for part in named) for note in splits.notes), splits.notes
@@ -300,50 +282,40 @@ def test_what_is_odd_is_said(tmp_path: Path, rows: list[dict[str, Any]], named: 
 
 TWO = "anchor,positive\na,p\n"
 SCORED = "sentence1,sentence2,score\na,b,1\n"
+# content of each file, options, what the message names
+REFUSED: list[tuple[list[str], dict[str, Any], tuple[str, ...]]] = [
+    (["text,label\na,x\nb,x\nc,y\n"], {}, ("too few", "data.val=")),
+    (["anchor,positive,group\na,p,g\nb,q,g\n"], {}, ("too few", "data.val=")),
+    ([TWO], {"train": ["0.csv", "0.csv"]}, ("0.csv", "twice")),
+    ([TWO], {"val": ["0.csv"]}, ("0.csv", "both name")),
+    ([TWO, TWO], {"train": ["0.csv"], "val": ["1.csv"]}, ("no row is left",)),
+    ([TWO, SCORED], {}, ("0.csv", "1.csv", "has pairs", "has scored")),
+    ([TWO, SCORED], {"train": ["0.csv"], "val": ["1.csv"]}, ("0.csv", "1.csv", "has pairs")),
+    ([TWO], {"columns": {"anker": "a"}}, ("data.columns", "'anker'", "anchor")),
+    (
+        [TWO],
+        {"columns": dict.fromkeys(("anchor", "positive"), "anchor")},
+        ("'anchor'", "anchor and positive"),
+    ),
+    ([], {"train": ["none.csv"]}, ("no such file",)),
+    ([], {"train": ["."]}, ("no table",)),
+    ([], {"train": ["hf:mine"]}, ("hf:<owner>/<name>",)),
+]
 
 
-def said_of(*train: Path | str, **options: Any) -> str:
-    with pytest.raises(UserError) as caught:
-        read(*train, **options)
-    return str(caught.value)
-
-
-def test_too_few_to_hold_some_out(tmp_path: Path) -> None:
-    for content in ("text,label\na,x\nb,x\nc,y\n", "anchor,positive,group\na,p,g\nb,q,g\n"):
-        said = said_of(write(tmp_path / "mine.csv", content))
-        assert all(part in said for part in ("too few", "data.val="))
-
-
-def test_files_that_are_none(tmp_path: Path) -> None:
-    assert "no such file" in said_of(tmp_path / "none.csv")
-    (tmp_path / "empty").mkdir()
-    assert "no table" in said_of(tmp_path / "empty")
-    assert ".csv" in said_of(write(tmp_path / "mine.txt", "a"))
-    good = write_csv(tmp_path / "good.csv", PAIRS)
-    assert "twice" in said_of(good, good)
-    assert "both name" in said_of(good, val=[str(good)])
-    assert "hf:<owner>/<name>" in said_of("hf:mine")
-
-
-def test_tables_of_other_forms_are_refused(tmp_path: Path) -> None:
-    pairs, scored = write_csv(tmp_path / "1.csv", PAIRS), write(tmp_path / "2.csv", SCORED)
-    said = said_of(tmp_path)
-    assert all(part in said for part in (str(pairs), str(scored), "holds pairs", "holds scored"))
-    assert str(scored) in said_of(pairs, val=[str(scored)])
-
-
-@pytest.mark.parametrize(
-    ("columns", "named"),
-    [
-        ({"anker": "a"}, ("'anker'", "anchor")),
-        ({"anchor": "anchor", "positive": "anchor"}, ("'anchor'", "anchor and positive")),
-    ],
-)
-def test_a_slip_in_the_mapping_is_told(
-    tmp_path: Path, columns: dict[str, str], named: tuple[str, ...]
+@pytest.mark.parametrize(("contents", "options", "named"), REFUSED, ids=[str(n) for n in range(len(REFUSED))])
+def test_data_that_cannot_be_trained_on_is_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    contents: list[str],
+    options: dict[str, Any],
+    named: tuple[str, ...],
 ) -> None:
-    said = said_of(write(tmp_path / "mine.csv", TWO), columns=columns)
-    assert all(part in said for part in ("data.columns", *named)), said
+    monkeypatch.chdir(tmp_path)
+    files = [str(write(Path(f"{n}.csv"), content)) for n, content in enumerate(contents)]
+    with pytest.raises(UserError) as refused:
+        read(**{"train": files, **options})
+    assert all(part in str(refused.value) for part in named), refused.value
 
 
 @pytest.mark.slow
@@ -351,7 +323,8 @@ def test_texts_of_large_tables_are_not_held_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """200,000 pairs of 400 characters, 80 MB: numbers of them alone are held."""
-    monkeypatch.setattr(load, "_MAX_IN_MEMORY", 1)
+    for module in (load, store):
+        monkeypatch.setattr(module, "MAX_IN_MEMORY", 1)
     write_pairs(tmp_path / "small.parquet", 1000)
     load_pairs(tmp_path / "small.parquet")  # what the libraries take for themselves
     write_pairs(tmp_path / "pairs.parquet", 200_000)
@@ -364,16 +337,10 @@ def test_texts_of_large_tables_are_not_held_in_memory(
     assert cost.memory / 200_000 < 450  # with the texts it would be more than 650
 
 
-def test_nothing_is_left_to_train_on(tmp_path: Path) -> None:
-    one, other = write(tmp_path / "1.csv", TWO), write(tmp_path / "2.csv", TWO)
-    assert "no row is left" in said_of(one, val=[str(other)])
-
-
 def test_reading_loads_no_model() -> None:
     """Files are checked without torch, in the time that they take."""
-    own = "train.benchmarks.own"
     code = (
-        f"import train.data.own.load, {own}.collections, {own}.pair_files, {own}.ranking_files, sys; "
+        "import train.data.own.load, train.benchmarks.own.collections, sys; "
         "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

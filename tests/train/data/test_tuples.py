@@ -7,8 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from train.data.idiolink import Split, load_split
-from train.data.tuples import TrainingTuple, draw_tuples, read_released, released_file
+from train.data.idiolink import (
+    Split,
+    TrainingTuple,
+    draw_tuples,
+    load_split,
+    read_released,
+    released_file,
+)
 from train.errors import UserError
 
 
@@ -111,7 +117,7 @@ def test_released_positive_of_the_wrong_meaning_is_refused(tmp_path: Path, split
     path = tmp_path / "t.jsonl"
     row = {"query": query.sentence, "positive": wrong.sentence, "negatives": [wrong.sentence]}
     path.write_text(json.dumps(row), encoding="utf-8")
-    with pytest.raises(UserError, match="line 1: has a positive or negative that is not one of"):
+    with pytest.raises(UserError, match="line 1, has a positive or negative that is not one of"):
         read_released(path, split)
 
 

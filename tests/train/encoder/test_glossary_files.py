@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from train.encoder.glossary_files import first_clause, meanings_of, read_glossary
+from train.encoder.glossary import first_clause, read_glossary
 from train.io.files import fingerprint
 
 ROWS: list[dict[str, Any]] = [
@@ -95,7 +95,7 @@ def test_what_is_never_literal_is_said_by_no_row_to_be(tmp_path: Path) -> None:
 
 
 def test_what_occurs_and_what_does_not_is_counted(tmp_path: Path) -> None:
-    meanings = meanings_of(read_glossary([written(tmp_path, "csv")]))
+    meanings = read_glossary([written(tmp_path, "csv")]).meanings()
     counts, num_texts = meanings.coverage(["He broke the ice.", "He broke the ice.", "No.", "Break the ice!"])
     assert counts == {"break the ice": 2, "home run": 0}
     assert num_texts == 2
@@ -125,7 +125,7 @@ def test_the_first_clause_of_a_definition(meaning: str, first: str) -> None:
 def test_brief_meanings_are_counted_once(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("expression\tmeaning\ntie the knot\tget married; wed\ntie the knot\tget married; unite\n")
-    meanings = meanings_of(read_glossary([path]), num_senses=2, brief=True)
+    meanings = read_glossary([path]).meanings(num_senses=2, brief=True)
     assert meanings.added("they tie the knot")[0] == "they tie the knot (get married)"
     assert meanings.about["brief"]
 

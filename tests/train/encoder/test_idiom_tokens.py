@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from transformers import BertModel, PreTrainedTokenizerFast
 from tests.tiny_models import tiny_transformer
 from train.encoder.encoder import Encoder
 from train.encoder.idiom_tokens import FILE, IdiomTokens, token_name
-from train.encoder.prompts import Prompts
+from train.encoder.reading import Prompts
 from train.errors import UserError
 from train.requests import Request
 
@@ -136,34 +135,6 @@ def test_expressions_within_a_placeholder_have_their_tokens_too() -> None:
     assert new[slice(*moved)] == "IDhomerunID"
 
 
-def test_a_saved_model_reads_placeholders_as_it_learnt_to(encoder: Encoder, tmp_path: Path) -> None:
-    assert_saved_with_placeholders(encoder, tmp_path)
-
-
-def test_so_do_other_tokenizers(other: Encoder, tmp_path: Path) -> None:
-    assert_saved_with_placeholders(other, tmp_path)
-
-
-def assert_saved_with_placeholders(model: Encoder, tmp_path: Path) -> None:
-    model.add_idiom_tokens([RIDE, "lose one's temper", "home run"])
-    model.eval()
-    texts = [
-        "They TOOK my older brother for a ride.",
-        "Take the home run for a ride, and you lose your temper!",
-        "He lost the king's temper. Take it, then go for a ride.",
-    ]
-    model.save(tmp_path / "first")
-    again = Encoder.from_pretrained(tmp_path / "first", device="cpu")
-    again.save(tmp_path / "second")
-    for name in ("first", "second"):
-        plain = SentenceTransformer(str(tmp_path / name), device="cpu")
-        assert RIDE_TOKEN.lower() in "".join(plain.tokenizer.tokenize(texts[0])).lower()
-        ours = Encoder.from_pretrained(tmp_path / name, device="cpu").encode(texts)
-        torch.testing.assert_close(plain.encode(texts, convert_to_tensor=True), ours, atol=1e-6, rtol=0)
-        torch.testing.assert_close(model.encode(texts), ours, atol=1e-6, rtol=0)
-    assert RIDE_TOKEN.lower() not in "".join(again.model.tokenizer.tokenize(texts[0])).lower()
-
-
 def test_spans_move_with_prompt_and_replacing(encoder: Encoder) -> None:
     """The instruction quotes the span; the query's own is meant, and both are read as the token."""
     encoder.prompts = Prompts(query="query: ", instruction="Find '{instruction}'\n{query} !")
@@ -193,20 +164,15 @@ def token_at(encoder: Encoder, text: str, start: int) -> int:
     return next(i for i, (s, e) in enumerate(offsets) if s == start < e)
 
 
-@pytest.mark.parametrize("span", ["Home Run", "Run", "Home", (11, 15)])
-def test_a_span_in_an_expression_is_the_token(encoder: Encoder, span: Any) -> None:
+@pytest.mark.parametrize(
+    ("span", "first", "last"),
+    [("Home Run", 4, 5), ("Run", 4, 5), ((11, 15), 4, 5), ("hit a", 2, 4), ("a Home", 3, 5)],
+)
+def test_a_span_in_an_expression_is_the_token(encoder: Encoder, span: Any, first: int, last: int) -> None:
     hidden = states(encoder, "He hit a IDhomerunID.")
     assert len(hidden) == 7  # [CLS] he hit a IDhomerunID . [SEP]
-    ours = encoder.encode([TEXT], [span])[0]
-    torch.testing.assert_close(ours, torch.nn.functional.normalize(hidden[4], dim=0), atol=1e-6, rtol=0)
-
-
-def test_a_span_of_the_words_beside_an_expression(encoder: Encoder) -> None:
-    hidden = states(encoder, "He hit a IDhomerunID.")
-    ours = encoder.encode([TEXT, TEXT], ["hit a", "a Home"])
-    for mine, theirs in zip(ours, (hidden[2:4], hidden[3:5]), strict=True):
-        expected = torch.nn.functional.normalize(theirs.mean(0), dim=0)
-        torch.testing.assert_close(mine, expected, atol=1e-6, rtol=0)
+    expected = torch.nn.functional.normalize(hidden[first:last].mean(0), dim=0)
+    torch.testing.assert_close(encoder.encode([TEXT], [span])[0], expected, atol=1e-6, rtol=0)
 
 
 def test_new_embeddings_are_the_mean_of_the_word_pieces(tiny: Encoder) -> None:
@@ -254,15 +220,6 @@ def test_variants_share_a_token_and_what_is_there_stays(encoder: Encoder) -> Non
     assert torch.all(row(encoder, "IDhomerunID") == 0.5)
 
 
-def test_embeddings_do_not_depend_on_company_and_capitals(encoder: Encoder) -> None:
-    texts = [TEXT, "He spilled the beans about many things that nobody should have known.", "No idiom."]
-    together = encoder.encode(texts)
-    alone = torch.cat([encoder.encode([text]) for text in texts])
-    torch.testing.assert_close(together, alone, atol=2e-6, rtol=0)
-    shouted = encoder.encode([text.upper() for text in texts])
-    torch.testing.assert_close(shouted, together, atol=2e-6, rtol=0)
-
-
 def test_what_is_read_alike_goes_through_the_model_once(encoder: Encoder) -> None:
     seen: list[int] = []
     requests = [
@@ -273,23 +230,6 @@ def test_what_is_read_alike_goes_through_the_model_once(encoder: Encoder) -> Non
     embeddings = encoder(requests, on_progress=seen.append)
     assert sum(seen) == 1
     assert torch.equal(embeddings[0], embeddings[1])
-
-
-def test_a_plain_load_has_the_tokens(encoder: Encoder, tmp_path: Path) -> None:
-    with torch.no_grad():
-        row(encoder, "IDhomerunID").add_(0.3)
-    texts = [TEXT, "Dois altos-falantes; she spills the beans."]
-    ours, spans = encoder.encode(texts), encoder.encode(texts, ["Home Run", "beans"])
-    encoder.save(tmp_path)
-    plain = SentenceTransformer(str(tmp_path), device="cpu")
-    read = ["He hit a IDhomerunID.", "Dois IDaltofalanteID; she IDspillthebeansID."]
-    theirs = plain.encode(read, convert_to_tensor=True)
-    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
-    again = Encoder.from_pretrained(tmp_path, device="cpu")
-    torch.testing.assert_close(again.encode(texts), ours, atol=0, rtol=0)
-    torch.testing.assert_close(again.encode(texts, ["Home Run", "beans"]), spans, atol=0, rtol=0)
-    again.save(tmp_path / "again")
-    assert (tmp_path / "again" / FILE).read_bytes() == (tmp_path / FILE).read_bytes()
 
 
 def test_replacing_can_be_switched_and_the_checkpoint_keeps_the_choice(
@@ -318,13 +258,9 @@ def test_without_idiom_tokens_nothing_is_different(tiny: Encoder, tiny_path: Pat
     "damage",
     [
         lambda text: text[: len(text) // 2],
-        lambda _: "[]",
         lambda text: text.replace('"format": 1', '"format": 9'),
-        lambda text: text.replace('"replace": true', '"replace": 1'),
         lambda text: text.replace("IDhomerunID", "IDhomeID"),
-        lambda text: text.replace("alto-falante", "home run"),
         lambda text: text.replace("home run", "…"),
-        lambda text: text.replace('"home run"', "3"),
     ],
 )
 def test_a_damaged_file_is_named(encoder: Encoder, tmp_path: Path, damage: Callable[[str], str]) -> None:
@@ -388,20 +324,21 @@ def _lower_casing() -> Tokenizer:
     return tokenizer
 
 
-@pytest.fixture(params=[_byte_level, _sentence_piece, _lower_casing], ids=lambda make: make.__name__)
-def other(request: pytest.FixtureRequest, tmp_path: Path) -> Encoder:
+OTHERS = [_byte_level, _sentence_piece, _lower_casing]
+
+
+def made(make: Callable[[], Tokenizer], folder: Path) -> Encoder:
     wrapped = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=request.param(), pad_token="<pad>", unk_token="<unk>", model_max_length=64
+        tokenizer_object=make(), pad_token="<pad>", unk_token="<unk>", model_max_length=64
     )
     # Rows that no token has, as many models have them.
-    transformer = tiny_transformer(
-        tmp_path / "bert", BertModel, wrapped, size=16, num_layers=1, num_free_rows=5
-    )
-    model = SentenceTransformer(modules=[transformer, Pooling(16), Normalize()], device="cpu")
-    return Encoder(model)
+    transformer = tiny_transformer(folder, BertModel, wrapped, size=16, num_layers=1, num_free_rows=5)
+    return Encoder(SentenceTransformer(modules=[transformer, Pooling(16), Normalize()], device="cpu"))
 
 
-def test_tokens_in_other_tokenizers(other: Encoder, tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", OTHERS)
+def test_tokens_in_other_tokenizers(make: Callable[[], Tokenizer], tmp_path: Path) -> None:
+    other = made(make, tmp_path / "bert")
     pieces = other.model.tokenizer("home run", add_special_tokens=False)["input_ids"]
     mean = rows(other)[pieces].mean(0)
     many = [f"idiom number {'x' * i}" for i in range(1, 8)]  # more than there are free rows
@@ -416,10 +353,6 @@ def test_tokens_in_other_tokenizers(other: Encoder, tmp_path: Path) -> None:
     # No piece that is a space alone before the token.
     assert len(tokenizer("a IDmáféID")["input_ids"]) == len(tokenizer("a")["input_ids"]) + 1
 
-    texts = [TEXT, "He spilled the beans: a home run de má-fé", "Air"]
-    ours = other.encode(texts)
-    alone = torch.cat([other.encode([text]) for text in texts])
-    torch.testing.assert_close(ours, alone, atol=2e-6, rtol=0)
     span = other.encode([TEXT], ["Run"])[0]
     hidden = states(other, "He hit a IDhomerunID.")
     at = tokenizer("He hit a IDhomerunID.")["input_ids"].index(id_)
@@ -427,82 +360,62 @@ def test_tokens_in_other_tokenizers(other: Encoder, tmp_path: Path) -> None:
     before = other.encode([TEXT], ["hit a"])[0]
     assert not torch.allclose(before, other.encode([TEXT], ["hit a Home"])[0], atol=1e-4)
 
-    other.save(tmp_path / "saved")
-    plain = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
-    theirs = plain.encode(
-        ["He hit a IDhomerunID.", "He IDspillthebeansID: a IDhomerunID de IDmáféID", "Air"],
-        convert_to_tensor=True,
-    )
-    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
-    again = Encoder.from_pretrained(tmp_path / "saved", device="cpu")
-    torch.testing.assert_close(again.encode(texts), ours, atol=1e-6, rtol=0)
-
 
 # ---------------------------------------------------------------- rules of a saved tokenizer
-
 
 SENTENCES = [
     "He hit a Home-Run, then two home runs (home run).",
     "Nobody had spilled the beans about the loud alto-falantes.",
-    "SPILL THE BEANS! In the homerun nobody spills all the beans.",
+    "SPILL THE BEANS! In the homerun nobody spills all the beans, and was it MÁ FÉ?",
+    "They TOOK my older brother for a ride.",
+    "Take the home run for a ride, and you lose your temper!",
+    "He lost the king's temper. Take it, then go for a ride.",
 ]
 
 
-def test_any_library_reads_a_saved_model_as_it_learnt_to(encoder: Encoder, tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [None, *OTHERS])
+def test_any_library_reads_a_saved_model_as_it_learnt_to(
+    make: Callable[[], Tokenizer] | None, tiny: Encoder, tmp_path: Path
+) -> None:
     """Expressions inflected, hyphenated and in capitals, by plain sentence-transformers; also saved again."""
-    encoder.eval()
-    encoder.save(tmp_path / "first")
-    Encoder.from_pretrained(tmp_path / "first", device="cpu").save(tmp_path / "second")
+    model = tiny if make is None else made(make, tmp_path / "bert")
+    model.add_idiom_tokens([*IDIOMS, "má-fé", RIDE, "lose one's temper"])
+    with torch.no_grad():
+        row(model, "IDhomerunID").add_(0.3)
+    model.eval()
+    spans = model.encode(SENTENCES[:2], ["Home-Run", "beans"])
+    model.save(tmp_path / "first")
+    again = Encoder.from_pretrained(tmp_path / "first", device="cpu")
+    again.save(tmp_path / "second")
+    assert "idhomerunid" not in "".join(again.model.tokenizer.tokenize(SENTENCES[0])).lower()
     for name in ("first", "second"):
         plain = SentenceTransformer(str(tmp_path / name), device="cpu")
-        tokens = plain.tokenizer.tokenize(SENTENCES[0])
-        assert tokens.count("idhomerunid") == 3, tokens
-        ours = Encoder.from_pretrained(tmp_path / name, device="cpu").encode(SENTENCES)
+        assert RIDE_TOKEN.lower() in "".join(plain.tokenizer.tokenize(SENTENCES[3])).lower()
+        loaded = Encoder.from_pretrained(tmp_path / name, device="cpu")
+        ours = loaded.encode(SENTENCES)
         torch.testing.assert_close(plain.encode(SENTENCES, convert_to_tensor=True), ours, atol=1e-6, rtol=0)
-        torch.testing.assert_close(encoder.encode(SENTENCES), ours, atol=1e-6, rtol=0)
-    rules = [
-        [
-            step["type"]
-            for step in json.loads((tmp_path / name / "tokenizer.json").read_text())["normalizer"][
-                "normalizers"
-            ]
-        ]
-        for name in ("first", "second")
-    ]
-    assert rules[0] == rules[1] == ["BertNormalizer", *["Replace"] * len(IDIOMS)]
+        torch.testing.assert_close(model.encode(SENTENCES), ours, atol=1e-6, rtol=0)
+        torch.testing.assert_close(
+            loaded.encode(SENTENCES[:2], ["Home-Run", "beans"]), spans, atol=1e-6, rtol=0
+        )
+    for name in (FILE, "tokenizer.json") if make is None else (FILE,):
+        assert (tmp_path / "second" / name).read_bytes() == (tmp_path / "first" / name).read_bytes()
 
 
-def test_where_texts_stay_as_they_are_no_rule_replaces_in_them(encoder: Encoder, tmp_path: Path) -> None:
-    encoder.save(tmp_path / "with")
-    loaded = Encoder.from_pretrained(tmp_path / "with", device="cpu", replace_expressions=False)
-    assert "idhomerunid" not in loaded.model.tokenizer.tokenize(SENTENCES[0])
-    loaded.save(tmp_path / "without")
-    plain = SentenceTransformer(str(tmp_path / "without"), device="cpu")
-    assert "idhomerunid" not in plain.tokenizer.tokenize(SENTENCES[0])
-    assert "idhomerunid" in plain.tokenizer.tokenize("IDhomerunID")
-
-
-def test_other_tokenizers_have_rules_too(other: Encoder, tmp_path: Path) -> None:
-    other.add_idiom_tokens([*IDIOMS, "má-fé"])
-    other.save(tmp_path / "model")
-    other.eval()
-    texts = [*SENTENCES, "Was it má-fé, MÁ FÉ?"]
-    plain = SentenceTransformer(str(tmp_path / "model"), device="cpu").encode(texts, convert_to_tensor=True)
-    torch.testing.assert_close(plain, other.encode(texts), atol=1e-6, rtol=0)
-    again = Encoder.from_pretrained(tmp_path / "model", device="cpu")
-    torch.testing.assert_close(again.encode(texts), other.encode(texts), atol=1e-6, rtol=0)
-
-
-def test_a_tokenizer_that_cannot_have_rules_stays_as_it_is(
+def test_where_texts_stay_as_they_are_no_rule_replaces_in_them(
     encoder: Encoder, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level("INFO")
     encoder.save(tmp_path / "with")
-    monkeypatch.setattr("train.encoder.tokenizer_rules.reads_alike", lambda *_: False)
-    encoder.save(tmp_path / "without")
+    loaded = Encoder.from_pretrained(tmp_path / "with", device="cpu", replace_expressions=False)
+    loaded.save(tmp_path / "without")
+    assert not caplog.text
+    monkeypatch.setattr("train.encoder.saved_expressions.reads_alike", lambda *_: False)
+    encoder.save(tmp_path / "impossible")
     assert "does not put idiom tokens into texts by itself" in caplog.text
-    state = json.loads((tmp_path / "without" / "tokenizer.json").read_text(encoding="utf-8"))["normalizer"]
-    assert state["type"] == "BertNormalizer"
-    loaded = Encoder.from_pretrained(tmp_path / "without", device="cpu")
-    expected = Encoder.from_pretrained(tmp_path / "with", device="cpu").encode(SENTENCES)
-    torch.testing.assert_close(loaded.encode(SENTENCES), expected, atol=1e-6, rtol=0)
+    for name in ("without", "impossible"):
+        plain = SentenceTransformer(str(tmp_path / name), device="cpu")
+        assert "idhomerunid" not in plain.tokenizer.tokenize(SENTENCES[0])
+        assert "idhomerunid" in plain.tokenizer.tokenize("IDhomerunID")
+    expected, ours = (Encoder.from_pretrained(tmp_path / n, device="cpu") for n in ("with", "impossible"))
+    torch.testing.assert_close(ours.encode(SENTENCES), expected.encode(SENTENCES), atol=0, rtol=0)

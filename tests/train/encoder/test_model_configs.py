@@ -10,17 +10,24 @@ import pytest
 from omegaconf import OmegaConf
 from sentence_transformers import SentenceTransformer
 
-from tests.model_table import TABLE, configs, table
+from tests.programs import ROOT
 from tests.tiny_families import FAMILIES, tiny_checkpoint
 from tests.tiny_runs import composed
 from train.config import EvaluateSettings, check
 from train.config.compose import config_names, register_resolvers
+from train.declarations.models import model_values
 from train.encoder.encoder import Encoder
-from train.encoder.prompts import Prompts
+from train.encoder.reading import Prompts
 from train.errors import UserError
 from train.requests import Request
 
 NAMES = [name for name in config_names("model") if name != "pretrained"]
+ROWS = {
+    cells[0].strip("`"): cells
+    for line in (ROOT / "docs" / "models.md").read_text(encoding="utf-8").splitlines()
+    if line.startswith("| `")
+    for cells in [[cell.strip() for cell in line.strip("|").split("|")]]
+}
 NEEDS_CODE = ["nemotron_8b", "nomic_v2_moe", "stella_1_5b"]
 
 
@@ -29,17 +36,14 @@ def evaluation() -> dict[str, Any]:
     return composed("evaluate")
 
 
-@pytest.mark.filterwarnings("ignore:.*Defaults list is missing:UserWarning")  # only where it comes first
 @pytest.mark.parametrize("name", NAMES)
 def test_a_config_is_valid(name: str, evaluation: dict[str, Any]) -> None:
     # What model=<name> puts there, without composing all else anew.
-    section = composed(f"model/{name}")["model"]
+    section = model_values(name)
     assert section["trust_remote_code"] is False
     section["trust_remote_code"] = name in NEEDS_CODE
     model = check(EvaluateSettings, {**evaluation, "model": section}).model
-    assert model.about is not None
     assert model.revision is None or re.fullmatch(r"[0-9a-f]{40}", model.revision)
-    assert set(model.about.papers) <= {"IdioLink", "adaptive triplet", "ε-compositionality"}
     if model.instruction_prompt is not None:
         Prompts(instruction=model.instruction_prompt)
 
@@ -50,8 +54,14 @@ def test_code_that_a_model_needs_is_asked_for(name: str) -> None:
         check(EvaluateSettings, composed("evaluate", f"model={name}"))
 
 
-def test_all_models_of_the_papers_are_there() -> None:
-    papers = [paper for config in configs().values() for paper in config["about"]["papers"]]
+def test_the_page_names_all_models_of_the_papers() -> None:
+    assert list(ROWS) == NAMES
+    for name, (_, path, _, licence, _, _, own_code, _) in ROWS.items():
+        values = model_values(name)
+        about = values["about"] or {}
+        assert path.strip("`") == values["path"]
+        assert (licence, own_code) == (about.get("licence", "not found"), about.get("remote_code", ""))
+    papers = [paper for cells in ROWS.values() for paper in cells[-1].split(", ")]
     assert papers.count("IdioLink") == 24
     assert papers.count("adaptive triplet") == 3
     assert papers.count("ε-compositionality") == 8
@@ -60,10 +70,10 @@ def test_all_models_of_the_papers_are_there() -> None:
 def test_idiolinks_models_write_queries_without_an_instruction_as_its_code_does() -> None:
     """All bare, whatever prompts their checkpoints publish; Nomic's as documents, GritLM's with its mark."""
     others = {"nomic_v2_moe": "search_document: ", "gritlm_7b": "<|embed|>\n"}
-    for name, config in configs().items():
-        if "IdioLink" in config["about"]["papers"]:
-            prompts = [config["query_prompt"], config["document_prompt"]]
-            assert prompts == [others.get(name, "")] * 2, name
+    for name, cells in ROWS.items():
+        if "IdioLink" in cells[-1]:
+            values = model_values(name)
+            assert [values["query_prompt"], values["document_prompt"]] == [others.get(name, "")] * 2, name
 
 
 def test_a_query_prompt_of_a_checkpoint_is_left_out(tmp_path: Path) -> None:
@@ -73,7 +83,7 @@ def test_a_query_prompt_of_a_checkpoint_is_left_out(tmp_path: Path) -> None:
     modules = Encoder.from_pretrained(checkpoint, device="cpu", pooling="lasttoken").model
     model = SentenceTransformer(modules=list(modules), prompts=published, device="cpu")
     model.save_pretrained(str(tmp_path / "model"), create_model_card=False)
-    config = configs()["qwen3_0_6b"]
+    config = model_values("qwen3_0_6b")
     for query_prompt, expected in ((None, published["query"] + "a"), (config["query_prompt"], "a")):
         encoder = Encoder.from_pretrained(
             tmp_path / "model",
@@ -94,7 +104,3 @@ def test_the_help_lists_them_in_readable_lines() -> None:
     text: str = OmegaConf.create({"models": "  model=         ${models:}"}).models
     assert all(len(line) <= 125 for line in text.splitlines())
     assert text.removeprefix("  model=").replace("\n", " ").split() == " | ".join(NAMES).split()
-
-
-def test_the_page_is_what_the_configs_say() -> None:
-    assert TABLE.read_text(encoding="utf-8") == table(), "run python -m tests.model_table"

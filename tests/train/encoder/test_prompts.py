@@ -2,38 +2,25 @@
 
 import pytest
 
-from train.encoder.prompts import Prompts
+from train.encoder.reading import Prompts
 from train.requests import Request, find_span
 
-
-def test_span_moves_with_the_prompt() -> None:
-    prompts = Prompts(query="query: ")
-    text, span = prompts.render(Request("He broke the ice.", (3, 16), role="query", pooling="span"))
-    assert text == "query: He broke the ice."
-    assert span is not None
-    assert text[slice(*span)] == "broke the ice"
+INSTRUCTION = "Find the meaning of 'broke the ice' in {braces} and {query}."
 
 
-def test_with_an_instruction_the_span_is_the_one_in_the_query() -> None:
-    instruction = "Find the meaning of 'broke the ice' in {braces} and {query}."
-    request = Request("He broke the ice.", (3, 16), "query", instruction, "span")
-    text, span = Prompts(query="query: ").render(request)
-    assert text == f"Instruct: {instruction}\nQuery: He broke the ice."
-    assert span is not None
-    assert text[slice(*span)] == "broke the ice"
-    assert span[0] == text.rindex("broke the ice")
-
-
-def test_template_with_the_query_first() -> None:
-    prompts = Prompts(instruction="{query} || {instruction}")
-    text, span = prompts.render(Request("a b", (2, 3), "query", "do", "span"))
-    assert (text, span) == ("a b || do", (2, 3))
-
-
-def test_a_model_that_knows_one_instruction_alone() -> None:
-    prompts = Prompts(instruction="search_query: {query}")
-    text, span = prompts.render(Request("a b", (2, 3), "query", "do", "span"))
-    assert (text, span) == ("search_query: a b", (16, 17))
+@pytest.mark.parametrize(
+    ("prompts", "instruction", "read"),
+    [
+        (Prompts(query="query: "), None, "query: He broke the ice."),
+        (Prompts(query="query: "), INSTRUCTION, f"Instruct: {INSTRUCTION}\nQuery: He broke the ice."),
+        (Prompts(instruction="{query} || {instruction}"), "do", "He broke the ice. || do"),
+        (Prompts(instruction="search_query: {query}"), "do", "search_query: He broke the ice."),
+    ],
+)
+def test_the_span_is_the_one_in_the_query(prompts: Prompts, instruction: str | None, read: str) -> None:
+    text, span = prompts.render(Request("He broke the ice.", (3, 16), "query", instruction, "span"))
+    assert text == read
+    assert span == (read.rindex("broke the ice"), read.rindex("broke the ice") + 13)
 
 
 @pytest.mark.parametrize(

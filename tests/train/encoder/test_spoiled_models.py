@@ -70,11 +70,6 @@ def pickled_dense(folder: Path) -> None:
     torch.save({"linear.weight": Path("x")}, folder / "3_Dense" / "pytorch_model.bin")
 
 
-def dangling(folder: Path) -> None:
-    (folder / "config.json").unlink()
-    (folder / "config.json").symlink_to(folder / "gone.json")
-
-
 def small_vocabulary(folder: Path) -> None:
     setting("config.json", "vocab_size", 3_000)(folder)
     weights(lambda w: {n: t[:3_000].clone() if "word_embeddings" in n else t for n, t in w.items()})(folder)
@@ -129,31 +124,16 @@ SPOILT: dict[str, tuple[Spoil, list[str]]] = {
 }
 REFUSED: dict[str, Spoil] = {
     # The libraries tell, in whatever way: their reason has to be one line.
-    "pooling of no width": text("1_Pooling/config.json", "{}"),
     "pooling is missing": lambda f: (f / "1_Pooling/config.json").unlink(),
-    "pooling of no mode": setting("1_Pooling/config.json", "pooling_mode", []),
     "pooling of numbers": setting("1_Pooling/config.json", "pooling_mode", [1]),
-    "unknown key of a module": setting("1_Pooling/config.json", "frobnicate", 1),
-    "unknown key of the transformer": setting("sentence_bert_config.json", "frobnicate", 1),
     "dtype": setting("config.json", "dtype", "float8"),
-    "kind of model": setting("config.json", "model_type", [1]),
     "nested": text("tokenizer_config.json", "[" * 100_000),
     "pickled code": pickled_dense,
     "cut off": cut_off,
-    "empty": text("model.safetensors", b""),
-    "a list": text("config.json", "[]"),
-    "no model": text("config.json", "{}"),
     "no text": text("config.json", b"\xff\xfe\x00"),
-    "dangling": dangling,
-    "heads": setting("config.json", "num_attention_heads", 0),
     "layers": setting("config.json", "num_hidden_layers", -1),
-    "activation": setting("config.json", "hidden_act", "nope"),
     "prompts": setting("config_sentence_transformers.json", "prompts", [1]),
     "tokenizer": text("tokenizer.json", "{}"),
-    "tokenizer is no JSON": text("tokenizer.json", "{"),
-    "tokenizer's config": text("tokenizer_config.json", "null"),
-    "no modules": text("modules.json", "[]"),
-    "unknown module": module_type("sentence_transformers.models.Nope"),
     "module with code": module_type("foo.Bar"),
 }
 

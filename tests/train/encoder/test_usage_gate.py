@@ -12,14 +12,14 @@ import torch
 from scipy.optimize import minimize
 from torch.nn.functional import normalize
 
-from train.distributed.device import place, start_processes
-from train.distributed.processes import Processes
+from train.encoder.device import place, start_processes
 from train.encoder.encoder import Encoder
-from train.encoder.meanings import Meanings, UsageGate
+from train.encoder.glossary import Meanings, UsageGate
 from train.encoder.parallel import embed_all
 from train.encoder.reading import Tokenizer, Tokens
 from train.encoder.usage_gate import GatedRequests, apply_gate, fit_usage_gate
 from train.errors import UserError
+from train.io.processes import Processes
 from train.requests import Request
 from train.training.embedder import FrozenEmbedder
 from train.training.regularization import Distillation

@@ -19,20 +19,22 @@ from torch.nn.functional import normalize
 
 from tests.benchmarks import idiolink
 from tests.planted_runs import plant
+from train.benchmarks import embeddings as evaluation_cache
+from train.benchmarks.embeddings import embed_or_read
 from train.data.idiolink import load_split
 from train.encoder.attribution import word_rows
 from train.encoder.encoder import Encoder
-from train.encoder.meanings import Meanings
-from train.encoder.prompts import Prompts
+from train.encoder.glossary import Meanings
+from train.encoder.reading import Prompts
 from train.errors import UserError
-from train.evaluation import kept_embeddings as evaluation_cache
 from train.explore import main, parse
-from train.explorer import embeddings, server
+from train.explorer import server
 from train.explorer.corpus import Corpus, Text, idiolink_corpus, own_corpus
 from train.explorer.options import Options
 from train.explorer.page import page
 from train.explorer.search import Explorer, Model
-from train.recipes.explore import find_corpus, find_models
+from train.io.processes import Processes
+from train.programs.explore import find_corpus, find_models
 from train.requests import Request
 
 SENTENCES = ["He broke the ice with a joke.", "The ship broke the ice.", "Nobody spoke.", "ice"]
@@ -48,6 +50,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def explorer(tiny: Encoder, sample_root: Path) -> Explorer:
     corpus = idiolink_corpus(load_split(sample_root, "val"), "the sample, val")
     return Explorer(corpus, [Model.embedding("tiny", "", tiny, corpus)], 10)
+
+
+def embedded(encoder: Encoder, requests: list[Request]) -> torch.Tensor:
+    return normalize(embed_or_read(encoder, requests, Processes(), "documents"), dim=1)
 
 
 def data_of(html: str) -> dict[str, Any]:
@@ -142,26 +148,26 @@ def test_embeddings_are_computed_once(
 ) -> None:
     """And again where the model, or our code that computes them, is another."""
     requests = [Request(text) for text in SENTENCES]
-    first = embeddings.kept_embeddings(tiny, requests, "documents")
+    first = embedded(tiny, requests)
     assert torch.allclose(first, normalize(tiny.encode(SENTENCES), dim=1))
     (kept,) = cache.iterdir()
 
     again = Encoder.from_pretrained(tiny_path, device="cpu")
     with monkeypatch.context() as patched:
         patched.setattr(Encoder, "embed", None)
-        assert torch.equal(embeddings.kept_embeddings(again, requests, "documents"), first)
+        assert torch.equal(embedded(again, requests), first)
         patched.setattr(evaluation_cache, "_code_digest", lambda: "another pooling")
         with pytest.raises(TypeError):  # it embeds
-            embeddings.kept_embeddings(again, requests, "documents")
+            embedded(again, requests)
     kept.write_bytes(kept.read_bytes()[:-4])  # cut short: computed anew
-    assert torch.equal(embeddings.kept_embeddings(again, requests, "documents"), first)
+    assert torch.equal(embedded(again, requests), first)
 
     again.meanings = Meanings({"break the ice": ["make people relax"]})
-    assert not torch.equal(embeddings.kept_embeddings(again, requests, "documents"), first)
+    assert not torch.equal(embedded(again, requests), first)
     assert len(list(cache.iterdir())) == 2
     shutil.rmtree(cache)
     cache.write_text("no folder")  # nothing can be kept there
-    embeddings.kept_embeddings(tiny, requests[:2], "documents")
+    embedded(tiny, requests[:2])
 
 
 # ------------------------------------------------------------------ the server
@@ -208,7 +214,7 @@ def test_the_server_answers(client: TestClient, explorer: Explorer) -> None:
     [
         ("/search", {"text": " "}, "text"),
         ("/search", {"text": "ice", "mode": "words"}, "mode"),
-        ("/search", {"text": "ice", "mode": "span"}, "mark some words"),
+        ("/search", {"text": "ice", "mode": "span"}, "mark words"),
         ("/search", {"text": "ice", "words": "snow"}, "snow"),
         ("/search", {"text": "ice", "more": 1}, "more"),
         ("/why", {"text": "ice", "document": 1000}, "1000"),
@@ -425,7 +431,7 @@ def test_tables_and_folders_are_corpora(tmp_path: Path, sample_root: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        ([], ["name a run folder"]),
+        ([], ["run folder"]),
         (["nonsense", "output={tmp}/page.html"], ["nonsense", "minilm"]),
         (["minilm", "corpus={tmp}/none.txt", "output={tmp}/page.html"], ["corpus=", "none.txt"]),
         (["minilm", "corpus={tmp}/empty.txt", "output={tmp}/page.html"], ["empty.txt", "no text"]),

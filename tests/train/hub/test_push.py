@@ -20,16 +20,22 @@ from sentence_transformers import SentenceTransformer
 from tests.fake_hub import Failure, FakeHub, Repository, serve
 from tests.programs import assert_explained, run
 from tests.tiny_runs import KEY, composed, train
-from train.cli.arguments import rewrite_arguments
 from train.config import PushSettings, TrainSettings, check
 from train.data.sources import SAMPLE_ROOT
 from train.encoder.encoder import Encoder
 from train.errors import UserError
-from train.hub.licences import Source, base_model, common_licence, shown_texts, training_data
-from train.hub.push import push_or_warn
-from train.hub.upload import MANIFEST, collect_model, collect_space
+from train.hub.licences import (
+    Source,
+    base_model,
+    common_licence,
+    glossary_sources,
+    shown_texts,
+    training_data,
+)
+from train.hub.push import MANIFEST, collect_model, collect_space, push_or_warn
 from train.io.hub import is_network_error, why_unavailable, without_secrets
-from train.recipes.publish import publish
+from train.programs.arguments import rewrite_arguments
+from train.programs.publish import publish
 
 TOKEN = "hf_averysecrettokenofmine"
 REPO = "me/idioms"
@@ -260,23 +266,18 @@ def test_a_second_push_replaces_what_the_first_one_left_and_nothing_else(
     assert stored.num_commits == commits  # nor is there an empty commit
 
 
-def test_what_others_put_there_is_left_alone(finished: Path, hub: FakeHub) -> None:
-    stored = hub.repositories[REPO] = Repository(private=True)
+def test_what_others_can_see_or_put_there_is_left_alone(finished: Path, hub: FakeHub) -> None:
+    stored = hub.repositories[REPO] = Repository(private=False)
     stored.main["pytorch_model.bin"] = b"somebody's"
-    with pytest.raises(UserError, match=r"not pushed from here \(pytorch_model.bin\).*overwrite=true"):
+    with pytest.raises(UserError, match="private=false"):
         push(finished)
+    with pytest.raises(UserError, match=r"pytorch_model.bin.*overwrite=true"):
+        push(finished, private=False)
     assert stored.num_commits == 0
-    push(finished, overwrite=True)
+    push(finished, private=False, overwrite=True)
     assert stored.main["pytorch_model.bin"] == b"somebody's"
     assert "model.safetensors" in stored.main
-
-
-def test_a_public_repository_has_to_be_meant(finished: Path, hub: FakeHub) -> None:
-    hub.repositories[REPO] = Repository(private=False)
-    with pytest.raises(UserError, match="private=false if everybody may see"):
-        push(finished)
-    push(finished, private=False)
-    assert not hub.repositories[REPO].private
+    assert not stored.private
 
 
 # ---- a page beside it
@@ -326,19 +327,12 @@ def test_the_page_is_pushed_beside_the_model(
         **{"title": "idioms on the sample, val", "sdk": "static", "pinned": False},
         **{"license": "apache-2.0", "models": [REPO]},
     }
-    stored.private = False
-    with pytest.raises(UserError, match="private=false if everybody may see this space"):
-        publish(settings)
-    stored.private = True
-    del stored.main[MANIFEST]
-    with pytest.raises(UserError, match="not pushed from here"):
-        publish(settings)
 
 
 def test_what_a_page_may_not_show_is_said_before_a_text_is_embedded(
     finished: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("train.recipes.publish.write_space", None)
+    monkeypatch.setattr("train.programs.publish.write_space", None)
     with pytest.raises(UserError) as raised:
         publish(asked(finished, space=SPACE, corpus="/home/me/mails.txt", license=None, allow_sample=False))
     said = str(raised.value)
@@ -431,14 +425,6 @@ def test_without_rights_or_a_token_nothing_is_made(
     assert not hub.repositories
 
 
-def test_what_is_not_known_or_not_meant_is_asked_for(finished: Path, hub: FakeHub) -> None:
-    with pytest.raises(UserError) as raised:
-        push(finished, license=None, allow_sample=False)
-    assert "license=<identifier>" in str(raised.value)
-    assert "allow_sample=true" in str(raised.value)
-    assert not hub.requests
-
-
 def test_a_checkpoint_that_is_not_whole_is_refused(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     best = finished / "best"
 
@@ -450,17 +436,13 @@ def test_a_checkpoint_that_is_not_whole_is_refused(finished: Path, monkeypatch: 
     refused(r"pytorch_model.bin may hold a pickle")
     (best / "pytorch_model.bin").unlink()
     with monkeypatch.context() as patched:
-        patched.setattr("train.hub.upload._MAX_FILE_SIZE", 1000)
+        patched.setattr("train.hub.push._MAX_FILE_SIZE", 1000)
         refused("save the model in shards")
     weights = (best / "model.safetensors").read_bytes()
     (best / "model.safetensors").unlink()
     refused("model.safetensors is missing")
     (best / "model.safetensors").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
     refused(r"model.safetensors is damaged.*\n?.*resume=")
-    for step in finished.glob("step_*"):
-        shutil.rmtree(step)  # no checksums any more: the file's own header is left
-    (best / "model.safetensors").write_bytes(weights[:-8])
-    refused("model.safetensors is damaged")
     (best / "model.safetensors").write_bytes(weights)
     collect_model(asked(finished))
     (finished / "config.yaml").write_text("model: [", encoding="utf-8")
@@ -471,15 +453,13 @@ def test_a_checkpoint_that_is_not_whole_is_refused(finished: Path, monkeypatch: 
 
 def test_a_folder_that_is_no_finished_run_is_refused(finished: Path) -> None:
     for folder, match in (
-        (finished.parent, "holds 1 runs: name one of them"),
+        (finished.parent, "1 runs: choose one of them"),
         (finished / "plots", "give a run folder"),
         (finished / "nowhere", "give a run folder"),
+        (shutil.copytree(finished / "best", finished / "plots" / "model"), "give a run folder"),
     ):
         with pytest.raises(UserError, match=match):
             collect_model(asked(folder))
-    alone = shutil.copytree(finished / "best", finished / "plots" / "model")
-    with pytest.raises(UserError, match="is in the run folder around it"):
-        collect_model(asked(alone))
     assert collect_model(asked(finished / "best")).files.keys() == collect_model(asked(finished)).files.keys()
     recorded(finished, status="interrupted")
     with pytest.raises(UserError, match=r"has not ended \(interrupted\).*resume="):
@@ -514,25 +494,6 @@ def test_what_is_no_models_is_not_published(
             collect_model(asked(finished))
         assert str(link) in str(refused.value)
         assert str(target) in str(refused.value)
-
-
-def test_a_file_that_vanishes_is_no_network_error(
-    finished: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A checkpoint may be removed by the run that goes on, while it is pushed."""
-    weights = finished / "best" / "model.safetensors"
-    real = HfApi.preupload_lfs_files
-
-    def late(self: HfApi, *arguments: Any, **named: Any) -> Any:
-        weights.unlink()
-        return real(self, *arguments, **named)
-
-    monkeypatch.setattr(HfApi, "preupload_lfs_files", late)
-    with pytest.raises(UserError) as failed:
-        push(finished)
-    assert str(weights) in str(failed.value)
-    assert "connection" not in str(failed.value)
-    assert hub.repositories[REPO].num_commits == 0
 
 
 def test_a_network_error_is_no_file_error() -> None:
@@ -634,20 +595,50 @@ def test_runs_of_a_sweep_do_not_push_over_one_another() -> None:
     rewrite_arguments(["-m", "seed=1,2", "hub.repo_id='me/idioms-${seed}'"], [])
 
 
-def test_licences() -> None:
-    def made_of(*licences: str | None) -> str | None:
-        return common_licence([Source("", licence) for licence in licences])
+@pytest.mark.parametrize(
+    ("licences", "common"),
+    [
+        (["apache-2.0", "cc-by-nc-sa-4.0"], "cc-by-nc-sa-4.0"),
+        (["mit", "apache-2.0"], "mit"),
+        (["apache-2.0", "cc-by-nc-sa-4.0", "gpl-3.0"], None),
+        (["apache-2.0", None], None),
+        (["apache-2.0", "other"], None),  # nobody knows what it asks
+        ([], None),
+    ],
+)
+def test_the_strictest_licence_counts(licences: list[str | None], common: str | None) -> None:
+    assert common_licence([Source("", licence) for licence in licences]) == common
 
-    assert made_of("apache-2.0", "cc-by-nc-sa-4.0") == "cc-by-nc-sa-4.0"
-    assert made_of("mit", "apache-2.0") == "mit"
-    assert made_of("gemma", "apache-2.0") == "gemma"
-    assert made_of("apache-2.0", "cc-by-nc-sa-4.0", "gpl-3.0") is None
-    assert made_of("apache-2.0", None) is None
-    assert made_of("apache-2.0", "other") is None  # of which nobody knows what it asks
-    assert made_of() is None
+
+@pytest.mark.parametrize(
+    ("name", "licence"),
+    [("Gemma", "gemma"), ("MIT", "mit"), *((name, None) for name in ("Other", "see its repository", ""))],
+)
+def test_a_base_models_licence_is_one_of_the_hubs_or_not_known(
+    tmp_path: Path, name: str, licence: str | None
+) -> None:
+    config = composed("config")
+    config["model"] |= {"path": "org/name", "about": {"licence": name}}
+    assert base_model(config) == Source("org/name", licence, "org/name")
+    (tmp_path / "README.md").write_text(f"---\nlicense: {json.dumps(name)}\n---\n", encoding="utf-8")
+    config["model"] = {"path": str(tmp_path)}
+    assert base_model(config) == Source(tmp_path.name, licence)
 
 
-def test_what_a_run_was_made_of(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("glossary", "licence"),
+    [
+        ({"licences": ["CC0-1.0"]}, "cc0-1.0"),
+        ({"licences": ["CC0-1.0"], "without_licence": 1}, None),
+        ({}, None),
+    ],
+)
+def test_a_glossary_has_the_licences_of_its_rows(glossary: dict[str, Any], licence: str | None) -> None:
+    sources = glossary_sources({"files": ["mine.tsv"], **glossary})
+    assert sources[-1] == Source("the glossary mine.tsv", licence)
+
+
+def test_what_a_run_was_made_of() -> None:
     def names(*overrides: str) -> list[str]:
         return [source.name for source in training_data(composed("config", *overrides))]
 
@@ -659,11 +650,6 @@ def test_what_a_run_was_made_of(tmp_path: Path) -> None:
     assert names("data=sample", "data.extra=pie") == ["the project's own sample data", "PIE"]
     config = composed("config")
     assert base_model(config).repo_id == "sentence-transformers/all-MiniLM-L6-v2"
-    (tmp_path / "README.md").write_text("---\nlicense: mit\n---\n", encoding="utf-8")
-    config["model"]["path"] = str(tmp_path)
-    assert base_model(config) == Source(tmp_path.name, "mit")
-    config["model"] |= {"path": "org/name", "about": {"licence": "Gemma"}}
-    assert base_model(config) == Source("org/name", "gemma", "org/name")
 
 
 @pytest.mark.parametrize("sample", [False, True])
@@ -680,26 +666,6 @@ def test_the_data_of_an_objective_that_is_not_known_leaves_no_licence(finished: 
     assert not collect_model(asked(finished, license="cc-by-4.0")).problems
 
 
-@pytest.mark.parametrize(
-    ("glossary", "licence"),
-    [
-        ({"licences": ["CC0-1.0"]}, "cc-by-nc-sa-4.0"),
-        ({"licences": ["CC-BY-SA-3.0"]}, None),
-        ({"licences": ["CC0-1.0"], "without_licence": 1}, None),
-        ({}, None),
-    ],
-)
-def test_the_licence_is_that_of_the_glossary_too(
-    finished: Path, glossary: dict[str, Any], licence: str | None
-) -> None:
-    configured(finished, model={"path": "someone/base", "about": {"licence": "MIT"}})
-    recorded(finished, glossary={"files": ["mine.tsv"]} | glossary)
-    upload = collect_model(asked(finished, license=None))
-    card: Any = ModelCard(upload.card).data
-    assert upload.licence == card.license == licence
-    assert ["mine.tsv" in problem for problem in upload.problems] == [True] * (licence is None)
-
-
 @pytest.mark.parametrize(("form", "weight"), [("beside", None), ("in_place", None), ("in_place", 0.5)])
 def test_the_card_says_how_meanings_are_read(finished: Path, form: str, weight: float | None) -> None:
     recorded(finished, glossary={"form": form} | ({"weight": weight} if weight else {}))
@@ -709,17 +675,6 @@ def test_the_card_says_how_meanings_are_read(finished: Path, form: str, weight: 
     # Only the encoder adds meanings to embeddings of sentences.
     assert ("from train import Encoder" in card) == ("weight 0.5" in card) == (weight is not None)
     assert ("model.similarity(" in card) == (weight is None)
-
-
-@pytest.mark.parametrize("name", ["other", "Other", "unknown", "see its repository", "", "MIT"])
-def test_a_base_models_licence_is_one_of_the_hubs_or_not_known(tmp_path: Path, name: str) -> None:
-    config = composed("config")
-    config["model"] |= {"path": "org/name", "about": {"licence": name}}
-    expected = "mit" if name == "MIT" else None
-    assert base_model(config).licence == expected
-    (tmp_path / "README.md").write_text(f"---\nlicense: {json.dumps(name)}\n---\n", encoding="utf-8")
-    config["model"] = {"path": str(tmp_path)}
-    assert base_model(config).licence == expected
 
 
 # ---- from a training run
@@ -784,7 +739,7 @@ def test_what_would_fail_at_the_end_is_said_at_the_start(
 
 
 def test_a_run_that_was_started_before_there_was_a_hub_section_goes_on(finished: Path) -> None:
-    from train.runs.resume import saved_config
+    from train.training.resume import saved_config
 
     config = yaml.safe_load((finished / "config.yaml").read_text(encoding="utf-8"))
     del config["hub"]

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from tests.tiny_runs import composed
 from train.benchmarks import BenchmarkResult
+from train.benchmarks.suite import Suite
 from train.config import EvaluateSettings, check
 from train.encoder.encoder import Encoder
 from train.errors import UserError
-from train.evaluation.suite import Suite
 from train.factory import build_benchmarks
 from train.integrations.sentence_transformers import SCORES_FILE, SuiteEvaluator
 from train.requests import Request

@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 
 from tests.benchmarks import idiolink, section
 from tests.tiny_models import tiny_sentence_transformer
-from train.benchmarks.semeval2022.scoring import SemEvalBenchmark
+from train.benchmarks.semeval2022 import SemEvalBenchmark
 from train.data.idiolink import Split, load_split
 from train.data.semeval2022 import PairSplit, read_pairs
 from train.data.sources import DataFiles

@@ -7,16 +7,15 @@ import logging
 import sys
 
 import pytest
-from rich.console import Console
 
-from train.io import progress
+from train.io.logs import StderrHandler
 from train.io.progress import progress_bar
 
 
 class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        monkeypatch.setattr("train.io.progress.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("tqdm.std.time", lambda: self.now)
 
 
 @pytest.fixture
@@ -34,10 +33,10 @@ def test_without_a_terminal_a_line_every_minute(clock: Clock, caplog: pytest.Log
         for _ in range(200):
             advance(1)
     lines = [record.getMessage() for record in caplog.records]
-    assert lines[0] == ("training: 720 of 1000 (72%), loss 0.25, 96 texts/s; 60 s elapsed, about 14 min left")
+    first = "training: 720 of 1000 (72%), loss 0.25, 96 texts/s; 01:00 elapsed, about 14:00 left"
+    assert (len(lines), lines[0]) == (5, first)
     assert lines[-1].startswith("training: 800 of 1000 (80%)")
-    assert "5 min elapsed, about 10 min left" in lines[-1]
-    assert len(lines) == 5
+    assert "05:00 elapsed, about 10:00 left" in lines[-1]
 
 
 def test_short_work_is_silent(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
@@ -60,19 +59,20 @@ def test_other_processes_are_silent(
     assert not caplog.records
 
 
-def test_on_a_terminal_a_bar_with_its_note(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    screen = io.StringIO()
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(progress, "Console", lambda **_: Console(file=screen, force_terminal=True, width=120))
+def test_on_a_terminal_a_bar_with_its_note_below_the_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    record = logging.LogRecord("train", logging.INFO, __file__, 1, "a message", None, None)
     with progress_bar("training", 10, done=4) as advance:
         advance(2, note="loss 0.25")
         with progress_bar("scoring", 8) as score:
             score(3)
-            progress._shown.refresh()  # type: ignore[union-attr]
-    shown = screen.getvalue()
-    assert all(part in shown for part in ("training", "6/10", "loss 0.25", "scoring", "3/8", "left"))
-    assert not caplog.records
-    assert progress._shown is None
+            StderrHandler().emit(record)
+    screen = terminal.getvalue()
+    before, after = screen.split("a message\n")
+    assert before.endswith("\r") or before.endswith("\x1b[A")  # bars are cleared
+    assert all(part in after for part in ("training", "6/10", "loss 0.25", "scoring", "3/8"))

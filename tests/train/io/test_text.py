@@ -60,8 +60,10 @@ def test_half_a_character() -> None:
 
 @pytest.mark.parametrize("name", ["console", "follower"])
 def test_log_lines_are_harmless(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    conf = Path(__file__).resolve().parents[3] / "conf" / "hydra" / "job_logging" / f"{name}.yaml"
-    config = yaml.safe_load(conf.read_text(encoding="utf-8").replace("${oc.env:RANK,0}", "0"))
+    folder = Path(__file__).resolve().parents[3] / "conf" / "hydra" / "job_logging"
+    files = [(folder / f"{part}.yaml").read_text(encoding="utf-8") for part in ("console", name)]
+    config, own = (yaml.safe_load(text.replace("${oc.env:RANK,0}", "0")) for text in files)
+    config["formatters"]["simple"] |= own["formatters"]["simple"]
     handler = config["handlers"]["console"]
     quiet = {"loggers": {"idioms_of_a_test": {"handlers": ["console"], "propagate": False}}}
     logging.config.dictConfig(

@@ -9,12 +9,19 @@ from typing import Any
 import pytest
 import torch
 
-from tests.tiny_objectives import contrastive
-from train.data.idiolink import Document, Split, load_split, query_request
-from train.data.tuples import TrainingTuple, draw_tuples, read_released, released_file
+from tests.tiny_objectives import idiolink
+from train.data.idiolink import (
+    Document,
+    Split,
+    TrainingTuple,
+    draw_tuples,
+    load_split,
+    query_request,
+    read_released,
+    released_file,
+)
 from train.errors import UserError
-from train.objectives.contrastive import ContrastiveObjective
-from train.objectives.idiolink import IdioLinkData
+from train.objectives.idiolink import IdioLinkObjective
 from train.requests import Request
 
 PLAIN = ["simplification", "sense"]
@@ -25,48 +32,27 @@ def split(sample_root: Path) -> Split:
     return load_split(sample_root, "train")
 
 
-def build(split: Split, **changes: Any) -> ContrastiveObjective:
+def build(split: Split, **changes: Any) -> IdioLinkObjective:
     """Queries and documents as anchors, tuples redrawn each epoch."""
     anchors = [*split.queries, *split.documents]
 
     def tuples(epoch: int) -> list[TrainingTuple]:
         return draw_tuples(anchors, split.documents, num_positives=1, num_hard=2, num_soft=3, seed=[0, epoch])
 
-    options: dict[str, Any] = {"query_mode": ["sentence", "span"], "batch_size": 32}
-    return contrastive(IdioLinkData(split, tuples, PLAIN), **(options | changes))
+    options: dict[str, Any] = {"query_mode": ["sentence", "span"], "batch_size": 32, "plain_usages": PLAIN}
+    return idiolink(split, tuples, **(options | changes))
 
 
 def flat(steps: list[list[list[int]]]) -> list[int]:
     return [anchor for step in steps for shard in step for anchor in shard]
 
 
-def test_an_epoch_is_one_pass_over_the_anchors(split: Split) -> None:
-    steps = build(split).epoch_steps(0, 1)
-    assert [len(flat([step])) for step in steps] == [32, 32, 32, 32, 16]
-    assert sorted(flat(steps)) == list(range(144))
-    dropped = build(split, drop_last=True).epoch_steps(0, 1)
-    assert [len(flat([step])) for step in dropped] == [32] * 4
-
-
-def test_the_plan_is_a_function_of_seed_and_epoch(split: Split) -> None:
-    assert build(split).epoch_steps(3, 1) == build(split).epoch_steps(3, 1)
-    assert build(split).epoch_steps(3, 1) != build(split).epoch_steps(4, 1)
-    assert build(split).epoch_steps(3, 1) != build(split, seed=1).epoch_steps(3, 1)
-
-
-def test_shards_cut_the_same_steps(split: Split) -> None:
-    whole, cut = build(split).epoch_steps(0, 1), build(split).epoch_steps(0, 3)
-    assert [flat([step]) for step in whole] == [flat([step]) for step in cut]
-    assert {len(step) for step in cut} == {3}
-
-
-def test_epochs_can_be_asked_for_in_any_order(split: Split) -> None:
-    """As a resumed run does: nothing is carried from epoch to epoch."""
-    forth, back = build(split), build(split)
-    a = [forth.batch(epoch, [5]).requests for epoch in (0, 1)]
-    b = [back.batch(epoch, [5]).requests for epoch in (1, 0)]
-    assert a == b[::-1]
-    assert a[0] != a[1]
+def test_a_batch_that_is_not_full_is_left_out_if_asked(split: Split) -> None:
+    for drop_last, sizes in ((False, [32, 32, 32, 32, 16]), (True, [32] * 4)):
+        steps = build(split, drop_last=drop_last).epoch_steps(0, 1)
+        assert [len(flat([step])) for step in steps] == sizes
+    with pytest.raises(UserError, match=r"trainer\.batch_size=500"):
+        build(split, batch_size=500, drop_last=True)
 
 
 @pytest.mark.parametrize("false_negatives", ["keep", "mask", "positive"])
@@ -140,15 +126,10 @@ def test_anchors_without_a_positive_are_left_out_and_counted(split: Split) -> No
         ids = [d.id for d in split.documents[:4]]
         return [TrainingTuple(id_, (ids[0],) if i else (), (), ()) for i, id_ in enumerate(ids)]
 
-    objective = contrastive(IdioLinkData(split, tuples))
+    objective = idiolink(split, tuples)
     assert objective.num_skipped == 1
     assert sorted(flat(objective.epoch_steps(0, 1))) == [1, 2, 3]
     assert "1 without a positive left out" in objective.describe()
-
-
-def test_too_few_anchors_for_one_full_batch_are_explained(split: Split) -> None:
-    with pytest.raises(UserError, match=r"fewer than trainer\.batch_size=500"):
-        build(split, batch_size=500, drop_last=True)
 
 
 def test_real_batches_hold_the_false_negatives_that_were_counted(real_data: Path) -> None:
@@ -157,8 +138,7 @@ def test_real_batches_hold_the_false_negatives_that_were_counted(real_data: Path
     real = load_split(root, "train")
     fixed = read_released(released_file(root, "train"), real)
     changes: dict[str, Any] = {"loss": {"false_negatives": "keep"}, "drop_last": True}
-    data = IdioLinkData(real, lambda _epoch: fixed)
-    objective = contrastive(data, batch_size=32, seed=42, **changes)
+    objective = idiolink(real, lambda _epoch: fixed, batch_size=32, seed=42, **changes)
     counts = []
     for epoch in range(10):
         steps = objective.epoch_steps(epoch, 1)
@@ -167,9 +147,8 @@ def test_real_batches_hold_the_false_negatives_that_were_counted(real_data: Path
     assert sum(counts) / len(counts) == pytest.approx(0.64, abs=0.06)
 
 
-def alone(split: Split, **changes: Any) -> ContrastiveObjective:
+def alone(split: Split, **changes: Any) -> IdioLinkObjective:
     """Every sentence an anchor; the batch's other sentences are its candidates."""
-    tuples = [TrainingTuple(r.id, (), (), ()) for r in (*split.queries, *split.documents)]
     options: dict[str, Any] = {
         "query_mode": ["span", "masked_sentence"],
         "query_weights": [1.0, 0.5],
@@ -177,10 +156,9 @@ def alone(split: Split, **changes: Any) -> ContrastiveObjective:
         "batch_size": 48,
         "idioms_per_batch": 6,
         "positive_weights": {"sense": 3.0},
+        "plain_usages": PLAIN,
     }
-    return contrastive(
-        IdioLinkData(split, lambda _epoch: tuples, PLAIN, from_batch=True), **(options | changes)
-    )
+    return idiolink(split, [*split.queries, *split.documents], **(options | changes))
 
 
 @pytest.mark.parametrize("positives", ["mean", "hardest"])
@@ -231,17 +209,9 @@ def test_an_anchor_that_is_alone_in_its_class_is_left_out(split: Split) -> None:
     """With the batch as candidates, an anchor needs a second one of its idiom and meaning."""
     literal = next(d for d in split.documents if d.usage == "literal")
     others = [d for d in split.documents if d.usage != "literal"]
-    tuples = [TrainingTuple(r.id, (), (), ()) for r in (literal, *others)]
-    objective = contrastive(IdioLinkData(split, lambda _epoch: tuples, from_batch=True), batch_size=8)
+    objective = idiolink(split, [literal, *others], batch_size=8)
     assert objective.num_skipped == 1
     assert 0 not in flat(objective.epoch_steps(0, 1))
-
-
-def test_several_modes_of_a_sentence_are_one_forward_pass(split: Split) -> None:
-    """As a span query, as a sentence query and as a document it is the same text."""
-    batch = alone(split, query_mode=["span", "sentence"]).batch(0, [0, 1, 2])
-    assert len(batch.requests) == 3 * 4
-    assert len({request.text for request in batch.requests}) == 3
 
 
 def test_the_mask_is_named_where_a_mode_hides_spans(split: Split) -> None:

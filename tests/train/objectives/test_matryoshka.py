@@ -12,10 +12,10 @@ from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, Mu
 from torch import Tensor, nn
 
 from idiomloss import cosine_similarity
+from tests.idiomloss.harness import assert_same
 from tests.tiny_runs import KEY, metrics, train, weights
 from train.errors import UserError
-from train.objectives import Batch, Mean, ObjectiveLoss
-from train.objectives.matryoshka import matryoshka_loss
+from train.objectives import Batch, Mean, ObjectiveLoss, matryoshka_loss
 from train.requests import Request
 
 BATCH = Batch([Request(str(i)) for i in range(8)], ["a", "b", "c", "d"], None)
@@ -46,39 +46,20 @@ def embeddings() -> Tensor:
 
 @pytest.mark.parametrize("given", [None, [1.0, 0.5, 0.25]])
 def test_it_is_the_mean_of_which_sentence_transformers_has_the_sum(given: list[float] | None) -> None:
-    ours, theirs = embeddings(), embeddings()
-    result = matryoshka_loss(Ranking(), ours, BATCH, [8, 4], given)  # type: ignore[arg-type]
-    model = Given()
+    """And of each size the loss is logged."""
+    x, model = embeddings(), Given()
+    result = matryoshka_loss(Ranking(), x, BATCH, [8, 4], given)  # type: ignore[arg-type]
     inner = MultipleNegativesRankingLoss(model, scale=20.0)  # type: ignore[arg-type]
     loss = MatryoshkaLoss(model, inner, [16, 8, 4], given)  # type: ignore[arg-type]
-    features = [{"sentence_embedding": theirs[:4]}, {"sentence_embedding": theirs[4:]}]
-    expected = loss(features, torch.empty(0)) / sum(given or [1, 1, 1])
-    torch.testing.assert_close(result.loss, expected)
-    result.loss.backward()  # type: ignore[no-untyped-call]
-    expected.backward()
-    torch.testing.assert_close(ours.grad, theirs.grad)
-
-
-def test_against_a_loop() -> None:
-    ours, theirs = embeddings(), embeddings()
-    result = matryoshka_loss(Ranking(), ours, BATCH, [5, 3], [2.0, 1.0, 3.0])  # type: ignore[arg-type]
-    total = torch.zeros(())
-    at = {}
-    for weight, size in ((2.0, 16), (1.0, 5), (3.0, 3)):
-        terms = []
-        for anchor in range(4):
-            a = theirs[anchor, :size]
-            s = [(a @ (b := theirs[4 + j, :size])) / (a.norm() * b.norm()) / 0.05 for j in range(4)]
-            terms.append(torch.stack(s).logsumexp(0) - s[anchor])
-        at[size] = torch.stack(terms).mean()
-        total = total + weight * at[size] / 6
-    torch.testing.assert_close(result.loss, total)
-    result.loss.backward()  # type: ignore[no-untyped-call]
-    total.backward()  # type: ignore[no-untyped-call]
-    torch.testing.assert_close(ours.grad, theirs.grad)
+    features = [{"sentence_embedding": x[:4]}, {"sentence_embedding": x[4:]}]
+    assert_same(result.loss, loss(features, torch.empty(0)) / sum(given or [1, 1, 1]), x)
     assert result.counts == {"anchors": 4.0}
     assert result.means["mean"] == Mean(1.0, 4)
-    assert result.means["loss/dim=3"].value == pytest.approx(at[3].item(), rel=1e-5)
+    for size in (8, 4):
+        at = Ranking().loss(x[:, :size], BATCH).loss.item()
+        logged = result.means[f"loss/dim={size}"]
+        assert logged.value == pytest.approx(at)
+        assert logged.num == 4
 
 
 def test_without_dimensions_it_is_the_objectives_own() -> None:

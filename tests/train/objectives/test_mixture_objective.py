@@ -120,11 +120,6 @@ def test_a_part_so_rare_that_an_epoch_would_not_end_is_refused() -> None:
         build(0, 1001.0, 1.0)
 
 
-def test_parts_take_turns() -> None:
-    names = [build().batch(0, step[0]).targets[0] for step in build().epoch_steps(0, 1)]
-    assert names not in (sorted(names), sorted(names, reverse=True))
-
-
 def test_the_loss_and_its_logs_are_the_parts() -> None:
     mixture = build(weight=0.25)
     for step in mixture.epoch_steps(1, 1)[:4]:

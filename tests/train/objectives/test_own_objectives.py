@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,22 +15,20 @@ from sentence_transformers.sentence_transformer.losses import (
     MultipleNegativesRankingLoss,
 )
 
-from tests.tiny_objectives import contrastive, options, triplets
+from tests.own_data import write_lines
+from tests.tiny_objectives import idiolink, options, own_pairs, triplets
 from tests.tiny_runs import composed
 from train.config import TrainSettings, check
-from train.data.idiolink import Document, Split, load_split
-from train.data.own.load import load_own
+from train.data.idiolink import Document, Split, draw_tuples, load_split
+from train.data.own.load import OwnSplits, load_own
 from train.data.own.store import number_for
 from train.data.semeval2022 import read_groups
-from train.data.tuples import TrainingTuple, draw_tuples
 from train.declarations.own_data import OwnData
 from train.encoder.encoder import Encoder
 from train.errors import UserError
 from train.factory import build_objective
 from train.objectives import Batch, Objective
-from train.objectives.idiolink import IdioLinkData
-from train.objectives.own_rows import OwnContrastiveData, labelled_rows
-from train.objectives.triplets import TripletObjective
+from train.objectives.own import LabelledObjective
 from train.requests import Request
 
 _DEFAULTS = {name: composed("config")["data"][name] for name in OwnData.model_fields}
@@ -44,25 +39,18 @@ def split(sample_root: Path) -> Split:
     return load_split(sample_root, "train")
 
 
-def write_jsonl(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
-def own_data(path: Path, tmp_path: Path, held_out: dict[str, Any], **changes: Any) -> OwnContrastiveData:
+def own_data(path: Path, tmp_path: Path, held_out: dict[str, Any], **changes: Any) -> OwnSplits:
     """All rows of a file as training data; another file is held out."""
-    val = write_jsonl(tmp_path / "val.jsonl", [held_out])
-    splits = load_own(OwnData(**(_DEFAULTS | {"train": [str(path)], "val": [str(val)]} | changes)))
-    return OwnContrastiveData(splits.train, splits.files, options("own"))
+    val = write_lines(tmp_path / "val.jsonl", [held_out])
+    return load_own(OwnData(**(_DEFAULTS | {"train": [str(path)], "val": [str(val)]} | changes)))
 
 
 def labelled(
     train: Path, val: Path, *, batch_size: int, order: str = "shuffled", **loss: float
-) -> TripletObjective:
+) -> LabelledObjective:
     """Labelled sentences as `conf/objective/own.yaml` has them."""
     splits = load_own(OwnData(**(_DEFAULTS | {"train": [str(train)], "val": [str(val)]})))
-    settings = SimpleNamespace(trainer=SimpleNamespace(batch_size=batch_size), seed=0)
-    return labelled_rows(splits, options("own", order=order, triplet=loss), settings)
+    return LabelledObjective(options("own", order=order, triplet=loss), splits, batch_size=batch_size, seed=0)
 
 
 def embedded(batch: Batch) -> torch.Tensor:
@@ -77,16 +65,14 @@ def embedded(batch: Batch) -> torch.Tensor:
 
 def losses(objective: Objective, epochs: int = 2) -> list[tuple[float, torch.Tensor]]:
     """Loss and gradient of every step."""
-    found = []
+    every_step = []
     for epoch in range(epochs):
         for step in objective.epoch_steps(epoch, 1):
             batch = objective.batch(epoch, step[0])
             embeddings = embedded(batch)
             loss = objective.loss(embeddings, batch).loss
-            loss.backward()  # type: ignore[no-untyped-call]
-            assert embeddings.grad is not None
-            found.append((loss.item(), embeddings.grad))
-    return found
+            every_step.append((loss.item(), torch.autograd.grad(loss, embeddings)[0]))
+    return every_step
 
 
 def as_row(record: Document) -> dict[str, Any]:
@@ -111,25 +97,23 @@ def assert_same(ours: list[tuple[float, torch.Tensor]], reference: list[tuple[fl
 def test_idiolink_as_sentences_gives_the_same_losses(split: Split, tmp_path: Path) -> None:
     """As `idiolink_ft` trains: a batch's sentences against each other, in three modes."""
     records = [*split.queries, *split.documents]
-    tuples = [TrainingTuple(record.id, (), (), ()) for record in records]
     changes: dict[str, Any] = {
         "batch_size": 24,
         "query_mode": ["span", "sentence", "masked_span"],
         "query_weights": [1.0, 0.5, 0.5],
-        "idioms_per_batch": 6,
-        "loss": {"temperature": 0.03, "hard_weight": 5.0},
     }
-    reference = contrastive(IdioLinkData(split, lambda _epoch: tuples, from_batch=True), **changes)
-    path = write_jsonl(tmp_path / "train.jsonl", [as_row(record) for record in records])
+    loss = {"temperature": 0.03, "hard_weight": 5.0}
+    reference = idiolink(split, records, **changes, idioms_per_batch=6, loss=loss)
+    path = write_lines(tmp_path / "train.jsonl", [as_row(record) for record in records])
     data = own_data(path, tmp_path, {"text": "It rains.", "group": "rain"})
-    assert_same(losses(contrastive(data, **changes)), losses(reference))
+    assert_same(losses(own_pairs(data, **changes, groups_per_batch=6, infonce=loss)), losses(reference))
 
 
 def test_idiolink_as_pairs_gives_the_same_losses(split: Split, tmp_path: Path) -> None:
     """Tuples with hard and soft negatives, drawn once; false negatives are masked by group and meaning."""
     drawn = draw_tuples(split.queries, split.documents, num_positives=2, num_hard=2, num_soft=3, seed=[0])
     changes: dict[str, Any] = {"batch_size": 8, "query_mode": ["span"]}
-    reference = contrastive(IdioLinkData(split, lambda _epoch: drawn), **changes)
+    reference = idiolink(split, lambda _epoch: drawn, **changes)
     records = {record.id: record for record in (*split.documents, *split.queries)}
     rows = [
         {
@@ -139,8 +123,8 @@ def test_idiolink_as_pairs_gives_the_same_losses(split: Split, tmp_path: Path) -
         }
         for t in drawn
     ]
-    data = own_data(write_jsonl(tmp_path / "t.jsonl", rows), tmp_path, {"query": "a", "pos": ["b"]})
-    own = contrastive(data, **changes)
+    data = own_data(write_lines(tmp_path / "t.jsonl", rows), tmp_path, {"query": "a", "pos": ["b"]})
+    own = own_pairs(data, **changes, infonce=reference.options.infonce_section.model_dump())
     assert_same(losses(own), losses(reference))
     batch = own.batch(0, own.epoch_steps(0, 1)[0][0])
     assert own.loss(embedded(batch), batch).counts["false_negatives"] > 0
@@ -150,22 +134,20 @@ def test_the_triplets_file_as_labelled_sentences_gives_its_batches(sample_root: 
     path = sample_root.parent / "semeval2022_task2b/SubTaskB/TrainData/train_data.csv"
     groups = read_groups(path)
     reference = triplets(groups, batch_size=24, groups_="all")
-    table = tmp_path / "labelled.csv"
-    with table.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["text", "label", "group"])
-        for group in groups:
-            writer.writerow([group.sentence, f"{group.id} same", group.id])
-            writer.writerows([text, f"{group.id} same", group.id] for text in group.correct)
-            writer.writerows([text, f"{group.id} {i}", group.id] for i, text in enumerate(group.incorrect))
-    val = write_jsonl(tmp_path / "val.jsonl", [{"text": "It rains.", "label": "rain"}])
+    rows = [
+        {
+            "text": text,
+            "label": f"{group.id} {'same' if number <= len(group.correct) else number}",
+            "group": group.id,
+        }
+        for group in groups
+        for number, text in enumerate(group.texts)
+    ]
+    table = write_lines(tmp_path / "labelled.jsonl", rows)
+    val = write_lines(tmp_path / "val.jsonl", [{"text": "It rains.", "label": "rain"}])
     own = labelled(table, val, batch_size=24)
     for epoch in (0, 1):
-        steps = own.epoch_steps(epoch, 2)
-        assert steps == reference.epoch_steps(epoch, 2)
-        for step in steps:
-            ours, expected = own.batch(epoch, step[0]), reference.batch(epoch, step[0])
-            assert ours.requests == expected.requests
+        assert own.epoch_steps(epoch, 2) == reference.epoch_steps(epoch, 2)
     assert_same(losses(own), losses(reference))
 
 
@@ -177,8 +159,8 @@ def test_rows_that_share_a_text_are_no_negatives_of_each_other(tmp_path: Path) -
         {"question": "What is snow?", "answer": "Frozen water."},
         {"question": "And hail?", "answer": "Frozen water."},
     ]
-    data = own_data(write_jsonl(tmp_path / "t.jsonl", rows), tmp_path, {"question": "a", "answer": "b"})
-    objective = contrastive(data, batch_size=4, loss={"in_batch": "all"})
+    data = own_data(write_lines(tmp_path / "t.jsonl", rows), tmp_path, {"question": "a", "answer": "b"})
+    objective = own_pairs(data, batch_size=4, infonce={"in_batch": "all"})
     batch = objective.batch(0, [0, 1, 2, 3])
     assert batch.targets.masks.negative.int().tolist() == [
         [0, 0, 1, 1],
@@ -192,31 +174,47 @@ def test_rows_that_share_a_text_are_no_negatives_of_each_other(tmp_path: Path) -
 
 def test_several_positives_come_in_turn(tmp_path: Path) -> None:
     rows = [{"query": "q", "pos": ["a", "b", "c"], "neg": ["n"]}]
-    full = own_data(write_jsonl(tmp_path / "t.jsonl", rows), tmp_path, {"query": "x", "pos": ["y"]})
-    data = OwnContrastiveData(full.examples, [], options("own", num_positives=2))
-    read = full.examples.store.read_text
+    full = own_data(write_lines(tmp_path / "t.jsonl", rows), tmp_path, {"query": "x", "pos": ["y"]})
+    data = own_pairs(full, num_positives=2)
+    read = full.train.store.read_text
     drawn = [[read(text) for text in data.candidates(epoch, 0)[0]] for epoch in (0, 1, 2)]
     assert drawn == [["a", "b"], ["c", "a"], ["b", "c"]]
 
 
-@pytest.mark.parametrize("with_negatives", [False, True])
-def test_pairs_of_a_csv_have_sentence_transformers_losses(
-    tiny: Encoder, tiny_path: Path, tmp_path: Path, with_negatives: bool
+def features_of(model: SentenceTransformer, texts: Sequence[str], num_columns: int) -> list[Any]:
+    """The texts of so many columns, one after another, as the library's losses take them."""
+    size = len(texts) // num_columns
+    return [model.preprocess(texts[i * size : (i + 1) * size]) for i in range(num_columns)]
+
+
+PAIRS = [{"anchor": f"anchor {i}", "positive": f"positive {i}"} for i in range(12)]
+TRIPLES = [row | {"negative": f"negative {i}"} for i, row in enumerate(PAIRS)]
+SCORED = [{"sentence1": f"a cat {i}", "sentence2": f"some {i} cats", "score": i / 12} for i in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "loss", "theirs"),
+    [
+        (PAIRS, "null", MultipleNegativesRankingLoss),
+        (TRIPLES, "null", MultipleNegativesRankingLoss),
+        (SCORED, "cosent", CoSENTLoss),
+        (SCORED, "cosine", CosineSimilarityLoss),
+    ],
+)
+def test_a_file_has_sentence_transformers_losses(
+    tiny: Encoder, tiny_path: Path, tmp_path: Path, rows: list[dict[str, Any]], loss: str, theirs: Any
 ) -> None:
-    """MultipleNegativesRankingLoss, batch by batch, both from the files on, without dropout."""
-    columns = ["anchor", "positive", *(["negative"] if with_negatives else [])]
-    rows = [{column: f"the {column} of row {i}" for column in columns} for i in range(12)]
-    path = tmp_path / "pairs.csv"
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, columns)
-        writer.writeheader()
-        writer.writerows(rows)
-    config = composed("config", "+experiment=own", f"data.train={path}", "trainer.batch_size=5")
-    config["data"]["val"] = str(write_jsonl(tmp_path / "val.jsonl", [{c: f"val {c}" for c in columns}]))
+    """Batch by batch, both from the file on, without dropout."""
+    path = write_lines(tmp_path / "train.jsonl", rows)
+    config = composed(
+        *("config", "+experiment=own", f"data.train={path}", f"objective.loss={loss}", "trainer.batch_size=5")
+    )
+    held_out = [{k: f"val {v}" if isinstance(v, str) else v for k, v in row.items()} for row in rows[:2]]
+    config["data"]["val"] = str(write_lines(tmp_path / "val.jsonl", held_out))
     objective = build_objective(check(TrainSettings, config))
     model = SentenceTransformer(str(tiny_path), device="cpu").eval()
-    reference = MultipleNegativesRankingLoss(model)
-    by_anchor = {row["anchor"]: row for row in rows}
+    reference = theirs(model)
+    by_first = {next(iter(row.values())): row for row in rows}
     steps = objective.epoch_steps(0, 1)
     assert [len(step[0]) for step in steps] == [5, 5, 2]
     tiny.eval()
@@ -224,35 +222,11 @@ def test_pairs_of_a_csv_have_sentence_transformers_losses(
         for step in steps:
             batch = objective.batch(0, step[0])
             ours = objective.loss(tiny(batch.requests), batch).loss
-            chosen = [by_anchor[request.text] for request in batch.requests[: len(step[0])]]
-            features = [model.preprocess([row[column] for row in chosen]) for column in columns]
-            torch.testing.assert_close(ours, reference(features, None), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("loss", ["cosent", "cosine"])
-def test_scored_pairs_of_a_csv_have_sentence_transformers_losses(
-    tiny: Encoder, tiny_path: Path, tmp_path: Path, loss: str
-) -> None:
-    rows = [{"sentence1": f"a cat {i}", "sentence2": f"some {i} cats", "score": i / 10} for i in range(10)]
-    path = write_jsonl(tmp_path / "scored.jsonl", rows)
-    val = write_jsonl(
-        tmp_path / "val.jsonl", [{"sentence1": "x", "sentence2": "y", "score": i} for i in (0, 1)]
-    )
-    config = composed("config", "+experiment=own", f"data.train={path}", f"objective.loss={loss}")
-    config["data"]["val"] = str(val)
-    config["trainer"]["batch_size"] = 4
-    objective = build_objective(check(TrainSettings, config))
-    model = SentenceTransformer(str(tiny_path), device="cpu").eval()
-    reference = {"cosent": CoSENTLoss, "cosine": CosineSimilarityLoss}[loss](model)
-    tiny.eval()
-    with torch.no_grad():
-        for step in objective.epoch_steps(0, 1):
-            batch = objective.batch(0, step[0])
-            ours = objective.loss(tiny(batch.requests), batch).loss
-            texts = [request.text for request in batch.requests]
-            half = len(texts) // 2
-            features = [model.preprocess(texts[:half]), model.preprocess(texts[half:])]
-            expected = reference(features, batch.targets.float())
+            chosen = [by_first[request.text] for request in batch.requests[: len(step[0])]]
+            columns = [column for column in chosen[0] if column != "score"]
+            texts = [row[column] for column in columns for row in chosen]
+            scores = torch.tensor([row["score"] for row in chosen]) if "score" in chosen[0] else None
+            expected = reference(features_of(model, texts, len(columns)), scores)
             torch.testing.assert_close(ours.float(), expected, rtol=1e-5, atol=1e-5)
 
 
@@ -260,10 +234,8 @@ def test_scored_pairs_of_a_csv_have_sentence_transformers_losses(
 def test_a_batch_of_labels_alone_holds_two_of_them(tmp_path: Path, batch_size: int, fits: bool) -> None:
     """Without groups: four sentences of each label; of one label alone no triplet could be mined."""
     rows = [{"text": f"sentence {i}", "label": f"label {i % 5}"} for i in range(60)]
-    train, val = (
-        write_jsonl(tmp_path / f"{name}.jsonl", rows)
-        for name, rows in (("t", rows), ("v", [{"text": "a", "label": "b"}]))
-    )
+    train = write_lines(tmp_path / "t.jsonl", rows)
+    val = write_lines(tmp_path / "v.jsonl", [{"text": "a", "label": "b"}])
     if not fits:
         with pytest.raises(UserError, match=r"trainer\.batch_size=.*objective\.per_label=4"):
             labelled(train, val, batch_size=batch_size)
@@ -279,10 +251,8 @@ def test_a_batch_of_labels_alone_holds_two_of_them(tmp_path: Path, batch_size: i
 
 def test_a_labelled_batch_that_another_term_learns_from_is_not_empty(tmp_path: Path) -> None:
     rows = [{"text": f"sentence {i}", "label": f"{i // 4}", "group": f"{i // 4}"} for i in range(8)]
-    train, val = (
-        write_jsonl(tmp_path / f"{name}.jsonl", rows)
-        for name, rows in (("t", rows), ("v", [{"text": "a", "label": "b", "group": "c"}]))
-    )
+    train = write_lines(tmp_path / "t.jsonl", rows)
+    val = write_lines(tmp_path / "v.jsonl", [{"text": "a", "label": "b", "group": "c"}])
     for weight, is_empty in ((0.5, False), (0.0, True)):
         objective = labelled(train, val, batch_size=4, order="file", correct_weight=weight)
         batch = objective.batch(0, objective.epoch_steps(0, 1)[0][0])
@@ -295,8 +265,8 @@ def test_a_labelled_batch_that_another_term_learns_from_is_not_empty(tmp_path: P
 
 def test_a_positive_equal_to_its_anchor_is_another_view(tmp_path: Path) -> None:
     rows = [{"anchor": f"text {i}", "positive": [f"text {i}", f"other {i}"]} for i in range(4)]
-    data = own_data(write_jsonl(tmp_path / "a.jsonl", rows), tmp_path, {"anchor": "x", "positive": "y"})
-    batch = contrastive(data, batch_size=4).batch(0, range(4))
+    data = own_data(write_lines(tmp_path / "a.jsonl", rows), tmp_path, {"anchor": "x", "positive": "y"})
+    batch = own_pairs(data, batch_size=4).batch(0, range(4))
     assert [(r.text[:4], r.view) for r in batch.requests if r.role == "document"] == [
         ("text", 1),
         ("othe", 0),

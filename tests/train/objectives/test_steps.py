@@ -1,4 +1,4 @@
-"""Cutting an epoch into steps: every anchor once, idioms even, usages in proportion."""
+"""The plan of an epoch, of every objective; idioms even in a step, usages in proportion."""
 
 from __future__ import annotations
 
@@ -9,19 +9,63 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.own_data import write_lines, write_pairs, write_scored
+from tests.tiny_runs import composed
+from train.config import TrainSettings, check
 from train.data.idiolink import load_split
-from train.objectives.steps import balanced_steps, shuffled_steps
+from train.factory import build_objective
+from train.objectives import Objective
+from train.objectives.steps import balanced_steps
 
 
 def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def test_shuffled_steps_hold_every_anchor_once() -> None:
-    steps = shuffled_steps([3, 5, 7, 9, 11], 2, rng())
-    assert [len(step) for step in steps] == [2, 2, 1]
-    assert sorted(chain(*steps)) == [3, 5, 7, 9, 11]
-    assert steps != shuffled_steps([3, 5, 7, 9, 11], 2, rng(1))
+DRAWN = ["+experiment=idiolink_ft", "objective.tuples=drawn", "objective.redraw=true"]
+TRIPLETS = ["+experiment=adaptive_triplet", "trainer.batch_size=16", "objective.groups_per_expression=null"]
+OBJECTIVES: dict[str, list[str]] = {
+    "shuffled": [*DRAWN, "objective.idioms_per_batch=null", "trainer.batch_size=32"],
+    "by idiom": [*DRAWN, "objective.idioms_per_batch=4", "trainer.batch_size=24"],
+    "against the batch": ["+experiment=idiolink_ft", "objective.idioms_per_batch=4", "trainer.batch_size=24"],
+    "whole groups": TRIPLETS,
+    "some groups": [*TRIPLETS[:2], "objective.groups_per_expression=1"],
+    "pairs": ["+experiment=own", "data.train={folder}/pairs.csv", "trainer.batch_size=5"],
+    "scored": ["+experiment=own", "data.train={folder}/scored.csv", "trainer.batch_size=5"],
+    "labelled": ["+experiment=own", "data.train={folder}/labelled.jsonl", "trainer.batch_size=8"],
+    "joint": ["+experiment=joint", "objective.idiolink.idioms_per_batch=4", "trainer.batch_size=24"],
+}
+NOT_EVERY_ANCHOR = {"some groups", "joint"}  # in one epoch
+
+
+@pytest.mark.parametrize("kind", OBJECTIVES)
+def test_a_plan_is_a_function_of_seed_and_epoch(kind: str, tmp_path: Path) -> None:
+    """As a resumed run asks for it: epochs in any order. However many shards, the same steps are cut."""
+    write_pairs(tmp_path / "pairs.csv")
+    write_scored(tmp_path / "scored.csv")
+    rows = [{"text": f"sentence {i}", "label": f"label {i % 5}"} for i in range(60)]
+    write_lines(tmp_path / "labelled.jsonl", rows)
+    options = [option.format(folder=tmp_path) for option in OBJECTIVES[kind]]
+
+    def build(seed: int = 0) -> Objective:
+        config = composed("config", "data=sample", f"seed={seed}", *options)
+        return build_objective(check(TrainSettings, config))
+
+    running, resumed = build(), build()
+    plans = {epoch: running.epoch_steps(epoch, 1) for epoch in range(3)}
+    for epoch in (2, 0, 1):
+        assert resumed.epoch_steps(epoch, 1) == plans[epoch]
+        ours, theirs = (one.batch(epoch, plans[epoch][0][0]) for one in (running, resumed))
+        assert (ours.requests, ours.anchors) == (theirs.requests, theirs.anchors)
+        cut = running.epoch_steps(epoch, 3)
+        assert [sorted(chain(*step)) for step in cut] == [sorted(step) for (step,) in plans[epoch]]
+        if kind not in NOT_EVERY_ANCHOR:
+            anchors = sorted(anchor for (step,) in plans[epoch] for anchor in step)
+            assert anchors == sorted(set(anchors))
+            assert anchors == sorted(anchor for (step,) in plans[0] for anchor in step)
+    assert plans[0] != plans[1]
+    assert plans[0] != build(seed=1).epoch_steps(0, 1)
+    assert len({len(plan) for plan in plans.values()}) == 1
 
 
 def test_balanced_steps_on_uneven_idioms() -> None:
@@ -39,13 +83,6 @@ def test_balanced_steps_on_uneven_idioms() -> None:
             usages = Counter(classes[anchor] for anchor in step)
             if counts["long"]:
                 assert usages["long", "literal"] == usages["long", "sense"] == 1
-
-
-def test_balanced_steps_are_a_function_of_the_generator() -> None:
-    classes = {i: (str(i % 5), "literal") for i in range(50)}
-    first = balanced_steps(list(classes), 6, 3, classes, rng(4))
-    assert first == balanced_steps(list(classes), 6, 3, classes, rng(4))
-    assert first != balanced_steps(list(classes), 6, 3, classes, rng(5))
 
 
 def test_real_steps_hold_eight_idioms_with_five_idiomatic_of_eight(real_data: Path) -> None:

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from tests.planted_runs import plant, write_lines
 from train.declarations import registry
-from train.declarations.benchmark import BenchmarkOptions, BenchmarkType, plain_layout
+from train.declarations.benchmark import BenchmarkOptions, BenchmarkType
 from train.declarations.examples import Answer, Example, Examples, QueryRecords
 from train.declarations.registry import judge
 from train.reports.frames import group_runs
@@ -101,8 +101,39 @@ def test_what_is_held_out_has_a_table(tmp_path: Path) -> None:
     ]
 
 
-def test_a_benchmark_without_splits_has_a_table() -> None:
-    layout = plain_layout(
-        "rewording", "", ["rewording/accuracy", "other/accuracy", "rewording/word/accuracy"]
-    )
-    assert [name for _, name in layout.columns] == ["accuracy", "word/accuracy"]
+def test_a_benchmark_without_splits_has_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = BenchmarkType("rewording", BenchmarkOptions, has_splits=False)
+    monkeypatch.setitem(registry._added, "outside", [declared])
+    plant(tmp_path / "run", scores={"rewording/accuracy": 0.5, "rewording/word/accuracy": 0.25}, baseline={})
+    (table,) = paper_tables(group_runs(read_runs([tmp_path / "run"])))
+    assert (table.columns, table.title) == (["model", "mode", "accuracy"], "rewording")
+    assert [row[1:] for row in table.rows] == [["", "0.500"], ["word", "0.250"]]
+
+
+def test_a_score_says_what_it_is() -> None:
+    """Parts, direction and role, by the declared metrics; slices and cut embeddings are details."""
+    expected = {
+        "idiolink/val/span/ndcg@10": ("val", "span", "", "higher", "headline", True),
+        "idiolink/val/span/ndcg@10/literal": ("val", "span", "literal", "higher", "detail", False),
+        "idiolink/val/span/ndcg@10/dim=64": ("val", "span", "", "higher", "detail", False),
+        "idiolink/val/bm25_span/ndcg@10": ("val", "bm25_span", "", "higher", "constant", False),
+        "idiolink/val/span/recall_at_r/sense": ("val", "span", "sense", "higher", "detail", False),
+        "semeval2022/dev/all/idiom/spearman": ("dev", "all/idiom", "", "higher", "headline", True),
+        "semeval2022/dev_a/pt/idiom/spearman": ("dev_a", "pt/idiom", "", "higher", "compared", False),
+        "epsilon/pt/C/p_value/head": ("", "pt/C", "head", "", "detail", False),
+        "admire/dev/caption/rank_difference": ("dev", "caption", "", "lower", "headline", False),
+        "admire/dev/experts_text/ndcg@5/literal": (
+            *("dev", "experts_text", "literal", "higher", "compared", False),
+        ),
+        "admire/dev/majority/sense_accuracy": ("dev", "majority", "", "higher", "constant", False),
+        "own_pairs/accuracy/span/accuracy_threshold": ("accuracy", "span", "", "", "detail", False),
+        "own_val/faq/span/ndcg@10": ("", "faq/span", "", "higher", "headline", False),
+        "own_val/score": ("", "", "", "higher", "compared", True),
+        "mteb/STS12/cosine_spearman": ("STS12", "", "", "higher", "headline", True),
+        "mteb/STS17/en-de/cosine_spearman": ("STS17", "en-de", "", "higher", "detail", False),
+        "theirs/val/fast/rank_difference": ("val", "fast", "", "lower", "headline", True),
+    }
+    for key, parts in expected.items():
+        score = registry.score_of(key)
+        assert str(score) == key
+        assert (score.split, score.mode, score.slice, score.better, score.role, score.is_drawn) == parts, key

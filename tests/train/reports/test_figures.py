@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from tests.planted_runs import plant_queries, query, write_lines
-from train.benchmarks.idiolink.pages import figures
-from train.reports.curves import draw_figures
-from train.reports.examples import RecordsOfRun
-from train.reports.runs import read_run
+from train.benchmarks.idiolink import _figures as figures
+from train.reports.plots import draw_figures
+from train.reports.runs import RecordsOfRun, read_run
 
 CHANGES = {"a": 0.3, "b": 0.2, "c": 0.1, "d": 0.0, "e": -0.1, "f": -0.2, "g": -0.3}  # idiom → of nDCG@10
 

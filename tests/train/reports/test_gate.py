@@ -237,7 +237,7 @@ def test_what_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     ("arguments", "named"),
     [
         (["run"], "name a check"),
-        (["margin=0.1"], "name the run"),
+        (["margin=0.1"], "give the run"),
         (["run", "margin=0.1"], "against="),
         (["run", "floor=0.5"], "floor=0.5"),
         (["run", f"floor={NDCG}:high"], f"floor={NDCG}:high"),
@@ -282,7 +282,7 @@ def test_what_cannot_be_checked_is_said(tmp_path: Path, capsys: pytest.CaptureFi
     assert "nowhere" in told(tmp_path / "nowhere", f"floor={NDCG}:0.5")
     assert "failed (failed)" in told(failed, f"floor={NDCG}:0.5")
     assert "learning_rate=5" in told(run, other, f"floor={NDCG}:0.5")
-    assert "the run that is to be checked" in told(run, f"against={run}", "margin=0.1")
+    assert "the run to check" in told(run, f"against={run}", "margin=0.1")
     assert "no scores of its untrained model" in told(bare, "against=baseline", "margin=0.1")
     assert NDCG in told(run, f"floor={NDCG.replace('ndcg', 'ndgc')}:0.5")  # the nearest one is named
     assert f"margin={STS}" in told(run, f"against={other}", f"margin={STS}:0.1")

@@ -10,7 +10,7 @@ import pytest
 from tests.tiny_runs import composed, metrics, train
 from train.benchmarks import Distributions
 from train.config import EvaluateSettings, check
-from train.recipes.evaluate import score_model
+from train.programs.evaluate import score_model
 from train.reports.plots import violins
 
 

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import bootstrap, permutation_test
 
 from train.benchmarks import pairs
-from train.benchmarks.admire.scoring import macro_f1
+from train.benchmarks.admire import macro_f1
 from train.reports.statistics import (
     STATISTICS,
     interval,

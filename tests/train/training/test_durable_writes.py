@@ -3,15 +3,12 @@
 import os
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
-from torch import nn
 
 from train.io.files import write_json
-from train.training.checkpoint import TrainerState, prune, save_checkpoint, write_best
+from train.training.checkpoint import TrainerState, new_checkpoint, prune, write_best
 
 
 class Disk:
@@ -70,15 +67,11 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 
 def _save(run: Path, step: int) -> Path:
-    def save(folder: Path) -> None:
-        (folder / "1_Pooling").mkdir(parents=True)
+    with new_checkpoint(run, TrainerState(step=step, best_step=1), {"x": 0.5}, {"run": {}}) as folder:
+        (folder / "1_Pooling").mkdir()
         (folder / "1_Pooling" / "config.json").write_text("{}")
         (folder / "model.safetensors").write_bytes(b"weights")
-
-    optimizer = torch.optim.AdamW(nn.Linear(2, 2).parameters())
-    state = TrainerState(step=step, best_step=1)
-    retention: Any = SimpleNamespace(save=save)
-    return save_checkpoint(run, retention, nn.Module(), optimizer, state, {"x": 0.5}, {"run": {}})
+    return run / f"step_{step}"
 
 
 def test_checkpoints_are_on_the_disk_before_their_names_and_these_before_older_ones_go(

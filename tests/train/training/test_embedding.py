@@ -11,10 +11,10 @@ import torch
 
 from idiomloss import InfoNCELoss, candidate_masks
 from tests.tiny_runs import WholeRun, metrics, train, weights
-from train.distributed.device import place, start_processes
-from train.distributed.processes import Processes
+from train.encoder.device import place, start_processes
 from train.encoder.encoder import Encoder
 from train.encoder.parallel import embed_all
+from train.io.processes import Processes
 from train.requests import Request
 from train.training.embedder import TrainableEmbedder
 

@@ -11,15 +11,14 @@ from accelerate import Accelerator
 
 from tests.tiny_runs import composed, resume, train
 from train.config import EvaluateSettings, TrainSettings, check
-from train.distributed.processes import Processes
 from train.encoder.encoder import Encoder
-from train.encoder.glossary_files import GLOSSARIES
-from train.encoder.meanings import Meanings
+from train.encoder.glossary import GLOSSARIES, Meanings
 from train.encoder.usage_gate import fit_usage_gate
 from train.errors import UserError
 from train.factory import build_objective
+from train.io.processes import Processes
 from train.objectives import HasUsages
-from train.recipes.evaluate import score_model
+from train.programs.evaluate import score_model
 from train.requests import Request
 from train.training.embedder import TrainableEmbedder
 

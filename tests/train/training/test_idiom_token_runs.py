@@ -76,9 +76,9 @@ def test_the_training_datas_expressions(pairs: Path, sample_root: Path) -> None:
     assert expressions("objective=joint", *run_options)[0] == [*idioms, "home run", "case study"]
     part = [*run_options[:-1], "model.idiom_tokens=train/adaptive_triplet"]
     assert expressions("objective=joint", *part) == (["home run", "case study"], [])
-    with pytest.raises(UserError, match="no part idiolonk, but idiolink and adaptive_triplet"):
+    with pytest.raises(UserError, match="no part idiolonk"):
         expressions("objective=joint", *run_options[:-1], "model.idiom_tokens=train/idiolonk")
-    with pytest.raises(UserError, match="no part adaptive_triplet: it is no mixture; give train"):
+    with pytest.raises(UserError, match="no part adaptive_triplet"):
         expressions("objective=adaptive_triplet", *part)
 
 

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from train.training.signals import stop_requests
+from train.training.ending import stop_requests
 
 
 def test_a_scheduler_and_the_launcher_may_both_ask() -> None:

@@ -18,9 +18,8 @@ import pytest
 
 from tests.attempts import Attempt, Attempts, Outcome
 from tests.tiny_runs import DRAWN, assert_same_run
-from train.runs.folder import RunFolder
-from train.runs.resume import checkpoints
-from train.training.checkpoint import verify
+from train.training.checkpoint import checkpoints, verify
+from train.training.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow
 

@@ -14,13 +14,12 @@ import yaml
 from sentence_transformers import SentenceTransformer
 
 from tests.tiny_runs import KEY, assert_same_run, metrics, train, weights
+from train.benchmarks.suite import Suite
 from train.encoder.encoder import Encoder
 from train.errors import UserError
-from train.evaluation.suite import Suite
 from train.objectives import ObjectiveLoss
 from train.objectives.contrastive import ContrastiveObjective
-from train.runs.resume import checkpoints
-from train.training.checkpoint import verify
+from train.training.checkpoint import checkpoints, verify
 
 
 @pytest.mark.slow

@@ -12,27 +12,27 @@ from pathlib import Path
 import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
-from transformers import AutoConfig
 
 from tests.tiny_families import CORPUS, FAMILIES, tiny_checkpoint
 from tests.tiny_runs import WholeRun, assert_same_run, at_loss, composed, train
 from train.config import TrainSettings, check
-from train.distributed import limits
-from train.distributed.device import place, start_processes
-from train.distributed.limits import Memory, device_memory
-from train.distributed.processes import Processes
+from train.encoder import device as device_module
+from train.encoder.building import empty_encoder
+from train.encoder.device import Memory, device_memory, place, start_processes
 from train.encoder.encoder import Encoder
 from train.encoder.kernels import use_byte_dropout
-from train.encoder.lora import add_adapters
+from train.encoder.loading import model_settings
+from train.encoder.trained_parts import add_adapters
 from train.errors import UserError
 from train.factory import build_objective
+from train.io.processes import Processes
 from train.objectives import Batch
-from train.recipes import memory
-from train.recipes.memory import check_memory, describe_memory, rule_of_thumb, sizes_of
+from train.programs import prepare
+from train.programs.prepare import check_memory, describe_memory, rule_of_thumb
 from train.requests import Request
-from train.runs.folder import RunFolder
 from train.training.embedder import TrainableEmbedder
-from train.training.memory import gigabytes, longest
+from train.training.loop import longest_batch
+from train.training.run_folder import RunFolder
 
 CPU = place("cpu", "fp32")
 
@@ -100,7 +100,7 @@ def test_the_longest_batch_has_the_most_letters() -> None:
     """A text that several requests embed counts once."""
     texts = [["a" * 5, "a" * 5], ["a" * 4, "b" * 4], ["abcdefg"]]
     batches = [Batch([Request(text) for text in some], anchors=[], targets=None) for some in texts]
-    assert longest(batches) is batches[1]
+    assert longest_batch(batches) is batches[1]
 
 
 # ------------------------------------------------------------------ the rule of thumb
@@ -177,8 +177,9 @@ def test_the_rule_is_within_a_third_of_what_torch_allocates(
 
     measured = allocated(two_steps) + sum(p.nbytes for p in encoder.parameters())
     lengths = [len(text) for batch in encoder.forward_batches(requests) for text in batch.texts]
-    needed = rule_of_thumb(sizes_of(AutoConfig.from_pretrained(folder)), lengths, settings, placement)
-    assert needed.size == pytest.approx(measured, rel=0.33)
+    model = empty_encoder(model_settings(folder, {})).transformer
+    needed, _ = rule_of_thumb(model, lengths, settings, placement)
+    assert needed == pytest.approx(measured, rel=0.33)
 
 
 @pytest.fixture
@@ -203,7 +204,7 @@ def test_on_a_cpu_what_cannot_fit_is_refused(
 
     def outcome(free: float, *more: str, swap: float = 0) -> str:
         caplog.clear()
-        monkeypatch.setattr(memory, "device_memory", lambda _: Memory(2 * int(size), int(free), int(swap)))
+        monkeypatch.setattr(prepare, "device_memory", lambda _: Memory(2 * int(size), int(free), int(swap)))
         try:
             check_memory(settings_with(*more), objective, CPU)
         except UserError as error:
@@ -238,20 +239,13 @@ def test_a_check_estimates_both_devices_or_says_why_not(
     check_memory(away, objective, CPU)
 
 
-@pytest.mark.parametrize(
-    ("size", "text"), [(21e6, "0.021 GB"), (3.14e9, "3.1 GB"), (23.6e9, "24 GB"), (114e9, "114 GB")]
-)
-def test_sizes_are_short(size: float, text: str) -> None:
-    assert gigabytes(size) == text
-
-
 # ------------------------------------------------------------------ what is free
 
 
 def test_the_limits_of_containers_and_jobs_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the control groups around the process; what files that were read occupy is free."""
-    monkeypatch.setattr(limits, "_CGROUP", tmp_path)
-    monkeypatch.setattr(limits, "_OWN_CGROUP", tmp_path / "own")
+    monkeypatch.setattr(device_module, "_CGROUP", tmp_path)
+    monkeypatch.setattr(device_module, "_OWN_CGROUP", tmp_path / "own")
     (tmp_path / "own").write_text("4:memory:/old\n0::/slurm/job_1/step_0\n")
     job, step = tmp_path / "slurm" / "job_1", tmp_path / "slurm" / "job_1" / "step_0"
     step.mkdir(parents=True)

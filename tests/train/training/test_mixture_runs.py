@@ -9,7 +9,7 @@ import pytest
 
 from tests.own_data import mixture_options
 from tests.tiny_runs import metrics, train
-from train.runs.resume import read_config
+from train.training.run_folder import read_config
 
 pytestmark = pytest.mark.slow
 

@@ -87,7 +87,6 @@ def test_what_cannot_be_monitored_is_told_first(own_data: list[str]) -> None:
     [
         ((), ("benchmark.own_sts", "path")),
         (("benchmark.own_sts.path={a/b:x.csv}",), ("benchmark.own_sts", "'a/b'")),
-        (("benchmark.own_sts.path=x.csv", "benchmark.own_sts.columns={first:x}"), ("columns", "first")),
     ],
 )
 def test_a_slip_in_the_options_is_told(given: tuple[str, ...], named: tuple[str, ...]) -> None:

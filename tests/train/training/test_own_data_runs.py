@@ -11,7 +11,7 @@ from tests.own_data import write
 from tests.tiny_runs import resume, train
 from train.errors import UserError
 from train.hub.licences import ask_for_licence, common_licence, sources_of
-from train.runs.resume import read_config
+from train.training.run_folder import read_config
 
 pytestmark = pytest.mark.slow
 

@@ -15,11 +15,11 @@ from tests.launches import EVALUATION, Launches
 from tests.own_data import mixture_options, write, write_collection
 from tests.tiny_clip import save_tiny_clip
 from tests.tiny_runs import DRAWN, WholeRun, assert_same_run, metrics, weights
-from train.distributed.processes import Processes
 from train.encoder.encoder import Encoder
 from train.encoder.forward import ForwardBatch
 from train.encoder.parallel import partition_by_size
 from train.errors import UserError
+from train.io.processes import Processes
 from train.requests import Request
 
 SHORT = "model.tokens_per_forward=256"  # several passes for each process
@@ -189,9 +189,9 @@ def test_an_error_of_the_main_process_is_told_to_all(
     (tmp_path / "step_3").mkdir()
     ended = launches(2, "tests.process_jobs:whole_run", folder=str(tmp_path), options=options)
     assert [status for status, _ in ended] == [1, 1]
-    assert "already holds a run" in ended[0][1]
+    assert "already contains a run" in ended[0][1]
     assert "the main process failed" in ended[1][1]
-    assert f"the run folder {tmp_path} already holds a run" in ended[1][1]
+    assert f"the run folder {tmp_path} already contains a run" in ended[1][1]
 
 
 def test_forward_batches_are_divided_by_their_size() -> None:

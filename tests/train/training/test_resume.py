@@ -20,6 +20,7 @@ from tests.tiny_runs import (
     assert_resumed_equals_whole,
     assert_same_run,
     at_loss,
+    composed,
     die,
     metrics,
     resume,
@@ -27,8 +28,9 @@ from tests.tiny_runs import (
     train,
     weights,
 )
+from train.benchmarks.suite import Suite
 from train.errors import Interrupted, UserError
-from train.evaluation.suite import Suite
+from train.training.resume import saved_config
 
 TOKENS = ["model.idiom_tokens=train", "retain.distillation=0"]
 DISTILLATION = ["retain.distillation=0.5"]
@@ -225,6 +227,23 @@ def test_a_new_length_is_reported_and_not_below_the_present_one(
         assert f"trainer.max_epochs was {was}, is {epochs}" in caplog.text
 
 
+def test_changed_options_are_remembered_before_the_next_checkpoint(
+    tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the file that has them is damaged: then the checkpoint's count."""
+    train(tmp_path, [*options, "trainer.max_epochs=1"])
+    for damaged in (False, True):
+        with monkeypatch.context() as patch:
+            at_loss(patch, 1, die)
+            with pytest.raises(SystemExit):
+                resume(tmp_path, "trainer.max_epochs=2", "trainer.log_every=2")
+        config = tmp_path / "config.yaml"
+        if damaged:
+            config.write_text(config.read_text().replace("log_every: 2", "log_every: 3"))
+        trainer = saved_config(tmp_path, composed("config"), "default", [])["trainer"]
+        assert (trainer["max_epochs"], trainer["log_every"]) == ((1, 1) if damaged else (2, 2))
+
+
 # ------------------------------------------------------------------ what is not the same run
 
 
@@ -249,7 +268,7 @@ def test_a_folder_holds_one_run(tmp_path: Path, options: list[str]) -> None:
     short = [*options, "retain.interpolation=0.7", "trainer.max_steps=1"]
     train(tmp_path / "run", short)
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "finished"
-    with pytest.raises(UserError, match="already holds a run: resume it with resume="):
+    with pytest.raises(UserError, match="already contains a run: resume it with resume="):
         train(tmp_path / "run", short)
     for other in ("retain.interpolation: 0.5", "retain.lora.rank: 4"):
         with pytest.raises(UserError, match=f"{other}, but the run has"):

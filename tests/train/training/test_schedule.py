@@ -9,7 +9,8 @@ from transformers import get_cosine_schedule_with_warmup, get_linear_schedule_wi
 
 from tests.tiny_runs import composed
 from train.config import TrainSettings, check
-from train.training.schedule import num_warmup_steps, schedule, seed_everything
+from train.training.embedder import seed_everything
+from train.training.optimizer import num_warmup_steps, schedule
 
 
 def test_schedule_equals_transformers() -> None:
@@ -24,7 +25,7 @@ def test_schedule_equals_transformers() -> None:
         optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
         theirs = reference(optimizer, warmup, 40)
         for step in range(40):
-            assert schedule(trainer, step, warmup, 40) == pytest.approx(theirs.get_last_lr()[0])
+            assert schedule(trainer, step, 40) == pytest.approx(theirs.get_last_lr()[0])
             optimizer.step()
             theirs.step()
 

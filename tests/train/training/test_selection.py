@@ -14,9 +14,8 @@ from train.benchmarks import BenchmarkResult, Embed, Result
 from train.benchmarks.idiolink.scoring import IdioLinkBenchmark
 from train.config import TrainerSettings, TrainSettings, check
 from train.errors import UserError
-from train.runs.resume import checkpoints
-from train.training.checkpoint import TrainerState, verify
-from train.training.early_stopping import monitored, out_of_patience, update_best
+from train.training.checkpoint import TrainerState, checkpoints, verify
+from train.training.loop import monitored, out_of_patience, update_best
 
 KEYS = ["idiolink/val/sentence/ndcg@10", "idiolink/val/span/ndcg@10"]
 

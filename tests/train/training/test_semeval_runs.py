@@ -12,12 +12,12 @@ from sentence_transformers import SentenceTransformer
 
 from tests.tiny_runs import KEY, WholeRun, at_loss, composed, metrics, resume, terminate, train
 from train.config import EvaluateSettings, check
-from train.data import download
+from train.data import sources
 from train.data.sources import SAMPLE_ROOT
 from train.encoder.encoder import Encoder
 from train.errors import Interrupted, UserError
 from train.objectives.triplets import TripletObjective
-from train.recipes.evaluate import score_model
+from train.programs.evaluate import score_model
 
 
 def test_the_best_model_carries_its_pooling(triplet_options: list[str], whole_run: WholeRun) -> None:
@@ -132,7 +132,7 @@ def test_predictions_are_written(tmp_path: Path, triplet_options: list[str]) -> 
 def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample_root: Path) -> Path:
     """A folder with IdioLink alone; SemEval's files cannot be downloaded."""
     shutil.copytree(sample_root, tmp_path / "data" / "idiolink")
-    monkeypatch.setattr(download, "GITHUB_FILES", "http://127.0.0.1:9")
+    monkeypatch.setattr(sources, "GITHUB_FILES", "http://127.0.0.1:9")
     monkeypatch.setenv("IDIOM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("IDIOM_DATA", str(tmp_path / "data"))
     return tmp_path / "data"

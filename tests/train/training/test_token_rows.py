@@ -11,10 +11,10 @@ from torch.nn import functional
 from tests.tiny_runs import composed, train
 from train.config import TrainSettings, check
 from train.encoder.encoder import Encoder
-from train.encoder.idiom_token_embeddings import IdiomTokenRows
+from train.encoder.trained_parts import IdiomTokenRows
 from train.errors import UserError
 from train.requests import Request
-from train.training.setup import parameter_groups
+from train.training.optimizer import parameter_groups
 
 TOKENS = ["model.idiom_tokens=train", "trainer.max_steps=4", "retain.distillation=0"]
 ROWS = "0.model.embeddings.word_embeddings.weight"
@@ -85,14 +85,14 @@ def test_tokens_alone_leave_sentences_without_an_idiom_where_they_were(
 
 def test_a_model_without_idiom_tokens_is_refused(tmp_path: Path, triplet_options: list[str]) -> None:
     for option in ("trainer.idiom_tokens_learning_rate=0.01", "trainer.only_idiom_tokens=true"):
-        with pytest.raises(UserError, match=f"{option}: the model has no idiom tokens; model.idiom_tokens="):
+        with pytest.raises(UserError, match=f"{option}: the model has no idiom tokens: model.idiom_tokens="):
             train(tmp_path / option, [*triplet_options, *TOKENS[1:], "model.idiom_tokens=null", option])
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["trainer.only_idiom_tokens=true", "retain.distillation=1"], "has nothing to do there"),
+        (["trainer.only_idiom_tokens=true", "retain.distillation=1"], "has no effect"),
         (["trainer.only_idiom_tokens=true", "trainer.freeze_encoder=true"], "give one of them"),
     ],
 )

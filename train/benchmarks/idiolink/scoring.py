@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor
 
+from idiomloss import cosine_similarity
 from idiomloss.similarity import unit_vectors
 from train.benchmarks import Embed, Result, Score
 from train.benchmarks.idiolink import (
@@ -16,10 +22,7 @@ from train.benchmarks.idiolink import (
     IdioLinkBenchmarkOptions,
     MultivectorMode,
 )
-from train.benchmarks.idiolink.bm25 import BM25
 from train.benchmarks.idiolink.diagnosis import knowledge_requests, knowledge_scores, rank_scores
-from train.benchmarks.idiolink.maps import idiom_maps
-from train.benchmarks.idiolink.multivector import mean_of_best, windows, words_within
 from train.benchmarks.retrieval import (
     Ranking,
     Similarity,
@@ -35,6 +38,12 @@ from train.requests import Request, Role
 
 _NDCG = 10
 _TOP_SAVED = 10  # documents a query in the per-query results
+_DIGITS = 4  # of a coordinate in maps; unit vectors are 2 apart at most
+_FEWEST = 3  # documents of an idiom that has a map
+_TOKEN = re.compile(r"\b\w+(?:['’]\w+)?\b")
+# As BM25's tokens, but for hyphens, which hold a word together.
+_WORD = re.compile(r"\w+(?:[-'’]\w+)*")
+_MAX_SIMILARITIES = 16_000_000  # in memory: 64 MB in float32
 
 
 class IdioLinkBenchmark:
@@ -224,3 +233,145 @@ def _items(
         ]
         items.append(item)
     return items
+
+
+def idiom_maps(split: Split, documents: Tensor) -> list[dict[str, Any]]:
+    """A record for each idiom of the split's queries.
+
+    It has the idiom's documents (`points`) in the plane of their first two principal components, and the
+    share of variance that each of the two explains (`explained`). Unit vectors are taken, as cosine
+    similarity takes them. On both axes the idiomatic meaning's mean is the greater.
+
+    Args:
+        documents: embeddings of the split's documents (N, D).
+    """
+    rows: dict[str, list[int]] = {query.idiom: [] for query in split.queries}
+    for row, document in enumerate(split.documents):
+        if document.idiom in rows:
+            rows[document.idiom].append(row)
+    return [
+        {"split": split.name, "idiom": idiom, **_plane([split.documents[i] for i in of_it], documents[of_it])}
+        for idiom, of_it in rows.items()
+        if len(of_it) >= _FEWEST and documents.shape[1] > 1
+    ]
+
+
+def _plane(documents: Sequence[Document], embeddings: Tensor) -> dict[str, Any]:
+    units = unit_vectors(embeddings)
+    left, values, _ = torch.linalg.svd(units - units.mean(0), full_matrices=False)
+    variance = values.square()
+    places = left[:, :2] * values[:2]  # (N, 2)
+    is_idiomatic = torch.tensor([document.meaning == "idiomatic" for document in documents])
+    if is_idiomatic.any() and not is_idiomatic.all():  # else an axis' direction means nothing
+        places *= torch.where(places[is_idiomatic].mean(0) < places[~is_idiomatic].mean(0), -1.0, 1.0)
+    explained = variance[:2] / variance.sum().clamp_min(torch.finfo(variance.dtype).tiny)
+    return {
+        "explained": [round(share, _DIGITS) for share in explained.tolist()],
+        "points": [
+            {"id": document.id, "usage": document.usage, "x": round(x, _DIGITS), "y": round(y, _DIGITS)}
+            for document, (x, y) in zip(documents, places.tolist(), strict=True)
+        ],
+    }
+
+
+def windows(text: str, size: int) -> list[tuple[int, int]]:
+    """Character offsets of every run of `size` words; of the whole text if it has fewer.
+
+    A text without any word is one window.
+    """
+    words = [match.span() for match in _WORD.finditer(text)]
+    if not words:
+        return [(0, len(text))]
+    last = max(len(words) - size, 0)
+    return [(words[i][0], words[min(i + size, len(words)) - 1][1]) for i in range(last + 1)]
+
+
+def words_within(text: str, span: tuple[int, int]) -> list[tuple[int, int]]:
+    """Character offsets of the words that overlap `span`; the span itself if none does."""
+    found = [m.span() for m in _WORD.finditer(text) if m.start() < span[1] and m.end() > span[0]]
+    return found or [span]
+
+
+def mean_of_best(
+    queries: Tensor, query_of: Sequence[int], documents: Tensor, document_of: Sequence[int]
+) -> Tensor:
+    """The mean over a query's vectors of the similarity with the most similar vector of a document.
+
+    With one vector a query this scores the document's best window; with one vector a word it is late
+    interaction (Khattab and Zaharia 2020, arXiv 2004.12832, eq. 3, divided by the query's number of vectors).
+
+    Args:
+        queries: (U, D).
+        query_of: U numbers from 0, not falling: the query of each vector.
+        documents: (V, D).
+        document_of: V numbers from 0, the document of each vector.
+
+    Returns:
+        (Q, N) for the Q queries and N documents numbered.
+    """
+    owner = torch.as_tensor(document_of, device=documents.device)
+    num_documents = int(owner.max()) + 1
+    rows = []
+    for part in torch.split(queries, max(_MAX_SIMILARITIES // len(documents), 1)):
+        similarity = cosine_similarity(part, documents)
+        best = similarity.new_full((len(part), num_documents), -torch.inf)
+        rows.append(best.scatter_reduce(1, owner.expand(len(part), -1), similarity, "amax"))
+    query_numbers = torch.as_tensor(query_of, device=queries.device)  # (U,)
+    counts = torch.bincount(query_numbers)  # (Q,)
+    total = rows[0].new_zeros(len(counts), num_documents).index_add(0, query_numbers, torch.cat(rows))
+    return total / counts[:, None]
+
+
+def tokenise(text: str) -> list[str]:
+    """Lower-case words; an apostrophe inside a word belongs to it."""
+    return _TOKEN.findall(text.lower())
+
+
+class BM25:
+    """Okapi BM25 of queries with every document of a corpus.
+
+    score(q, d) = sum over the query's words w (with repetition) of
+    idf(w) · tf · (k1 + 1) / (tf + k1 · (1 − b + b · |d| / mean |d|)), with
+    idf(w) = ln((N − n_w + 0.5) / (n_w + 0.5)), and where that is negative, 0.25 × the mean idf of the
+    vocabulary, as `rank_bm25.BM25Okapi` has it (other forms of idf miss the published figures).
+
+    Args:
+        documents: N texts.
+        k1: saturation of the term frequency.
+        b: strength of the length normalisation.
+
+    References:
+        Hashiloni et al. 2026, arXiv 2605.22247, BM25 baseline (k1 = 0.9, b = 0.4).
+    """
+
+    def __init__(self, documents: Sequence[str], *, k1: float = 0.9, b: float = 0.4) -> None:
+        counts = [Counter(tokenise(document)) for document in documents]
+        vocabulary = {word: i for i, word in enumerate(dict.fromkeys(w for c in counts for w in c))}
+        lengths = np.array([c.total() for c in counts], dtype=np.float64)
+        norm = k1 * (1 - b + b * lengths / max(lengths.mean(), 1e-12))  # (N,)
+
+        document_frequency = Counter(word for c in counts for word in c)
+        idf = {w: math.log((len(counts) - n + 0.5) / (n + 0.5)) for w, n in document_frequency.items()}
+        floor = 0.25 * sum(idf.values()) / max(len(idf), 1)
+        weights = np.array([idf[w] if idf[w] >= 0 else floor for w in vocabulary])
+
+        by_word = _count_matrix(counts, vocabulary)  # (N, V), term frequencies
+        rows, columns = by_word.nonzero()
+        tf = by_word.data
+        by_word.data = weights[columns] * tf * (k1 + 1) / (tf + norm[rows])
+        self._vocabulary = vocabulary
+        self._by_word = by_word.T
+
+    def scores(self, queries: Sequence[str]) -> Tensor:
+        """(Q, N), float64."""
+        asked = [Counter(tokenise(query)) for query in queries]
+        return torch.from_numpy((_count_matrix(asked, self._vocabulary) @ self._by_word).toarray())
+
+
+def _count_matrix(counts: Sequence[Counter[str]], vocabulary: dict[str, int]) -> csr_array:
+    """How often each word of the vocabulary occurs in each text; words outside it are left out."""
+    kept = [[(vocabulary[w], n) for w, n in c.items() if w in vocabulary] for c in counts]
+    indices = [i for row in kept for i, _ in row]
+    data = np.array([n for row in kept for _, n in row], dtype=np.float64)
+    ends = np.cumsum([0, *(len(row) for row in kept)])
+    return csr_array((data, indices, ends), shape=(len(counts), len(vocabulary)))

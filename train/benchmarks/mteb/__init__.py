@@ -2,15 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal, Self
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import model_validator
 
-from train.declarations.benchmark import BenchmarkOptions, BenchmarkType, Layout
+from train.declarations.benchmark import BenchmarkOptions
 from train.declarations.options import Names
+from train.declarations.registry import benchmark
+from train.declarations.score import Score
+
+if TYPE_CHECKING:
+    from train.benchmarks.mteb.scoring import MtebBenchmark
 
 
+@contextmanager
+def unchanged_generators() -> Iterator[None]:
+    """Keeps the state of the random generators of Python, NumPy and torch.
+
+    mteb seeds them with 42 when it is imported, and whenever a task is made or scored.
+    """
+    import numpy as np
+    import torch
+
+    pythons, numpys = random.getstate(), np.random.get_state()
+    # A check of options must not start CUDA, after which no process can be forked.
+    is_pending = torch.cuda.is_available() and not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng(devices=[] if is_pending else None):
+        try:
+            yield
+        finally:
+            random.setstate(pythons)
+            np.random.set_state(numpys)
+    if is_pending:  # until it starts torch only notes a seed for it
+        torch.cuda.manual_seed_all(torch.initial_seed())
+
+
+def _refined(score: Score) -> Score:
+    """A subset of a task, `mteb/<task>/<subset>/<metric>`, is a detail."""
+    return replace(score, role="detail", is_drawn=False) if score.mode else score
+
+
+@benchmark("mteb", title="mteb", refine=_refined, percent=True, rows="subset")
 class MtebOptions(BenchmarkOptions):
     """Options of the benchmark. In score keys its tasks take the place of splits."""
 
@@ -28,55 +64,27 @@ class MtebOptions(BenchmarkOptions):
         """The tasks, as objects of mteb's, not loaded yet.
 
         Raises:
-            ValueError: if a task does not exist or is not about text alone, or mteb is not installed.
+            ValueError: if a task does not exist or is not only about text, or mteb is not installed.
         """
         if not self.tasks:
             raise ValueError("names no task: benchmark.mteb.tasks=[STS12,SciFact]")
-        from train.benchmarks.mteb.generators import unchanged_generators
-
         with unchanged_generators():
             try:
-                from train.benchmarks.mteb.tasks import tasks_named  # takes seconds
+                from train.benchmarks.mteb.scoring import tasks_named  # takes seconds
             except ImportError as error:
                 raise ValueError(f"needs the package mteb: pip install 'idiomtune[mteb]' ({error})") from None
             return tasks_named(self.tasks, self.languages, self.splits)
 
     def score_keys(self, splits: Sequence[str]) -> list[str]:
-        from train.benchmarks.mteb.tasks import keys_of
+        from train.benchmarks.mteb.scoring import keys_of
 
         del splits
         return [key for task in self.chosen() for key in keys_of(task)]
 
+    def build(self, settings: Any) -> MtebBenchmark:  # noqa: ARG002
+        from train.benchmarks.mteb.scoring import MtebBenchmark, load
 
-def _is_of_a_task(key: str) -> bool:
-    """Whether a score is of a whole task, `mteb/<task>/<metric>`, rather than of one of its subsets."""
-    return key.count("/") == 2
-
-
-def _layout(task: str, keys: Sequence[str]) -> Layout:
-    """The task's score, and a row for each of its subsets."""
-    there = [key for key in keys if key.split("/")[:2] == ["mteb", task]]
-    labels = ["subset"] if len(there) > 1 else []
-    return Layout(
-        f"mteb-{task}",
-        f"mteb {task}, in percent",
-        [("", key.rpartition("/")[2]) for key in there[:1]],
-        [(["/".join(key.split("/")[2:-1]) for _ in labels], [key]) for key in there],
-        labels=labels,
-        factor=100.0,
-        digits=2,
-    )
-
-
-DECLARED = [
-    BenchmarkType(
-        "mteb",
-        MtebOptions,
-        "train.benchmarks.mteb.scoring:build",
-        title="mteb",
-        is_headline=_is_of_a_task,
-        is_compared=_is_of_a_task,
-        is_curve=_is_of_a_task,
-        layout=_layout,
-    )
-]
+        for task in (tasks := self.chosen()):
+            with unchanged_generators():
+                load(task)
+        return MtebBenchmark(tasks)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import difflib
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,24 +14,34 @@ from typing import TYPE_CHECKING, Any
 
 import mteb
 import torch
+from datasets import get_dataset_config_names, get_dataset_split_names
 from datasets.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 from mteb import AbsTask, TaskResult
 from mteb.abstasks.aggregated_task import AbsTaskAggregate
+from mteb.abstasks.retrieval import AbsTaskRetrieval
+from mteb.get_tasks import TASK_LIST
 from mteb.models.model_meta import ModelMeta
 from mteb.types import PromptType
 from torch import Tensor
 
 from idiomloss import cosine_similarity, paired_cosine_similarity
 from train.benchmarks import Embed, Result, Score
-from train.benchmarks.mteb import MtebOptions
-from train.benchmarks.mteb.generators import unchanged_generators
-from train.benchmarks.mteb.tasks import load, parts_of, score_of
-from train.errors import UserError
+from train.benchmarks.mteb import unchanged_generators
+from train.errors import DataMissingError, UserError
+from train.io.hub import NETWORK_ERRORS, causes, without_secrets
 from train.requests import Request
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+log = logging.getLogger(__name__)
+
+logging.getLogger("mteb").setLevel(logging.WARNING)  # it logs every step
+
+# datasets reports data that is missing, or not public, by a kind of FileNotFoundError, …
+_MISSING = (*NETWORK_ERRORS, FileNotFoundError)
+# … and in a ValueError that without a network it has another part of the data set only.
+_NOT_CACHED = "Couldn't find cache for"
 _BATCH_SIZE = 1024  # texts that mteb hands over at once
 
 
@@ -71,14 +83,6 @@ class MtebBenchmark:
                 f"{score_of(task)}: on {splits}; mteb {mteb.__version__}, {', '.join(sorted(sources))}"
             )
         return result
-
-
-def build(_settings: Any, options: MtebOptions) -> MtebBenchmark:
-    """The benchmark on the tasks that the options name."""
-    for task in (tasks := options.chosen()):
-        with unchanged_generators():
-            load(task)
-    return MtebBenchmark(tasks)
 
 
 class _Model:
@@ -147,3 +151,118 @@ def _scores(task: AbsTask, result: TaskResult) -> list[Score]:
     if len(by_subset) > 1:
         means |= {subset: fmean(values) for subset, values in by_subset.items()}
     return [replace(score_of(task, subset), value=mean) for subset, mean in means.items()]
+
+
+def tasks_named(
+    names: Sequence[str], languages: Sequence[str] | None = None, splits: Sequence[str] | None = None
+) -> list[AbsTask]:
+    """Tasks, not loaded yet.
+
+    Args:
+        languages: of the subsets to score, as `eng` or `eng-Latn`; None = all.
+        splits: to score; None = those that mteb scores.
+
+    Raises:
+        ValueError: if a task or language does not exist, is not only about text, or is scored on other
+            splits only.
+    """
+    tasks = []
+    for name in dict.fromkeys(names):
+        try:
+            task = mteb.get_task(name, languages=languages, eval_splits=splits)
+        except KeyError:
+            raise ValueError(_unknown(name)) from None
+        except ValueError as error:
+            raise ValueError(f"languages={languages}, task {name}: {error}") from None
+        if list(task.modalities) != ["text"]:
+            raise ValueError(f"tasks: {name} is about {' and '.join(task.modalities)}, not only about text")
+        if splits and isinstance(task, AbsTaskAggregate) and set(splits) != set(task.metadata.eval_splits):
+            raise ValueError(
+                f"splits={splits}: {name} is made of other tasks, which mteb scores together only on "
+                f"{', '.join(task.metadata.eval_splits)}"
+            )
+        tasks.append(task)
+    return tasks
+
+
+def _unknown(name: str) -> str:
+    known = {task.metadata.name.casefold(): task.metadata.name for task in TASK_LIST}
+    near = [known[match] for match in difflib.get_close_matches(name.casefold(), known, n=5)]
+    guess = f"did you mean {' or '.join(near)}?" if near else "mteb.get_tasks() in Python lists them"
+    return f"tasks: mteb {mteb.__version__} has no task {name!r}; {guess}"
+
+
+def parts_of(task: AbsTask) -> list[AbsTask]:
+    """The tasks that an aggregate is made of; else the task itself."""
+    return list(task.tasks) if isinstance(task, AbsTaskAggregate) else [task]
+
+
+def load(task: AbsTask) -> None:
+    """Load its data, from the Hugging Face Hub or its cache.
+
+    Raises:
+        DataMissingError: if they are unavailable: no network and not in the cache, not found, or no access.
+        UserError: if they are faulty, or lack a split that is to be scored.
+    """
+    hub = logging.getLogger("huggingface_hub")
+    for part in parts_of(task):
+        log.info("loading the data of %s", part.metadata.name)
+        level = hub.level
+        hub.setLevel(logging.ERROR)  # without a network it logs each try
+        try:
+            part.load_data()
+            there = _splits_of(part)
+        except Exception as error:  # datasets raises dozens of kinds
+            raise _explained(error, part, task) from error
+        finally:
+            hub.setLevel(level)
+        if there and not set(part.eval_splits) <= set(there):
+            raise UserError(
+                f"benchmark.mteb: {part.metadata.name} cannot be scored on {', '.join(part.eval_splits)}: "
+                f"its data have {', '.join(there)}; benchmark.mteb.splits chooses among them"
+            )
+
+
+def _explained(error: Exception, part: AbsTask, task: AbsTask) -> UserError:
+    """Why the data of a task, or of a part of it, could not be loaded, and what to do."""
+    reason = without_secrets(" ".join(str(error).split()))[:300]
+    data = f"benchmark.mteb.tasks: the data of {part.metadata.name} ({part.metadata.dataset['path']})"
+    if any(isinstance(one, _MISSING) for one in causes(error)) or _NOT_CACHED in str(error):
+        return DataMissingError(
+            f"{data} cannot be loaded from the Hugging Face Hub, nor from its cache: "
+            f"{reason or type(error).__name__}; without {task.metadata.name} the other tasks can be scored"
+        )
+    return UserError(
+        f"{data} cannot be loaded to be scored on {', '.join(part.eval_splits)}: "
+        f"{type(error).__name__}: {reason}"
+    )
+
+
+def _splits_of(task: AbsTask) -> list[str]:
+    """The splits that each subset of its data has; [] if they show only when mteb scores them."""
+    if isinstance(task, AbsTaskRetrieval) and not set(task.eval_splits) <= set(task.metadata.eval_splits):
+        found = [_judged_splits(task, subset) for subset in task.hf_subsets]
+    else:
+        data = task.dataset or {}
+        found = [list(data[subset]) for subset in task.hf_subsets if subset in data] or [list(data)]
+    return [split for split in found[0] if all(split in others for others in found)]
+
+
+def _judged_splits(task: AbsTask, subset: str) -> list[str]:
+    """The splits of its judgements on the Hub: the only one there is mteb takes in place of any other."""
+    path, revision = task.metadata.dataset["path"], task.metadata.revision
+    configs = get_dataset_config_names(path, revision)
+    names = ["default", "qrels"] if subset == "default" else [f"{subset}-qrels"]
+    name = next((name for name in names if name in configs), None)
+    return [str(split) for split in get_dataset_split_names(path, name, revision=revision)] if name else []
+
+
+def score_of(task: AbsTask, subset: str = "") -> Score:
+    """`mteb/<task>/<metric>`; of one of several subsets `mteb/<task>/<subset>/<metric>`."""
+    return Score("mteb", task.metadata.name, subset, task.metadata.main_score)
+
+
+def keys_of(task: AbsTask) -> list[str]:
+    """Every score that it gives: its own, and that of each subset if it has several."""
+    is_one = isinstance(task, AbsTaskAggregate) or len(task.hf_subsets) == 1
+    return [str(score_of(task, subset)) for subset in ("", *([] if is_one else task.hf_subsets))]

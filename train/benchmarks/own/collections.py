@@ -1,24 +1,27 @@
-"""Reading a corpus, queries and relevance judgements in the layouts of BEIR, TREC and mteb."""
+"""A corpus, queries and relevance judgements as BEIR, TREC and mteb lay them out; in memory or read again."""
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+
 from train.benchmarks.own import Mode
-from train.benchmarks.own.fields import OwnText
-from train.benchmarks.own.streamed import Check, Documents, StreamedDocuments, have_spans
+from train.benchmarks.own.texts import Query, modes_of, request_of
 from train.data.own.forms import DOCUMENTS, JUDGEMENTS, QUERIES, Form, normalised
-from train.data.own.sources import Source
+from train.data.own.store import number_for
 from train.data.own.table import Record, Table, unique
 from train.errors import UserError
 from train.io.paths import is_file, is_folder
-from train.io.records import Problems
+from train.io.records import raise_problems
 from train.io.tables import Row, read_rows, text_lines_of
+from train.requests import Request
 
 _CORPUS = ("corpus", "collection", "documents", "docs")
 _QUERIES = ("queries", "topics")
@@ -27,25 +30,88 @@ _TABLES = (".jsonl", ".ndjson", ".tsv", ".csv", ".parquet")
 _PLAIN = (".tsv", ".txt", ".trec", ".qrels")  # lines of fields between tabs or blanks
 _SHARD = re.compile(r"-\d+-of-\d+$")
 _USUAL_SPLIT = "test"
+_START_AGAIN = "start again, and do not change the files meanwhile"
 
 T = TypeVar("T")
 
+Check = Callable[[Record, str], str]  # of a document's row and id, which it returns; raises FieldError
 
-@dataclass(frozen=True, slots=True)
-class OwnQuery:
-    """A query with what is relevant to it.
+
+class Documents:
+    """Documents by their ids: in memory, or read again each time, since their texts may not fit in memory.
+
+    About 50 bytes are held of each; a list and a dict of the ids alone would take four times as much. Each
+    reading is checked against the first by 8 bytes a document: files may change in between.
+
+    Args:
+        read: reads from the start: each document's id and text. It takes a check of ids.
+        in_memory: keep the texts.
 
     Attributes:
-        relevance: position of a document → its grade, above 0.
-        group: what it belongs to in a resample; None if it is by itself.
-        left_out: positions of documents that it does not search.
+        numbers: int64 (N,), of the ids.
+        has_spans: whether one of them has a span.
+        digest: SHA-256 of texts and spans, in their order.
+
+    Raises:
+        UserError: as `read` does; if an id occurs twice.
     """
 
-    id: str
-    text: OwnText
-    relevance: dict[int, float]
-    group: str | None
-    left_out: Sequence[int] = ()
+    def __init__(
+        self, read: Callable[[Check | None], Iterable[tuple[str, Request]]], *, in_memory: bool = True
+    ) -> None:
+        self._read = read
+        self._texts: list[Request] | None = [] if in_memory else None
+        self._ids, self._ends = bytearray(), array("Q", [0])
+        self._hashes = array("q")
+        self.has_spans = False
+        numbers, digest = array("q"), hashlib.sha256()
+        for id_, document in read(None):
+            self._ids += id_.encode()
+            self._ends.append(len(self._ids))
+            numbers.append(number_for(id_))
+            self._hashes.append(hash(document))
+            self.has_spans |= document.span is not None
+            digest.update(f"{len(document.text)} {document.text} {document.span}".encode())
+            if self._texts is not None:
+                self._texts.append(document)
+        self.digest = digest.hexdigest()
+        self.numbers = np.frombuffer(numbers, np.int64)
+        self._order = self.numbers.argsort(kind="stable")
+        again = self._order[1:][np.diff(self.numbers[self._order]) == 0]
+        if twice := {self.id(n) for n in again.tolist()}:
+            check = unique()
+            for _ in read(lambda record, id_: check(record, id_) if id_ in twice else id_):
+                pass  # to name the rows
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __iter__(self) -> Iterator[Request]:
+        """The documents, read again if they are not in memory.
+
+        Raises:
+            UserError: if they are no longer those of the first reading.
+        """
+        if self._texts is not None:
+            yield from self._texts
+            return
+        number = 0
+        for number, (id_, document) in enumerate(self._read(None), 1):
+            if number > len(self) or self._hashes[number - 1] != hash(document):
+                raise UserError(f"document {id_!r} changed after it was first read: {_START_AGAIN}")
+            yield document
+        if number < len(self):
+            raise UserError(f"the last {len(self) - number} documents no longer exist: {_START_AGAIN}")
+
+    def id(self, position: int) -> str:
+        """The id of a document."""
+        return self._ids[self._ends[position] : self._ends[position + 1]].decode()
+
+    def find(self, id_: str) -> int | None:
+        """The position of a document; None if there is no such id."""
+        place = int(np.searchsorted(self.numbers, number := number_for(id_), sorter=self._order))
+        position = int(self._order[place]) if place < len(self) else 0
+        return position if len(self) and self.numbers[position] == number else None
 
 
 @dataclass(frozen=True)
@@ -54,23 +120,24 @@ class Collection:
 
     Attributes:
         name: in score keys.
-        document_ids: of the documents, in their order.
-        queries: those with a relevant document.
+        queries: those with a relevant document, by positions of documents; grades are above 0.
         num_left_out: queries without one, which are not scored.
     """
 
     name: str
-    document_ids: Sequence[str]
     documents: Documents
-    queries: list[OwnQuery]
+    queries: list[Query]
     num_left_out: int
     files: list[Path]
 
     @property
     def modes(self) -> list[Mode]:
         """Also by spans, if there is one."""
-        has_spans = any(q.text.span for q in self.queries) or have_spans(self.documents)
-        return ["sentence", "span"] if has_spans else ["sentence"]
+        return ["sentence", "span"] if self.documents.has_spans else modes_of(q.text for q in self.queries)
+
+    def document_mode(self, mode: Mode) -> Mode:
+        """Documents without any span are whole sentences in either mode."""
+        return mode if self.documents.has_spans else "sentence"
 
 
 def read_collection(
@@ -79,6 +146,7 @@ def read_collection(
     judgements: str | None = None,
     instruction: str | None = None,
     *,
+    exclude_self: bool = False,
     streamed: bool = False,
 ) -> Collection:
     """A corpus, its queries and their relevance judgements.
@@ -88,180 +156,141 @@ def read_collection(
 
     Args:
         name: in score keys.
-        judgements: which of several files of judgements, as `test`; None for the only one, or `test`.
+        judgements: which of several files of judgements, such as `test`; None for the only one, or `test`.
         instruction: before queries whose row has none.
+        exclude_self: a document with the query's id is not a result of the query (as in BEIR, where some
+            queries are documents of the corpus); a query with nothing else to find is not scored.
         streamed: keep no document's text in memory: they are read again when needed.
 
     Raises:
         UserError: naming file, row and field of all problems in a file.
     """
     if not is_folder(folder):
-        raise UserError(f"{folder}: there is no such folder, with corpus, queries and qrels in it")
-    corpus, asked = _parts(folder, _CORPUS), _parts(folder, _QUERIES)
-    judged = _chosen(folder, _parts(folder, _JUDGEMENTS, are_judgements=True), judgements)
-    ids: Sequence[str]
-    documents: Documents
-    find: Callable[[str], int | None]
-    if streamed:
-        documents = StreamedDocuments(partial(_each_document, corpus))
-        ids, find = documents.ids, documents.ids.find
-    else:
-        ids, documents = [], []
-        for id_, document in _each_document(corpus, unique()):
-            ids.append(id_)
-            documents.append(document)
-        find = {id_: position for position, id_ in enumerate(ids)}.get
-    queries = _read_queries(asked, instruction)
-    relevance = _read_judgements(judged, queries, find)
-    scored = [
-        OwnQuery(id_, text, relevance[id_], group)
-        for id_, (text, group) in queries.items()
-        if relevance.get(id_)
-    ]
-    if not scored:
-        raise UserError(f"{judged[0]}: no query has a relevant document: nothing can be scored")
-    return Collection(name, ids, documents, scored, len(queries) - len(scored), [*corpus, *asked, *judged])
+        raise UserError("there is no such folder, with corpus, queries and qrels in it", file=folder)
+    corpus, query_files = _parts(folder, _CORPUS), _parts(folder, _QUERIES)
+    judged = _judged(folder, judgements)
 
+    def each_document(check: Check | None) -> Iterator[tuple[str, Request]]:
+        def document(record: Record) -> tuple[str, Request]:
+            id_ = record.name("id")
+            return check(record, id_) if check else id_, request_of(record, role="document")
 
-def _parts(folder: Path, names: Sequence[str], *, are_judgements: bool = False) -> list[Path]:
-    """The files of a part: those in a folder of its name, or the file of that name."""
-    suffixes = (*_TABLES, *_PLAIN) if are_judgements else _TABLES
-    for name in names:
-        part = folder / name
-        if is_file(part):
-            return [part]
-        found = part.iterdir() if is_folder(part) else folder.glob(f"{name}.*")
-        files = sorted(path for path in found if _suffix(path) in suffixes and is_file(path))
-        if len(files) > 1 and not is_folder(part) and not are_judgements:
-            shown = " and ".join(path.name for path in files)
-            raise UserError(f"{folder}: {shown} could each be the {names[0]}: keep one of them there")
-        if files:
-            return files
-    what = "qrels.tsv or qrels/<split>.tsv" if are_judgements else f"{names[0]}.jsonl"
-    raise UserError(
-        f"{folder}: there is no {what} (nor {' or '.join(names)} with another of {', '.join(suffixes)}, nor "
-        "a folder of that name with such files)"
-    )
+        return _read(corpus, DOCUMENTS, ("id text", "id title text"), document)
 
-
-def _chosen(folder: Path, files: Sequence[Path], wanted: str | None) -> list[Path]:
-    """The files of one split of the judgements."""
-    by_split: dict[str, list[Path]] = {}
-    for path in files:
-        by_split.setdefault(_SHARD.sub("", _stem(path).removeprefix("qrels.")), []).append(path)
-    if wanted is None:
-        wanted = next(iter(by_split)) if len(by_split) == 1 else _USUAL_SPLIT
-    if wanted not in by_split:
-        raise UserError(
-            f"{folder}: there are judgements for {', '.join(by_split)}, and none for {wanted}: choose with "
-            "benchmark.own_retrieval.judgements=<one of them>"
-        )
-    return by_split[wanted]
-
-
-def _suffix(path: Path) -> str:
-    return Path(path.stem).suffix.lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
-
-
-def _stem(path: Path) -> str:
-    name = path.name[:-3] if path.suffix.lower() == ".gz" else path.name
-    return name.removesuffix(Path(name).suffix)
-
-
-def _each_document(files: Sequence[Path], check: Check | None = None) -> Iterator[tuple[str, OwnText]]:
-    """Id and text of each document; `check` is called with each row and id."""
-    without_header = {2: ("id", "text"), 3: ("id", "title", "text")}
-
-    def document(record: Record) -> tuple[str, OwnText]:
-        id_ = record.name("id")
-        return check(record, id_) if check else id_, OwnText.of(record)
-
-    for path in files:
-        yield from _read(path, DOCUMENTS, without_header, document)
-
-
-def _read_queries(files: Sequence[Path], instruction: str | None) -> dict[str, tuple[OwnText, str | None]]:
-    """Id → text and group."""
+    documents = Documents(each_document, in_memory=not streamed)
     check = unique()
 
-    def query(record: Record) -> tuple[str, tuple[OwnText, str | None]]:
+    def query(record: Record) -> tuple[str, Query]:
         id_ = check(record, record.name("id"))
-        return id_, (OwnText.of(record, instruction=instruction), record.optional_name("group"))
+        request = request_of(record, instruction=instruction)
+        return id_, Query(id_, request, {}, record.optional_name("group"))
 
-    return dict(made for path in files for made in _read(path, QUERIES, {2: ("id", "text")}, query))
-
-
-def _read_judgements(
-    files: Sequence[Path],
-    queries: dict[str, tuple[OwnText, str | None]],
-    find: Callable[[str], int | None],
-) -> dict[str, dict[int, float]]:
-    """Id of a query → position of a document → its grade, of those above 0.
-
-    Args:
-        find: a document's id → its position, None where there is no such document.
-    """
-    found: dict[str, dict[int, float]] = {}
-    without_header = {
-        2: ("query", "document"),
-        3: ("query", "document", "relevance"),
-        4: ("query", "iteration", "document", "relevance"),
-    }
+    queries = dict(_read(query_files, QUERIES, ("id text",), query))
 
     def judge(record: Record) -> None:
         query, document = record.name("query"), record.name("document")
         grade = record.number_in("relevance") if "relevance" in record.names else 1.0
         if query not in queries:
             raise record.error("query", f"there is no query {query!r}")
-        position = find(document)
+        position = documents.find(document)
         if position is None:
             raise record.error("document", f"there is no document {document!r} in the corpus")
-        if position in found.setdefault(query, {}):
+        if position in queries[query].grades:
             raise record.error("document", f"{document!r} is judged twice for the query {query!r}")
-        found[query][position] = grade
+        queries[query].grades[position] = grade
 
-    for path in files:
-        for _ in _read(path, JUDGEMENTS, without_header, judge):
-            pass
-    return {query: {d: g for d, g in grades.items() if g > 0} for query, grades in found.items()}
+    layouts = ("query document", "query document relevance", "query iteration document relevance")
+    for _ in _read(judged, JUDGEMENTS, layouts, judge):
+        pass
+    scored = []
+    for asked in queries.values():
+        itself = documents.find(asked.id) if exclude_self else None
+        if grades := {n: grade for n, grade in asked.grades.items() if grade > 0 and n != itself}:
+            left_out = () if itself is None else (itself,)
+            scored.append(replace(asked, grades=grades, left_out=left_out))
+    if not scored:
+        but = " other than itself (benchmark.own_retrieval.exclude_self=true)" if exclude_self else ""
+        raise UserError(f"no query has a relevant document{but}: nothing can be scored", file=judged[0])
+    files = [*corpus, *query_files, *judged]
+    return Collection(name, documents, scored, len(queries) - len(scored), files)
+
+
+def _unpacked(path: Path) -> Path:
+    return path.with_suffix("") if path.suffix.lower() == ".gz" else path
+
+
+def _parts(folder: Path, names: Sequence[str], suffixes: Sequence[str] = _TABLES) -> list[Path]:
+    """The files of a part: those in a folder of its name, or the file of that name."""
+    for name in names:
+        part = folder / name
+        if is_file(part):
+            return [part]
+        paths = part.iterdir() if is_folder(part) else folder.glob(f"{name}.*")
+        files = sorted(p for p in paths if _unpacked(p).suffix.lower() in suffixes and is_file(p))
+        if len(files) > 1 and not is_folder(part) and names is not _JUDGEMENTS:
+            several = " and ".join(path.name for path in files)
+            raise UserError(f"{several} could each be the {names[0]}: keep only one of them", file=folder)
+        if files:
+            return files
+    raise UserError(
+        f"needs {' or '.join(names)}, as a file with one of {', '.join(suffixes)} or a folder of such files",
+        file=folder,
+    )
+
+
+def _judged(folder: Path, split: str | None) -> list[Path]:
+    """The files of one split of the judgements."""
+    by_split: dict[str, list[Path]] = {}
+    for path in _parts(folder, _JUDGEMENTS, (*_TABLES, *_PLAIN)):
+        by_split.setdefault(_SHARD.sub("", _unpacked(path).stem.removeprefix("qrels.")), []).append(path)
+    if split is None:
+        split = next(iter(by_split)) if len(by_split) == 1 else _USUAL_SPLIT
+    if split not in by_split:
+        raise UserError(
+            f"there are judgements for {', '.join(by_split)}, and none for {split}: choose with "
+            "benchmark.own_retrieval.judgements=<one of them>",
+            file=folder,
+        )
+    return by_split[split]
 
 
 def _read(
-    path: Path, form: Form, without_header: Mapping[int, Sequence[str]], make: Callable[[Record], T]
+    paths: Sequence[Path], form: Form, layouts: Sequence[str], make: Callable[[Record], T]
 ) -> Iterator[T]:
-    """What `make` makes of each row; without a header, columns are known by the number of fields.
+    """What `make` returns for each row.
 
     Args:
-        without_header: number of fields → roles.
+        layouts: roles of the fields in files without a header, which their number tells apart.
 
     Raises:
-        UserError: after the last row of a file, naming all that are wrong in it.
+        UserError: after the last row of a file, naming all problems in it.
     """
-    plain = _suffix(path) in (*_PLAIN, "") and _plain_rows(path, form, without_header)
-    yield from Table(Source(str(path), path), [form]).read(make, plain or None)
+    for path in paths:
+        is_plain = _unpacked(path).suffix.lower() in (*_PLAIN, "")
+        rows = _plain_rows(path, form, {layout.count(" ") + 1: layout.split() for layout in layouts})
+        yield from Table(path, [form]).read(make, rows if is_plain else None)
 
 
-def _plain_rows(path: Path, form: Form, without_header: Mapping[int, Sequence[str]]) -> Iterator[Row]:
+def _plain_rows(path: Path, form: Form, layouts: dict[int, list[str]]) -> Iterator[Row]:
     """Rows of fields between tabs, of judgements also between blanks, with or without a header."""
-    first = _fields(next(text_lines_of(path), ""), form)
-    header = [*map(normalised, first)] if form.recognise(first, {}).keys() >= set(form.required) else []
-    if header and _suffix(path) == ".tsv":
+
+    def fields(line: str) -> list[str]:
+        return line.split() if form is JUDGEMENTS and "\t" not in line else line.rstrip("\r\n").split("\t")
+
+    header = [*map(normalised, fields(next(text_lines_of(path), "")))]
+    has_header = form.recognise(header, {}).keys() >= set(form.required)
+    if has_header and _unpacked(path).suffix.lower() == ".tsv":
         yield from read_rows(path)
         return
-    problems = Problems(path)
+    if has_header:
+        layouts = {len(header): header}
+    problems: list[str] = []
     for number, line in enumerate(text_lines_of(path), 1):
-        fields = _fields(line, form)
-        roles = header or without_header.get(len(fields), ())
-        if not line.strip() or (header and number == 1):
+        values = fields(line)
+        if not line.strip() or (has_header and number == 1):
             continue
-        if len(roles) != len(fields):
-            expected = str(len(header)) if header else " or ".join(map(str, without_header))
-            problems.add(f"row {number}: has {len(fields)} fields, not {expected}")
+        if len(values) in layouts:
+            yield Row(number, dict(zip(layouts[len(values)], values, strict=True)))
         else:
-            yield Row(number, dict(zip(roles, fields, strict=True)))
-    problems.raise_if_any()
-
-
-def _fields(line: str, form: Form) -> list[str]:
-    line = line.rstrip("\r\n")
-    return line.split() if form is JUDGEMENTS and "\t" not in line else line.split("\t")
+            problems.append(f"row {number}: needs {' or '.join(map(str, layouts))} fields, got {len(values)}")
+    raise_problems(problems, path)

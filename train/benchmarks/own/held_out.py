@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +12,11 @@ import numpy as np
 
 from train.benchmarks import Embeddings, Result, Score
 from train.benchmarks.own import HELD_OUT, Mode, OwnValOptions, own_key
-from train.benchmarks.own.collections import Collection, OwnQuery
-from train.benchmarks.own.fields import OwnText
-from train.benchmarks.own.pair_files import OwnPair, PairFile
-from train.benchmarks.own.pairs import OwnPairBenchmark, correlations
+from train.benchmarks.own.collections import Collection, Documents
+from train.benchmarks.own.pairs import OwnPairBenchmark, Pair
 from train.benchmarks.own.retrieval import OwnRetrievalBenchmark
+from train.benchmarks.own.texts import Query
+from train.data.own.load import own_splits
 from train.data.own.store import Examples
 from train.errors import UserError
 from train.requests import Request
@@ -27,12 +27,25 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+def build(settings: Any, options: OwnValOptions) -> OwnValBenchmark:
+    """What is held out of the training data: of a mixture, of each part on the user's own."""
+    names = settings.splits(HELD_OUT)  # only a mixture has some
+    data = {name: settings.objective.parts[name].data for name in names}
+    splits = {name: own_splits(part) for name, part in (data or {"": settings.data.own}).items()}
+    for (name, one), (other, training) in permutations(splits.items(), 2):
+        held_out, trained = (part.store.text_ids[part.anchors] for part in (one.val, training.train))
+        if shared := np.isin(held_out, trained).sum():  # their scores are of rows that the model has seen
+            log.warning("%d rows that are held out of part %s are trained on in %s", shared, name, other)
+    files = [path for part in splits.values() for path in part.files]
+    return OwnValBenchmark({name: part.val for name, part in splits.items()}, files, options)
+
+
 class OwnValBenchmark:
     """The held-out rows, scored as `own_retrieval` or `own_sts` score a user's files.
 
     Pairs: each anchor searches all held-out positives and negatives for its positives. Sentences: each
-    searches all others for those of its label, or of its group and meaning. What has the query's very text
-    and is not relevant is left out of its search. Scored pairs: correlation of cosine and score.
+    searches all others for those of its label, or of its group and meaning. A document with the query's own
+    text that is not relevant is left out of its search. Scored pairs: correlation of cosine and score.
 
     Args:
         parts: name in score keys ("" for none) → held-out rows. `own_val/score` is the mean over parts.
@@ -52,7 +65,7 @@ class OwnValBenchmark:
 
     @property
     def announced(self) -> list[Request]:
-        """What the parts announce."""
+        """The requests of the parts."""
         return [request for _, _, part in self._parts for request in part.announced]
 
     def score(self, embed: Embeddings) -> Result:
@@ -80,7 +93,10 @@ def _benchmark(
 ) -> OwnRetrievalBenchmark | OwnPairBenchmark:
     section = f"objective.parts.{name}.data" if name else "data"
     if examples.form == "scored":
-        return OwnPairBenchmark(HELD_OUT, [_pairs(name, examples, section)], correlations)
+        pairs = _pairs(examples)
+        if len({pair.gold for pair in pairs}) < 2:
+            raise UserError(f"all held-out scores are equal: name other data with {section}.val=")
+        return OwnPairBenchmark(HELD_OUT, {name: pairs})
     collected = _of_pairs if examples.form == "pairs" else _of_sentences
     collection = collected(name, examples, options)
     queries = collection.queries
@@ -89,31 +105,36 @@ def _benchmark(
             "the held-out rows contain nothing similar that a query could find: set "
             f"{section}.val= to other data"
         )
-    is_certain = all(len(q.relevance) + len(q.left_out) == len(collection.document_ids) for q in queries)
+    is_certain = all(len(q.grades) + len(q.left_out) == len(collection.documents) for q in queries)
     if is_certain or len(queries) == 1:
         why = "all that its queries can find is relevant" if is_certain else "it is one query"
-        log.warning(
-            "what is held out cannot choose a checkpoint: %s; hold out more with %s.val=", why, section
-        )
+        log.warning("the held-out data cannot choose a checkpoint: %s; hold out more: %s.val=", why, section)
     return OwnRetrievalBenchmark([collection], name=HELD_OUT)
 
 
-def _text(examples: Examples, text: int, row: int | None = None) -> OwnText:
-    store = examples.store
-    instruction = None if row is None else store.instruction(int(examples.rows[row]))
-    return OwnText(store.read_text(text), store.span(text), instruction)
-
-
-def _pairs(part: str, examples: Examples, section: str) -> PairFile:
-    store = examples.store
-    pairs = []
+def _pairs(examples: Examples) -> list[Pair]:
+    store, pairs = examples.store, []
     for row, first in enumerate(examples.anchors.tolist()):
-        name = examples.names([row])[0]
-        gold = float(store.scores[examples.rows[row]])
-        pairs.append(OwnPair(name, _text(examples, first), _text(examples, first + 1), gold, name))
-    if len({pair.gold for pair in pairs}) < 2:
-        raise UserError(f"of what is held out, all scores are equal: name other data with {section}.val=")
-    return PairFile(part, Path(), pairs)
+        (name,) = examples.names([row])
+        one, other = (Request(store.read_text(text), store.span(text)) for text in (first, first + 1))
+        pairs.append(Pair(name, one, other, float(store.scores[examples.rows[row]]), name))
+    return pairs
+
+
+def _query(examples: Examples, row: int, relevant: Sequence[int], ids: NDArray[Any]) -> Query:
+    """The anchor of a row.
+
+    Args:
+        relevant: positions of documents.
+        ids: of all documents' texts; those of the anchor's own text that are not relevant are left out.
+    """
+    store, number = examples.store, int(examples.rows[row])
+    anchor = int(examples.anchors[row])
+    request = Request(store.read_text(anchor), store.span(anchor), "query", store.instruction(number))
+    grades: dict[Any, float] = dict.fromkeys(relevant, 1.0)
+    same = np.flatnonzero(ids == store.text_ids[anchor]).tolist()
+    left_out = [position for position in same if position not in grades]
+    return Query(store.name(number), request, grades, str(store.groups[number]), left_out=left_out)
 
 
 def _sampled(numbers: NDArray[Any], limit: int) -> NDArray[Any]:
@@ -129,11 +150,11 @@ def _of_pairs(part: str, examples: Examples, options: OwnValOptions) -> Collecti
     ids = store.text_ids
     _, which, row_query = np.unique(ids[examples.anchors], return_index=True, return_inverse=True)
     chosen = set(_sampled(np.arange(len(which)), options.max_queries).tolist())
-    # Rows of the chosen queries first: what is relevant to them is in any case among the documents.
+    # Rows of the chosen queries first: all that is relevant to them is then among the documents.
     order = sorted(range(len(examples)), key=lambda row: (int(row_query[row]) not in chosen, row))
     documents: dict[tuple[int, tuple[int, int] | None], int] = {}  # text, span → its position
     texts: list[int] = []
-    relevant: dict[int, dict[int, float]] = {}
+    relevant: dict[int, list[int]] = {}
     for row in order:
         query = int(row_query[row])
         if query not in chosen and len(texts) >= options.max_documents:
@@ -144,45 +165,33 @@ def _of_pairs(part: str, examples: Examples, options: OwnValOptions) -> Collecti
             if position == len(texts):
                 texts.append(text)
             if query in chosen and place < num_positives:
-                relevant.setdefault(query, {})[position] = 1.0
-    document_ids = ids[texts]
-    queries = []
-    for query, found in sorted(relevant.items()):
-        row = int(which[query])
-        anchor = _text(examples, int(examples.anchors[row]), row)
-        group = str(store.groups[examples.rows[row]])
-        same = np.flatnonzero(document_ids == ids[examples.anchors[row]]).tolist()
-        left_out = [position for position in same if position not in found]
-        queries.append(OwnQuery(examples.names([row])[0], anchor, found, group, left_out))
+                relevant.setdefault(query, []).append(position)
+    queries = [
+        _query(examples, int(which[query]), found, ids[texts]) for query, found in sorted(relevant.items())
+    ]
     return _collection(part, examples, texts, queries)
 
 
 def _of_sentences(part: str, examples: Examples, options: OwnValOptions) -> Collection:
-    """Every sentence is a document, and those with another one alike are queries."""
+    """Every sentence is a document, and each one with another of its label is a query."""
     rows = _sampled(np.arange(len(examples)), options.max_documents)
-    kept = replace(examples, rows=examples.rows[rows])
-    store = kept.store
-    labels = store.label_ids[kept.rows][:, None] if store.has_labels else store.labels[kept.anchors]
-    _, label = np.unique(labels, axis=0, return_inverse=True)
-    label = label.ravel()
-    alike = {int(k): np.flatnonzero(label == k) for k in np.unique(label)}
+    examples = Examples(examples.store, examples.rows[rows])
+    store, anchors = examples.store, examples.anchors
+    labels = store.label_ids[examples.rows] if store.has_labels else store.labels[anchors]
+    label = np.unique(labels, axis=0, return_inverse=True)[1].ravel()
     candidates = np.flatnonzero(np.bincount(label)[label] > 1)
-    names = kept.names(range(len(kept)))
-    ids = store.text_ids[kept.anchors]
     queries = []
     for row in _sampled(candidates, options.max_queries).tolist():
-        found = {int(other): 1.0 for other in alike[int(label[row])] if other != row}
-        group = str(store.groups[kept.rows[row]])
-        left_out = [same for same in np.flatnonzero(ids == ids[row]).tolist() if same not in found]
-        queries.append(OwnQuery(names[row], _text(kept, int(kept.anchors[row]), row), found, group, left_out))
-    return _collection(part, kept, kept.anchors.tolist(), queries, len(kept) - len(candidates))
+        alike = np.flatnonzero(label == label[row])
+        queries.append(_query(examples, row, alike[alike != row].tolist(), store.text_ids[anchors]))
+    return _collection(part, examples, anchors.tolist(), queries, len(examples) - len(candidates))
 
 
 def _collection(
-    part: str, examples: Examples, texts: Sequence[int], queries: list[OwnQuery], num_left_out: int = 0
+    part: str, examples: Examples, texts: Sequence[int], queries: list[Query], num_left_out: int = 0
 ) -> Collection:
     """Documents are called by text and span, so that ties do not depend on the order of rows."""
     store = examples.store
     names = [f"{store.text_ids[text]} {store.span(text)}" for text in texts]
-    documents = [_text(examples, text) for text in texts]
-    return Collection(part, names, documents, queries, num_left_out, [])
+    requests = [Request(store.read_text(text), store.span(text)) for text in texts]
+    return Collection(part, Documents(lambda _: zip(names, requests, strict=True)), queries, num_left_out, [])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -12,124 +15,252 @@ from torch.nn.utils.rnn import pad_sequence
 from idiomloss import cosine_similarity
 from train.benchmarks import Embed, Result
 from train.benchmarks.own import RANKING_METRICS, Mode, OwnRankingOptions, own_score
-from train.benchmarks.own.fields import span_note
-from train.benchmarks.own.ranking_files import RankedQuery, RankingFile, read_ranking
+from train.benchmarks.own.texts import Query, in_mode, modes_of, request_of, span_note
 from train.benchmarks.pairs import spearman
 from train.benchmarks.retrieval import (
     average_precision,
     ndcg_of_gains,
     r_precision,
     rank,
+    recall,
     reciprocal_rank,
 )
+from train.data.own.forms import RANKINGS
+from train.data.own.table import Record, Table, as_number, unique
+from train.errors import UserError
 from train.requests import Request
 
-_CUTOFFS = (1, 5, 10)
-_TOP_SAVED = 10  # candidates a query in the per-query results
+_TOP_SAVED = 10  # documents or candidates per query in the per-query results
 
 
 def build(_settings: Any, options: OwnRankingOptions) -> OwnRankingBenchmark:
     """The benchmark on all named files."""
-    return OwnRankingBenchmark(
-        [
-            read_ranking(name, path, options.columns, options.instruction)
-            for name, path in options.paths.items()
-        ]
-    )
+    paths = options.paths
+    data = {name: read_ranking(path, options.columns, options.instruction) for name, path in paths.items()}
+    return OwnRankingBenchmark(data, list(paths.values()))
+
+
+def read_ranking(
+    path: Path, columns: Mapping[str, str] | None = None, instruction: str | None = None
+) -> list[Query]:
+    """Queries with candidates, in one of four forms, recognized by the columns.
+
+    - `query`, `candidates` (a list), `grades` (a list of as many numbers)
+    - `query`, `candidates`, the best first: the first of N has the grade N - 1, and it alone is relevant
+    - `query`, `positives`, `negatives` (lists, or one text each)
+    - `query_id`, `query`, `candidate`, `grade`: one row per pair
+
+    In CSV and TSV a list is written as in JSON.
+
+    Args:
+        columns: role → column, where the names of the file's columns are not understood as they are.
+        instruction: before queries whose row has none.
+
+    Returns:
+        The queries, each with its candidates in the order of their texts, which tells nothing of the grades.
+
+    Raises:
+        UserError: naming file, row and field of all problems.
+    """
+    queries: dict[str, Query] = {}
+    check = unique()
+
+    def add(record: Record) -> None:
+        text, group = request_of(record, "query", instruction=instruction), record.optional_name("group")
+        if table.form.name != "by pair":
+            ids = [record.name(role) for role in ("id", "row_id") if role in record.names]
+            id_ = check(record, ids[0] if ids else str(record.number))
+            grades = _grades(record, table.form.name)
+            above = len(grades) - 2.0 if table.form.name == "ordered" else 0.0
+            queries[id_] = Query(id_, text, grades, group, above)
+            return
+        id_ = record.name("id") if "id" in record.names else text.text
+        candidate, grade = record.text("candidate"), record.number_in("grade")
+        query = queries.setdefault(id_, Query(id_, text, {}, group))
+        if (query.text, query.group) != (text, group):
+            raise record.error("query", f"is not that of the first row of {id_!r} (query, span, group)")
+        if candidate in query.grades:
+            raise record.error("candidate", f"{candidate!r} occurs twice for the query {id_!r}")
+        query.grades[candidate] = grade
+
+    table = Table(path, RANKINGS, columns, "benchmark.own_ranking.columns")
+    for _ in table.read(add):
+        pass
+    if not any(map(_can_be_scored, queries.values())):
+        problem = "no query has two candidates or more, one of them relevant (a grade above 0): no scores"
+        raise UserError(problem, file=path)
+    return [replace(query, grades=dict(sorted(query.grades.items()))) for query in queries.values()]
+
+
+def _grades(record: Record, form: str) -> dict[str, float]:
+    """The grade of each candidate of a row that has all of a query."""
+    role = "positives" if form == "relevant" else "candidates"
+    candidates = _texts(record, role)
+    grades = [float(len(candidates) - 1 - i) for i in range(len(candidates))]
+    if form == "relevant":
+        negatives = _texts(record, "negatives") if record.has("negatives") else []
+        grades = [1.0] * len(candidates) + [0.0] * len(negatives)
+        candidates = candidates + negatives
+    elif form == "graded":
+        values = record.list_in("grades")
+        numbers = [as_number(value) for value in values]
+        if None in numbers:
+            raise record.error("grades", f"{values[numbers.index(None)]!r} is not a number")
+        grades = [number for number in numbers if number is not None]
+        if len(grades) != len(candidates):
+            raise record.error("grades", f"{len(grades)} grades of {len(candidates)} candidates")
+    if len(set(candidates)) < len(candidates):
+        twice = next(text for text in candidates if candidates.count(text) > 1)
+        raise record.error(role, f"{twice!r} occurs twice among the candidates")
+    return dict(zip(candidates, grades, strict=True))
+
+
+def _texts(record: Record, role: str) -> list[str]:
+    texts = record.list_in(role)
+    for text in texts:
+        if not isinstance(text, str) or not text.strip():
+            raise record.error(role, f"{text!r} is not a text")
+    return texts
+
+
+def _can_be_scored(query: Query) -> bool:
+    return len(query.grades) > 1 and max(query.grades.values()) > 0
 
 
 class OwnRankingBenchmark:
     """Metrics of each query's own candidates, ordered by their cosine with it; means over queries.
 
-    The gain of nDCG is the grade, 0 at least; of MRR, MAP and R-precision candidates with a grade above 0 are
-    relevant, and where candidates came in gold order, the first alone. Spearman's correlation of cosines and
-    grades is of queries whose grades differ; 0 if all cosines are equal. Of equal cosines, the candidate
-    whose text sorts first ranks first.
+    The gain of nDCG is the grade, 0 at least; for MRR, MAP and R-precision candidates with a grade above 0
+    are relevant, and where candidates came in gold order, only the first. Spearman's correlation of cosines
+    and grades is of queries whose grades differ; 0 if all cosines are equal. Of equal cosines, the candidate
+    whose text sorts first ranks first. Queries with a single candidate, or without a relevant one, are left
+    out.
 
     Args:
-        files: from :func:`train.benchmarks.own.ranking_files.read_ranking`.
+        data: name in score keys → queries from :func:`read_ranking`.
+        files: that were read.
     """
 
     name = "own_ranking"
     without_gold: Sequence[str] = ()
 
-    def __init__(self, files: Sequence[RankingFile]) -> None:
-        self.data = list(files)
-        self.files = [file.path for file in files]
+    def __init__(self, data: Mapping[str, Sequence[Query]], files: Sequence[Path] = ()) -> None:
+        self.data = {name: list(filter(_can_be_scored, queries)) for name, queries in data.items()}
+        self.files = files
+        self._num_queries = {name: len(queries) for name, queries in data.items()}
 
     @property
     def announced(self) -> list[Request]:
         """Candidates, and queries by each mode."""
         requests: list[Request] = []
-        for file in self.data:
-            requests += [Request(text) for query in file.queries for text in query.candidates]
-            requests += [q.query.request(mode, "query") for mode in file.modes for q in file.queries]
+        for queries in self.data.values():
+            texts = [query.text for query in queries]
+            requests += [Request(text) for query in queries for text in query.grades]
+            requests += [request for mode in modes_of(texts) for request in in_mode(texts, mode)]
         return requests
 
     def score(self, embed: Embed) -> Result:
         """The scores of all files and modes."""
         result = Result()
-        for file in self.data:
-            candidates = [embed([Request(text) for text in query.candidates]) for query in file.queries]
-            for mode in file.modes:
-                queries = embed([query.query.request(mode, "query") for query in file.queries])
+        for name, queries in self.data.items():
+            candidates = [embed([Request(text) for text in query.grades]) for query in queries]
+            texts = [query.text for query in queries]
+            for mode in modes_of(texts):
                 cosines = [
                     cosine_similarity(query[None], of_query)[0]
-                    for query, of_query in zip(queries, candidates, strict=True)
+                    for query, of_query in zip(embed([*in_mode(texts, mode)]), candidates, strict=True)
                 ]
-                _score_mode(file, mode, cosines, result)
-            key, num = f"{self.name}/{file.name}", len(file.queries)
-            if file.num_left_out:
+                _score_mode(name, queries, mode, cosines, result)
+            if num_left_out := self._num_queries[name] - len(queries):
                 result.notes.append(
-                    f"{key}: {file.num_left_out} of {file.num_left_out + num} queries have no "
-                    "relevant candidate, or one candidate alone: left out"
+                    f"{self.name}/{name}: {num_left_out} of {self._num_queries[name]} queries have no "
+                    "relevant candidate, or only one candidate: left out"
                 )
-            result.notes.extend(span_note((query.query for query in file.queries), f"{key}/span"))
+            result.notes.extend(span_note(texts, f"{self.name}/{name}/span"))
         return result
 
 
-def _score_mode(file: RankingFile, mode: Mode, cosines: Sequence[Tensor], result: Result) -> None:
-    orders = [rank(of_query[None])[0].tolist() for of_query in cosines]
-    gains = pad_sequence(  # (Q, K), zeros after a query's own
-        [
-            torch.tensor([max(query.grades[i], 0.0) for i in order], dtype=torch.float64)
-            for query, order in zip(file.queries, orders, strict=True)
-        ],
-        batch_first=True,
+def _score_mode(
+    name: str, queries: Sequence[Query], mode: Mode, cosines: Sequence[Tensor], result: Result
+) -> None:
+    ranked = []
+    for query, of_query in zip(queries, cosines, strict=True):
+        texts = list(query.grades)
+        ranked.append([texts[i] for i in rank(of_query[None])[0].tolist()])
+    correlations = [  # of queries whose grades differ
+        (spearman(of_query.tolist(), list(query.grades.values())) or 0.0)
+        if len(set(query.grades.values())) > 1
+        else None
+        for query, of_query in zip(queries, cosines, strict=True)
+    ]
+    add_rankings(
+        result,
+        ("own_ranking", name, mode),
+        RANKING_METRICS,
+        queries,
+        ranked,
+        "text",
+        {"spearman": correlations},
     )
-    ideal = gains.sort(dim=1, descending=True).values
-    # Of candidates in gold order every one but the last has a grade: the first alone is relevant.
-    hits = gains == ideal[:, :1] if file.is_ordered else gains > 0
-    num_relevant = hits.sum(1)
-    spearmans = zip(file.queries, cosines, strict=True)
-    metrics: dict[str, list[float | None]] = {
-        **{f"ndcg@{k}": ndcg_of_gains(gains, ideal, k).tolist() for k in _CUTOFFS},
-        "mrr": reciprocal_rank(hits).tolist(),
-        "map": average_precision(hits, num_relevant).tolist(),
-        "r_precision": r_precision(hits, num_relevant).tolist(),
-        "spearman": [_spearman(query, of_query.tolist()) for query, of_query in spearmans],
-    }
-    for metric in RANKING_METRICS:
-        values = [value for value in metrics[metric] if value is not None]
-        if values:
-            mean = sum(values) / len(values)
-            result.scores.append(own_score("own_ranking", file.name, mode, metric, mean))
-    for number, (query, order) in enumerate(zip(file.queries, orders, strict=True)):
-        result.per_query.append(
-            {
-                "name": file.name,
-                "mode": mode,
-                "id": query.id,
-                "group": query.group,
-                "query": query.query.text,
-                **{metric: metrics[metric][number] for metric in RANKING_METRICS},
-                "top": [{"text": query.candidates[i], "grade": query.grades[i]} for i in order[:_TOP_SAVED]],
-            }
-        )
 
 
-def _spearman(query: RankedQuery, cosines: Sequence[float]) -> float | None:
-    """None where grades do not differ."""
-    if len(set(query.grades)) < 2:
-        return None
-    return spearman(cosines, query.grades) or 0.0
+def add_rankings(
+    result: Result,
+    place: tuple[str, str, Mode],
+    names: Sequence[str],
+    queries: Sequence[Query],
+    ranked: Sequence[Sequence[Any]],
+    called: str,
+    columns: Mapping[str, Sequence[float | None]] = MappingProxyType({}),
+    name_of: Callable[[Any], str] = str,
+) -> Tensor:
+    """Add metrics, which are means over queries, and a record for each query.
+
+    Args:
+        place: benchmark, name of the data, mode.
+        names: of the metrics, such as `ndcg@10`.
+        ranked: keys of each query's grades, the best first; without a grade a document is irrelevant.
+        called: the field of a record that names a document by `name_of`.
+        columns: metrics that are computed already; None for a query that has none.
+
+    Returns:
+        bool (Q, K), whether a document is relevant, by rank.
+    """
+    gains = _padded([[q.grades.get(key, 0.0) for key in of] for q, of in zip(queries, ranked, strict=True)])
+    ideal = _padded([sorted(query.grades.values(), reverse=True) for query in queries])
+    above = torch.tensor([[query.relevant_above] for query in queries])
+    hits, num_relevant = gains > above, (ideal > above).sum(1)
+
+    def metric(name: str) -> Sequence[float | None]:
+        kind, _, cutoff = name.partition("@")
+        k = int(cutoff) if cutoff else hits.shape[1]
+        values = {
+            "ndcg": lambda: ndcg_of_gains(gains, ideal, k),
+            "map": lambda: average_precision(hits[:, :k], num_relevant),
+            "recall": lambda: recall(hits, num_relevant, k),
+            "precision": lambda: hits[:, :k].double().mean(1),
+            "mrr": lambda: reciprocal_rank(hits, k),
+            "r_precision": lambda: r_precision(hits, num_relevant),
+        }[kind]()
+        return values.tolist()
+
+    metrics = {name: columns[name] if name in columns else metric(name) for name in names}
+    for name, column in metrics.items():
+        if values := [value for value in column if value is not None]:
+            result.scores.append(own_score(*place, name, sum(values) / len(values)))
+    for number, (query, of_query) in enumerate(zip(queries, ranked, strict=True)):
+        about = {"name": place[1], "mode": place[2], "id": query.id, "group": query.group}
+        own = {name: column[number] for name, column in metrics.items()}
+        top = [
+            {called: name_of(key), "grade": query.grades.get(key, 0.0)}
+            for key in of_query[:_TOP_SAVED]
+            if key not in query.left_out
+        ]
+        result.per_query.append({**about, "query": query.text.text, **own, "top": top})
+    return hits
+
+
+def _padded(rows: Sequence[Sequence[float]]) -> Tensor:
+    """(Q, K), not negative, zeros after a query's own."""
+    tensors = [torch.tensor(row, dtype=torch.float64).clamp(min=0) for row in rows]
+    return pad_sequence(tensors, batch_first=True)

@@ -1,21 +1,21 @@
-"""Rows of the tables that a user trains on."""
+"""Rows of the tables that a user trains on, and the hard negatives that were mined for them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from train.data.own.forms import SENTENCE_PAIRS, TRAINED, UNREAD, normalised
-from train.data.own.sources import Source
-from train.data.own.table import Record, Span, Table, as_number
-from train.declarations.own_data import Form
+from train.data.own.forms import CORPUS, SENTENCE_PAIRS, TRAINED, UNREAD, normalised
+from train.data.own.table import Record, Source, Span, Table, as_number, find_sources
 from train.errors import UserError
-from train.io.tables import Row
+from train.io.tables import Row, read_rows
 from train.io.text import first_of
 
-_MAX_WEIGHT = 1e9  # more than that overflows in a sum of products in float32
-_TITLES = {"pairs": "pairs", "scored": "scored pairs", "sentences": "sentences"}
+_MAX_WEIGHT = 1e9  # a greater one overflows in a sum of products in float32
 _OPTION = "data.columns"
+
+Mined = Mapping[str, Sequence[str]]  # anchor → its negatives
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Sentence:
 
     Attributes:
         span: character offsets [start, end) in it.
-        group: what it is about, as its expression.
+        group: what it is about, such as its expression.
         meaning: which meaning of the group it has.
     """
 
@@ -45,7 +45,6 @@ class Example:
         label: of a labelled sentence.
         usage: the kind of a sentence, of which each batch gets its share.
         score: of a scored pair.
-        num_echoes: negatives left out because they are the row's own anchor.
     """
 
     number: int
@@ -56,144 +55,128 @@ class Example:
     score: float | None = None
     weight: float = 1.0
     instruction: str | None = None
-    num_echoes: int = 0
 
 
-def check_mapping(mapping: Mapping[str, str]) -> None:
-    """Raises UserError for an unknown role, and for a column that has two."""
-    roles = list(dict.fromkeys(role for form in TRAINED for role in form.roles))
-    for role, column in mapping.items():
-        if role not in roles and not any(form.role_of(role) for form in TRAINED):
-            raise UserError(f"{_OPTION}: {role!r} is not one of {', '.join(roles)}")
-        if list(mapping.values()).count(column) > 1:
-            both = " and ".join(role for role, other in mapping.items() if other == column)
-            raise UserError(f"{_OPTION}: the column {column!r} is given for {both}")
-
-
-class OwnTable:
-    """The rows of a table to train on.
+class OwnTable(Table):
+    """A table to train on.
 
     Args:
         mapping: role → column, as the user says.
-        form: what a row is, as the user says; None = by the columns.
+        form: the name of the form, as the user says; None = by the columns.
     """
 
     def __init__(
-        self, source: Source, mapping: Mapping[str, str] | None = None, form: Form | None = None
+        self, source: Source, mapping: Mapping[str, str] | None = None, form: str | None = None
     ) -> None:
-        forms = [known for known in TRAINED if form in (None, known.name)]
-        self._table = Table(source, forms, mapping, _OPTION)
+        super().__init__(source, [f for f in TRAINED if form in (None, f.name)], mapping, _OPTION)
         self._may_be_scored = form is None
-        self._echoes: list[str] = []
-
-    @property
-    def form(self) -> Form:
-        """What its rows are, once one was read."""
-        name: Form = self._table.form.name  # type: ignore[assignment]
-        return name
+        self._echoes: list[str] = []  # rows with negatives that equal their anchor
 
     def examples(self, rows: Iterator[Row] | None = None) -> Iterator[Example]:
-        """Raises UserError, naming row and field of all that is wrong, or columns that make no form.
-
-        Args:
-            rows: in place of all.
-        """
-        for example in self._table.read(self._example, rows):
-            if example.num_echoes:
-                self._echoes.append(f"row {example.number}")
-            yield example
-
-    def _example(self, record: Record) -> Example:
-        if self._table.form is SENTENCE_PAIRS and self._may_be_scored:
-            self._refuse_scores(record)
-            self._may_be_scored = False
-        return example_of(record, self._table.form.name, self._table.form.required)
-
-    def _refuse_scores(self, record: Record) -> None:
-        """Raises UserError for columns of numbers next to two sentences, which would be ignored."""
-        numbers = [c for c in self._ignored() if as_number(record.values[c]) is not None]
-        if numbers:
-            raise UserError(
-                f"{self._table.source.name}: the column {numbers[0]!r} has numbers. If they are the pairs' "
-                f"scores: '{_OPTION}={{score: {numbers[0]}}}'. If every pair is a positive: data.form=pairs"
-            )
-
-    def _ignored(self) -> list[str]:
-        used = {c for found in self._table.kinds.values() for columns in found.values() for c in columns}
-        every = dict.fromkeys(column for kind in self._table.kinds for column in kind)
-        return [column for column in every if column not in used and normalised(column) not in UNREAD]
+        """As :meth:`read`."""
+        return self.read(self._example, rows)
 
     def about(self) -> str:
-        """A line that says what each column was taken as."""
-        roles: dict[str, dict[str, None]] = {}  # role → its columns, each once
-        for found in self._table.kinds.values():
-            for role, columns in found.items():
-                name = role.removesuffix("_start").removesuffix("_end")
-                roles.setdefault(name, {}).update(dict.fromkeys(columns))
-        parts = [
+        """The roles of its columns, what is ignored, and which negatives were left out; once it was read."""
+        roles: dict[str, dict[str, None]] = {}
+        for kind in self.kinds.values():
+            for role, columns in kind.items():
+                roles.setdefault(role, {}).update(dict.fromkeys(columns))
+        about = ", ".join(
             role if list(columns) == [role] else f"{' and '.join(columns)} as {role}"
             for role, columns in roles.items()
-        ]
-        about = ", ".join(parts)
+        )
         if ignored := self._ignored():
             about += f"; left out: {', '.join(ignored)}"
         if self._echoes:
             about += f"; negatives that equal their anchor: {first_of(self._echoes)}"
-        return f"{self._table.source.name}: {_TITLES[self.form]} ({about})"
+        form = {"scored": "scored pairs"}.get(self.form.name, self.form.name)
+        return f"{self.source.name}: {form} ({about})"
+
+    def _ignored(self) -> list[str]:
+        used = {column for kind in self.kinds.values() for columns in kind.values() for column in columns}
+        every = dict.fromkeys(column for kind in self.kinds for column in kind)
+        return [column for column in every if column not in used and normalised(column) not in UNREAD]
+
+    def _example(self, record: Record) -> Example:
+        """A row. Raises FieldError."""
+        form = self.form.name
+        if self.form is SENTENCE_PAIRS and self._may_be_scored:
+            self._may_be_scored = False
+            if numbers := [c for c in self._ignored() if as_number(record.values[c]) is not None]:
+                raise UserError(
+                    f"the column {numbers[0]!r} has numbers. If they are the pairs' scores: "
+                    f"'{_OPTION}={{score: {numbers[0]}}}'. If every pair is a positive: data.form=pairs",
+                    file=self.source.name,
+                )
+        group, meaning = _name(record, "group"), _name(record, "meaning")
+
+        def single(role: str, span: str) -> Sentence:
+            return _sentence(record.entries(role, span, several=False)[0], group, meaning)
+
+        num_positives = 0
+        if form == "pairs":
+            anchor = single("anchor", "span")
+            positives = [_sentence(e, group, meaning) for e in record.entries("positive", "positive_span")]
+            if not positives:
+                raise record.error("positive", "is empty")
+            given = [_sentence(e, group) for e in record.entries("negative", "negative_span")]
+            negatives = [s for s in given if (s.text, s.span) != (anchor.text, anchor.span)]
+            self._echoes += [f"row {record.number}"] * (len(negatives) < len(given))
+            texts = {sentence.text for sentence in positives}
+            if same := [s.text for s in negatives if s.text in texts]:
+                raise record.error("negative", f"{same[0]!r} is a positive of the row too")
+            sentences, num_positives = [anchor, *positives, *negatives], len(positives)
+        elif form == "scored":
+            sentences, num_positives = [single("sentence1", "span1"), single("sentence2", "span2")], 1
+        else:
+            # The first row has the column of the form; in JSON lines others may have labels that it lacks.
+            record.cell("label" if "label" in record.names else self.form.required[-1])
+            sentences = [single("text", "span")]
+        weight = record.number_in("weight") if record.has("weight") else 1.0
+        if not 0 <= weight <= _MAX_WEIGHT:
+            raise record.error("weight", f"must be from 0 to {_MAX_WEIGHT:g}, got {weight:g}")
+        return Example(
+            record.number,
+            tuple(sentences),
+            num_positives,
+            label=_name(record, "label"),
+            usage=_name(record, "usage"),
+            score=record.number_in("score") if form == "scored" else None,
+            weight=weight,
+            instruction=record.optional_text("instruction"),
+        )
 
 
-def example_of(record: Record, form: str, required: Sequence[str]) -> Example:
-    """A row as an example. Raises FieldError for what is wrong."""
-    labels = _name(record, "group"), _name(record, "meaning")
-    num_echoes = 0
-    if form == "pairs":
-        anchor = _single(record, "anchor", "span", labels)
-        positives = [_entry(entry, *labels) for entry in record.entries("positive", "positive_span")]
-        if not positives:
-            raise record.error("positive", "is empty")
-        given = [_entry(entry, labels[0]) for entry in record.entries("negative", "negative_span")]
-        negatives = [s for s in given if (s.text, s.span) != (anchor.text, anchor.span)]
-        num_echoes = len(given) - len(negatives)
-        texts = {sentence.text for sentence in positives}
-        if same := [s.text for s in negatives if s.text in texts]:
-            raise record.error("negative", f"{same[0]!r} is a positive of the row too")
-        sentences, num_positives = [anchor, *positives, *negatives], len(positives)
-    elif form == "scored":
-        sentences = [_single(record, f"sentence{n}", f"span{n}", labels) for n in "12"]
-        num_positives = 1
-    else:
-        # The first row has the column of the form; in JSON lines others may have labels that it lacks.
-        record.cell("label" if "label" in record.names else required[-1])
-        sentences, num_positives = [_single(record, "text", "span", labels)], 0
-    weight = record.number_in("weight") if record.has("weight") else 1.0
-    if not 0 <= weight <= _MAX_WEIGHT:
-        raise record.error("weight", f"must be from 0 to {_MAX_WEIGHT:g}, got {weight:g}")
-    return Example(
-        record.number,
-        tuple(sentences),
-        num_positives,
-        label=_name(record, "label"),
-        usage=_name(record, "usage"),
-        score=record.number_in("score") if form == "scored" else None,
-        weight=weight,
-        instruction=record.optional_text("instruction"),
-        num_echoes=num_echoes,
-    )
-
-
-def _single(record: Record, role: str, span: str, labels: tuple[str | None, str | None]) -> Sentence:
-    """The text of a role that has one, which may be an object, too."""
-    if record.is_object(role):
-        return _entry(record.entry(role, span), *labels)
-    return Sentence(*record.marked(role, span), *labels)
-
-
-def _entry(record: Record, group: str | None, meaning: str | None = None) -> Sentence:
-    """A text of a row; what an object says of itself comes before what its row says."""
-    own = _name(record, "group"), _name(record, "meaning")
-    return Sentence(*record.marked("text"), own[0] or group, own[1] or meaning)
+def _sentence(entry: Record, group: str | None, meaning: str | None = None) -> Sentence:
+    """A text of a row; an object's own labels take precedence over those of its row."""
+    return Sentence(*entry.marked(), _name(entry, "group") or group, _name(entry, "meaning") or meaning)
 
 
 def _name(record: Record, role: str) -> str | None:
     name = record.optional_name(role)
     return None if name is None else name.strip()
+
+
+def read_corpus(names: Sequence[str], option: str = "data.negatives.corpus") -> tuple[list[str], list[Path]]:
+    """The distinct texts of a corpus, and its files: tables with a column `text` (and `title`, before it).
+
+    Raises:
+        UserError: naming file, row and field of a problem, or the option.
+    """
+    sources = find_sources(names, option)
+    texts = (text for source in sources for text in Table(source, [CORPUS]).read(lambda row: row.marked()[0]))
+    return list(dict.fromkeys(texts)), [source.path for source in sources if source.path is not None]
+
+
+def read_mined(path: Path) -> Mined:
+    """The mined negatives, from a file of pairs with negatives that :mod:`train.factory` wrote."""
+    rows = read_rows(path) if path.stat().st_size else ()  # none were mined
+    return {row.values["query"]: row.values["neg"] for row in rows}
+
+
+def with_negatives(example: Example, mined: Mined) -> Example:
+    """A pair with the negatives that were mined for its anchor, after its own."""
+    own = {sentence.text for sentence in example.sentences}
+    more = [Sentence(text) for text in mined.get(example.sentences[0].text, ()) if text not in own]
+    return replace(example, sentences=(*example.sentences, *more))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import IO, TYPE_CHECKING, Any
@@ -12,14 +13,14 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from train.data.own.rows import Example
-from train.declarations.own_data import Form
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+MAX_IN_MEMORY = 2**28  # bytes of texts; more of them are memory-mapped
 _NO_SPAN = (-1, -1)
 _IN_PAIR_NEGATIVE = "\0other"  # a negative of the row's group: of it, in another meaning
-# What is held of each text and of each row; the attributes of a store explain them.
+# Of each text and of each row; the attributes of a store explain them.
 _TEXT = np.dtype([("ends", "i8"), ("text_ids", "i8"), ("labels", "i8", 2), ("spans", "i4", 2)])
 _ROW = np.dtype(
     [
@@ -39,9 +40,14 @@ def number_for(name: str) -> int:
 _number_for_label = lru_cache(2**12)(number_for)  # the same ones come again and again
 
 
-@dataclass(frozen=True)
 class Store:
     """All rows of a list of tables; T texts in R rows, a row's texts one after another.
+
+    Rows are added one by one; then :meth:`close` makes the arrays.
+
+    Args:
+        form: what a row is: `pairs`, `scored` or `sentences`.
+        file: takes the texts; one on the disk is mapped, if there are more of them than memory should hold.
 
     Attributes:
         text: UTF-8 of all texts, one after another.
@@ -52,35 +58,83 @@ class Store:
         text_ids: int64 (T,), equal for equal texts.
         labels: int64 (T, 2): numbers of group and meaning.
         label_ids, usage_ids: int64 (R,), of sentences; else 0.
-        groups: int64 (R,), what stays together in a split.
+        groups: int64 (R,), equal for rows that stay together in a split.
         scores, weights: float64 (R,).
         instructions: int32 (R,), into `instruction_texts`; -1 = none.
         numbers: int64 (R,), rows in their files.
         sources: (name of a table, number of its first row here).
-        has_groups, has_meanings, has_labels, has_spans: whether any row names one.
+        has_groups, has_meanings, has_labels, has_spans: whether any row has one.
     """
 
-    form: Form
-    text: Any
-    ends: NDArray[np.int64]
-    first: NDArray[np.int64]
-    num_positives: NDArray[np.int32]
-    spans: NDArray[np.int32]
-    text_ids: NDArray[np.int64]
-    labels: NDArray[np.int64]
-    label_ids: NDArray[np.int64]
-    usage_ids: NDArray[np.int64]
-    groups: NDArray[np.int64]
-    scores: NDArray[np.float64]
-    weights: NDArray[np.float64]
-    instructions: NDArray[np.int32]
-    numbers: NDArray[np.int64]
-    instruction_texts: tuple[str, ...]
-    sources: tuple[tuple[str, int], ...]
-    has_groups: bool
-    has_meanings: bool
-    has_labels: bool
-    has_spans: bool
+    def __init__(self, form: str, file: IO[bytes]) -> None:
+        self.form, self._file = form, file
+        self._texts, self._rows = bytearray(), bytearray()
+        self._end = self._num_texts = 0
+        self._instructions: dict[str | None, int] = {None: -1}
+        self._sources: dict[str, int] = {}
+        self.has_groups = self.has_meanings = self.has_labels = self.has_spans = False
+
+    def add(self, source: str, example: Example) -> None:
+        """One row of a table."""
+        self._sources.setdefault(source, len(self._rows) // _ROW.itemsize)
+        anchor = example.sentences[0]
+        anchor_id = number_for(anchor.text)
+        group = anchor_id if anchor.group is None else _number_for_label(anchor.group)
+        label = 0 if example.label is None else _number_for_label(example.label)
+        self._rows += _PACKED_ROW.pack(
+            self._num_texts,
+            label,
+            0 if example.usage is None else _number_for_label(example.usage),
+            label if anchor.group is None and example.label is not None else group,
+            example.number,
+            example.score or 0.0,
+            example.weight,
+            example.num_positives,
+            self._instructions.setdefault(example.instruction, len(self._instructions) - 1),
+        )
+        for place, sentence in enumerate(example.sentences):
+            data = sentence.text.encode()
+            self._file.write(data)
+            self._end += len(data)
+            id_ = number_for(sentence.text) if place else anchor_id
+            labels = self._labels(example, place, id_, group)
+            self._texts += _PACKED_TEXT.pack(self._end, id_, *labels, *(sentence.span or _NO_SPAN))
+            self.has_spans |= sentence.span is not None
+            self.has_groups |= sentence.group is not None
+            self.has_meanings |= sentence.meaning is not None
+        self._num_texts += len(example.sentences)
+        self.has_labels |= example.label is not None
+
+    def _labels(self, example: Example, place: int, text_id: int, row_group: int) -> tuple[int, int]:
+        """Group and meaning of a text: its own, else those of its row."""
+        sentence = example.sentences[place]
+        if example.label is not None and sentence.group is None:
+            return _number_for_label(example.label), 0
+        group = row_group if sentence.group is None else _number_for_label(sentence.group)
+        if sentence.meaning is not None:
+            return group, _number_for_label(sentence.meaning)
+        if self.form != "pairs" or place <= example.num_positives:
+            return group, 0
+        # A negative of the anchor's group is a hard one; without groups it is like no other text.
+        return (group, _number_for_label(_IN_PAIR_NEGATIVE)) if sentence.group else (text_id, 1)
+
+    def close(self) -> None:
+        """Make the arrays; no row can be added any more."""
+        self.text: Any
+        if self._end > MAX_IN_MEMORY:
+            self._file.flush()
+            self.text = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)  # outlives the file
+        else:
+            self._file.seek(0)
+            self.text = self._file.read()
+        texts, rows = np.frombuffer(self._texts, _TEXT), np.frombuffer(self._rows, _ROW)
+        self.ends: NDArray[np.int64] = np.concatenate([[0], texts["ends"]])
+        self.first: NDArray[np.int64] = np.concatenate([rows["first"], [self._num_texts]])
+        self.spans, self.text_ids, self.labels = texts["spans"], texts["text_ids"], texts["labels"]
+        self.label_ids, self.usage_ids, self.groups = rows["label_ids"], rows["usage_ids"], rows["groups"]
+        self.scores, self.weights, self.numbers = rows["scores"], rows["weights"], rows["numbers"]
+        self.num_positives, self.instructions = rows["num_positives"], rows["instructions"]
+        self.instruction_texts, self.sources = list(self._instructions)[1:], list(self._sources.items())
 
     def read_text(self, text: int) -> str:
         """Text number `text`."""
@@ -102,97 +156,9 @@ class Store:
         return None if number < 0 else self.instruction_texts[number]
 
 
-class StoreWriter:
-    """Takes examples one by one.
-
-    Args:
-        file: takes the texts: a buffer, or a file that will be mapped.
-    """
-
-    def __init__(self, form: Form, file: IO[bytes]) -> None:
-        self.form, self._file = form, file
-        self._texts, self._rows = bytearray(), bytearray()
-        self._end = self._num_texts = 0
-        self._instructions: dict[str | None, int] = {None: -1}
-        self._sources: dict[str, int] = {}
-        self._has: dict[str, Any] = dict.fromkeys(
-            ("has_groups", "has_meanings", "has_labels", "has_spans"), False
-        )
-
-    def add(self, source: str, example: Example) -> None:
-        """One row of a table."""
-        num_rows = len(self._rows) // _ROW.itemsize
-        self._sources.setdefault(source, num_rows)
-        anchor, has = example.sentences[0], self._has
-        anchor_id = number_for(anchor.text)
-        group = anchor_id if anchor.group is None else _number_for_label(anchor.group)
-        label = 0 if example.label is None else _number_for_label(example.label)
-        first = self._num_texts
-        for place, sentence in enumerate(example.sentences):
-            data = sentence.text.encode()
-            self._file.write(data)
-            self._end += len(data)
-            id_ = number_for(sentence.text) if place else anchor_id
-            labels = self._labels(example, place, group)
-            self._texts += _PACKED_TEXT.pack(self._end, id_, *labels, *(sentence.span or _NO_SPAN))
-            has["has_spans"] |= sentence.span is not None
-            has["has_groups"] |= sentence.group is not None
-            has["has_meanings"] |= sentence.meaning is not None
-        self._num_texts += len(example.sentences)
-        has["has_labels"] |= example.label is not None
-        self._rows += _PACKED_ROW.pack(
-            first,
-            label,
-            0 if example.usage is None else _number_for_label(example.usage),
-            label if anchor.group is None and example.label is not None else group,
-            example.number,
-            example.score or 0.0,
-            example.weight,
-            example.num_positives,
-            self._instructions.setdefault(example.instruction, len(self._instructions) - 1),
-        )
-
-    def _labels(self, example: Example, place: int, row_group: int) -> tuple[int, int]:
-        """Group and meaning of a text: its own, else what its row says of it."""
-        sentence = example.sentences[place]
-        is_negative = self.form == "pairs" and place > example.num_positives
-        if example.label is not None and sentence.group is None:
-            return _number_for_label(example.label), 0
-        group = row_group if sentence.group is None else _number_for_label(sentence.group)
-        if is_negative and sentence.meaning is None:
-            # Of the anchor's group it is a hard negative; where there are no groups it is like no other text.
-            return (
-                (group, _number_for_label(_IN_PAIR_NEGATIVE))
-                if sentence.group
-                else (number_for(sentence.text), 1)
-            )
-        return group, 0 if sentence.meaning is None else _number_for_label(sentence.meaning)
-
-    def finish(self, text: Any) -> Store:
-        """The store.
-
-        Args:
-            text: what was written to the file, as bytes or mapped.
-        """
-        texts, rows = np.frombuffer(self._texts, _TEXT), np.frombuffer(self._rows, _ROW)
-        columns: dict[str, Any] = {
-            name: part[name] for part in (texts, rows) for name in part.dtype.names or ()
-        }
-        columns["ends"] = np.concatenate([[0], columns["ends"]])
-        columns["first"] = np.concatenate([columns["first"], [self._num_texts]])
-        return Store(
-            form=self.form,
-            text=text,
-            instruction_texts=tuple(filter(None, self._instructions)),
-            sources=tuple(self._sources.items()),
-            **columns,
-            **self._has,
-        )
-
-
 @dataclass(frozen=True)
 class Examples:
-    """Some rows of a store: what is trained on, or what is held out.
+    """Some rows of a store: the training data, or the held-out data.
 
     Attributes:
         rows: int64, numbers in the store, in their order.
@@ -205,7 +171,7 @@ class Examples:
         return len(self.rows)
 
     @property
-    def form(self) -> Form:
+    def form(self) -> str:
         """What a row is."""
         return self.store.form
 
@@ -226,14 +192,6 @@ class Examples:
         spans = ((text, self.store.span(text)) for text in self.anchors.tolist())
         texts = ((self.store.read_text(text), span) for text, span in spans if span is not None)
         return [(text[slice(*span)], text) for text, span in texts]
-
-    def without(self, dropped: Iterable[int] | NDArray[np.bool_]) -> Examples:
-        """These without some of them.
-
-        Args:
-            dropped: bool (R,).
-        """
-        return Examples(self.store, self.rows[~np.asarray(dropped, dtype=bool)])
 
     def names(self, rows: Sequence[int]) -> list[str]:
         """For messages."""

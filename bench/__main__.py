@@ -1,0 +1,278 @@
+"""`python -m bench`: all ways in turn, each time in a fresh process, and the comparison."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any, get_args
+
+import torch
+
+from bench.cases import ALL, Case, growth, own_files, usual
+from bench.curve import curve
+from bench.curve_ways import Task
+from bench.measure import Measured, Time, matmul_rate, peak_memory, useful_operations
+from bench.plot import plot
+from bench.quick import quick
+from bench.report import LEGEND, Run, Work, disagreements, summary, table
+from bench.start import processor_times
+from bench.workload import (
+    KINDS,
+    MODES,
+    ROOT,
+    Precision,
+    Workload,
+    batches,
+    real_data,
+    set_threads,
+    splits,
+    usual_precisions,
+)
+from train.data.idiolink import document_request, query_request
+from train.encoder.loading import load_model
+from train.encoder.reading import Prompts
+from train.factory import resolve_model_path
+
+MODULES = {"ours": "ours", "sentence_transformers": "library", "predecessor": "predecessor"}
+DEFAULT_BATCH_SIZES = [32, 128]
+SAMPLE_BATCH_SIZES = [8]  # the sample has 24 tuples
+_NOUNS = {"tuples": "released tuples", "pairs": "pairs", "scored": "scored pairs"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit status: 1 if the ways do not agree, or something has become slower."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    data = options.data or real_data() or "sample"
+    sizes = options.batch_size or (SAMPLE_BATCH_SIZES if data == "sample" else DEFAULT_BATCH_SIZES)
+    workload = Workload(
+        data,
+        options.model,
+        options.steps,
+        sizes[0],
+        "fp32" if options.precision is None else options.precision[0],
+        options.dropout,
+        not options.no_score,
+        options.threads,
+        options.kind[0],
+    )
+    set_threads(workload)
+    if options.way is not None:
+        print(json.dumps(asdict(run_here(options.way, workload))))
+        return 0
+    if options.curve:
+        tasks = [Task(s, data, options.model, workload.precision, options.epochs) for s in options.seeds]
+        return curve(tasks, options.output)
+    workload = dataclasses.replace(workload, kind="tuples")  # of which files are made
+    if options.quick or options.record:
+        rounds = options.pairs or (3 if options.record else 1)
+        return quick(workload, rounds, run_apart, machine=_machine(), keeps=options.record)
+    if options.steps < 2:
+        parser.error("--steps: 2 or more, because the first is not timed")
+    if options.growth:
+        return _compare(growth(workload), options.pairs or 3, options.output)
+    cases = own_files(workload, options.kind)
+    if "tuples" in options.kind:
+        cases = [*usual(workload, options.precision or usual_precisions(), sizes), *cases]
+    starts = [processor_times(workload) for _ in range(options.pairs or 3)] if options.start else []
+    return _compare(cases, options.pairs or 3, options.output, starts)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    instead = parser.add_argument_group("instead of the usual comparison")
+    instead.add_argument(
+        "--quick",
+        action="store_true",
+        help="the main ratios, beside those recorded; status 1 if one is worse",
+    )
+    instead.add_argument("--record", action="store_true", help="the same ratios, three times, to be kept")
+    instead.add_argument("--growth", action="store_true", help="larger corpora and batches; much longer")
+    instead.add_argument("--curve", action="store_true", help="score by time, whole trainings; much longer")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[42], help="of --curve")
+    parser.add_argument("--epochs", type=int, help="of --curve, instead of those of each recipe")
+    parser.add_argument("--pairs", type=int, help="times that each way runs (3; --quick 1)")
+    parser.add_argument(
+        "--steps", type=int, default=Workload.steps, help="optimizer steps of a run, 2 or more"
+    )
+    parser.add_argument(
+        "--batch-size", type=int, nargs="+", help="tuples a step, one or several (32 128; on the sample 8)"
+    )
+    parser.add_argument(
+        "--precision",
+        nargs="+",
+        choices=get_args(Precision),
+        help="of training, one or both (both where the processor has bfloat16; --curve fp32)",
+    )
+    parser.add_argument("--data", help="sample, or a folder; default: the real data if found, else sample")
+    parser.add_argument(
+        "--kind",
+        nargs="+",
+        default=KINDS,
+        choices=KINDS,
+        help="trained on: IdioLink's tuples, a CSV of pairs, a CSV of scored pairs; default: all",
+    )
+    parser.add_argument("--model", help="a model folder; default: the packaged MiniLM")
+    parser.add_argument(
+        "--dropout",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="train with the model's dropout, as by default; losses can be compared without it alone",
+    )
+    parser.add_argument("--no-score", action="store_true", help="train alone")
+    parser.add_argument(
+        "--start",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="measure the wait before the first step too",
+    )
+    parser.add_argument("--threads", type=int, help="of torch; default: its own choice")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=ROOT / "checkpoints" / "bench",
+        help="where bench.json and bench.png go",
+    )
+    parser.add_argument("--way", choices=ALL, help=argparse.SUPPRESS)  # one run, in this process
+    return parser
+
+
+def _compare(cases: Sequence[Case], pairs: int, output: Path, starts: Sequence[dict[str, float]] = ()) -> int:
+    results: list[dict[str, Any]] = []
+    failed = False
+    output.mkdir(parents=True, exist_ok=True)
+    if starts:
+        print("\n".join(f"{name}: {median(s[name] for s in starts):.1f} cpu s" for name in starts[0]))
+    for case in cases:
+        with tempfile.TemporaryDirectory() as folder:
+            workload = case.prepared(Path(folder))
+            work = work_of(workload)
+            print(f"\n{case.name}: {_describe(case, work)}", flush=True)
+            runs: dict[str, list[Run]] = {way: [] for way in case.ways}
+            rounds = 1 if case.once else pairs
+            for number in range(rounds):
+                for way in case.ways:
+                    runs[way].append(run_apart(way, workload))
+                    print(f"run {number + 1} of {rounds}: {way} is done", file=sys.stderr, flush=True)
+        figures = summary(work, runs)
+        print("\n" + table(figures))
+        for way in case.ways[1:]:
+            for mine, theirs in zip(runs["ours"], runs[way], strict=True):
+                near, problems = disagreements(
+                    mine.measured,
+                    theirs.measured,
+                    dropout=workload.dropout,
+                    bf16=workload.precision == "bf16",
+                    own=workload.kind != "tuples",
+                )
+                failed |= bool(problems)
+                print("\n".join([f"{way}: {near}", *(f"NOT THE SAME: {problem}" for problem in problems)]))
+        results.append(
+            {
+                "name": case.name,
+                "workload": asdict(case.workload),
+                "copies": case.copies,
+                "work": asdict(work),
+                "figures": figures,
+                "runs": {way: [asdict(run) for run in way_runs] for way, way_runs in runs.items()},
+            }
+        )
+        # After each case: growth takes long, and what is there should not be lost.
+        whole = {"machine": _machine(), "start": starts, "cases": results}
+        (output / "bench.json").write_text(json.dumps(whole, indent=1))
+        plot(results, output / "bench.png", starts)
+    print(f"\n{LEGEND}\n\nfigures in {output / 'bench.json'}, picture in {output / 'bench.png'}")
+    return int(failed)
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "processor": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in ("torch", "transformers", "sentence-transformers")},
+    }
+
+
+def work_of(workload: Workload) -> Work:
+    """What the workload asks for."""
+    settings = workload.settings()
+    model = load_model(resolve_model_path(settings.model.path), settings.model, device="cpu")
+    timed = batches(settings)[1:] if workload.steps else []
+    train_operations = sum(
+        3 * useful_operations(model, (text for t in step for text in (t.query, t.positive, *t.negatives)))
+        for step in timed
+    )
+    tuples = sum(len(step) for step in timed)
+    if not workload.score:
+        return Work(tuples, train_operations, 0.0, 0, 0)
+    _, val = splits(settings)
+    requests = [document_request(d) for d in val.documents]
+    requests += [query_request(q, mode) for mode in MODES for q in val.queries]
+    score_operations = useful_operations(model, (Prompts().render(request)[0] for request in requests))
+    return Work(tuples, train_operations, score_operations, len(val.documents), len(val.queries))
+
+
+def _describe(case: Case, work: Work) -> str:
+    workload = case.workload
+    data = "the sample" if workload.data == "sample" else workload.data
+    parts = [f"model {workload.model or 'MiniLM'}, data {data}"]
+    if workload.steps:
+        parts.append(
+            f"{workload.steps} steps of {workload.batch_size} {_NOUNS[case.kind]} in {workload.precision}, "
+            f"dropout {'on' if workload.dropout else 'off'} "
+            f"({work.train_operations / 1e9:.0f} GFLOP in those that are timed)"
+        )
+    if workload.score:
+        parts.append(
+            f"val scored: {work.queries} queries in {len(MODES)} modes, {work.documents} documents "
+            f"({work.score_operations / 1e9:.0f} GFLOP)"
+        )
+    return "; ".join([*parts, f"CPU, {torch.get_num_threads()} threads"])
+
+
+def run_here(way: str, workload: Workload) -> Run:
+    """In this process."""
+    dtype = torch.bfloat16 if workload.precision == "bf16" else torch.float32
+    before = matmul_rate(dtype), matmul_rate()
+    # Each imported where it is run: what the others import is memory that this way would not hold.
+    measured = import_module(f"bench.{MODULES[way]}").run(workload)
+    peak = peak_memory()
+    return Run(measured, peak, max(before[0], matmul_rate(dtype)), max(before[1], matmul_rate()))
+
+
+def run_apart(way: str, workload: Workload) -> Run:
+    """In a process of its own: peak memory is a process's, and no cache is warm for the second."""
+    if way == "sentence_transformers":
+        workload = dataclasses.replace(workload, score=False)
+    command = [sys.executable, "-m", "bench", f"--way={way}", *workload.arguments()]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, cwd=ROOT
+    )
+    if done.returncode:
+        sys.exit(f"{' '.join(command)} failed:\n{done.stderr}")
+    return _from_record(json.loads(done.stdout.splitlines()[-1]))
+
+
+def _from_record(record: dict[str, Any]) -> Run:
+    measured = record.pop("measured")
+    for part in ("train", "score"):
+        measured[part] = None if measured[part] is None else Time(**measured[part])
+    return Run(Measured(**measured), **record)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,137 @@
+"""sentence-transformers' own way to train: its trainer with `MultipleNegativesRankingLoss` or `CoSENTLoss`.
+
+The library trains by its defaults in all that decides speed (how texts are collated, padded and merged into
+forward passes); what decides the result is made the same as ours: the batches and their order, optimizer,
+schedule, clipping, precision. It has no scorecard like ours, so nothing is scored.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from datasets import Dataset
+from sentence_transformers import (
+    SentenceTransformer,
+    SentenceTransformerTrainer,
+    SentenceTransformerTrainingArguments,
+)
+from sentence_transformers.base.sampler import DefaultBatchSampler
+from sentence_transformers.sentence_transformer.losses import CoSENTLoss, MultipleNegativesRankingLoss
+from torch import Tensor
+from torch.utils.data import SequentialSampler
+from transformers import TrainerCallback
+
+from bench.measure import Measured, Steps
+from bench.workload import (
+    Texts,
+    Workload,
+    batches,
+    optimizer_and_schedule,
+    temperature,
+    without_dropout,
+)
+from train.factory import resolve_model_path
+
+
+class _Noted:
+    """Keeps each step's loss, unrounded."""
+
+    def __init__(self, model: SentenceTransformer, scale: float) -> None:
+        super().__init__(model, scale=scale)  # type: ignore[call-arg]
+        self.losses: list[float] = []
+
+    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor) -> Tensor:
+        loss: Tensor = super().forward(sentence_features, labels)  # type: ignore[misc]
+        self.losses.append(loss.item())
+        return loss
+
+
+class _RankingLoss(_Noted, MultipleNegativesRankingLoss):
+    pass
+
+
+class _CoSENTLoss(_Noted, CoSENTLoss):
+    pass
+
+
+class _StepEnds(TrainerCallback):
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        self._steps.ended()
+
+
+def _in_order(sizes: Sequence[int]) -> type[DefaultBatchSampler]:
+    """Batches of these sizes, in the order of the rows."""
+
+    class InOrder(DefaultBatchSampler):
+        def __init__(self, dataset: Dataset, batch_size: int, drop_last: bool, **options: Any) -> None:
+            super().__init__(SequentialSampler(dataset), batch_size, drop_last, **options)
+
+        def __iter__(self) -> Iterator[list[int]]:
+            rows = iter(range(sum(sizes)))
+            return (list(itertools.islice(rows, size)) for size in sizes)
+
+        def __len__(self) -> int:
+            return len(sizes)
+
+    return InOrder
+
+
+def run(workload: Workload) -> Measured:
+    """Train.
+
+    Raises:
+        ValueError: if there is nothing to train.
+    """
+    if not workload.steps:
+        raise ValueError("the library's trainer has no scorecard: there is nothing to do without steps")
+    settings = workload.settings()
+    steps = batches(settings)
+    model = SentenceTransformer(resolve_model_path(settings.model.path), device="cpu")
+    if not workload.dropout:
+        without_dropout(model)
+    kind = _CoSENTLoss if workload.kind == "scored" else _RankingLoss
+    loss = kind(model, scale=1 / temperature(settings))
+    clock = Steps()
+    assert settings.trainer.clip_norm is not None
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = SentenceTransformerTrainer(
+            model=model,
+            args=SentenceTransformerTrainingArguments(
+                output_dir=folder,
+                max_steps=len(steps),
+                per_device_train_batch_size=workload.batch_size,
+                batch_sampler=_in_order([len(step) for step in steps]),
+                max_grad_norm=settings.trainer.clip_norm,
+                bf16=workload.precision == "bf16",
+                use_cpu=True,
+                seed=settings.seed,
+                logging_strategy="no",
+                save_strategy="no",
+                report_to=[],
+                disable_tqdm=True,
+                dataloader_pin_memory=False,  # there is no device to copy to
+            ),
+            train_dataset=_dataset([texts for step in steps for texts in step]),
+            loss=loss,
+            optimizers=optimizer_and_schedule(model, settings),
+            callbacks=[_StepEnds(clock)],
+        )
+        trainer.train()
+    return Measured(loss.losses, {}, clock.seconds, clock.memory, None)
+
+
+def _dataset(tuples: list[Texts]) -> Dataset:
+    """Columns anchor, positive and a negative each; or anchor, positive and score."""
+    columns = [[t.query for t in tuples], [t.positive for t in tuples]]
+    columns += [list(column) for column in zip(*(t.negatives for t in tuples), strict=True)]
+    names = ["anchor", "positive", *(f"negative_{i + 1}" for i in range(len(columns) - 2))]
+    named: dict[str, list[Any]] = dict(zip(names, columns, strict=True))
+    if tuples[0].score is not None:
+        named["score"] = [t.score for t in tuples]
+    return Dataset.from_dict(named)

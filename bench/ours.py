@@ -1,0 +1,82 @@
+"""Our way: the real training loop, with checkpoint and suite, in a run folder of its own."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.measure import Measured, Steps, Time
+from bench.workload import Workload, without_dropout
+from train.benchmarks.suite import Scorecard, Suite
+from train.config import TrainSettings
+from train.encoder.device import place, start_processes
+from train.encoder.encoder import Encoder
+from train.factory import build_benchmarks, build_encoder, build_objective
+from train.training.loop import train_loop
+from train.training.regularization import Retention
+from train.training.run_folder import RunFolder
+from train.training.step import RunContext, Training
+
+
+class _TimedSuite(Suite):
+    """Notes how long scoring takes; without benchmarks, gives the loop a score to pick the best by."""
+
+    seconds: Time | None = None
+    monitor: Sequence[str] = ()
+
+    def run(self, encoder: Encoder, only: Sequence[str] | None = None, *, keep: bool = False) -> Scorecard:
+        if not self.benchmarks:
+            return Scorecard(dict.fromkeys(self.monitor, 0.0))
+        start = Time.now()
+        card = super().run(encoder, only, keep=keep)
+        self.seconds = Time.now() - start
+        return card
+
+
+class _TimedFolder(RunFolder):
+    """Takes each step's time where the loop writes the step's line."""
+
+    def __init__(self, path: Path, steps: Steps) -> None:
+        super().__init__(path)
+        self._steps = steps
+
+    def log_metrics(self, record: dict[str, Any]) -> None:
+        if "loss" in record:
+            self._steps.ended()
+        super().log_metrics(record)
+
+
+def run(workload: Workload, steps: Steps | None = None) -> Measured:
+    """Train and score.
+
+    Args:
+        steps: takes the time of the steps.
+    """
+    settings = workload.settings()
+    benchmarks = build_benchmarks(settings, ["idiolink"])[0] if workload.score else []
+    suite = _TimedSuite(benchmarks)
+    suite.monitor = settings.trainer.monitor
+    placement = place(settings.device, settings.precision)
+    encoder = build_encoder(settings.model, placement)
+    if not workload.dropout:
+        without_dropout(encoder.model)
+    if not workload.steps:
+        return Measured([], suite.run(encoder).scores, None, None, suite.seconds)
+    return _train(settings, encoder, suite, steps or Steps())
+
+
+def _train(settings: TrainSettings, encoder: Encoder, suite: _TimedSuite, steps: Steps) -> Measured:
+    objective = build_objective(settings)
+    placement = place(settings.device, settings.precision)
+    accelerator, processes = start_processes(placement)
+    with tempfile.TemporaryDirectory() as folder:
+        run_folder = _TimedFolder(Path(folder), steps)
+        run_folder.start({}, experiment="bench")
+        context = RunContext(settings, run_folder, placement, accelerator, processes)
+        train_loop(Training(context, Retention(encoder), objective, suite, card=""))
+        lines = run_folder.metrics()
+    losses = [line["loss"] for line in lines if "loss" in line]
+    (scores,) = (line["scores"] for line in lines if "scores" in line)
+    return Measured(losses, scores if suite.benchmarks else {}, steps.seconds, steps.memory, suite.seconds)

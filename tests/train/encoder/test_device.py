@@ -1,0 +1,126 @@
+"""Device and precision: what `auto` becomes on each kind of machine, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from train.encoder import device as device_module
+from train.encoder.device import log_placement, place
+from train.errors import UserError
+
+
+def machine(
+    monkeypatch: pytest.MonkeyPatch, *, cuda: bool = False, mps: bool = False, bf16: bool = True
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: bf16)
+
+
+@pytest.mark.parametrize(
+    ("there", "device", "precision"),
+    [
+        ({}, "cpu", "fp32"),
+        ({"mps": True}, "mps", "fp32"),
+        ({"cuda": True}, "cuda", "bf16"),
+        ({"cuda": True, "bf16": False}, "cuda", "fp32"),
+        ({"cuda": True, "mps": True}, "cuda", "bf16"),
+    ],
+)
+def test_auto(monkeypatch: pytest.MonkeyPatch, there: dict[str, bool], device: str, precision: str) -> None:
+    machine(monkeypatch, **there)
+    placement = place("auto", "auto")
+    assert (placement.device, placement.precision) == (device, precision)
+    assert device in placement.reason
+    assert precision in placement.reason
+
+
+@pytest.mark.parametrize("has_bf16", [True, False])
+def test_bf16_without_instructions_for_it_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, has_bf16: bool
+) -> None:
+    """On a CPU, and where it is asked for: `auto` takes float32 there."""
+    machine(monkeypatch, cuda=True)
+    monkeypatch.setattr(device_module, "has_bf16_instructions", lambda: has_bf16)
+    for device, precision in (("cpu", "auto"), ("cpu", "fp32"), ("cuda", "auto"), ("cuda", "bf16")):
+        log_placement(place(device, precision))
+    assert not caplog.records
+    log_placement(place("cpu", "bf16"))
+    warned = [record.getMessage() for record in caplog.records]
+    assert [("use precision=fp32" in message) for message in warned] == ([] if has_bf16 else [True])
+
+
+def test_what_was_asked_for_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, cuda=True)
+    placement = place("cpu", "bf16")
+    assert (placement.device, placement.precision) == ("cpu", "bf16")
+    assert placement.autocast_dtype == torch.bfloat16
+    assert place("cpu", "fp32").autocast_dtype is None
+
+
+@pytest.mark.parametrize(
+    ("there", "device", "precision", "expected"),
+    [
+        ({}, "cuda", "auto", "not available on this machine .available: cpu"),
+        ({}, "mps", "auto", "not available"),
+        ({}, "cpu", "fp16", "not for the CPU"),
+        ({"cuda": True, "bf16": False}, "cuda", "bf16", "does not have it; use precision=fp16 or fp32"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    monkeypatch: pytest.MonkeyPatch, there: dict[str, bool], device: str, precision: str, expected: str
+) -> None:
+    machine(monkeypatch, **there)
+    with pytest.raises(UserError, match=expected):
+        place(device, precision)
+
+
+FAULTS = """
+import os, resource
+from train.encoder.device import keep_freed_memory
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        bytearray(b"1" * 2**24)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+def faults_after():
+    keep_freed_memory()
+    faults()
+    return faults()
+
+faults()
+without = faults()
+os.environ["MALLOC_ARENA_MAX"] = "8"
+told_otherwise = faults_after()
+del os.environ["MALLOC_ARENA_MAX"]
+print(without, told_otherwise, faults_after())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="glibc's allocator alone is told to keep memory"
+)
+def test_freed_memory_is_kept_for_the_next_pass() -> None:
+    """Unless the user says otherwise."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "GLIBC_TUNABLES"))}
+    told = subprocess.run(
+        [sys.executable, "-c", FAULTS],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    ).stdout
+    without, told_otherwise, kept = (int(number) for number in told.split())
+    assert without > 10_000, "each block of 16 MB is of fresh pages"
+    assert told_otherwise > 0.9 * without
+    assert kept < without / 50

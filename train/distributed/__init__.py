@@ -1,1 +1,0 @@
-"""Several processes, the devices they compute on, sharded weights."""

@@ -1,1 +1,0 @@
-"""All benchmarks on one checkpoint."""

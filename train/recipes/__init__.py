@@ -1,1 +1,0 @@
-"""Whole programs: fine-tune a model, evaluate one."""

@@ -1,1 +1,0 @@
-"""The run folder: its lock, its contents, resuming, trackers."""

@@ -1,1 +1,0 @@
-"""Searches over hyperparameters: trials of an Optuna study, one after the other."""
