@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import logging
 import os
 import shutil
 import sys
@@ -56,7 +57,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before fixtures, which may start programs
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """No test reads a user's cache, or what another test kept."""
+    """No test reads a user's cache, or another test's files or log level (a run sets it to INFO)."""
+    logging.getLogger().setLevel(logging.WARNING)
     name = hashlib.sha256(item.nodeid.encode()).hexdigest()[:16]
     os.environ["IDIOM_CACHE"] = str(Path(os.environ[warm.ADDRESS]).parent / "caches" / name)
 
