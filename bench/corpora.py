@@ -26,7 +26,7 @@ from tests.own_data import write, write_lines
 from train.benchmarks.corpora import embedded
 from train.benchmarks.own.collections import read_collection
 from train.benchmarks.own.retrieval import OwnRetrievalBenchmark
-from train.benchmarks.search import SAMPLE, Search, approximate_ranking
+from train.benchmarks.retrieval import SAMPLE, Search, approximate_ranking
 from train.encoder.encoder import Encoder
 from train.io.processes import Processes
 from train.io.vectors import VectorStore

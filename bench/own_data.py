@@ -17,7 +17,7 @@ import pyarrow.parquet
 
 from train.config.compose import compose_config
 from train.data.own.load import OwnSplits, load_own
-from train.declarations.own_data import OwnData
+from train.declarations.dataset import OwnData
 
 CHUNK = 50_000
 LENGTH = 200  # characters of a text

@@ -32,8 +32,7 @@ from train.objectives.triplets import TripletObjective
 from train.programs.evaluate import score_model
 from train.requests import Request
 from train.training.embedder import TrainableEmbedder
-from train.training.optimizer import parameter_groups
-from train.training.step import Training
+from train.training.step import Training, parameter_groups
 
 # What accelerate makes of an `fsdp_config`; it does so for GPUs alone.
 FSDP = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}

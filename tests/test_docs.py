@@ -33,7 +33,7 @@ from train.config.sections import SearchSettings
 from train.data.idiolink import Document
 from train.declarations.options import Section
 from train.encoder.encoder import Encoder
-from train.programs.arguments import rewrite_arguments
+from train.programs.launch import rewrite_arguments
 from train.training.resume import saved_config
 
 pytestmark = pytest.mark.slow

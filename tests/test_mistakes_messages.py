@@ -13,11 +13,11 @@ from tests.mistakes import OWN, PAIRS, Mistake, run_mistake, run_sound
 from tests.programs import assert_explained, run
 from tests.tiny_runs import composed
 from train.data.own.load import load_own
-from train.declarations.own_data import OwnData
+from train.declarations.dataset import OwnData
 from train.errors import UserError
 from train.gate import main as gate
 from train.hub.card import command, eval_results
-from train.io.records import parse_yaml
+from train.io.files import parse_yaml
 from train.report import main as report
 
 ESCAPE = "\x1b[31m"

@@ -14,7 +14,7 @@ from tests.test_mistakes_training import LABELLED, SCORED
 from tests.tiny_clip import save_tiny_clip
 from tests.tiny_runs import composed, train
 from train.config import TrainSettings, check
-from train.programs.check import check_data
+from train.programs.prepare import check_data
 
 
 def rows(head: str, row: Callable[[int], str], num: int = 48) -> str:
@@ -164,7 +164,7 @@ def test_it_is_in_order(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("train.programs.check.describe_memory", lambda *_: [])  # takes longer than the rest
+    monkeypatch.setattr("train.programs.prepare.describe_memory", lambda *_: [])  # takes longer than the rest
     check_data(check(TrainSettings, composed("config", *options_of(name, tmp_path, tiny_path))))
     assert "in order" in capsys.readouterr().out
     assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []

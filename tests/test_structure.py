@@ -38,17 +38,14 @@ def touches(path: Path, *packages: str) -> set[str]:
 # The plan of the house: each package and module right in train/ may import what stands on a lower line.
 FLOORS = """
 __init__ __main__ check evaluate learn export explore report gate push    entry points
-programs integrations                            the command line, whole programs; other frameworks
-admire                                           AdMIRe's two systems, through the extensions' door
-factory hub explorer                             settings → objects; publishing; what models find
-training                                         the loop, the run folder, resuming, searches
-reports objectives                               tables and pages of runs; a batch and its loss
+programs                                         the command line, whole programs
+admire hub integrations                          AdMIRe, an extension; publishing; other frameworks
+training factory explorer                        the loop, runs, searches; settings → objects; a page
 benchmarks                                       scores from embeddings; all benchmarks on one checkpoint
-encoder                                          text → embedding
-data                                             data sets; the reader of users' tables
+encoder objectives                               text → embedding; a batch and its loss
+data reports                                     data sets, readers of tables; tables and pages of runs
 config                                           conf/ → settings
-io                                               files, text, messages, network, processes
-declarations                                     what can be named in a configuration
+io declarations                                  files, network, processes; what a configuration can name
 errors requests expressions idiomloss            the ground
 """
 FLOOR = {
@@ -67,19 +64,13 @@ WALLS = {
     "reports": ["train.encoder", "train.benchmarks", "torch", *_MODELS],
     "integrations": ["train.programs.launch"],
     "config": _HEAVY,
-    **{
-        f"programs/{name}.py": _HEAVY
-        for name in ("launch", "arguments", "ending", "folders", "plain", "console")
-    },
+    **{f"programs/{name}.py": _HEAVY for name in ("launch", "ending", "folders", "console")},
 }
-# What embeds for the benchmarks; and the type of what a report draws.
+# What embeds for the benchmarks; and what is imported once the settings are checked.
 EXCEPTIONS = {
-    *(
-        (f"benchmarks/{name}.py", "train.encoder")
-        for name in ("suite", "embeddings", "corpora", "kept_embeddings")
-    ),
+    *((f"benchmarks/{name}.py", "train.encoder") for name in ("suite", "embeddings", "corpora")),
     ("benchmarks/suite.py", "train.config"),
-    ("reports/plots.py", "train.benchmarks"),
+    ("programs/launch.py", "sentence_transformers"),
 }
 TOUCH_HYDRA = ["programs/", "config/compose.py", "training/sweeper.py", "training/search.py"]
 TOUCH_MATPLOTLIB = ["reports/plots.py", "training/search.py"]

@@ -6,11 +6,10 @@ from typing import Any
 
 from train.config import TrainSettings
 from train.errors import Pruned
+from train.io.files import printable
 from train.io.processes import rank_of_launch
-from train.io.text import printable
 from train.programs.folders import record_start, run_folder
-from train.programs.launch import experiment_name, launch, overrides
-from train.programs.ready import ready
+from train.programs.launch import experiment_name, launch, overrides, ready
 from train.training.resume import saved_config
 from train.training.run_folder import is_unfinished
 from train.training.sweeper import scores_reporter

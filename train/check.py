@@ -4,14 +4,13 @@ import sys
 from typing import Any
 
 from train.config import TrainSettings
-from train.programs.launch import launch
-from train.programs.ready import ready
+from train.programs.launch import launch, ready
 
 
 def run(config: dict[str, Any]) -> None:
     """Check what `python -m train` would train on and score."""
     settings: TrainSettings = ready(TrainSettings, config)
-    from train.programs.check import check_data
+    from train.programs.prepare import check_data
 
     check_data(settings)
 

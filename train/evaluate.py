@@ -3,8 +3,7 @@
 from typing import Any
 
 from train.config import EvaluateSettings
-from train.programs.launch import launch
-from train.programs.ready import ready
+from train.programs.launch import launch, ready
 
 
 def run(config: dict[str, Any]) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from train.config.validation import check
+from train.config import ExploreSettings, check
 from train.errors import UserError
-from train.explorer.options import PORT, Options
-from train.io.text import printable
-from train.programs.plain import names_and_options, run_plain
+from train.io.files import printable
+from train.programs.ending import names_and_options, run_plain
 
-HELP = f"""Search a corpus with several models side by side, on a page in the browser.
+HELP = """Search a corpus with several models side by side, on a page in the browser.
 
   python -m train.explore <run or model>… [option=value …]
 
@@ -27,7 +26,7 @@ glossary=<file>     every model reads the meanings of this glossary (of several:
 queries=300         how many of the corpus's queries are listed, the worst first
 neighbours=10       how many texts are shown per query
 device=auto         auto | cpu | cuda | mps
-port={PORT}           of the page, http://127.0.0.1:{PORT}; another one if it is in use
+port=8765           of the page, http://127.0.0.1:8765; another one if it is in use
 output=<page.html>  write one file that needs neither server nor network, with the answers to the queries
 space=<folder>      write that file and a README.md as a static Space for the Hugging Face Hub
 overwrite=true      replace the files of output= or space=
@@ -36,18 +35,18 @@ Embeddings are cached in the folder of the environment variable IDIOM_CACHE (by 
 under explore/, which may be deleted at any time. Ctrl-C ends the page."""
 
 
-def parse(arguments: Sequence[str]) -> Options:
+def parse(arguments: Sequence[str]) -> ExploreSettings:
     """The command line, checked.
 
     Raises:
         UserError: for an unknown option or a value that it cannot have, or if no model is named.
     """
-    names = [name for name in Options.model_fields if name not in ("models", "name")]
+    names = [name for name in ExploreSettings.model_fields if name not in ("models", "name")]
     models, given = names_and_options(arguments, names)
     if not models:
         raise UserError("give a run folder or a model (see --help)")
-    options: Options = check(
-        Options, {"models": models, **{name: values[-1] for name, values in given.items()}}
+    options: ExploreSettings = check(
+        ExploreSettings, {"models": models, **{name: values[-1] for name, values in given.items()}}
     )
     return options
 

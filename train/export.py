@@ -3,9 +3,8 @@
 from typing import Any
 
 from train.config import ExportSettings
-from train.io.text import printable
-from train.programs.launch import launch
-from train.programs.ready import ready
+from train.io.files import printable
+from train.programs.launch import launch, ready
 
 
 def run(config: dict[str, Any]) -> None:

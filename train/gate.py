@@ -9,10 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from train.errors import UserError
-from train.io.paths import expanded
-from train.io.text import printable
-from train.programs.ending import MISTAKE
-from train.programs.plain import names_and_options, names_in, run_plain
+from train.io.files import expanded, printable
+from train.programs.ending import MISTAKE, names_and_options, names_in, run_plain
 
 HELP = """Check whether one model can replace another.
 

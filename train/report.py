@@ -11,9 +11,8 @@ from itertools import chain
 from pathlib import Path
 
 from train.errors import UserError
-from train.io.paths import expanded
-from train.io.text import printable
-from train.programs.plain import names_and_options, names_in, run_plain
+from train.io.files import expanded, printable
+from train.programs.ending import names_and_options, names_in, run_plain
 
 HELP = """Compare finished runs.
 
@@ -180,11 +179,11 @@ def _show_modes(arguments: Arguments) -> None:
 
 def _show_published(arguments: Arguments) -> None:
     """Print our scores and the published ones; with `output` also into `published.md` there."""
-    from train.reports import published, runs, tables
+    from train.reports import runs, score_tables, tables
 
     paths, notes = runs.find_runs(arguments.folders)
     scored = [run for run in runs.read_runs(paths) if run.is_scored]
-    figures, more = published.published_tables(arguments.options["published"], scored)
+    figures, more = score_tables.published_tables(arguments.options["published"], scored)
     for table in figures:
         tables.print_table(table)
     tables.print_notes([*notes, *more])

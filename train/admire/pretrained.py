@@ -34,10 +34,8 @@ from train.encoder.loading import (
     why_not_loaded,
 )
 from train.errors import UserError
-from train.io.files import write_text
-from train.io.paths import cache_folder
-from train.io.progress import progress_bar
-from train.io.records import read_json
+from train.io.files import cache_folder, read_json, write_text
+from train.io.terminal import progress_bar
 
 log = logging.getLogger(__name__)
 

@@ -31,9 +31,8 @@ from train.encoder.device import Placement
 from train.errors import DataMissingError, UserError
 from train.expressions import expression_pattern
 from train.factory.data import admire_split, data_files
-from train.io.files import write_json
+from train.io.files import read_json, write_json
 from train.io.hub import first_line
-from train.io.records import read_json
 from train.requests import Request
 
 log = logging.getLogger(__name__)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from train.declarations.examples import Distributions
 from train.declarations.registry import benchmark_type, resolve
 from train.declarations.score import Score
 from train.errors import DataMissingError, UserError
@@ -35,20 +36,6 @@ log = logging.getLogger(__name__)
 Embed = Callable[[Sequence[Request]], "Tensor"]  # (R, D), in float32 on the CPU, row i for request i
 
 _REHEARSAL_WIDTH = 8  # of the random embeddings in a rehearsal
-
-
-@dataclass(frozen=True)
-class Distributions:
-    """Values side by side, for a plot: groups, and in each the same series.
-
-    Attributes:
-        caption: how to read it.
-    """
-
-    title: str
-    y_label: str
-    groups: Mapping[str, Mapping[str, Sequence[float]]]
-    caption: str = ""
 
 
 @dataclass(frozen=True)

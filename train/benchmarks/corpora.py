@@ -21,7 +21,7 @@ from train.encoder.parallel import embed_all
 from train.encoder.sharding import is_sharded
 from train.errors import UserError
 from train.io.processes import Processes
-from train.io.progress import progress_bar
+from train.io.terminal import progress_bar
 from train.io.vectors import VectorStore
 from train.requests import Request
 

@@ -26,11 +26,10 @@ from train.encoder.forward import cut_spans_note
 from train.encoder.parallel import embed_all
 from train.errors import UserError
 from train.io.cache import put_tensors, read_tensors
-from train.io.paths import cache_folder
+from train.io.files import cache_folder, package_versions
 from train.io.processes import Processes
-from train.io.progress import progress_bar
+from train.io.terminal import progress_bar
 from train.io.vectors import VectorStore
-from train.io.versions import package_versions
 from train.requests import Request
 
 log = logging.getLogger(__name__)

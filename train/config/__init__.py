@@ -7,6 +7,7 @@ from train.config.sections import EvalSettings, ModelSettings, RetainSettings, T
 from train.config.settings import (
     Common,
     EvaluateSettings,
+    ExploreSettings,
     ExportSettings,
     HubSettings,
     LearnSettings,
@@ -19,6 +20,7 @@ __all__ = [
     "Common",
     "EvalSettings",
     "EvaluateSettings",
+    "ExploreSettings",
     "ExportSettings",
     "HubSettings",
     "LearnSettings",

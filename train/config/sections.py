@@ -21,6 +21,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from train.declarations.benchmark import BenchmarkOptions
+from train.declarations.dataset import OwnData
 from train.declarations.models import model_names, model_values, near_model_names, needs_its_code
 from train.declarations.options import (
     Count,
@@ -35,10 +36,9 @@ from train.declarations.options import (
     as_list,
     located,
 )
-from train.declarations.own_data import OwnData
 from train.declarations.registry import benchmark_types, dataset_types, score_of
 from train.expressions import expression_words
-from train.io.paths import is_folder
+from train.io.files import is_folder
 
 
 def _sections(value: Any) -> Any:

@@ -13,8 +13,7 @@ from typing import Literal, cast
 from train.data.names import ADMIRE, ADMIRE_SENSES, AdmireSplit, held_out
 from train.errors import UserError
 from train.expressions import find_expression, plain_expression
-from train.io.paths import is_file, is_plain_name, leads_out
-from train.io.records import parse_list
+from train.io.files import is_file, is_plain_name, leads_out, parse_list
 from train.io.tables import Row, read_made
 
 log = logging.getLogger(__name__)

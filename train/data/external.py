@@ -21,9 +21,8 @@ from train.data.names import ASTITCH, PIE, AStitchFile
 from train.data.sources import DataFiles, GitHubData, PublishedFile, dataset_folder
 from train.errors import UserError
 from train.expressions import plain_expression
-from train.io.paths import expanded, is_file, is_folder
+from train.io.files import expanded, first_of, is_file, is_folder
 from train.io.tables import read_table
-from train.io.text import first_of
 
 # The other files of AStitch have sentences of the compounds of its dev and test split, which stay unseen.
 _ASTITCH_TRAINED: tuple[AStitchFile, ...] = ("train_zero_shot",)

@@ -28,9 +28,17 @@ from train.data.names import (
 from train.data.sources import SAMPLE_ROOT, warn_if_altered
 from train.errors import DataMissingError, UserError
 from train.expressions import expression_words, plain_expression
-from train.io.files import fingerprint, write_json
-from train.io.paths import cache_folder, expanded, is_file, is_folder
-from train.io.records import made, raise_problems, read_json
+from train.io.files import (
+    cache_folder,
+    expanded,
+    fingerprint,
+    is_file,
+    is_folder,
+    made,
+    raise_problems,
+    read_json,
+    write_json,
+)
 from train.io.tables import Row, read_made
 from train.requests import Pooling, Request, Role, find_span
 

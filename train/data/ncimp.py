@@ -21,9 +21,8 @@ from typing import Literal
 from train.data.names import EPSILON_CLASSES, NCIMP, EpsilonLanguage
 from train.data.sources import DataFiles, GitHubData, PublishedFile, published_files
 from train.errors import UserError
-from train.io.records import parse_list
+from train.io.files import first_of, one_line, parse_list
 from train.io.tables import Row, read_made
-from train.io.text import first_of, one_line
 
 FOLDER = NCIMP.name
 NUM_SENTENCES = 3

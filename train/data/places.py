@@ -1,10 +1,13 @@
-"""Where each data set is, by the section `data`, and what a fold leaves of it."""
+"""Where each data set is, by the section `data`, and what a fold leaves of it.
+
+`settings` are those of a program, a :class:`train.config.Common`.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from train.config import Common
 from train.data.admire import WEBSITE, ItemSplit, fold_items, read_items
 from train.data.idiolink import Split, fold_splits, idiolink_root, load_split
 from train.data.names import ADMIRE, ADMIRE_CV_SPLIT, CV_SPLIT, AdmireSplit
@@ -13,7 +16,7 @@ from train.declarations.registry import dataset_types
 from train.errors import DataMissingError, UserError
 
 
-def folder_of(settings: Common, dataset: str) -> Path | None:
+def folder_of(settings: Any, dataset: str) -> Path | None:
     """Where a data set is; None if it has to be downloaded, or is nowhere.
 
     The first that applies: the sample, its option, a folder with its name in `data.root`, one in
@@ -30,17 +33,17 @@ def folder_of(settings: Common, dataset: str) -> Path | None:
     return dataset_folder(declared, data.place(dataset), data.place("idiolink"), sample=sample)
 
 
-def idiolink_folder(settings: Common) -> Path:
+def idiolink_folder(settings: Any) -> Path:
     """Where IdioLink's splits are, downloaded if need be."""
     return idiolink_root(settings.data.place("idiolink"), sample=settings.data.sample)
 
 
-def data_files(settings: Common, source: GitHubData) -> DataFiles:
+def data_files(settings: Any, source: GitHubData) -> DataFiles:
     """Where the files of a data set are, or are downloaded from."""
     return DataFiles(source, folder_of(settings, source.dataset.name))
 
 
-def admire_folder(settings: Common) -> Path:
+def admire_folder(settings: Any) -> Path:
     """Where AdMIRe's tables and images are.
 
     Raises:
@@ -60,7 +63,7 @@ def admire_folder(settings: Common) -> Path:
 
 
 def admire_split(
-    settings: Common, name: AdmireSplit, *, training: bool = False, check_images: bool = False
+    settings: Any, name: AdmireSplit, *, training: bool = False, check_images: bool = False
 ) -> ItemSplit:
     """AdMIRe's items of a split on disk, or those that a fold trains on or scores."""
     folder = admire_folder(settings)
@@ -72,7 +75,7 @@ def admire_split(
     return training_items if training else scored_items
 
 
-def idiolink_split(settings: Common, root: Path, name: str, *, training: bool = False) -> Split:
+def idiolink_split(settings: Any, root: Path, name: str, *, training: bool = False) -> Split:
     """A split on disk, or what a fold trains on or scores."""
     if name != CV_SPLIT:
         return load_split(root, name)

@@ -18,9 +18,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from train.declarations.dataset import DatasetType
 from train.errors import DataMissingError, UserError
 from train.io.cache import put
-from train.io.files import fingerprint, write_text
-from train.io.paths import cache_folder, expanded, is_file, is_folder
-from train.io.text import one_line
+from train.io.files import cache_folder, expanded, fingerprint, is_file, is_folder, one_line, write_text
 
 log = logging.getLogger(__name__)
 

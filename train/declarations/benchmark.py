@@ -10,8 +10,7 @@ from functools import lru_cache
 from itertools import product
 from typing import Any, ClassVar
 
-from train.declarations.examples import Examples, QueryRecords
-from train.declarations.figures import Figures
+from train.declarations.examples import Examples, Figures, QueryRecords
 from train.declarations.options import Names, Section
 from train.declarations.score import Metric, Role, Score, full_key
 

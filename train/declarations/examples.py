@@ -1,4 +1,4 @@
-"""Single queries of a benchmark, for a report's page: what the model answered, and whether it was right."""
+"""What a report shows of a benchmark besides scores: single queries with the model's answers, and figures."""
 
 from __future__ import annotations
 
@@ -97,3 +97,77 @@ class Examples:
     notes: Sequence[str] = ()
     shares: Shares | None = None
     as_pictures: bool = False
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A score of the same queries before and after training: (Q,) values each, in one order."""
+
+    name: str
+    before: Sequence[float]
+    after: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Gains:
+    """Means before and after training, side by side.
+
+    Attributes:
+        label: the score.
+        groups: heading → what stands under it.
+    """
+
+    title: str
+    label: str
+    groups: Mapping[str, Sequence[Gain]]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Texts in two dimensions.
+
+    Attributes:
+        points: kind of text → (x, y) of each.
+        axes: labels of x and y.
+    """
+
+    heading: str
+    points: Mapping[str, Sequence[tuple[float, float]]]
+    axes: tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Maps:
+    """The same texts by the untrained and the trained model, a row for each group of them.
+
+    Attributes:
+        kinds: of the texts, in the legend's order.
+        caption: how to read it.
+    """
+
+    title: str
+    kinds: Sequence[str]
+    rows: Sequence[tuple[Panel, Panel]]
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Distributions:
+    """Values side by side, for a plot: groups, and in each the same series.
+
+    Attributes:
+        caption: how to read it.
+    """
+
+    title: str
+    y_label: str
+    groups: Mapping[str, Mapping[str, Sequence[float]]]
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The figures of a benchmark; None for one that cannot be drawn."""
+
+    gains: Gains | None = None
+    maps: Maps | None = None

@@ -12,10 +12,9 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BeforeValidator, ValidationError
 
 from train.declarations.benchmark import BenchmarkOptions, BenchmarkType
-from train.declarations.dataset import DatasetType
+from train.declarations.dataset import PLACE, DatasetType
 from train.declarations.objective import ObjectiveOptions, ObjectiveType
 from train.declarations.options import located
-from train.declarations.own_data import PLACE
 from train.declarations.score import Score
 from train.errors import UserError
 

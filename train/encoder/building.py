@@ -23,8 +23,7 @@ from train.encoder.idiom_tokens import read_expressions
 from train.encoder.loading import fetch_file, locate_checkpoint, resolve_model_path
 from train.encoder.trained_parts import add_adapters
 from train.errors import UserError
-from train.io.paths import expanded, is_folder
-from train.io.text import first_of
+from train.io.files import expanded, first_of, is_folder
 from train.requests import Request
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from train.errors import UserError
-from train.io.text import first_of
+from train.io.files import first_of
 
 _BUFFERS = ("position_ids", "inv_freq", "masked_bias", "num_batches_tracked", "cos_cached", "sin_cached")
 _POOLER = "pooler"  # on [CLS], for classification: embeddings do not use it

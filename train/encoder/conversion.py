@@ -13,9 +13,8 @@ from huggingface_hub import HfApi, snapshot_download
 
 from train.errors import UserError
 from train.io import cache
-from train.io.files import copy_file, fingerprint
+from train.io.files import copy_file, fingerprint, read_json
 from train.io.hub import CLIENT_ERRORS, first_line
-from train.io.records import read_json
 
 log = logging.getLogger(__name__)
 

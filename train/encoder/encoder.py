@@ -32,7 +32,7 @@ from train.encoder.forward import (
     pool_spans,
 )
 from train.encoder.glossary import Meanings
-from train.encoder.idiom_tokens import IdiomTokens, TokenStart, add_idiom_tokens
+from train.encoder.idiom_tokens import IdiomTokens, TokenModel, TokenStart, add_idiom_tokens
 from train.encoder.loading import (
     keep_attention,
     load_model,
@@ -45,11 +45,10 @@ from train.encoder.loading import (
 from train.encoder.reading import Prompts, Reader, Tokenizer, prompts_of, special_tokens_around
 from train.encoder.saved_expressions import load_expressions, save_expressions
 from train.encoder.sharding import compute_device
-from train.encoder.token_models import TokenModel
 from train.encoder.usage_gate import GatedRequests
 from train.errors import UserError
 from train.expressions import Span
-from train.io.progress import progress_bar
+from train.io.terminal import progress_bar
 from train.requests import Request, Role, find_span
 
 log = logging.getLogger(__name__)

@@ -29,14 +29,14 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import Tensor, nn
 
 from train.encoder.encoder import Encoder
-from train.encoder.kernels import SHORT_ATTENTION
+from train.encoder.forward import SHORT_ATTENTION
+from train.encoder.idiom_tokens import ONNX_FILE, bare_tokenizer
 from train.encoder.loading import silence_libraries
 from train.encoder.reading import Tokenizer
 from train.encoder.saved_expressions import save_expressions
-from train.encoder.token_models import ONNX_FILE, bare_tokenizer
 from train.errors import UserError
 from train.io.hub import first_line
-from train.io.progress import progress_bar
+from train.io.terminal import progress_bar
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from train.encoder.encoder import Encoder
-from train.encoder.token_models import TokenModel
+from train.encoder.idiom_tokens import TokenModel
 
 _OF_MEANINGS = ("form", "num_senses", "weight", "left_out", "gate")
 

@@ -37,9 +37,7 @@ from train.expressions import (
     plain_expression,
     rewrite,
 )
-from train.io.files import fingerprints, write_json
-from train.io.paths import expanded
-from train.io.text import first_of, printable
+from train.io.files import expanded, fingerprints, first_of, printable, write_json
 
 FILE = "glossary.json"
 GLOSSARIES = Path(__file__).parent / "glossaries"  # those that come with the project

@@ -24,18 +24,18 @@ from transformers.utils import logging as transformers_logging
 from train.config import ModelSettings, check
 from train.declarations.models import model_names, model_values, near_model_names, needs_its_code
 from train.encoder.checks import Report, check_complete, loading_reports
-from train.encoder.kernels import use_short_attention
-from train.encoder.reading import special_tokens_around
-from train.encoder.token_models import (
+from train.encoder.forward import use_short_attention
+from train.encoder.idiom_tokens import (
     OnnxTokens,
     TokenModel,
     is_onnx_export,
     load_onnx_export,
     with_token_table,
 )
+from train.encoder.reading import special_tokens_around
 from train.errors import UserError
+from train.io.files import expanded, is_file, is_folder
 from train.io.hub import first_line, is_cached, is_network_error, why_unavailable, without_secrets
-from train.io.paths import expanded, is_file, is_folder
 
 log = logging.getLogger(__name__)
 

@@ -38,9 +38,8 @@ from train.expressions import (
     whole_pattern,
     word_end_patterns,
 )
-from train.io.files import write_json
+from train.io.files import read_json, write_json
 from train.io.hub import first_line
-from train.io.records import read_json
 
 T = TypeVar("T")
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,13 +16,152 @@ from torch.nn.functional import normalize
 
 from train.benchmarks.embeddings import embed_or_read
 from train.benchmarks.own import MODES, Mode
+from train.benchmarks.own.collections import read_collection
 from train.benchmarks.retrieval import ndcg, rank, rank_in_parts, tie_break
+from train.data.idiolink import Split
+from train.data.own.forms import TEXTS, TRAINED
+from train.data.own.store import OwnTable
+from train.data.own.table import Record, Source, Table
+from train.declarations.dataset import Form
 from train.encoder.attribution import word_rows
 from train.encoder.encoder import Encoder
-from train.explorer.corpus import Corpus, Text
+from train.errors import UserError
+from train.io.files import is_file, is_folder, read_text, text_lines
 from train.io.processes import Processes
-from train.io.progress import progress_bar
+from train.io.tables import is_table
+from train.io.terminal import progress_bar
 from train.requests import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A document or a query.
+
+    Attributes:
+        span: offsets [start, end) of what is marked in it, if anything.
+        usage: its colour on the page: IdioLink's `idiomatic`, `literal`, …, or a word of the user's own.
+        group: what it is about, as its idiom.
+        position: of a query that is itself a document, its place in the corpus; it is not searched for.
+    """
+
+    text: str
+    span: tuple[int, int] | None = None
+    usage: str = ""
+    group: str = ""
+    position: int | None = None
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """What is searched.
+
+    Attributes:
+        name: for people.
+        relevant: position of a query → positions of the documents that answer it, if that is known.
+    """
+
+    name: str
+    documents: Sequence[Passage]
+    queries: Sequence[Passage]
+    relevant: Mapping[int, frozenset[int]] = field(default_factory=dict)
+
+    @property
+    def has_spans(self) -> bool:
+        """Whether something is marked in each query."""
+        return bool(self.queries) and all(query.span for query in self.queries)
+
+    def with_queries(self, limit: int) -> Corpus:
+        """At most `limit` queries, taken evenly from all; without any, the documents."""
+        queries = self.queries or [replace(d, position=i) for i, d in enumerate(self.documents)]
+        number = min(limit, len(queries))
+        chosen = [i * len(queries) // number for i in range(number)]
+        relevant = {new: self.relevant[old] for new, old in enumerate(chosen) if old in self.relevant}
+        return Corpus(self.name, self.documents, [queries[i] for i in chosen], relevant)
+
+
+def idiolink_corpus(split: Split, name: str) -> Corpus:
+    """A split's documents and queries."""
+    documents, queries = (
+        [Passage(r.sentence, r.span_offsets, r.usage, r.idiom) for r in records]
+        for records in (split.documents, split.queries)
+    )
+    by_meaning: dict[tuple[str, str], list[int]] = {}
+    for i, document in enumerate(split.documents):
+        by_meaning.setdefault((document.idiom, document.meaning), []).append(i)
+    relevant = {i: frozenset(by_meaning[q.idiom, q.meaning]) for i, q in enumerate(split.queries)}
+    return Corpus(name, documents, queries, relevant)
+
+
+def own_corpus(path: Path) -> Corpus:
+    """Texts of the user's own: a text file, a table, or a folder with corpus, queries and judgements.
+
+    Raises:
+        UserError: naming file, row and field of what is wrong.
+    """
+    if is_folder(path):
+        collection = read_collection(path.name, path)
+        return Corpus(
+            path.name,
+            [Passage(document.text, document.span) for document in collection.documents],
+            [Passage(q.text.text, q.text.span, group=q.group or "") for q in collection.queries],
+            {i: frozenset(query.grades) for i, query in enumerate(collection.queries)},
+        )
+    if not is_file(path):
+        raise UserError(f"corpus={path}: there is no such file or folder")
+    if is_table(path):
+        source = Source(str(path), path)
+        table = Table(source, TRAINED)
+        try:
+            next(table.read(lambda record: record.number))
+        except UserError:
+            pass  # no table to train on, but it may be one of texts
+        else:
+            if table.form.name != "sentences":  # its rows have several texts
+                return training_corpus([source], path.name)
+        documents = list(Table(source, [TEXTS]).read(_text))
+    else:
+        documents = [Passage(line.strip()) for line in text_lines(read_text(path)) if line.strip()]
+    if not documents:
+        raise UserError(f"corpus={path}: contains no text; one per line is expected")
+    return Corpus(path.name, documents, [])
+
+
+def _text(record: Record) -> Passage:
+    text, span = record.marked()
+    return Passage(text, span, record.optional_name("usage") or "", record.optional_name("group") or "")
+
+
+def training_corpus(
+    sources: Iterable[Source], name: str, columns: Mapping[str, str] | None = None, form: Form | None = None
+) -> Corpus:
+    """The texts of tables to train on: of pairs, anchors search among positives and negatives.
+
+    Args:
+        columns, form: as for :func:`train.data.own.load.load_own`.
+
+    Raises:
+        UserError: naming file, row and field of what is wrong.
+    """
+    documents: dict[str, Passage] = {}
+    places: dict[str, int] = {}
+    relevant: dict[Passage, set[int]] = {}
+    for source in sources:
+        table = OwnTable(source, columns or {}, form)
+        for example in table.examples():
+            usage = example.usage or example.label or ""
+            texts = [
+                Passage(s.text, s.span, usage or s.meaning or "", s.group or "") for s in example.sentences
+            ]
+            answers = texts[1:] if table.form.name == "pairs" else texts
+            for text in answers:
+                documents.setdefault(text.text, text)
+                places.setdefault(text.text, len(places))
+            if table.form.name == "pairs":
+                positives = answers[: example.num_positives]
+                relevant.setdefault(texts[0], set()).update(places[text.text] for text in positives)
+    found = {i: frozenset(of_query) for i, of_query in enumerate(relevant.values())}
+    return Corpus(name, list(documents.values()), list(relevant), found)
+
 
 _NDCG = 10
 _CHUNK = 64  # documents whose words are looked at together
@@ -78,7 +218,7 @@ class Explorer:
         return list(self.models[0].queries)
 
     @torch.no_grad()
-    def search(self, query: Text, mode: Mode, number: int | None = None) -> dict[str, Any]:
+    def search(self, query: Passage, mode: Mode, number: int | None = None) -> dict[str, Any]:
         """The answer to a query: what each model read, and the documents nearest to it.
 
         Args:
@@ -88,7 +228,7 @@ class Explorer:
         return self._answer(query, request, [_unit(m.encoder, request) for m in self.models], number)
 
     @torch.no_grad()
-    def why(self, query: Text, mode: Mode, model: int, document: int) -> dict[str, Any]:
+    def why(self, query: Passage, mode: Mode, model: int, document: int) -> dict[str, Any]:
         """The words of a document, and each one's share in its cosine with a query (:class:`WordRows`)."""
         encoder = self.models[model].encoder
         (rows,) = word_rows(encoder, [self.corpus.documents[document].text])
@@ -139,7 +279,7 @@ class Explorer:
         return answers, [self._add_shares(*one) for one in zip(self.models, asked, strict=True)]
 
     def _answer(
-        self, query: Text, request: Request, vectors: Sequence[Tensor], number: int | None = None
+        self, query: Passage, request: Request, vectors: Sequence[Tensor], number: int | None = None
     ) -> dict[str, Any]:
         """See :meth:`search`.
 
@@ -187,7 +327,7 @@ class Explorer:
         return words
 
 
-def _request(text: Text, mode: Mode) -> Request:
+def _request(text: Passage, mode: Mode) -> Request:
     """A query by its whole text, or by what is marked in it."""
     return Request(text.text, text.span, role="query", pooling=mode)
 

@@ -3,26 +3,97 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any
 
+import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from markupsafe import Markup
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from train.benchmarks.own import Mode
 from train.errors import UserError
-from train.explorer.corpus import Text
-from train.explorer.options import PORT
-from train.explorer.page import shown
-from train.explorer.search import Explorer
+from train.explorer.search import Explorer, Passage
 from train.requests import find_span
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
+
+
+PORT = 8765  # also in the help of `train.explore`
+FILE = "index.html"  # in a Space
+_CARD = """---
+{metadata}---
+
+What models find for the queries of {corpus}: open the page, and choose a query. {note}Made with idiomtune.
+"""
+
+
+def page(explorer: Explorer, title: str, *, live: bool) -> str:
+    """The page as HTML.
+
+    Args:
+        live: it asks the server that it came from; otherwise the answers to the corpus' queries are in it.
+    """
+    corpus = explorer.corpus
+    data: dict[str, Any] = {
+        "live": live,
+        "models": [
+            {"name": m.name, "about": m.about, "exact": m.encoder.averages_tokens} for m in explorer.models
+        ],
+        "corpus": {"name": corpus.name, "size": len(corpus.documents)},
+        "modes": explorer.modes,
+        "queries": [shown(query) for query in corpus.queries],
+        "scores": explorer.scores(),
+        "usages": list(dict.fromkeys(document.usage for document in corpus.documents if document.usage)),
+        "documents": {},
+    }
+    if not live:
+        data["answers"], data["words"] = explorer.answers()
+        used = {document for words in data["words"] for document in words}
+        data["documents"] = {document: shown(corpus.documents[document]) for document in sorted(used)}
+    return _template().render(title=title, data=_embedded(data))
+
+
+def space_card(title: str, corpus: str, metadata: Mapping[str, Any], note: str) -> str:
+    """The README.md of a static Space.
+
+    Args:
+        metadata: what the Hub reads next to the title, such as a licence.
+        note: a sentence on the texts.
+    """
+    facts = {"title": title, "sdk": "static", "pinned": False, **metadata}
+    front = yaml.safe_dump(facts, sort_keys=False, allow_unicode=True)
+    return _CARD.format(metadata=front, corpus=corpus, note=f"{note} " if note else "")
+
+
+def shown(text: Passage) -> dict[str, Any]:
+    """What the page shows of a text."""
+    return {name: value for name, value in asdict(text).items() if value not in (None, "")}
+
+
+def _embedded(data: Any) -> Markup:
+    """JSON for a page: no text in it can end the element that contains it."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined
+    )
+    return environment.get_template("page.html.j2")
+
 
 _HOST = "127.0.0.1"
 _MAX_CHARACTERS = 20_000
@@ -48,7 +119,7 @@ class Asked(BaseModel):
     model: Annotated[int, Field(ge=0)] = 0
     document: Annotated[int, Field(ge=0)] = 0
 
-    def text_with_span(self) -> Text:
+    def text_with_span(self) -> Passage:
         """Raises UserError if the marked words are not in the text, or needed and not there."""
         span = None
         if self.words.strip():
@@ -59,7 +130,7 @@ class Asked(BaseModel):
                 raise UserError(f"the marked words are not in the sentence: {self.words}")
         if self.mode == "span" and span is None:
             raise UserError("mark words of the sentence to search for only these")
-        return Text(self.text, span)
+        return Passage(self.text, span)
 
 
 def check_can_serve() -> None:
@@ -176,7 +247,7 @@ def _why(explorer: Explorer, asked: Asked) -> dict[str, Any]:
     return explorer.why(query, asked.mode, asked.model, asked.document)
 
 
-def _query(explorer: Explorer, asked: Asked) -> tuple[Text, int | None]:
+def _query(explorer: Explorer, asked: Asked) -> tuple[Passage, int | None]:
     """What is asked; its number if it is one of the corpus' own."""
     if asked.query is not None and asked.query < len(explorer.corpus.queries):
         return explorer.corpus.queries[asked.query], asked.query

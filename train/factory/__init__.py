@@ -24,13 +24,11 @@ from train.encoder.glossary import glossary_path, named_glossary
 from train.encoder.loading import fetch_file, locate_checkpoint, resolve_model_path
 from train.factory.mining import build_objective, own_revisions, without_mining
 from train.objectives import Scored
-from train.training.regularization import build_retention
 
 __all__ = [
     "build_benchmarks",
     "build_encoder",
     "build_objective",
-    "build_retention",
     "check_dimensions",
     "check_model_options",
     "embedding_width",

@@ -12,12 +12,10 @@ import torch
 from torch import Tensor
 
 from idiomloss import cosine_similarity, paired_cosine_similarity
-from train.benchmarks.own import HELD_OUT
 from train.config import Common, TrainSettings
 from train.data.own.load import own_splits
-from train.data.own.rows import read_corpus, read_mined
-from train.data.own.store import Examples
-from train.declarations.own_data import Negatives, OwnData
+from train.data.own.store import Examples, read_corpus, read_mined
+from train.declarations.dataset import HELD_OUT, Negatives, OwnData
 from train.declarations.registry import build_objective as build_declared
 from train.encoder.building import build_encoder
 from train.encoder.device import place
@@ -28,7 +26,7 @@ from train.errors import UserError
 from train.io import cache
 from train.io.files import write_jsonl
 from train.io.processes import Processes
-from train.io.progress import progress_bar
+from train.io.terminal import progress_bar
 from train.objectives import Objective
 from train.objectives.mixture import MixtureOptions
 from train.objectives.own import OwnOptions

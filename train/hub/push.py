@@ -22,12 +22,18 @@ from huggingface_hub.errors import OfflineModeIsEnabled, RepositoryNotFoundError
 import train
 from train.config import HubSettings, PushSettings, check
 from train.errors import UserError
-from train.hub.card import eval_result_files, model_card, shortened_paths
-from train.hub.licences import ask_for_licence, common_licence, glossary_sources, shown_texts, sources_of
-from train.io.files import fingerprint
+from train.hub.card import (
+    ask_for_licence,
+    common_licence,
+    eval_result_files,
+    glossary_sources,
+    model_card,
+    shortened_paths,
+    shown_texts,
+    sources_of,
+)
+from train.io.files import expanded, fingerprint, first_of, is_file, is_folder, printable
 from train.io.hub import CLIENT_ERRORS, is_network_error, reason_for, without_secrets
-from train.io.paths import expanded, is_file, is_folder
-from train.io.text import first_of, printable
 from train.training.checkpoint import CHECKSUMS, NOT_OF_THE_MODEL, read_mapping, verify
 from train.training.run_folder import read_config, read_run
 

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from train.io.files import seal, sync
-from train.io.paths import cache_folder
+from train.io.files import cache_folder, seal, sync
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -12,8 +12,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from train.errors import UserError
-from train.io.files import seal, sync
-from train.io.paths import numbered
+from train.io.files import numbered, seal, sync
 
 LOCK = ".lock"
 _MAX_VANISHED = 10  # times that a folder may vanish between being made and locked

@@ -14,9 +14,7 @@ from typing import IO, Any, NamedTuple, TypeVar, cast
 from pydantic import BaseModel
 
 from train.errors import UserError
-from train.io.paths import is_file
-from train.io.records import made, parse_json, raise_problems
-from train.io.text import has_lone_surrogate, one_line, printable
+from train.io.files import has_lone_surrogate, is_file, made, one_line, parse_json, printable, raise_problems
 
 R = TypeVar("R", bound=BaseModel)
 T = TypeVar("T")

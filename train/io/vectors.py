@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from train.errors import UserError
-from train.io.files import sync, write_json
-from train.io.records import read_json
+from train.io.files import read_json, sync, write_json
 
 log = logging.getLogger(__name__)
 

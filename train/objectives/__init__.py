@@ -16,8 +16,6 @@ from train.requests import Request
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from train.benchmarks import Benchmark
-
 
 @dataclass(frozen=True)
 class Batch:
@@ -120,8 +118,8 @@ class Scored(Protocol):
 
     scored_by: str
 
-    def benchmark(self, settings: Any) -> Benchmark:
-        """What scores it, as it is then.
+    def benchmark(self, settings: Any) -> Any:
+        """The benchmark that scores it, as it is then.
 
         Args:
             settings: of the program, a :class:`train.config.Common`.

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from train.benchmarks.own import HELD_OUT
+from train.declarations.dataset import HELD_OUT, OwnData
 from train.declarations.objective import NEEDS_IDIOLINK, ObjectiveOptions
 from train.declarations.options import Count, Factor, Section, Text
-from train.declarations.own_data import OwnData
 from train.declarations.registry import ObjectiveSettings, build_objective, objective, objective_types
 from train.errors import UserError
 from train.objectives import Batch, HasUsages, Objective, ObjectiveLoss, UsesSpecialTokens

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
+from train.declarations.dataset import NO_DATA, OWN
 from train.declarations.options import Count, Section, Temperature, Text, Weight, as_list, or_empty
-from train.declarations.own_data import NO_DATA, OWN
 from train.declarations.registry import objective
 from train.errors import UserError
 from train.objectives import Batch, Objective, ObjectiveLoss

@@ -7,14 +7,14 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from train.errors import UserError
-from train.io.files import write_text
+from train.io.files import printable, write_text
 from train.io.processes import has_peers, rank_of_launch
-from train.io.text import printable
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -104,3 +104,44 @@ def _keep(text: str) -> Path:
     with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
         file.write(text)
     return Path(name)
+
+
+def run_plain(
+    program: Callable[[Sequence[str]], int], arguments: Sequence[str], help_text: str, unexpected: int = 1
+) -> int:
+    """The exit status: the program's own, or as :func:`report_error` gives it."""
+    if "--help" in arguments or "-h" in arguments:
+        print(help_text)
+        return 0
+    try:
+        return program(arguments)
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
+        if os.environ.get(TRACEBACKS) == "1" and isinstance(error, Exception):
+            raise
+        return report_error(error, unexpected)
+
+
+def names_and_options(
+    arguments: Sequence[str], options: Sequence[str]
+) -> tuple[list[str], dict[str, list[str]]]:
+    """The names (of runs, models) among the arguments, and the values of each given option, in their order.
+
+    Raises:
+        UserError: for an unknown option.
+    """
+    names: list[str] = []
+    given: dict[str, list[str]] = {}
+    for argument in arguments:
+        option, equals, value = argument.partition("=")
+        if equals and option in options:
+            given.setdefault(option, []).append(value)
+        elif argument.startswith("-") or (equals and not Path(argument).exists()):  # a folder's may hold "="
+            raise UserError(f"{argument}: unknown option; there are {', '.join(f'{o}=' for o in options)}")
+        else:
+            names.append(argument)
+    return names, given
+
+
+def names_in(given: str) -> list[str]:
+    """The names in `a,b` or `[a,b]`."""
+    return [name for name in given.strip("[]").split(",") if name]

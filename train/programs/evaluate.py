@@ -24,11 +24,17 @@ from train.factory import (
     resolve_model_path,
     saved_modules,
 )
-from train.hub.licences import base_model
+from train.hub.card import base_model
 from train.io.claims import claimed
-from train.io.files import fingerprints, write_json, write_jsonl, write_text
-from train.io.paths import expanded
-from train.io.versions import code_version, package_versions
+from train.io.files import (
+    code_version,
+    expanded,
+    fingerprints,
+    package_versions,
+    write_json,
+    write_jsonl,
+    write_text,
+)
 from train.programs.knowledge import (
     benchmark_texts,
     check_has_gate,

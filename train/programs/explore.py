@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from train.config import ModelSettings, check
+from train.config import ExploreSettings, ModelSettings, check
 from train.config.sections import named_model
 from train.data.idiolink import available_splits, idiolink_root, load_split
 from train.data.names import CV_SPLIT
@@ -19,19 +19,14 @@ from train.declarations.options import as_list
 from train.encoder.device import Placement, place
 from train.encoder.encoder import Encoder
 from train.errors import UserError
-from train.explorer.corpus import Corpus, idiolink_corpus, own_corpus, training_corpus
-from train.explorer.options import Options
-from train.explorer.page import FILE, page, space_card
-from train.explorer.search import Explorer, Model
-from train.explorer.server import bound_socket, check_can_serve, serve
+from train.explorer.search import Corpus, Explorer, Model, idiolink_corpus, own_corpus, training_corpus
+from train.explorer.server import FILE, bound_socket, check_can_serve, page, serve, space_card
 from train.factory import build_encoder, glossary_path
-from train.hub.licences import base_model
+from train.hub.card import base_model
 from train.hub.push import run_and_model
 from train.io.claims import claimed
-from train.io.files import write_text
-from train.io.logs import log_to_stderr
-from train.io.paths import expanded, is_file, is_folder
-from train.io.text import printable
+from train.io.files import expanded, is_file, is_folder, printable, write_text
+from train.io.terminal import log_to_stderr
 from train.programs.knowledge import read_learnt
 from train.training.run_folder import read_config
 
@@ -53,7 +48,7 @@ class Named:
     saved: Path | None = None
 
 
-def explore(options: Options) -> None:
+def explore(options: ExploreSettings) -> None:
     """Serve the page until Ctrl-C, or write it.
 
     Raises:
@@ -76,7 +71,7 @@ def explore(options: Options) -> None:
 
 
 def write_space(
-    options: Options, folder: Path, metadata: Mapping[str, Any] | None = None, note: str = ""
+    options: ExploreSettings, folder: Path, metadata: Mapping[str, Any] | None = None, note: str = ""
 ) -> None:
     """Write the page and its README as a static Space; `metadata`, `note`: as of :func:`space_card`.
 
@@ -92,7 +87,7 @@ def write_space(
         write_text(card, space_card(title, explorer.corpus.name, metadata or {}, note))
 
 
-def _explorer(options: Options) -> tuple[Explorer, str]:
+def _explorer(options: ExploreSettings) -> tuple[Explorer, str]:
     """All models with the corpus embedded, and the page's title."""
     models = [model for name in options.models for model in find_models(name)]
     glossary = options.glossary and [str(glossary_path(name, "glossary")) for name in options.glossary]
@@ -159,7 +154,7 @@ def _encoder(model: Named, glossary: list[str] | None, placement: Placement) -> 
     return build_encoder(settings.model_copy(update=changes), placement)
 
 
-def find_corpus(options: Options) -> Corpus:
+def find_corpus(options: ExploreSettings) -> Corpus:
     """What is searched; by default what the first run was scored on: IdioLink, or the user's own data.
 
     Raises:

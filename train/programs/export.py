@@ -22,18 +22,23 @@ from train.declarations.models import model_names, model_values
 from train.encoder.device import place
 from train.encoder.encoder import Encoder
 from train.encoder.exports import check_onnx, check_packages, quantize, write_onnx, write_static
-from train.encoder.idiom_tokens import IdiomTokens
+from train.encoder.idiom_tokens import IdiomTokens, TokenModel
 from train.encoder.saved_expressions import reads_alike
-from train.encoder.token_models import TokenModel
 from train.errors import UserError
 from train.factory import build_benchmarks, build_encoder, embedding_width, own_revisions, resolve_model_path
-from train.hub.card import TAGS, card
-from train.hub.licences import Source, base_model, common_licence, glossary_sources, sources_of
+from train.hub.card import TAGS, Source, base_model, card, common_licence, glossary_sources, sources_of
 from train.io.claims import claimed
-from train.io.files import fingerprints, write_json, write_text
-from train.io.paths import expanded, is_file, is_folder
-from train.io.records import read_json
-from train.io.versions import code_version, package_versions
+from train.io.files import (
+    code_version,
+    expanded,
+    fingerprints,
+    is_file,
+    is_folder,
+    package_versions,
+    read_json,
+    write_json,
+    write_text,
+)
 from train.programs.knowledge import describe_glossary, glossary_files
 from train.reports.runs import SAMPLE_NOTE
 from train.reports.screens import ExportComparison, Measured, show_export

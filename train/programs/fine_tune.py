@@ -32,11 +32,10 @@ from train.reports.runs import EXTERNAL_NOTE, SAMPLE_NOTE, read_run
 from train.training.checkpoint import TrainerState, read_mapping, read_state
 from train.training.ending import recorded_end, stopped_by_sigterm, system_errors_explained
 from train.training.loop import monitor_name, monitored, train_loop
-from train.training.optimizer import num_warmup_steps
-from train.training.regularization import Retention
+from train.training.regularization import Retention, build_retention
 from train.training.resume import check_same_data, start_or_resume
 from train.training.run_folder import RunFolder
-from train.training.step import OnScores, RunContext, Training
+from train.training.step import OnScores, RunContext, Training, num_warmup_steps
 from train.training.tracking import tracked
 
 log = logging.getLogger(__name__)
@@ -147,7 +146,7 @@ def _run(
         untrained = None  # not what is trained, so its memory is freed
 
     # ---- train
-    retention = factory.build_retention(
+    retention = build_retention(
         settings, context.placement, objective, checkpoint, expressions, processes, untrained=untrained
     )
     objective.modules.to(context.placement.device)

@@ -16,8 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from train.declarations.registry import is_place
 from train.errors import UserError
-from train.io.files import write_text
-from train.io.paths import expanded, numbered
+from train.io.files import expanded, numbered, write_text
 from train.io.processes import has_peers, rank_of_launch
 from train.programs.ending import started
 from train.training.run_folder import START, RunFolder, holds_a_run, remove_if_empty

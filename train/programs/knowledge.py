@@ -12,9 +12,7 @@ from train.config import ModelSettings
 from train.encoder.encoder import Encoder
 from train.errors import UserError
 from train.factory import named_glossary, resolve_model_path
-from train.io.paths import is_file
-from train.io.records import read_json
-from train.io.text import first_of
+from train.io.files import first_of, is_file, read_json
 from train.objectives import HasUsages, Objective
 
 log = logging.getLogger(__name__)

@@ -33,16 +33,23 @@ from train.expressions import ExpressionIndex, find_expression, plain_expression
 from train.factory import build_encoder, glossary_path, resolve_model_path, without_transparent
 from train.hub.card import learnt_card
 from train.io.claims import claimed
-from train.io.files import fingerprint, fingerprints, sync, write_json, write_text
-from train.io.paths import expanded
-from train.io.progress import progress_bar
-from train.io.records import read_text
-from train.io.text import first_of, text_lines
-from train.io.versions import code_version
+from train.io.files import (
+    code_version,
+    expanded,
+    fingerprint,
+    fingerprints,
+    first_of,
+    read_text,
+    sync,
+    text_lines,
+    write_json,
+    write_text,
+)
+from train.io.terminal import progress_bar
 from train.programs.knowledge import LEARNT, learnt_glossaries
 from train.requests import Request
 from train.training.ending import explained
-from train.training.optimizer import optimizer_tensors, restore_optimizer
+from train.training.step import optimizer_tensors, restore_optimizer
 
 log = logging.getLogger(__name__)
 

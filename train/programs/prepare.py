@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from train.benchmarks import Benchmark, announced
+from train.benchmarks import Benchmark, announced, requests_of
 from train.config import ModelSettings, TrainerSettings, TrainSettings
 from train.declarations.models import model_names, model_values
 from train.encoder.building import check_model_options, empty_encoder, saved_pooling
-from train.encoder.device import Placement, device_memory
+from train.encoder.device import Placement, device_memory, log_placement, place
 from train.encoder.reading import Rendered
 from train.errors import UserError
 from train.factory import (
@@ -27,7 +27,9 @@ from train.factory import (
     build_objective,
     check_dimensions,
     forget_own_data,
+    without_mining,
 )
+from train.io.files import first_of, printable
 from train.io.hub import first_line
 from train.objectives import Batch, Objective
 from train.objectives.mixture import MixtureObjective, in_section
@@ -309,3 +311,32 @@ def rule_of_thumb(
     if num_trained:
         times += trainer.gradient_caching + trainer.activation_checkpointing
     return int(size), times * 2.0 * linear * num_tokens
+
+
+def check_data(settings: TrainSettings) -> None:
+    """Read all data that training and scoring need, and say what there is.
+
+    Raises:
+        UserError: as the run would.
+    """
+    placement = place(settings.device, settings.precision)
+    log_placement(placement)
+    plain = without_mining(settings)
+    prepared = prepare(plain, has_negatives=plain == settings)
+    objective, benchmarks = prepared.objective, prepared.benchmarks
+    steps = objective.epoch_steps(0, 1)
+    files = [
+        str(path) for path in dict.fromkeys([*objective.files, *(p for b in benchmarks for p in b.files)])
+    ]
+    print(printable(f"files: {first_of(files) or 'none'}"))
+    print(printable(f"objective {settings.objective.name}: {objective.describe()}"))
+    print(printable(f"{len(steps)} steps an epoch, {settings.trainer.max_epochs} epochs"))
+    if plain != settings:
+        print("hard negatives are mined when training starts")
+    for benchmark in benchmarks:
+        print(printable(f"benchmark {benchmark.name}: {len(set(requests_of(benchmark)))} texts to embed"))
+    for line in describe_memory(settings, objective, placement):
+        print(printable(line))
+    for name, reason in prepared.not_scored.items():
+        print(printable(f"benchmark {name} is not scored: {reason}"))
+    print(printable("the configuration and its data are in order"))

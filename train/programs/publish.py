@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from train.config import PushSettings
-from train.explorer.options import Options
+from train.config import ExploreSettings, PushSettings
 from train.hub.push import check_can_send, collect_model, collect_space, send
 from train.programs.explore import write_space
 
@@ -26,6 +25,8 @@ def publish(settings: PushSettings) -> list[str | None]:
         check_can_send([problem for upload in [*models, *spaces] for problem in upload.problems])
     for space in spaces:
         name = (settings.repo_id or space.repo_id).rpartition("/")[2]
-        options = Options(models=[str(space.model)], corpus=settings.corpus, name=name, overwrite=True)
+        options = ExploreSettings(
+            models=[str(space.model)], corpus=settings.corpus, name=name, overwrite=True
+        )
         write_space(options, space.folder, space.metadata, space.note)
     return [send(upload, settings) for upload in [*models, *spaces]]

@@ -9,7 +9,7 @@ from typing import Literal
 
 from train.declarations.registry import score_of
 from train.errors import UserError
-from train.io.text import one_line
+from train.io.files import one_line
 from train.reports.compare import Difference, compare, comparison_notes
 from train.reports.frames import Group
 from train.reports.score_tables import decimals, show_interval

@@ -14,7 +14,7 @@ import pandas as pd
 
 from train.declarations.registry import Verdict, judge, score_of
 from train.errors import UserError
-from train.io.text import first_of
+from train.io.files import first_of
 from train.reports.frames import Group, read_items
 from train.reports.runs import Run
 from train.reports.statistics import Array, interval, mean_interval, permutation_p, resampled, statistic_of

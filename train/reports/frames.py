@@ -15,7 +15,7 @@ import pandas as pd
 from train.declarations.models import model_names, model_values
 from train.declarations.registry import benchmark_type, is_place
 from train.errors import UserError
-from train.io.text import first_of
+from train.io.files import first_of
 from train.reports.runs import SAMPLE_NOTE, Run, flat, read_records
 
 # A run's seed and fold, where it ran, where its data was and what it wrote do not make it another run.

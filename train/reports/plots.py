@@ -18,8 +18,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from train.benchmarks import Distributions
-from train.declarations.figures import Figures, Gain, Gains, Maps, Panel
+from train.declarations.examples import Distributions, Figures, Gain, Gains, Maps, Panel
 from train.declarations.registry import benchmark_types, resolve, score_of
 from train.reports.frames import Group
 from train.reports.runs import RecordsOfRun, Run

@@ -16,9 +16,7 @@ from pydantic import ValidationError
 
 from train.declarations.examples import Record
 from train.errors import UserError
-from train.io.paths import expanded
-from train.io.records import parse_yaml
-from train.io.text import text_lines
+from train.io.files import expanded, parse_yaml, text_lines
 
 SAMPLE_NOTE = "on the project's small SAMPLE data: says nothing about a model's quality"
 EXTERNAL_NOTE = "trained with EXTERNAL idiom data ({extra}): not the published protocol"

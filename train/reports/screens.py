@@ -11,8 +11,7 @@ from pathlib import Path
 
 from train.declarations.registry import score_of
 from train.errors import UserError
-from train.io.files import write_text
-from train.io.text import printable
+from train.io.files import printable, write_text
 from train.reports.compare import UNTRAINED, Difference, beats_untrained, compare
 from train.reports.frames import data_notes, group_runs, options_of, short_key
 from train.reports.runs import Run, find_runs, read_run, read_runs

@@ -12,7 +12,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from train.declarations.registry import Verdict
-from train.io.text import printable
+from train.io.files import printable
 
 _COLOURS: dict[Verdict, str] = {"better": "green", "worse": "red", "": ""}
 _JUDGED = ("difference", "verdict")  # columns in the colour of their row's verdict

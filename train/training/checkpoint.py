@@ -18,8 +18,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from safetensors import SafetensorError
 
 from train.errors import UserError
-from train.io.files import copy_file, fingerprint, seal, sync, write_json, write_text
-from train.io.records import parse_yaml
+from train.io.files import copy_file, fingerprint, parse_yaml, seal, sync, write_json, write_text
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from train.encoder.sharding import full_state
 from train.encoder.usage_gate import fit_usage_gate
 from train.errors import Interrupted, UserError
 from train.io.hub import first_line
-from train.io.progress import progress_bar
+from train.io.terminal import progress_bar
 from train.objectives import Batch, Publishes
 from train.requests import Request
 from train.training.checkpoint import (
@@ -30,8 +30,7 @@ from train.training.checkpoint import (
     write_best,
 )
 from train.training.ending import is_out_of_memory, stop_requests
-from train.training.optimizer import num_warmup_steps, optimizer_tensors
-from train.training.step import Training, compute_gradients, take_step
+from train.training.step import Training, compute_gradients, num_warmup_steps, optimizer_tensors, take_step
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from train.encoder.sharding import local_shard, shard_like
 from train.encoder.trained_parts import Adapters, check_peft
 from train.errors import UserError
 from train.io.processes import Processes
-from train.io.progress import progress_bar
+from train.io.terminal import progress_bar
 from train.objectives import Batch, Mean, Objective, ObjectiveLoss
 from train.requests import Request
 from train.training.checkpoint import TRAINED

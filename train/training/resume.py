@@ -10,8 +10,7 @@ from typing import Any
 from train.config import TrainerSettings, TrainSettings
 from train.declarations.registry import is_place
 from train.errors import UserError
-from train.io.files import fingerprint
-from train.io.paths import expanded, is_file
+from train.io.files import expanded, fingerprint, is_file
 from train.training.checkpoint import (
     CHECKSUMS,
     RECORD,

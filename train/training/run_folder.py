@@ -16,10 +16,18 @@ import yaml
 
 from train.errors import UserError
 from train.io.claims import LOCK, TakenError, locked
-from train.io.files import find_links, fingerprint, named_in_errors, write_json, write_jsonl, write_text
-from train.io.logs import logged_to
-from train.io.paths import numbered
-from train.io.versions import code_version, package_versions
+from train.io.files import (
+    code_version,
+    find_links,
+    fingerprint,
+    named_in_errors,
+    numbered,
+    package_versions,
+    write_json,
+    write_jsonl,
+    write_text,
+)
+from train.io.terminal import logged_to
 from train.training.checkpoint import checkpoints, read_mapping
 
 log = logging.getLogger(__name__)

@@ -38,8 +38,7 @@ from optuna.trial import FrozenTrial, TrialState
 from train.config import TrainSettings
 from train.config.sections import SearchSettings
 from train.errors import Pruned, UserError
-from train.io.files import write_json
-from train.io.text import printable
+from train.io.files import printable, write_json
 from train.reports.tables import Table, print_table
 from train.training.resume import may_change
 

@@ -28,8 +28,8 @@ from train.config.compose import explained, plain
 from train.config.sections import SearchSettings
 from train.config.validation import no_such_score
 from train.errors import UserError
+from train.io.files import printable
 from train.io.processes import has_peers
-from train.io.text import printable
 
 log = logging.getLogger(__name__)
 

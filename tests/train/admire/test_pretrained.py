@@ -22,7 +22,7 @@ from train.data.admire import read_items
 from train.data.sources import SAMPLE_ROOT
 from train.encoder.encoder import Encoder
 from train.errors import UserError
-from train.training.optimizer import parameter_groups
+from train.training.step import parameter_groups
 
 ITEMS = read_items(SAMPLE_ROOT / "admire", "train", check_images=True).items
 

@@ -8,10 +8,9 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from train.benchmarks import search as approximate
+from train.benchmarks import retrieval as approximate
 from train.benchmarks.own import OwnRetrievalOptions
-from train.benchmarks.retrieval import tie_break
-from train.benchmarks.search import Search, approximate_ranking
+from train.benchmarks.retrieval import Search, approximate_ranking, tie_break
 from train.errors import UserError
 from train.io import vectors
 from train.io.vectors import VectorStore

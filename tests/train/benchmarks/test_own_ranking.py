@@ -11,8 +11,8 @@ from scipy.stats import spearmanr
 
 from tests.benchmarks import in_turn
 from tests.own_data import write, write_lines
+from train.benchmarks.own.collections import Query
 from train.benchmarks.own.ranking import OwnRankingBenchmark, read_ranking
-from train.benchmarks.own.texts import Query
 from train.requests import Request
 
 ASKED = Request("q", role="query")

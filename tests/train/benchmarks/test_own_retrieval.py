@@ -15,9 +15,8 @@ from tests.benchmarks import idiolink, in_turn
 from tests.own_data import write, write_beir, write_collection
 from train.benchmarks import Benchmark, retrieval
 from train.benchmarks.own import RETRIEVAL_METRICS
-from train.benchmarks.own.collections import Collection, Documents, read_collection
+from train.benchmarks.own.collections import Collection, Documents, Query, read_collection
 from train.benchmarks.own.retrieval import OwnRetrievalBenchmark
-from train.benchmarks.own.texts import Query
 from train.benchmarks.suite import Suite
 from train.data.idiolink import load_split
 from train.encoder.encoder import Encoder

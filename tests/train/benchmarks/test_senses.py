@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.benchmarks import in_turn
-from train.benchmarks.idiolink.diagnosis import knowledge_scores, rank_scores
+from train.benchmarks.idiolink.scoring import knowledge_scores, rank_scores
 from train.data.idiolink import Document, Query, Split
 
 

@@ -19,7 +19,7 @@ from tests.fuzzing import FUZZED, NAMES, TEXTS, VALUES
 from tests.tiny_runs import composed
 from train.config import EvaluateSettings, TrainSettings, check
 from train.errors import UserError
-from train.programs.arguments import rewrite_arguments
+from train.programs.launch import rewrite_arguments
 
 pytestmark = pytest.mark.slow
 

@@ -33,8 +33,7 @@ from train.data.ncimp import SCORES_FILE
 from train.data.semeval2022 import FOLDER, TRAIN_FILE, read_groups, read_pairs
 from train.data.sources import SAMPLE_ROOT, DataFiles, GitHubData, NoDowngrade, PublishedFile
 from train.errors import DataMissingError, UserError
-from train.io.files import fingerprint
-from train.io.paths import cache_folder
+from train.io.files import cache_folder, fingerprint
 
 CONTENT = b'name,text\r\none,"A sentence, with a comma."\r\ntwo,Another.\r\n' * 50
 PINNED = PublishedFile("in/x.csv", "c0ffee", hashlib.sha256(CONTENT).hexdigest())

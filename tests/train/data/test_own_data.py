@@ -24,8 +24,7 @@ from tests.own_data import write, write_lines
 from tests.train.data.test_own_tables import read
 from train.data.own import load, store
 from train.data.own.load import OwnSplits
-from train.data.own.rows import Example, OwnTable, Sentence
-from train.data.own.store import Examples
+from train.data.own.store import Example, Examples, OwnTable, Sentence
 from train.data.own.table import Source
 from train.errors import UserError
 
@@ -340,7 +339,7 @@ def test_texts_of_large_tables_are_not_held_in_memory(
 def test_reading_loads_no_model() -> None:
     """Files are checked without torch, in the time that they take."""
     code = (
-        "import train.data.own.load, train.benchmarks.own.collections, sys; "
+        "import train.data.own.load, train.benchmarks.own.retrieval, sys; "
         "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

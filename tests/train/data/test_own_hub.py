@@ -19,7 +19,7 @@ from tests.tiny_runs import composed
 CODE = """
 import json, sys
 from train.data.own.load import load_own
-from train.declarations.own_data import OwnData
+from train.declarations.dataset import OwnData
 from train.errors import UserError
 defaults, names = json.loads(sys.argv[1]), sys.argv[2:]
 for name in names:

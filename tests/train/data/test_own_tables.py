@@ -21,11 +21,11 @@ from train.benchmarks.own.collections import read_collection
 from train.benchmarks.own.pairs import read_pairs
 from train.benchmarks.own.ranking import read_ranking
 from train.data.own.load import OwnSplits, load_own
-from train.data.own.rows import read_corpus
-from train.declarations.own_data import OwnData
+from train.data.own.store import read_corpus
+from train.declarations.dataset import OwnData
 from train.encoder.glossary import read_glossary
 from train.errors import UserError
-from train.explorer.corpus import own_corpus
+from train.explorer.search import own_corpus
 
 _DEFAULTS = {name: composed("config")["data"][name] for name in OwnData.model_fields}
 

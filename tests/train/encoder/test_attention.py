@@ -12,9 +12,9 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional
 
-import train.encoder.kernels
+import train.encoder.forward
 from train.encoder.encoder import Encoder
-from train.encoder.kernels import attend
+from train.encoder.forward import attend
 from train.requests import Request
 
 _BATCH, _HEADS, _LENGTH, _WIDTH = 3, 4, 11, 8
@@ -100,7 +100,7 @@ def test_dropout_draws_what_pytorch_draws() -> None:
 
 def test_long_texts_go_to_the_fused_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     fused = Mock(return_value=(None, None))
-    monkeypatch.setattr(train.encoder.kernels, "sdpa_attention_forward", fused)
+    monkeypatch.setattr(train.encoder.forward, "sdpa_attention_forward", fused)
     for length, is_fused in ((255, False), (256, False), (257, True)):
         one = torch.randn(1, 2, length, 4)
         with torch.set_grad_enabled(length % 2 == 0):  # a pass without a graph is made alike with one

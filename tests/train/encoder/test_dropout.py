@@ -10,9 +10,9 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional
 
-import train.encoder.kernels
+import train.encoder.forward
 from train.encoder.encoder import Encoder
-from train.encoder.kernels import byte_dropout, random_bytes, use_byte_dropout
+from train.encoder.forward import byte_dropout, random_bytes, use_byte_dropout
 from train.requests import Request
 
 _SIZE = 2**18
@@ -107,7 +107,7 @@ def test_a_step_is_that_of_sentence_transformers_with_the_same_masks(
 
     texts = ["the ship broke the ice of the harbour", "rain fell all day", "it rained", "no"]  # by length
     use_byte_dropout(tiny, tiny.transformer)
-    monkeypatch.setattr(train.encoder.kernels, "random_bytes", noted)
+    monkeypatch.setattr(train.encoder.forward, "random_bytes", noted)
     ours = loss(tiny.train()([Request(text) for text in texts]))
     ours.backward()  # type: ignore[no-untyped-call]
     assert len(masks) == 1 + 2 * 3

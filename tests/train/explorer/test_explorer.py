@@ -21,6 +21,7 @@ from tests.benchmarks import idiolink
 from tests.planted_runs import plant
 from train.benchmarks import embeddings as evaluation_cache
 from train.benchmarks.embeddings import embed_or_read
+from train.config import ExploreSettings
 from train.data.idiolink import load_split
 from train.encoder.attribution import word_rows
 from train.encoder.encoder import Encoder
@@ -29,10 +30,8 @@ from train.encoder.reading import Prompts
 from train.errors import UserError
 from train.explore import main, parse
 from train.explorer import server
-from train.explorer.corpus import Corpus, Text, idiolink_corpus, own_corpus
-from train.explorer.options import Options
-from train.explorer.page import page
-from train.explorer.search import Explorer, Model
+from train.explorer.search import Corpus, Explorer, Model, Passage, idiolink_corpus, own_corpus
+from train.explorer.server import page
 from train.io.processes import Processes
 from train.programs.explore import find_corpus, find_models
 from train.requests import Request
@@ -121,7 +120,7 @@ def test_neighbours_and_scores_are_those_of_the_benchmark(explorer: Explorer, sa
 
 
 def test_a_document_does_not_find_itself(tiny: Encoder) -> None:
-    corpus = Corpus("mine", [Text(text) for text in SENTENCES], []).with_queries(2)
+    corpus = Corpus("mine", [Passage(text) for text in SENTENCES], []).with_queries(2)
     assert [query.position for query in corpus.queries] == [0, 2]
     explorer = Explorer(corpus, [Model.embedding("tiny", "", tiny, corpus)], 10)
     (answers, _) = explorer.answers()
@@ -132,11 +131,11 @@ def test_a_document_does_not_find_itself(tiny: Encoder) -> None:
 
 def test_what_a_model_reads_of_a_query_is_told(tiny: Encoder) -> None:
     tiny.meanings = Meanings({"break the ice": ["make people relax"]})
-    corpus = Corpus("mine", [Text(text) for text in SENTENCES], [])
+    corpus = Corpus("mine", [Passage(text) for text in SENTENCES], [])
     explorer = Explorer(corpus, [Model.embedding("tiny", "", tiny, corpus.with_queries(1))], 10)
-    (column,) = explorer.search(Text(SENTENCES[0]), "sentence")["models"]
+    (column,) = explorer.search(Passage(SENTENCES[0]), "sentence")["models"]
     assert [piece.strip() for piece, is_added in column["read"] if is_added] == ["(make people relax)"]
-    (column,) = explorer.search(Text("Nobody spoke."), "sentence")["models"]
+    (column,) = explorer.search(Passage("Nobody spoke."), "sentence")["models"]
     assert column["read"] is None
 
 
@@ -376,7 +375,7 @@ def test_a_run_is_its_model_before_and_after(tiny_path: Path, tmp_path: Path) ->
     assert before.settings == after.settings
     assert before.settings.path == str(tiny_path)
     assert find_models(str(run / "best")) == [before, after]
-    corpus = find_corpus(Options(models=[str(run)]))
+    corpus = find_corpus(ExploreSettings(models=[str(run)]))
     assert corpus.name == "the sample, val"
     assert len(corpus.relevant) == len(corpus.queries) == 12
     plant(tmp_path / "other")
@@ -405,7 +404,7 @@ def test_tables_and_folders_are_corpora(tmp_path: Path, sample_root: Path) -> No
     table = tmp_path / "mine.csv"
     table.write_text("sentence,usage,idiom,span\nHe broke the ice.,idiomatic,break the ice,broke the ice\n")
     (document,) = own_corpus(table).documents
-    assert document == Text("He broke the ice.", (3, 16), "idiomatic", "break the ice")
+    assert document == Passage("He broke the ice.", (3, 16), "idiomatic", "break the ice")
     pairs = tmp_path / "pairs.csv"
     pairs.write_text("anchor,positive,negative\na cat,a kitten,a dog\na pup,a dog,a kitten\n")
     found = own_corpus(pairs)
@@ -414,9 +413,9 @@ def test_tables_and_folders_are_corpora(tmp_path: Path, sample_root: Path) -> No
     assert found.relevant == {0: {0}, 1: {1}}
     for number, train in enumerate((str(pairs), [str(pairs)])):  # as data.train= was written
         run = plant(tmp_path / f"run{number}", data={"train": train}, objective={"name": "own"})
-        assert find_corpus(Options(models=[str(run)])).documents == found.documents
+        assert find_corpus(ExploreSettings(models=[str(run)])).documents == found.documents
     for name in (sample_root, sample_root / "val"):
-        assert find_corpus(Options(models=["x"], corpus=str(name))).name.endswith("val")
+        assert find_corpus(ExploreSettings(models=["x"], corpus=str(name))).name.endswith("val")
     folder = tmp_path / "beir"
     folder.mkdir()
     (folder / "corpus.jsonl").write_text('{"_id": "1", "text": "one"}\n{"_id": "2", "text": "two"}\n')
@@ -474,7 +473,7 @@ def test_the_missing_extra_is_named(
 def test_help_and_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["--help"]) == 0
     assert "corpus=" in capsys.readouterr().out
-    assert parse(["a", "b", "glossary=x.tsv,y.tsv", "queries=7"]) == Options(
+    assert parse(["a", "b", "glossary=x.tsv,y.tsv", "queries=7"]) == ExploreSettings(
         models=["a", "b"], glossary=["x.tsv", "y.tsv"], queries=7
     )
     assert parse(["a", "glossary=none"]).glossary == []

@@ -24,7 +24,7 @@ from train.config import PushSettings, TrainSettings, check
 from train.data.sources import SAMPLE_ROOT
 from train.encoder.encoder import Encoder
 from train.errors import UserError
-from train.hub.licences import (
+from train.hub.card import (
     Source,
     base_model,
     common_licence,
@@ -34,7 +34,7 @@ from train.hub.licences import (
 )
 from train.hub.push import MANIFEST, collect_model, collect_space, push_or_warn
 from train.io.hub import is_network_error, why_unavailable, without_secrets
-from train.programs.arguments import rewrite_arguments
+from train.programs.launch import rewrite_arguments
 from train.programs.publish import publish
 
 TOKEN = "hf_averysecrettokenofmine"

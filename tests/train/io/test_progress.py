@@ -8,8 +8,7 @@ import sys
 
 import pytest
 
-from train.io.logs import StderrHandler
-from train.io.progress import progress_bar
+from train.io.terminal import StderrHandler, progress_bar
 
 
 class Clock:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from train.io.text import has_lone_surrogate, one_line, printable, text_lines
+from train.io.files import has_lone_surrogate, one_line, printable, text_lines
 
 
 @pytest.mark.parametrize(

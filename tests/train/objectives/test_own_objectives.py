@@ -23,7 +23,7 @@ from train.data.idiolink import Document, Split, draw_tuples, load_split
 from train.data.own.load import OwnSplits, load_own
 from train.data.own.store import number_for
 from train.data.semeval2022 import read_groups
-from train.declarations.own_data import OwnData
+from train.declarations.dataset import OwnData
 from train.encoder.encoder import Encoder
 from train.errors import UserError
 from train.factory import build_objective

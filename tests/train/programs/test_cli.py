@@ -12,7 +12,7 @@ import yaml
 from train.config import TrainSettings, check
 from train.config.compose import chosen_by_default, compose_config
 from train.errors import UserError
-from train.programs.arguments import rewrite_arguments
+from train.programs.launch import rewrite_arguments
 from train.training.resume import find_run, saved_config
 
 MODELS = ["minilm", "pretrained"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from train.errors import UserError
-from train.programs.arguments import rewrite_arguments
+from train.programs.launch import rewrite_arguments
 
 
 @pytest.mark.parametrize(

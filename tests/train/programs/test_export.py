@@ -26,10 +26,10 @@ from train.encoder.encoder import Encoder
 from train.encoder.exports import check_onnx, quantize
 from train.encoder.fingerprint import model_digest
 from train.encoder.glossary import Meanings, UsageGate
+from train.encoder.idiom_tokens import OnnxTokens, TokenModel
 from train.encoder.sharding import compute_device
-from train.encoder.token_models import OnnxTokens, TokenModel
 from train.errors import UserError
-from train.io.records import parse_yaml
+from train.io.files import parse_yaml
 from train.programs import export as recipe
 from train.programs.export import RECORD, export, source_of
 from train.reports.screens import ExportComparison, Measured

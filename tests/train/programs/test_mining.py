@@ -19,7 +19,7 @@ from train.encoder.encoder import Encoder
 from train.errors import UserError
 from train.factory import build_objective
 from train.objectives.own import OwnContrastiveObjective
-from train.programs.check import check_data
+from train.programs.prepare import check_data
 from train.requests import Request
 
 CORPUS = [

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from train.errors import UserError
-from train.programs.plain import run_plain
+from train.programs.ending import run_plain
 
 
 def test_each_end_has_its_message_and_status(capsys: pytest.CaptureFixture[str]) -> None:

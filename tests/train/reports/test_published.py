@@ -13,8 +13,8 @@ from train.config import EvaluateSettings, check
 from train.declarations.benchmark import PublishedRow
 from train.declarations.registry import benchmark_types
 from train.report import main
-from train.reports.published import matches
 from train.reports.runs import flat
+from train.reports.score_tables import matches
 
 PUBLISHED: Any = benchmark_types()["epsilon"].published()  # type: ignore[operator,misc]
 

@@ -20,7 +20,7 @@ from train.encoder import device as device_module
 from train.encoder.building import empty_encoder
 from train.encoder.device import Memory, device_memory, place, start_processes
 from train.encoder.encoder import Encoder
-from train.encoder.kernels import use_byte_dropout
+from train.encoder.forward import use_byte_dropout
 from train.encoder.loading import model_settings
 from train.encoder.trained_parts import add_adapters
 from train.errors import UserError

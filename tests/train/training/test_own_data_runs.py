@@ -10,7 +10,7 @@ import pytest
 from tests.own_data import write
 from tests.tiny_runs import resume, train
 from train.errors import UserError
-from train.hub.licences import ask_for_licence, common_licence, sources_of
+from train.hub.card import ask_for_licence, common_licence, sources_of
 from train.training.run_folder import read_config
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from train.io.paths import numbered
+from train.io.files import numbered
 from train.programs.folders import run_name
 
 

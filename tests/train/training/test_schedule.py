@@ -10,7 +10,7 @@ from transformers import get_cosine_schedule_with_warmup, get_linear_schedule_wi
 from tests.tiny_runs import composed
 from train.config import TrainSettings, check
 from train.training.embedder import seed_everything
-from train.training.optimizer import num_warmup_steps, schedule
+from train.training.step import num_warmup_steps, schedule
 
 
 def test_schedule_equals_transformers() -> None:

@@ -31,7 +31,7 @@ from train.encoder.device import place, start_processes
 from train.encoder.encoder import Encoder
 from train.encoder.sharding import Sharding, sharding_of_launch
 from train.errors import UserError
-from train.training.optimizer import parameter_groups, restore_optimizer
+from train.training.step import parameter_groups, restore_optimizer
 
 RUN = "tests.process_jobs:whole_run"
 

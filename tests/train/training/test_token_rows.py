@@ -14,7 +14,7 @@ from train.encoder.encoder import Encoder
 from train.encoder.trained_parts import IdiomTokenRows
 from train.errors import UserError
 from train.requests import Request
-from train.training.optimizer import parameter_groups
+from train.training.step import parameter_groups
 
 TOKENS = ["model.idiom_tokens=train", "trainer.max_steps=4", "retain.distillation=0"]
 ROWS = "0.model.embeddings.word_embeddings.weight"

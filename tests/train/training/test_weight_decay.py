@@ -13,7 +13,7 @@ from tests.tiny_runs import composed
 from train.config import TrainerSettings, TrainSettings, check
 from train.encoder.encoder import Encoder
 from train.errors import UserError
-from train.training.optimizer import parameter_groups
+from train.training.step import parameter_groups
 
 
 def trainer(*overrides: str) -> TrainerSettings:

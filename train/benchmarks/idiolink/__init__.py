@@ -17,8 +17,18 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from train.data.names import CV_SPLIT, QueryMode
 from train.data.places import idiolink_folder, idiolink_split
 from train.declarations.benchmark import BenchmarkOptions, Place
-from train.declarations.examples import Answer, Example, Examples, QueryRecords, Shares
-from train.declarations.figures import Figures, Gain, Gains, Maps, Panel
+from train.declarations.examples import (
+    Answer,
+    Example,
+    Examples,
+    Figures,
+    Gain,
+    Gains,
+    Maps,
+    Panel,
+    QueryRecords,
+    Shares,
+)
 from train.declarations.options import Count, Names, as_list
 from train.declarations.registry import benchmark
 from train.declarations.score import Metric, Score

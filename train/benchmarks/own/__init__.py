@@ -15,14 +15,14 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import model_validator
 
 from train.declarations.benchmark import BenchmarkOptions, Place, QueryResult, results_of
+from train.declarations.dataset import HELD_OUT
 from train.declarations.options import Count, Text
 from train.declarations.registry import benchmark
 from train.declarations.score import Metric, Score
-from train.io.paths import expanded
+from train.io.files import expanded
 
 _Reader = Callable[[Mapping[str, Any]], Iterator[QueryResult]]
 
-HELD_OUT = "own_val"  # the benchmark on what is held out of the user's own training data
 
 Mode = Literal["sentence", "span"]
 MODES: tuple[Mode, ...] = ("sentence", "span")
@@ -214,7 +214,7 @@ class OwnRetrievalOptions(OwnOptions):
     has_splits=False,
     rows="part and mode",
     read_record=_read_held_out,
-    build="train.benchmarks.own.held_out:build",
+    build="train.benchmarks.own.pairs:build_held_out",
 )
 class OwnValOptions(BenchmarkOptions):
     """Options of the benchmark on what is held out of the user's own training data.

@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
+from itertools import permutations
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from train.benchmarks import Embed, Result
-from train.benchmarks.own import Mode, OwnPairsOptions, OwnStsOptions, own_score
-from train.benchmarks.own.texts import in_mode, modes_of, request_of, span_note
+import numpy as np
+
+from train.benchmarks import Embed, Embeddings, Result, Score
+from train.benchmarks.own import (
+    Mode,
+    OwnPairsOptions,
+    OwnStsOptions,
+    OwnValOptions,
+    own_key,
+    own_score,
+)
+from train.benchmarks.own.collections import (
+    Collection,
+    Documents,
+    Query,
+    in_mode,
+    modes_of,
+    request_of,
+    span_note,
+)
+from train.benchmarks.own.retrieval import OwnRetrievalBenchmark
 from train.benchmarks.pairs import (
     average_precision,
     best_accuracy,
@@ -20,9 +40,15 @@ from train.benchmarks.pairs import (
     spearman,
 )
 from train.data.own.forms import LABELLED_PAIRS, SPAN_PARTS, STS
+from train.data.own.load import own_splits
+from train.data.own.store import Examples
 from train.data.own.table import Record, Table, as_number, unique
+from train.declarations.dataset import HELD_OUT
 from train.errors import UserError
 from train.requests import Request
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 
@@ -182,3 +208,176 @@ class OwnPairBenchmark:
 def _sentences(pairs: Sequence[Pair]) -> list[Request]:
     """All first ones, then all second ones."""
     return [pair.first for pair in pairs] + [pair.second for pair in pairs]
+
+
+log = logging.getLogger(__name__)
+
+
+def build_held_out(settings: Any, options: OwnValOptions) -> OwnValBenchmark:
+    """What is held out of the training data: of a mixture, of each part on the user's own."""
+    names = settings.splits(HELD_OUT)  # only a mixture has some
+    data = {name: settings.objective.parts[name].data for name in names}
+    splits = {name: own_splits(part) for name, part in (data or {"": settings.data.own}).items()}
+    for (name, one), (other, training) in permutations(splits.items(), 2):
+        held_out, trained = (part.store.text_ids[part.anchors] for part in (one.val, training.train))
+        if shared := np.isin(held_out, trained).sum():  # their scores are of rows that the model has seen
+            log.warning("%d rows that are held out of part %s are trained on in %s", shared, name, other)
+    files = [path for part in splits.values() for path in part.files]
+    return OwnValBenchmark({name: part.val for name, part in splits.items()}, files, options)
+
+
+class OwnValBenchmark:
+    """The held-out rows, scored as `own_retrieval` or `own_sts` score a user's files.
+
+    Pairs: each anchor searches all held-out positives and negatives for its positives. Sentences: each
+    searches all others for those of its label, or of its group and meaning. A document with the query's own
+    text that is not relevant is left out of its search. Scored pairs: correlation of cosine and score.
+
+    Args:
+        parts: name in score keys ("" for none) → held-out rows. `own_val/score` is the mean over parts.
+        files: that were read.
+        options: how many queries and documents are taken, at most.
+    """
+
+    name = HELD_OUT
+    without_gold: Sequence[str] = ()
+
+    def __init__(self, parts: dict[str, Examples], files: Sequence[Path], options: OwnValOptions) -> None:
+        self.files = list(files)
+        self._parts = [
+            (name, examples.store.has_spans, _benchmark(name, examples, options))
+            for name, examples in parts.items()
+        ]
+
+    @property
+    def announced(self) -> list[Request]:
+        """The requests of the parts."""
+        return [request for _, _, part in self._parts for request in part.announced]
+
+    def score(self, embed: Embeddings) -> Result:
+        """The scores of all parts, and their mean."""
+        result = Result()
+        main_scores = []
+        for name, has_spans, part in self._parts:
+            scored = part.score(embed)
+            result.scores.extend(scored.scores)
+            result.notes.extend(scored.notes)
+            mode: Mode = "span" if has_spans else "sentence"
+            metric = "spearman" if isinstance(part, OwnPairBenchmark) else "ndcg@10"
+            value = scored.by_key[own_key(HELD_OUT, name, mode, metric)]
+            main_scores.append(Score(HELD_OUT, name, "", "score", value=value))
+            result.per_query.extend({**item, "is_main": item["mode"] == mode} for item in scored.per_query)
+        result.scores.extend(main_scores)
+        if [name for name, _, _ in self._parts] != [""]:
+            mean = float(np.mean([score.value for score in main_scores]))
+            result.scores.append(Score(HELD_OUT, "", "", "score", value=mean))
+        return result
+
+
+def _benchmark(
+    name: str, examples: Examples, options: OwnValOptions
+) -> OwnRetrievalBenchmark | OwnPairBenchmark:
+    section = f"objective.parts.{name}.data" if name else "data"
+    if examples.form == "scored":
+        pairs = _pairs(examples)
+        if len({pair.gold for pair in pairs}) < 2:
+            raise UserError(f"all held-out scores are equal: name other data with {section}.val=")
+        return OwnPairBenchmark(HELD_OUT, {name: pairs})
+    collected = _of_pairs if examples.form == "pairs" else _of_sentences
+    collection = collected(name, examples, options)
+    queries = collection.queries
+    if not queries:
+        raise UserError(
+            "the held-out rows contain nothing similar that a query could find: set "
+            f"{section}.val= to other data"
+        )
+    is_certain = all(len(q.grades) + len(q.left_out) == len(collection.documents) for q in queries)
+    if is_certain or len(queries) == 1:
+        why = "all that its queries can find is relevant" if is_certain else "it is one query"
+        log.warning("the held-out data cannot choose a checkpoint: %s; hold out more: %s.val=", why, section)
+    return OwnRetrievalBenchmark([collection], name=HELD_OUT)
+
+
+def _pairs(examples: Examples) -> list[Pair]:
+    store, pairs = examples.store, []
+    for row, first in enumerate(examples.anchors.tolist()):
+        (name,) = examples.names([row])
+        one, other = (Request(store.read_text(text), store.span(text)) for text in (first, first + 1))
+        pairs.append(Pair(name, one, other, float(store.scores[examples.rows[row]]), name))
+    return pairs
+
+
+def _query(examples: Examples, row: int, relevant: Sequence[int], ids: NDArray[Any]) -> Query:
+    """The anchor of a row.
+
+    Args:
+        relevant: positions of documents.
+        ids: of all documents' texts; those of the anchor's own text that are not relevant are left out.
+    """
+    store, number = examples.store, int(examples.rows[row])
+    anchor = int(examples.anchors[row])
+    request = Request(store.read_text(anchor), store.span(anchor), "query", store.instruction(number))
+    grades: dict[Any, float] = dict.fromkeys(relevant, 1.0)
+    same = np.flatnonzero(ids == store.text_ids[anchor]).tolist()
+    left_out = [position for position in same if position not in grades]
+    return Query(store.name(number), request, grades, str(store.groups[number]), left_out=left_out)
+
+
+def _sampled(numbers: NDArray[Any], limit: int) -> NDArray[Any]:
+    """At most this many, the same in every run, in their order."""
+    if len(numbers) <= limit:
+        return numbers
+    return np.sort(np.random.default_rng(0).choice(numbers, limit, replace=False))
+
+
+def _of_pairs(part: str, examples: Examples, options: OwnValOptions) -> Collection:
+    """Queries are the distinct anchors; documents all distinct positives and negatives."""
+    store = examples.store
+    ids = store.text_ids
+    _, which, row_query = np.unique(ids[examples.anchors], return_index=True, return_inverse=True)
+    chosen = set(_sampled(np.arange(len(which)), options.max_queries).tolist())
+    # Rows of the chosen queries first: all that is relevant to them is then among the documents.
+    order = sorted(range(len(examples)), key=lambda row: (int(row_query[row]) not in chosen, row))
+    documents: dict[tuple[int, tuple[int, int] | None], int] = {}  # text, span → its position
+    texts: list[int] = []
+    relevant: dict[int, list[int]] = {}
+    for row in order:
+        query = int(row_query[row])
+        if query not in chosen and len(texts) >= options.max_documents:
+            break
+        num_positives = int(store.num_positives[examples.rows[row]])
+        for place, text in enumerate(examples.texts(row)[1:]):
+            position = documents.setdefault((int(ids[text]), store.span(text)), len(texts))
+            if position == len(texts):
+                texts.append(text)
+            if query in chosen and place < num_positives:
+                relevant.setdefault(query, []).append(position)
+    queries = [
+        _query(examples, int(which[query]), found, ids[texts]) for query, found in sorted(relevant.items())
+    ]
+    return _collection(part, examples, texts, queries)
+
+
+def _of_sentences(part: str, examples: Examples, options: OwnValOptions) -> Collection:
+    """Every sentence is a document, and each one with another of its label is a query."""
+    rows = _sampled(np.arange(len(examples)), options.max_documents)
+    examples = Examples(examples.store, examples.rows[rows])
+    store, anchors = examples.store, examples.anchors
+    labels = store.label_ids[examples.rows] if store.has_labels else store.labels[anchors]
+    label = np.unique(labels, axis=0, return_inverse=True)[1].ravel()
+    candidates = np.flatnonzero(np.bincount(label)[label] > 1)
+    queries = []
+    for row in _sampled(candidates, options.max_queries).tolist():
+        alike = np.flatnonzero(label == label[row])
+        queries.append(_query(examples, row, alike[alike != row].tolist(), store.text_ids[anchors]))
+    return _collection(part, examples, anchors.tolist(), queries, len(examples) - len(candidates))
+
+
+def _collection(
+    part: str, examples: Examples, texts: Sequence[int], queries: list[Query], num_left_out: int = 0
+) -> Collection:
+    """Documents are called by text and span, so that ties do not depend on the order of rows."""
+    store = examples.store
+    names = [f"{store.text_ids[text]} {store.span(text)}" for text in texts]
+    requests = [Request(store.read_text(text), store.span(text)) for text in texts]
+    return Collection(part, Documents(lambda _: zip(names, requests, strict=True)), queries, num_left_out, [])

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from idiomloss import cosine_similarity
 from train.benchmarks import Embed, Result
 from train.benchmarks.own import RANKING_METRICS, Mode, OwnRankingOptions, own_score
-from train.benchmarks.own.texts import Query, in_mode, modes_of, request_of, span_note
+from train.benchmarks.own.collections import Query, in_mode, modes_of, request_of, span_note
 from train.benchmarks.pairs import spearman
 from train.benchmarks.retrieval import (
     average_precision,

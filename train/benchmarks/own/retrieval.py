@@ -11,13 +11,11 @@ import torch
 
 from train.benchmarks import Corpus, Embeddings, Result
 from train.benchmarks.own import RETRIEVAL_METRICS, Index, OwnRetrievalOptions
-from train.benchmarks.own.collections import Collection, read_collection
+from train.benchmarks.own.collections import Collection, in_mode, read_collection, span_note
 from train.benchmarks.own.ranking import add_rankings
-from train.benchmarks.own.texts import in_mode, span_note
-from train.benchmarks.retrieval import tie_note
-from train.benchmarks.search import SAMPLE, Search, approximate_ranking
+from train.benchmarks.retrieval import SAMPLE, Search, approximate_ranking, tie_note
 from train.errors import UserError
-from train.io.paths import expanded, is_plain_name
+from train.io.files import expanded, is_plain_name
 from train.requests import Request
 
 _DEPTH = 100  # documents that are ranked

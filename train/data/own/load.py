@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from train.data.own.rows import Mined, OwnTable, read_mined, with_negatives
-from train.data.own.store import MAX_IN_MEMORY, Examples, Store
+from train.data.own.store import MAX_IN_MEMORY, Examples, Mined, OwnTable, Store, read_mined, with_negatives
 from train.data.own.table import Source, find_sources
-from train.declarations.own_data import NO_DATA, OwnData
+from train.declarations.dataset import NO_DATA, OwnData
 from train.errors import UserError
 
 if TYPE_CHECKING:

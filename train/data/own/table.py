@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 
 from train.data.own.forms import SPAN_PARTS, Form, normalised
 from train.errors import DataMissingError, UserError
-from train.io.paths import expanded, is_file, is_folder
-from train.io.records import made, parse_json, parse_list
+from train.io.files import expanded, is_file, is_folder, made, parse_json, parse_list
 from train.io.tables import KINDS, Row, has_header, is_table, name_row, read_rows
 from train.requests import find_span
 
