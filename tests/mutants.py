@@ -36,7 +36,7 @@ KINDS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
         ["tests/train/objectives"],
     ),
     "training": (
-        ["train/training/step.py", "train/training/loop.py", "train/training/step.py"],
+        ["train/training/step.py", "train/training/loop.py"],
         ["tests/train/training/test_loop.py", "tests/train/training/test_selection.py"],
     ),
     "spans": (
@@ -44,7 +44,7 @@ KINDS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
         ["tests/train/encoder/test_encoder.py", "tests/train/encoder/test_forward.py"],
     ),
     "ranking": (
-        ["train/benchmarks/retrieval.py", "train/benchmarks/retrieval.py"],
+        ["train/benchmarks/retrieval.py"],
         ["tests/train/benchmarks"],
     ),
     "expressions": (

@@ -14,6 +14,8 @@ from tqdm import tqdm
 from train.io.files import printable
 from train.io.processes import rank_of_launch
 
+log = logging.getLogger(__name__)
+
 
 class Formatter(logging.Formatter):
     """Escapes control characters, since messages quote data: a terminal should show them, not obey them."""
@@ -60,8 +62,6 @@ def logged_to(path: Path) -> Iterator[None]:
         with suppress(OSError):  # a full disk: the rest of the messages is lost
             handler.close()
 
-
-log = logging.getLogger(__name__)
 
 _LINE = "{desc}: {n} of {total} ({percentage:.0f}%){postfix}; {elapsed} elapsed, about {remaining} left"
 

@@ -42,12 +42,10 @@ _MAY_CHANGE = (
 )
 _GLOSSARY = "model.glossary"
 _GROUPS = ("model", "data", "objective", "trainer", "benchmark")
-# Options that are newer than some runs, with what these were trained with.
-_ADDED: dict[str, dict[str, Any]] = {
-    "trainer": {"dropout_masks": "torch", "memory_check": "stop"},
-    "model": {"glossary_gate": None},
-    "eval": {"cache": True},
-}
+# Sections with the same options in every run. An option that is newer than a run has its default there,
+# unless the default changes the training: then what older runs were trained with is here.
+_SECTIONS = ("data", "eval", "hub", "model", "retain", "trainer")
+_ADDED: dict[str, Any] = {"trainer": {"dropout_masks": "torch"}}
 _ADDED_TO_SEARCHES = {"store": None, "shard_size": 50_000, "index": "exact"}  # to own_retrieval's
 
 
@@ -137,16 +135,14 @@ def saved_config(
     path = folder / "config.yaml"
     if is_file(path) and fingerprint(path) == read_mapping(folder / "run.json").get("config_sum"):
         saved = read_config(folder)  # has what was changed at a resume that saved no checkpoint
-    saved.setdefault("hub", composed.get("hub"))  # the run was started before there was this section
-    for section, options in _ADDED.items():  # or these options
-        given = saved.get(section, {})
-        saved[section] = {**given, **options, **given}  # in the order of the run's
+    defaults = {section: composed[section] for section in _SECTIONS}
+    keys = [override.partition("=")[0].lstrip("+~") for override in overrides]
+    saved = _completed(_completed(saved, _ADDED), defaults, without=keys)
     if searched := (saved.get("benchmark") or {}).get("own_retrieval"):
         saved["benchmark"]["own_retrieval"] = _ADDED_TO_SEARCHES | searched
     differences = []
     if experiment not in ("default", recorded):
         differences.append(f"experiment: {experiment}, but the run has {recorded}")
-    keys = [override.partition("=")[0].lstrip("+~") for override in overrides]
     for override, key in zip(overrides, keys, strict=True):
         now, then = _get(composed, key), _get(saved, key)
         if key in ("experiment", "resume") or key.startswith("hydra."):
@@ -175,6 +171,21 @@ def saved_config(
             "without resume="
         )
     return saved | {"resume": str(folder)}
+
+
+def _completed(
+    saved: dict[str, Any], defaults: dict[str, Any], without: Sequence[str] = (), section: str = ""
+) -> dict[str, Any]:
+    """The saved options, and the defaults of those that it does not have, but for `without`."""
+    completed = dict(saved)
+    for name, value in defaults.items():
+        key = section + name
+        if name not in saved:
+            if key not in without:
+                completed[name] = value
+        elif isinstance(value, dict) and isinstance(saved[name], dict):
+            completed[name] = _completed(saved[name], value, without, f"{key}.")
+    return completed
 
 
 def _names(glossary: str | Sequence[str] | None) -> list[str]:

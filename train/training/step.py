@@ -33,6 +33,8 @@ from train.training.embedder import FrozenEmbedder, TrainableEmbedder
 from train.training.regularization import Retention
 from train.training.run_folder import RunFolder
 
+log = logging.getLogger(__name__)
+
 
 def build_optimizer(encoder: Encoder, modules: nn.Module, trainer: TrainerSettings) -> torch.optim.AdamW:
     """AdamW for the encoder and an objective's modules.
@@ -128,8 +130,6 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Te
         state.setdefault(int(number), {})[name] = value
     optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
 
-
-log = logging.getLogger(__name__)
 
 _MAX_SKIPPED = 20  # steps in a row whose gradient overflowed, under fp16
 
@@ -370,8 +370,8 @@ def _not_finite(what: str, value: float, batches: Sequence[Batch], training: Tra
         f"the {what} is {value} at step {state.step + 1} (epoch {state.epoch + 1}), in the batch of "
         f"{len(anchors)} anchors {', '.join(anchors[:5])}{', …' if len(anchors) > 5 else ''}\n"
         f"  The complete batch is in {path}. {last_saved(run.path)}.\n"
-        "  Usual causes: too high a trainer.learning_rate, too low an objective.loss.temperature, "
-        "precision=fp16 (try bf16 or fp32)."
+        "  Usual causes: too high a trainer.learning_rate, too low a temperature of the loss, precision=fp16 "
+        "(try bf16 or fp32)."
     )
 
 

@@ -50,6 +50,8 @@ from train.requests import Request
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+log = logging.getLogger(__name__)
+
 _WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 
 
@@ -208,9 +210,6 @@ class OwnPairBenchmark:
 def _sentences(pairs: Sequence[Pair]) -> list[Request]:
     """All first ones, then all second ones."""
     return [pair.first for pair in pairs] + [pair.second for pair in pairs]
-
-
-log = logging.getLogger(__name__)
 
 
 def build_held_out(settings: Any, options: OwnValOptions) -> OwnValBenchmark:
