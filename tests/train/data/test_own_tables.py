@@ -53,7 +53,9 @@ PARTS: dict[str, dict[str, Any]] = {
     "queries": {"_id": "q1", "text": "a", "span_start": 0, "span_end": 1, "group": "g"},
     "qrels": {"query-id": "q1", "corpus-id": "d1", "score": 1},
 }
-COLLECTION = [partial(read_collection, "mine", streamed=is_streamed) for is_streamed in (False, True)]
+COLLECTION: list[Callable[[Path], Any]] = [
+    partial(read_collection, "mine", streamed=is_streamed) for is_streamed in (False, True)
+]
 
 PAIRS = "anchor,positive\na,p\n"
 SCORED = "sentence1,sentence2,score\na,b,1\n"

@@ -51,7 +51,7 @@ def test_values_and_gradients_are_those_of_pytorch(groups: int, scaling: float |
     given = None if seen == "before, by the module" else causal
     module = _module(groups, is_causal=causal)
     got, _ = attend(module, ours[0], ours[1], ours[2], mask, scaling=scaling, is_causal=given)
-    options = {"scale": scaling, "is_causal": causal, "enable_gqa": groups > 1}
+    options: dict[str, Any] = {"scale": scaling, "is_causal": causal, "enable_gqa": groups > 1}
     wanted = functional.scaled_dot_product_attention(*theirs, attn_mask=mask, **options).transpose(1, 2)
     assert got.shape == (_BATCH, _LENGTH, _HEADS, _WIDTH)
     # Sums of up to 44 products of size 1 to 10, in another order: 1e-6 apart on some processors.
@@ -81,15 +81,15 @@ def test_bfloat16_is_as_exact_as_pytorchs(spread: int) -> None:
 def test_dropout_draws_what_pytorch_draws_and_a_bias_is_left_to_the_library() -> None:
     query, key, value = _inputs()
     bias = torch.randn(1, _HEADS, _LENGTH, _LENGTH)
-    plain = functional.scaled_dot_product_attention
-    for options, wanted in (
+    cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({"attention_mask": _padding(), "dropout": 0.4}, {"attn_mask": _padding(), "dropout_p": 0.4}),
         ({"attention_mask": None, "position_bias": bias}, {"attn_mask": bias}),
-    ):
+    ]
+    for options, wanted in cases:
         torch.manual_seed(3)
-        got, _ = attend(_module(), query, key, value, **options)  # type: ignore[arg-type]
+        got, _ = attend(_module(), query, key, value, **options)
         torch.manual_seed(3)
-        expected = plain(query, key, value, **wanted).transpose(1, 2)  # type: ignore[arg-type]
+        expected = functional.scaled_dot_product_attention(query, key, value, **wanted).transpose(1, 2)
         torch.testing.assert_close(got, expected, atol=1e-6, rtol=1e-5)
 
 
