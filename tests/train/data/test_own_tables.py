@@ -110,6 +110,7 @@ SPOILED: list[tuple[str, str | None, tuple[str, ...]]] = [
     ("ranking", GRADED + 'q,"[""a"", ""b""]","[1, ""x""]"\n', ("row 2", "'grades'", "'x'")),
     ("ranking", 'query,candidates\nq,"[""a"", ""a""]"\n', ("row 2", "'candidates'", "twice")),
     ("ranking", 'query,candidates\nq,"[""a"", 3]"\n', ("row 2", "'candidates'", "3 is not a text")),
+    ("ranking", 'query,candidates\nq,"[""a"","\n', ("row 2", "'candidates'", "not a list")),
     # numbers, names and labels
     *(("trained", WEIGHTS + f"b,q,{w}\n", ("row 3", "'weight'", w)) for w in ("-1", "1e+300", "1_0")),
     *(("trained", SCORED + f'c,d,"{s}"\n', ("row 3", "'score'", s)) for s in ("nan", "3,5")),

@@ -154,6 +154,7 @@ class Table(list[str]):
     [
         (("a bare text",), {}, "list"),
         ((TEXTS, ["ice"]), {}, "4 texts but 1 spans"),
+        (([TEXTS],), {}, "text 0.*list"),
         (({"text": "a"},), {}, "texts.*dict"),
         ((Table(["text"]),), {}, "texts.*Table"),
         ((TEXTS,), {"role": "querry"}, "role.*'query'"),

@@ -208,7 +208,7 @@ def test_a_damaged_file_is_named(encoder: Encoder, tmp_path: Path) -> None:
     path = tmp_path / FILE
     good = path.read_text(encoding="utf-8")
     cases = [good[: len(good) // 2], good.replace('"format": 1', '"format": 9')]
-    for damaged in (*cases, good.replace(RUN, BEANS), good.replace("home run", "…")):
+    for damaged in (*cases, good.replace(RUN, "IDhomeID"), good.replace("home run", "…")):
         path.write_text(damaged, encoding="utf-8")
         with pytest.raises(UserError) as error:
             Encoder.from_pretrained(tmp_path, device="cpu")
