@@ -24,9 +24,10 @@ TOKEN = "hf_" + "aB3" * 12
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder, in which a run's is made; `mine` is a folder there."""
+    """The working folder, in which `mine` is a finished run."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "run.json").write_text('{"status": "finished"}', encoding="utf-8")
     return tmp_path
 
 
@@ -70,7 +71,7 @@ def test_what_hydra_gets(given: str, expected: str) -> None:
     [
         ("benchmarks=[idiolink]", "benchmarks=[idiolink]"),  # of those that are there
         ("benchmarks=null", "benchmarks=null"),
-        ("benchmarks=own_sts", "benchmark=[own_sts] benchmarks=own_sts"),
+        ("benchmarks=own_sts", "benchmark=own_sts benchmarks=own_sts"),
         ("benchmarks=[own_sts,idiolink]", "benchmark=[own_sts,idiolink] benchmarks=[own_sts,idiolink]"),
         (
             "benchmark=[own_sts,admire] benchmarks=[own_sts]",
@@ -90,7 +91,7 @@ REFUSED = [
     ("-m | run_dir=run | seed=1,2", "several runs with a folder each"),
     ("-m | resume=run | seed=1,2", "several runs with a folder each"),
     ("-m | seed=1,2 | hub.repo_id=me/idioms", "names one repository"),
-    ("run_dir=run", "already contains a run"),
+    ("run_dir=mine", "already contains a run"),
     ("run_dir=\udcff", "UTF-8"),
     *(
         (f"{name}=~nobody-here", f"{name}=~nobody-here: there is no")
@@ -103,8 +104,9 @@ REFUSED = [
     ("--trainer.max-epochs=2", "without dashes: trainer.max_epochs=2"),
     ("--config_dir=mine", "Did you mean --config-dir?"),
     # Secrets
-    (f"--hf-token={TOKEN}", "Put a token into the environment variable"),
-    (f"--token | {TOKEN}", "Put a token into the environment variable"),
+    ("--hf-token=the-secret", "Put a token into the environment variable"),  # known by its name alone
+    ("--token | the-secret", "Put a token into the environment variable"),
+    ("+hub.hf_token=the-secret", "HF_TOKEN"),
     *((f"{name}={TOKEN}", "HF_TOKEN") for name in ("token", "+token", "hub.token", "HF_TOKEN", "seed")),
     (f"+hydra.job.env_set.HF_TOKEN={TOKEN}", "hydra.job.env_set"),
     ("+hydra.job.env_set.ANYTHING=x", "hydra.job.env_set"),
@@ -124,7 +126,7 @@ def test_what_is_refused_at_once(given: str, named: str, monkeypatch: pytest.Mon
     with pytest.raises(UserError) as refused:
         rewrite_arguments(given.split(" | "), MODELS)
     assert named in str(refused.value)
-    assert not any(secret in str(refused.value) for secret in (TOKEN, "pa55word", "the-secret-value"))
+    assert not any(secret in str(refused.value) for secret in (TOKEN, "pa55word", "the-secret"))
 
 
 def test_what_looks_like_a_secret_passes() -> None:

@@ -65,9 +65,10 @@ def test_a_resumed_run_knows_the_untrained_weights(tmp_path: Path, tiny_path: Pa
 
 @pytest.mark.slow
 def test_empty_steps_are_counted_and_one_query_chooses_nothing(
-    tmp_path: Path, tiny_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, tiny_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The last batch of an epoch has one row, and no negatives: 48 rows and a batch of 47."""
+    caplog.set_level("INFO")
     val = write(tmp_path / "val.csv", "question,answer,negative\nwho is it,who it is,nothing\n")
     two = ("trainer.batch_size=47", "trainer.max_epochs=2", "eval.per_query=true")
     run = own_run(tmp_path, tiny_path, f"data.val=[{val}]", *two)
@@ -76,6 +77,6 @@ def test_empty_steps_are_counted_and_one_query_chooses_nothing(
     assert [line["loss"] == 0 for line in lines] == [False, True, False, True]
     notes = json.loads((run / "scores.json").read_text(encoding="utf-8"))["meta"]["notes"]
     assert any("2 of 4 steps learnt nothing" in note and "trainer.batch_size" in note for note in notes)
-    printed = capsys.readouterr().out
+    printed = capsys.readouterr().out + caplog.text
     assert "this score cannot choose a checkpoint" in printed
     assert "not tested" not in printed
