@@ -31,7 +31,7 @@ from train.encoder.glossary import read_glossary, saved_meanings
 from train.encoder.idiom_tokens import read_expressions
 from train.errors import UserError
 from train.expressions import expression_pattern
-from train.io.records import parse_yaml
+from train.io.files import parse_yaml
 from train.io.tables import read_rows
 from train.programs.prepare import prepare
 
@@ -128,7 +128,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working folder; on a processor without instructions for bfloat16."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("train.encoder.device.has_bf16_instructions", lambda: False)
-    monkeypatch.setattr("train.programs.check.describe_memory", lambda *_: [])  # takes longer than the rest
+    monkeypatch.setattr("train.programs.prepare.describe_memory", lambda *_: [])  # takes longer than the rest
     return tmp_path
 
 

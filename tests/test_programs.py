@@ -194,7 +194,8 @@ def test_evaluating_best_gives_the_runs_scores(tmp_path: Path) -> None:
     done = run(
         *("train.evaluate", f"model={folder / 'best'}", "data=sample"),
         *("benchmarks=[idiolink]", *modes, f"output={output}", "per_query=queries.jsonl"),
-        **{"cwd": tmp_path, "environment": HERE},
+        cwd=tmp_path,
+        environment=HERE,
     )
     assert done.returncode == 0, done.stderr
     ours, theirs = json.loads((folder / "scores.json").read_text()), json.loads(output.read_text())

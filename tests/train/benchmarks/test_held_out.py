@@ -15,7 +15,7 @@ from tests.benchmarks import by_text
 from tests.own_data import write, write_lines
 from tests.tiny_runs import composed
 from train.benchmarks.own import OwnValOptions
-from train.benchmarks.own.held_out import OwnValBenchmark
+from train.benchmarks.own.pairs import OwnValBenchmark
 from train.config import TrainSettings, check
 from train.data.own.load import own_splits
 from train.errors import UserError

@@ -57,11 +57,13 @@ FIELDS: list[tuple[str, Any]] = [
     *(("sentence", 3), ("subject", "\ud800"), ("is_gold", "true"), ("more", 1)),
     *(("span", "no such words"), ("idiom", "…!"), ("id", "d1")),
 ]
+_NO_LISTS: list[Any] = [{"a": 1}, [], "null", "3"]
+_NO_RECORDS: list[Any] = ["text", None, []]
 # file, its content, what the message names besides the file
 SPOILED: list[tuple[str, Any, tuple[str, ...]]] = [
     (INDEXES, "[{", ("not valid JSON", "line 1 column 3")),
-    *((INDEXES, content, ("expected a list of records",)) for content in ({"a": 1}, [], "null", "3")),
-    *((INDEXES, [content], ("record 1",)) for content in ("text", None, [])),
+    *((INDEXES, content, ("expected a list of records",)) for content in _NO_LISTS),
+    *((INDEXES, [content], ("record 1",)) for content in _NO_RECORDS),
     *((INDEXES, f"[{content}]", ()) for content in ("NaN", "1" * 5000, "[" * 100_000)),
     (INDEXES, json.dumps(DOCUMENTS).replace('"id":', '"id": "x", "id":', 1), ("the field 'id' twice",)),
     (ASKED, [], ("empty",)),

@@ -53,7 +53,7 @@ def test_sentences_equal_plain_sentence_transformers(minilm: Encoder) -> None:
 def test_spans_equal_the_naive_mean_of_their_tokens(minilm: Encoder) -> None:
     """By words, of which the first occurrence counts, or by offsets; within a word the pieces touched."""
     texts = [*TEXTS, "The ice was thin ice.", "The ice was thin ice.", "She was unbelievably lucky."]
-    spans = [*SPANS, "ice", (17, 20), "believ"]
+    spans: list[Any] = [*SPANS, "ice", (17, 20), "believ"]
     rows = minilm.encode(texts, spans)
     for row, text, span in zip(rows, texts, spans, strict=True):
         start, end = (text.index(span), text.index(span) + len(span)) if isinstance(span, str) else span
@@ -182,14 +182,14 @@ def test_batches_arrays_and_similarity(tiny: Encoder) -> None:
     passes: list[int] = []
     tiny([Request(text) for text in TEXTS], passes.append, batch_size=3)
     assert passes == [3, 1]
-    array = tiny.encode(iter(TEXTS), batch_size=np.int64(1), convert_to_numpy=True)  # type: ignore[call-overload]
+    array = tiny.encode(iter(TEXTS), batch_size=np.int64(1), convert_to_numpy=True)
     assert array.dtype == "float32"
     assert_close(torch.from_numpy(array), embeddings, atol=1e-6, rtol=0)
     unit = normalize(embeddings, dim=1)
     assert_close(tiny.similarity(array, embeddings[0]), unit @ unit[:1].T)
     assert_close(tiny.similarity(embeddings), unit @ unit.T)
     with pytest.raises(TypeError, match="first"):
-        tiny.similarity(TEXTS)  # type: ignore[arg-type]
+        tiny.similarity(TEXTS)
     with pytest.raises(ValueError, match="32 and of 8"):
         tiny.similarity(torch.zeros(2, 32), torch.zeros(1, 8))
 

@@ -12,9 +12,9 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional
 
-import train.encoder.kernels
+import train.encoder.forward
 from train.encoder.encoder import Encoder
-from train.encoder.kernels import attend, byte_dropout, random_bytes, use_byte_dropout
+from train.encoder.forward import attend, byte_dropout, random_bytes, use_byte_dropout
 from train.requests import Request
 
 _BATCH, _HEADS, _LENGTH, _WIDTH = 3, 4, 11, 8
@@ -51,8 +51,14 @@ def test_values_and_gradients_are_those_of_pytorch(groups: int, scaling: float |
     given = None if seen == "before, by the module" else causal
     module = _module(groups, is_causal=causal)
     got, _ = attend(module, ours[0], ours[1], ours[2], mask, scaling=scaling, is_causal=given)
-    options: dict[str, Any] = {"scale": scaling, "is_causal": causal, "enable_gqa": groups > 1}
-    wanted = functional.scaled_dot_product_attention(*theirs, attn_mask=mask, **options).transpose(1, 2)
+    options: dict[str, Any] = {
+        "scale": scaling,
+        "is_causal": causal,
+        "enable_gqa": groups > 1,
+        "attn_mask": mask,
+    }
+    q, k, v = theirs
+    wanted = functional.scaled_dot_product_attention(q, k, v, **options).transpose(1, 2)
     assert got.shape == (_BATCH, _LENGTH, _HEADS, _WIDTH)
     # Sums of up to 44 products of size 1 to 10, in another order: 1e-6 apart on some processors.
     torch.testing.assert_close(got, wanted, atol=1e-5, rtol=1e-5)
@@ -95,7 +101,7 @@ def test_dropout_draws_what_pytorch_draws_and_a_bias_is_left_to_the_library() ->
 
 def test_long_texts_go_to_the_fused_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     fused = Mock(return_value=(None, None))
-    monkeypatch.setattr(train.encoder.kernels, "sdpa_attention_forward", fused)
+    monkeypatch.setattr(train.encoder.forward, "sdpa_attention_forward", fused)
     for length, is_fused in ((255, False), (256, False), (257, True)):
         one = torch.randn(1, 2, length, 4)
         with torch.set_grad_enabled(length % 2 == 0):  # a pass without a graph is made alike with one
@@ -174,7 +180,7 @@ def test_a_step_is_that_of_sentence_transformers_with_the_same_masks(
 
     texts = ["the ship broke the ice of the harbour", "rain fell all day", "it rained", "no"]  # by length
     use_byte_dropout(tiny, tiny.transformer)
-    monkeypatch.setattr(train.encoder.kernels, "random_bytes", noted)
+    monkeypatch.setattr(train.encoder.forward, "random_bytes", noted)
     ours = loss(tiny.train()([Request(text) for text in texts]))
     ours.backward()  # type: ignore[no-untyped-call]
     assert len(masks) == 1 + 2 * 3

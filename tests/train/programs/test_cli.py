@@ -14,8 +14,8 @@ from train.config import TrainSettings, check
 from train.config.compose import chosen_by_default, compose_config
 from train.config.validation import refuse_arguments, refuse_values
 from train.errors import UserError
-from train.programs.arguments import rewrite_arguments
-from train.programs.plain import run_plain
+from train.programs.ending import run_plain
+from train.programs.launch import rewrite_arguments
 from train.training.resume import find_run, saved_config
 
 MODELS = ["minilm", "pretrained"]
