@@ -1,107 +1,31 @@
-"""The ranking losses, sound and as printed, against naive loops, by hand, by gradcheck, at their edges."""
+"""The ranking losses, sound and as printed, by hand: where each is smallest, what the print does."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import partial
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from idiomloss import (
-    ListwiseSoftmaxLoss,
-    PairwiseHingeLoss,
-    PairwisePrintedLoss,
-    Top1HingeLoss,
-    Top1PrintedLoss,
     listwise_softmax,
     pairwise_hinge,
     pairwise_printed,
     top1_hinge,
     top1_printed,
 )
-from tests.idiomloss.harness import assert_nothing_learnt, assert_same
 
 B, N, ALPHA = 6, 5, 0.3
+
+
+B, N = 6, 5
 
 
 def random_case(seed: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
     g = torch.Generator().manual_seed(seed)
     ranks = torch.stack([torch.randperm(N, generator=g) for _ in range(B)])
     return torch.randn(B, N, generator=g, dtype=dtype).requires_grad_(), ranks
-
-
-def hinge(value: Tensor) -> Tensor:
-    return value if value > 0 else 0 * value
-
-
-# One item's loss, from its scores, its ranks and the option.
-
-
-def naive_pairwise(s: Tensor, r: list[int], margin: float) -> Tensor:
-    terms = [hinge(margin - (s[i] - s[j])) for i in range(N) for j in range(N) if r[i] < r[j]]
-    return torch.stack(terms).mean()
-
-
-def naive_listwise(s: Tensor, r: list[int], temperature: float) -> Tensor:
-    weights = [math.exp((N - 1 - r[i]) / temperature) for i in range(N)]
-    total = torch.stack([s[i].exp() for i in range(N)]).sum()
-    return torch.stack([-w / sum(weights) * (s[i].exp() / total).log() for i, w in enumerate(weights)]).sum()
-
-
-def naive_top1(s: Tensor, r: list[int], margin: float, *, bounded: bool = True) -> Tensor:
-    best = r.index(0)
-    terms = [margin - (s[best] - s[j]) for j in range(N) if j != best]
-    return torch.stack([hinge(term) if bounded else term for term in terms]).mean()
-
-
-def naive_pairwise_printed(s: Tensor, r: list[int], margin: float) -> Tensor:
-    pairs = [(i, j) for i in range(N) for j in range(N) if i != j]
-    return torch.stack([hinge(margin - (s[i] - s[j])) * (1 if r[j] > r[i] else -1) for i, j in pairs]).mean()
-
-
-def naive_top1_printed(s: Tensor, r: list[int], margin: float) -> Tensor:
-    best = r.index(0)
-    hinges = [hinge(margin + s[j] - s[best]) for j in range(N) if j != best]
-    return torch.stack(hinges).sum() - s[best] + ALPHA * s.sum()
-
-
-Module = Callable[[float], nn.Module]
-MODULES: dict[Module, Callable[[Tensor, list[int], float], Tensor]] = {
-    PairwiseHingeLoss: naive_pairwise,
-    ListwiseSoftmaxLoss: naive_listwise,
-    Top1HingeLoss: naive_top1,
-    partial(Top1HingeLoss, bounded=False): partial(naive_top1, bounded=False),
-    PairwisePrintedLoss: naive_pairwise_printed,
-    partial(Top1PrintedLoss, sum_weight=ALPHA): naive_top1_printed,
-}
-each_module = pytest.mark.parametrize("module", MODULES)
-
-
-@each_module
-@pytest.mark.parametrize("option", [0.3, 1.0, 2.5])
-def test_equals_the_naive_loop(module: Module, option: float) -> None:
-    scores, ranks = random_case(seed=1)
-    terms = [MODULES[module](s, r, option) for s, r in zip(scores, ranks.tolist(), strict=True)]
-    assert_same(module(option)(scores, ranks), torch.stack(terms).mean(), scores)
-    shuffled = torch.tensor([3, 0, 4, 1, 2])  # the order of candidates makes no difference
-    again = module(option)(scores[:, shuffled], ranks[:, shuffled])
-    torch.testing.assert_close(again, module(option)(scores, ranks))
-
-
-@each_module
-def test_edges(module: Module) -> None:
-    """Gradients by differences; half types stay finite; no item gives zero."""
-    scores, ranks = random_case(seed=2)
-    assert torch.autograd.gradcheck(lambda s: module(0.7)(s, ranks), (scores,))
-    half = (1000 * scores.detach()).to(torch.bfloat16).requires_grad_()
-    value = module(1.0)(half, ranks)
-    assert value.dtype == torch.float32
-    assert value.isfinite()
-    assert torch.autograd.grad(value, half)[0].isfinite().all()
-    assert_nothing_learnt(module(1.0)(scores[:0], ranks[:0]), scores)
 
 
 def test_by_hand() -> None:
@@ -167,19 +91,3 @@ def test_top1_in_print_drifts_unless_alpha_is_one_nth(alpha: float, drift: float
     scores, ranks = random_case(seed=4)
     change = top1_printed(scores + 3, ranks, sum_weight=alpha) - top1_printed(scores, ranks, sum_weight=alpha)
     torch.testing.assert_close(change, torch.full_like(change, drift))
-
-
-@pytest.mark.parametrize(
-    ("wrong", "argument"),
-    [
-        *((partial(loss, ranks=torch.tensor([[0, 0, 1]])), "ranks") for loss in (pairwise_hinge, top1_hinge)),
-        (partial(listwise_softmax, ranks=torch.tensor([0, 1, 2])), "ranks"),
-        (partial(top1_hinge, margin=-1.0), "margin"),
-        (partial(pairwise_printed, margin=-1.0), "margin"),
-        (partial(top1_printed, sum_weight=-0.1), "sum_weight"),
-        (partial(listwise_softmax, gold_temperature=0.0), "gold_temperature"),
-    ],
-)
-def test_wrong_use_is_refused(wrong: Callable[..., Tensor], argument: str) -> None:
-    with pytest.raises(ValueError, match=argument):
-        wrong(torch.zeros(1, 3), **({} if "ranks" in wrong.keywords else {"ranks": torch.arange(3)[None]}))  # type: ignore[attr-defined]
