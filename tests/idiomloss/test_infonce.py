@@ -141,17 +141,3 @@ def test_rows_at_the_edges_stay_finite() -> None:
     loss = InfoNCELoss(temperature=1e-3)(same, -same.detach(), CandidateMasks(eye, ~eye, eye & ~eye, 0))
     assert loss.isfinite()
     assert torch.autograd.grad(loss, same)[0].isfinite().all()
-
-
-def test_a_positive_that_is_its_anchor_trains() -> None:
-    """SimCSE: two views of each text, one of which occurs twice; value and gradient against a loop."""
-    ids, x = torch.tensor([0, 1, 2, 0]), randn(8, 5)
-    masks = candidate_masks(
-        4, torch.arange(4), torch.ones(4).bool(), anchor_ids=ids, candidate_ids=ids, in_batch="all"
-    )
-    terms = []
-    for i in range(4):
-        e = [(torch.cosine_similarity(x[i], x[4 + j], dim=0) / 0.1).exp() for j in range(4)]
-        others = [e[j] for j in range(4) if ids[j] != ids[i]]
-        terms.append(-(e[i] / (e[i] + torch.stack(others).sum())).log())
-    assert_same(InfoNCELoss(temperature=0.1)(x[:4], x[4:], masks), torch.stack(terms).mean(), x)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -159,8 +160,11 @@ def test_adaptive_triplets_are_those_of_the_loops(kind: Any, scope: Any, distanc
     assert [result.num_within, result.num_across] == counts
     assert counts[0]  # no comparison of nothing with nothing
     assert_same(result.loss, expected, x)
-    half = loss(x.detach().bfloat16(), label_groups(SIZES)).loss
-    assert half.dtype == torch.float32
+    half = x.detach().bfloat16().requires_grad_()
+    value = loss(half, label_groups(SIZES)).loss
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value, loss(half.float(), label_groups(SIZES)).loss)
+    assert torch.autograd.grad(value, half)[0].dtype == torch.bfloat16
 
 
 class Sides(nn.Module):
@@ -226,6 +230,16 @@ def test_similarities_at_their_edges() -> None:
     for distil in (distillation_loss, relational_distillation_loss):
         distil(randn(3, 2, dtype=torch.float32), teacher).backward()  # type: ignore[no-untyped-call]
         assert teacher.grad is None
+
+
+def test_rankings_by_hand() -> None:
+    """Candidates in gold order, scores 3, 1, 2, 0, 0; margin 1."""
+    scores, ranks = torch.tensor([[3.0, 1.0, 2.0, 0.0, 0.0]]), torch.arange(5)[None]
+    # Of the ten pairs (1, 2) falls short by 2, and (3, 4) by 1.
+    assert pairwise_hinge(scores, ranks).item() == pytest.approx(0.3)
+    assert top1_hinge(scores, ranks).item() == 0.0
+    assert top1_hinge(scores, ranks.flip(1)).item() == pytest.approx((4 + 2 + 3 + 1) / 4)
+    assert listwise_softmax(torch.zeros(1, 5), ranks).item() == pytest.approx(math.log(5))
 
 
 def test_autocast_does_not_round_similarities() -> None:

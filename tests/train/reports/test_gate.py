@@ -194,13 +194,6 @@ def test_a_slice_has_an_interval_of_its_own(tmp_path: Path) -> None:
     )
 
 
-def test_seeds_are_averaged_query_by_query(tmp_path: Path) -> None:
-    for seed in (1, 2, 3):
-        plant_queries(tmp_path / "old" / str(seed), values(seed), seed=seed)
-        plant_queries(tmp_path / "new" / str(seed), values(seed + 10, shift=0.01), seed=seed, **OTHER)
-    assert gated(tmp_path, tmp_path / "new", f"against={tmp_path / 'old'}", "margin=0")[0] == 0
-
-
 def evaluation(folder: Path, queries: dict[str, float]) -> Path:
     """What `train.evaluate output=scores.json per_query=<somewhere>/queries.jsonl` writes, moved."""
     folder.mkdir()

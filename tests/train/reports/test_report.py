@@ -71,15 +71,6 @@ E5 = model_values("e5_base")
             ["lora=null", "lora=8"],
             None,
         ),
-        (
-            [
-                {"experiment": "joint", "trainer": {"learning_rate": 1.0, "batch_size": 8}},
-                {"experiment": "ft", "trainer": {"learning_rate": 2.0, "batch_size": 16}},
-                {"experiment": "ft", "trainer": {"learning_rate": 3.0, "batch_size": 16}},
-            ],
-            ["joint", "ft, learning_rate=2", "ft, learning_rate=3"],
-            None,
-        ),
         # A model has one short name, and what was changed of it; its path if it has none.
         (
             [
@@ -216,7 +207,7 @@ def test_scores_of_cut_embeddings_are_a_table_of_their_own(tmp_path: Path) -> No
     assert not any("dim=" in str(result.metric_name) for result in eval_results(scores))
 
 
-@pytest.mark.parametrize("name", ["=1+1", "+1", "-1+1", "@SUM(A1)", " =1+1", "=cmd|'x'!A0"])
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1+1", "@SUM(A1)", " =1+1"])
 def test_a_name_is_no_formula_in_a_spreadsheet(name: str, tmp_path: Path) -> None:
     (group,) = groups_of(plant(tmp_path / "run", scores=dict.fromkeys(SCORES, -0.25)))
     text = as_csv([replace(group, name=name, runs=[replace(group.runs[0], name=name)])])
@@ -431,8 +422,17 @@ def test_failed_and_unfinished_jobs_are_named(tmp_path: Path, capsys: pytest.Cap
     assert shown.splitlines()[-1] == str(sweep / "report")
 
 
-@pytest.mark.parametrize("name", ["scores.json", "run.json", "config.yaml", "metrics.jsonl"])
-@pytest.mark.parametrize("content", [None, "", "{", "[1]", "\0\0"])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        *(("scores.json", content) for content in (None, "", "{", "[1]", "\0\0")),
+        *(
+            (name, content)
+            for name in ("run.json", "config.yaml", "metrics.jsonl")
+            for content in (None, "{")
+        ),
+    ],
+)
 def test_damaged_files_are_named(
     tmp_path: Path, name: str, content: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
