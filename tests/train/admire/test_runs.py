@@ -55,13 +55,6 @@ def options(request: pytest.FixtureRequest, clip_path: Path) -> Options:
     return of
 
 
-@pytest.fixture(autouse=True)
-def _one_cache_of_summaries(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("IDIOM_CACHE", str(tmp_path_factory.getbasetemp() / "summaries"))
-
-
 def card_of(folder: Path) -> dict[str, Any]:
     card: dict[str, Any] = json.loads((folder / "scores.json").read_text())
     return card
