@@ -279,7 +279,8 @@ def test_each_query_is_averaged_over_seeds(tmp_path: Path) -> None:
 def test_what_cannot_be_compared_by_query_is_reported(tmp_path: Path) -> None:
     plant_queries(tmp_path / "a", {"a1": 0.2, "b1": 0.4})
     plant(tmp_path / "b", **OTHER)  # no records
-    plant_queries(tmp_path / "c", {"a1": 0.2, "c1": 0.4}, trainer={"learning_rate": 6.0})  # other queries
+    more = {"a1": 0.2, "b1": 0.4, "c1": 0.4}
+    plant_queries(tmp_path / "c", more, trainer={"learning_rate": 6.0})  # other queries
     folder = plant_queries(tmp_path / "d", {"a1": 0.2, "b1": 0.4}, trainer={"learning_rate": 7.0})
     write_lines(folder / "per_query" / "idiolink.jsonl", [query("a1", 0.9), query("b1", 0.9)])
     ours, *others = groups_of(tmp_path)
@@ -287,7 +288,7 @@ def test_what_cannot_be_compared_by_query_is_reported(tmp_path: Path) -> None:
         others,
         (
             "no results of each query: compared only by seeds (idiolink; run b)",
-            "not the same queries (2 and 2, 1 in both): compared only by seeds (idiolink; ",
+            "not the same queries (2 and 3, 2 in both): compared only by seeds (idiolink; ",
             "results of each query are not those of scores.json (idiolink; run d)",
         ),
         strict=True,
