@@ -62,6 +62,16 @@ def test_it_is_the_mean_of_which_sentence_transformers_has_the_sum(given: list[f
         assert logged.num == 4
 
 
+def test_without_dimensions_it_is_the_objectives_own() -> None:
+    class Once(Ranking):
+        result = Ranking().loss(embeddings(), BATCH)
+
+        def loss(self, embeddings: Tensor, batch: Batch) -> ObjectiveLoss:  # noqa: ARG002
+            return self.result
+
+    assert matryoshka_loss(Once(), embeddings(), BATCH, ()) is Once.result  # type: ignore[arg-type]
+
+
 SIZES = ["trainer.matryoshka=[16,8]"]
 
 

@@ -183,9 +183,10 @@ def test_a_bad_line_of_results_is_told(tmp_path: Path, line: str) -> None:
     folder = plant_queries(tmp_path / "run", {"a1": 0.5})
     path = folder / "per_query" / "idiolink.jsonl"
     good = path.read_text(encoding="utf-8")
-    path.write_text(good + line + "\n", encoding="utf-8")
-    show_finished_run(folder, all_scores=False)
-    assert "per_query/idiolink.jsonl: 1 lines are damaged" in checked(folder / "report.html")
+    for content in (good + line + "\n", line):
+        path.write_text(content, encoding="utf-8")
+        show_finished_run(folder, all_scores=False)
+        assert "per_query/idiolink.jsonl: 1 lines are damaged" in checked(folder / "report.html")
 
 
 def test_items_that_name_other_pictures_show_none(tmp_path: Path) -> None:
