@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fuzzing import FUZZED
 from train.benchmarks import retrieval
 from train.benchmarks.retrieval import (
     average_precision,
@@ -62,6 +63,7 @@ def test_the_first_few_are_those_of_the_whole_ranking(depth: int, monkeypatch: p
             assert torch.equal(values, similarity.gather(1, expected))
 
 
+@FUZZED
 @given(st.data())
 def test_a_corpus_in_parts_is_ranked_as_a_whole(data: st.DataObject) -> None:
     """With many ties, within parts and across them."""
@@ -100,6 +102,7 @@ def test_ties_depend_neither_on_the_order_nor_on_the_side() -> None:
     assert sum(shares) / len(shares) == pytest.approx(0.1, abs=0.015)  # a deviation of 0.004
 
 
+@FUZZED
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 3)), min_size=1, max_size=12))
 def test_the_share_of_tied_gold(documents: list[tuple[bool, int]]) -> None:
     ranked = sorted(documents, key=lambda document: -document[1])
