@@ -433,6 +433,13 @@ def results_of(records: list[dict[str, Any]]) -> dict[str, float]:
     }
 
 
+def test_without_gold_there_are_predictions_only(build: Build) -> None:
+    benchmark = ExpertsBenchmark(build().modules, [read_items(SAMPLE_ROOT / "admire", "dev")], {})
+    result = benchmark.score(in_turn(torch.randn(len(benchmark.announced), WIDTH)))
+    assert not result.scores
+    assert "admire_dev_experts_text.tsv" in result.predictions
+
+
 def test_macro_f1_by_hand() -> None:
     pairs = list(zip((0.0, 0.0, 1.0, 1.0, 0.0), (0.0, 1.0, 1.0, 1.0, 1.0), strict=True))
     assert macro_f1(pairs) == pytest.approx((2 * 1 / 4 + 2 * 2 / 6) / 2)

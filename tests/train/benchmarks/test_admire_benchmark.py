@@ -90,6 +90,15 @@ def test_a_compound_that_was_not_found_is_its_sentence() -> None:
     assert [benchmark.announced[i].pooling for i in (0, 6)] == ["span", "sentence"]
 
 
+def test_built_from_the_sample_and_by_split() -> None:
+    settings = check(EvaluateSettings, composed("evaluate", "data=sample", "split=[dev,train]"))
+    ((built,), missing) = build_benchmarks(settings, ["admire"])
+    assert isinstance(built, AdmireBenchmark)
+    assert [split.name for split in built.splits] == ["train", "dev"]
+    assert [path.name for path in built.files] == ["subtask_a_train.tsv", "subtask_a_dev.tsv"]
+    assert missing == {}
+
+
 def test_missing_data_says_where_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IDIOM_DATA", str(tmp_path))
     settings = check(EvaluateSettings, composed("evaluate"))
