@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from sentence_transformers import SentenceTransformer
 from bench import __main__ as program
 from bench import library, ours, predecessor
 from bench import workload as workloads
-from bench.cases import grown, growth, own_files, usual
+from bench.cases import grown, own_files
 from bench.measure import Measured, Time, useful_operations
 from bench.report import Run, Work, disagreements, summary, table
 from bench.workload import Kind, Workload, splits
@@ -29,8 +30,7 @@ def workload(tiny_path: Path) -> Workload:
 
 def test_all_ways_give_the_same_losses_and_scores(workload: Workload) -> None:
     """So the library's loss is InfoNCE with every positive and negative of the batch, unmasked."""
-    mine, theirs = ours.run(workload), predecessor.run(workload)
-    library_run = library.run(workload)
+    mine, theirs, library_run = (way.run(workload) for way in (ours, predecessor, library))
     assert len(mine.losses) == 4
     assert mine.losses == pytest.approx(theirs.losses, abs=1e-4)
     assert mine.losses == pytest.approx(library_run.losses, abs=1e-4)
@@ -57,16 +57,6 @@ def test_a_users_own_file_gives_the_trainers_losses(workload: Workload, tmp_path
     assert "of 4 losses" in near
     assert "may be 1e-05" in near
     assert max(mine.losses) - min(mine.losses) > 1e-2
-
-
-def test_training_or_scoring_alone(workload: Workload) -> None:
-    trained = ours.run(dataclasses.replace(workload, score=False, steps=2))
-    assert len(trained.losses) == 2
-    assert (trained.scores, trained.score) == ({}, None)
-    mine, theirs = (way.run(dataclasses.replace(workload, steps=0)) for way in (ours, predecessor))
-    assert len(theirs.scores) == 8
-    assert {key: mine.scores[key] for key in theirs.scores} == pytest.approx(theirs.scores, abs=1e-6)
-    assert (mine.losses, mine.train) == ([], None)
 
 
 def _measured(train: float, score: float | None = None) -> Measured:
@@ -120,50 +110,6 @@ def test_a_grown_corpus_has_more_documents_and_no_text_twice(workload: Workload,
     assert after.queries == before.queries
 
 
-def test_cases(workload: Workload) -> None:
-    """By default as everyone trains; once without dropout, where losses and scores can be compared."""
-    with_dropout = dataclasses.replace(workload, dropout=True)
-    found = usual(with_dropout, ["fp32", "bf16"], [32, 128])
-    shapes = [
-        (c.workload.precision, c.workload.batch_size, c.workload.dropout, c.workload.score, c.once)
-        for c in found
-    ]
-    assert shapes == [
-        ("fp32", 32, True, False, False),
-        ("bf16", 32, True, False, False),
-        ("fp32", 128, True, False, True),
-        ("bf16", 128, True, False, True),
-        ("fp32", 32, False, True, False),
-    ]
-    assert ["predecessor" in case.ways for case in found] == [True, False, False, False, True]
-    cases = growth(workload)
-    assert [case.copies for case in cases] == [1, 4, 16, 1, 1]
-    assert [case.workload.batch_size for case in cases[3:]] == [12, 24]  # the sample has no 32 tuples
-
-
-def test_a_workload_survives_the_command_line(
-    workload: Workload, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Else a run of its own process would be of other settings."""
-    seen: list[Workload] = []
-
-    def noted(_: str, given: Workload) -> Run:
-        seen.append(given)
-        return Run(_measured(1.0), 1.0, 1.0, 1.0)
-
-    monkeypatch.setattr(program, "run_here", noted)
-    wanted = [
-        workload,
-        dataclasses.replace(
-            workload, dropout=True, score=False, precision="bf16", batch_size=4, kind="pairs"
-        ),
-    ]
-    for one in wanted:
-        assert program.main(["--way=ours", *one.arguments()]) == 0
-    assert seen == wanted
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["peak_memory"] == 1.0
-
-
 def test_it_compares_and_writes(workload: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With runs made up: the program's way from options to the table, the file and the picture."""
     calls: list[str] = []
@@ -190,8 +136,16 @@ def test_it_compares_and_writes(workload: Workload, tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.slow
-def test_a_run_apart_gives_what_one_here_gives(workload: Workload) -> None:
+def test_a_run_apart_gives_what_one_here_gives(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     small = dataclasses.replace(workload, steps=2, threads=torch.get_num_threads())
+    seen: list[Workload] = []
+    with monkeypatch.context() as patched:  # its settings arrive whole
+        made_up = Run(_measured(1.0), 1.0, 1.0, 1.0)
+        patched.setattr(program, "run_here", lambda _, given: seen.append(given) or made_up)
+        changes: Any = {"dropout": True, "score": False, "precision": "bf16", "kind": "pairs"}
+        other = dataclasses.replace(small, **changes)
+        assert program.main(["--way=ours", *other.arguments()]) == 0
+    assert seen == [other]
     apart = program.run_apart("ours", small)
     here = ours.run(small)
     assert apart.measured.losses == here.losses

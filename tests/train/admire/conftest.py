@@ -46,6 +46,14 @@ def aima_options(tiny_path: Path, clip_path: Path, bart_path: Path) -> list[str]
     ]
 
 
+@pytest.fixture(autouse=True)
+def _one_cache_of_summaries(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To summarise the sample's captions takes longer than most tests."""
+    monkeypatch.setenv("IDIOM_CACHE", str(tmp_path_factory.getbasetemp() / "summaries"))
+
+
 @pytest.fixture
 def build(admire_options: list[str], request: pytest.FixtureRequest) -> Build:
     """The objective `admire`, or `aima`, with further options; its scorer is `modules`."""

@@ -99,19 +99,6 @@ def test_a_networks_score_by_hand(scaled: bool, hidden_layer: bool) -> None:
     assert torch.allclose(longer, network(items, candidates), atol=1e-5) == scaled
 
 
-@pytest.mark.parametrize(("head", "depends"), [("linear", False), ("hidden", True)])
-def test_only_with_a_hidden_layer_can_the_sentence_change_the_order(
-    build: Build, head: str, depends: bool
-) -> None:
-    """As published, the sentence adds the same to all candidates: differences of scores do not see it."""
-    scorer = build(f"objective.head={head}", "objective.cosine=null").modules
-    e, other = embeddings(scorer), embeddings(scorer, seed=2)
-    other[:, 2:] = e[:, 2:]
-    first, second = (scorer(ITEMS, x).by_expert for x in (e, other))
-    gaps = (first - first[..., :1]) - (second - second[..., :1])
-    assert (gaps.abs().max().item() > 1e-4) == depends
-
-
 def test_experts_start_as_the_plain_cosine(build: Build) -> None:
     scorer = build().modules
     e = embeddings(scorer)
@@ -497,11 +484,9 @@ def test_a_saved_scorer_scores_the_same_also_one_of_earlier_versions(
     ("file", "spoil"),
     [
         ("experts.safetensors", lambda _: None),
-        ("experts.safetensors", lambda content: content[:100]),
         ("experts.safetensors", lambda content: content.replace(b"sense_map", b"sense_cap")),
         ("experts.json", lambda _: b"[]"),
         ("experts.json", lambda content: content.replace(b'"hidden": 128', b'"hidden": "128"')),
-        ("experts.json", lambda content: content.replace(b'"mask"', b'"more": 7, "mask"')),
     ],
 )
 def test_damaged_experts_are_named(build: Build, tmp_path: Path, file: str, spoil: Any) -> None:
@@ -519,7 +504,6 @@ def test_damaged_experts_are_named(build: Build, tmp_path: Path, file: str, spoi
     ("experiment", "wrong", "message"),
     [
         ("admire_experts", ["data.fold=0"], "cross_validation_admire"),
-        ("admire_experts", ["objective.split=train_cv"], "cross_validation_admire"),
         ("admire_experts", ["objective.captions=false"], "leaves nothing to rank by"),
         (
             "admire_experts",
@@ -533,8 +517,6 @@ def test_damaged_experts_are_named(build: Build, tmp_path: Path, file: str, spoi
             ["trainer.max_epochs=2", "objective.sense_encoder.epochs=3"],
             r"sense_encoder\.epochs=3",
         ),
-        ("admire_aima", ["objective.ablation=none_such"], "ablation"),
-        ("admire_aima", ["data.extra=pie"], r"data\.extra"),
         ("idiolink_ft", ["trainer.freeze_encoder=true"], r"trainer\.freeze_encoder"),
     ],
 )

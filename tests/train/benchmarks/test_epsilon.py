@@ -223,11 +223,9 @@ def test_options_and_portuguese() -> None:
     ("p_values", "expected"),
     [
         ((0.9, 0.5, 0.01), "human-aligned"),
-        ((0.9, 0.01, 0.01), "human-aligned"),
         ((0.01, 0.01, 0.01), "anti-compositional"),
         ((1.0, 1.0, 0.85), "compositionally-inclined"),
         ((0.9, 0.01, 0.9), "human-aligned"),
-        ((0.1, 0.01, 0.01), "anti-compositional"),
     ],
 )
 def test_the_reading(p_values: tuple[float, float, float], expected: str) -> None:
@@ -235,10 +233,11 @@ def test_the_reading(p_values: tuple[float, float, float], expected: str) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("figures_cache")
 def test_published_figures_of_minilm(minilm: Encoder, real_data: Path) -> None:
     """Asserted closely is what our reading gives; of the paper's own, what does not hang on the order."""
     data = read_ncimp(DataFiles(FILES, real_data / "ncimp"), "en")
-    card = Suite([epsilon(data)]).run(minilm)
+    card = Suite([epsilon(data)]).run(minilm, keep=True)
     scores = card.scores
     assert {k: scores[f"epsilon/{k}/num_pairs"] for k in ("all", "C", "PC", "NC")} == {
         **{"all": 4281, "C": 1524},

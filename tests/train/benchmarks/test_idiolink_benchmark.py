@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -121,13 +120,3 @@ def test_keys_are_the_announced_ones(sample_root: Path, tiny: Encoder) -> None:
     scores = Suite([benchmark]).run(tiny).scores
     assert set(scores) == set(benchmark.options.score_keys(["val", "val+train"]))
     assert all(0 <= value <= 1 for value in scores.values())
-
-
-def test_suite_embeds_each_distinct_text_once(sample_root: Path, tiny: Encoder) -> None:
-    splits = [load_split(sample_root, name) for name in ("val", "val+train")]
-    benchmark = idiolink(splits, "sentence", "span", "instruction_sentence", "instruction_span")
-    with patch.object(tiny, "embed", side_effect=tiny.embed) as embed:
-        scorecard = Suite([benchmark]).run(tiny)
-    seen = sum(len(call.args[0].texts) for call in embed.call_args_list)
-    # Documents of both splits, queries, and queries with their instruction.
-    assert seen == scorecard.num_texts == 60 + 120 + 12 + 12

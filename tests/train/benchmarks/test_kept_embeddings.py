@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -112,35 +113,22 @@ def test_whatever_decides_them_decides_their_file(tiny: Encoder, monkeypatch: py
     names += [kept_file(tiny, requests[::-1], 1), kept_file(tiny, requests, 2)]
     with torch.autocast("cpu", torch.bfloat16):
         names.append(kept_file(tiny, requests, 1))
-    with monkeypatch.context() as patched:
-        patched.setattr(torch, "get_num_threads", lambda: 77)
-        names.append(kept_file(tiny, requests, 1))
-    with monkeypatch.context() as patched:
-        patched.setattr(kept_embeddings, "_code_digest", lambda: "other code")
-        names.append(kept_file(tiny, requests, 1))
-    with monkeypatch.context() as patched:
-        patched.setattr(kept_embeddings, "package_versions", dict)
-        names.append(kept_file(tiny, requests, 1))
-    with monkeypatch.context() as patched:
-        patched.setattr(kept_embeddings, "_processor", lambda: "another")
-        names.append(kept_file(tiny, requests, 1))
-    with monkeypatch.context() as patched:
-        patched.setattr(tiny.model.tokenizer, "truncation_side", "left")
-        names.append(kept_file(tiny, requests, 1))
-    for meanings in MEANINGS:
+    changes: list[tuple[Any, str, Any]] = [
+        (torch, "get_num_threads", lambda: 77),
+        (kept_embeddings, "_code_digest", lambda: "other code"),
+        (kept_embeddings, "package_versions", dict),
+        (kept_embeddings, "_processor", lambda: "another"),
+        (tiny.model.tokenizer, "truncation_side", "left"),
+        *((tiny, "meanings", meanings) for meanings in MEANINGS),
+        (tiny, "prompts", Prompts(document="passage: ")),
+        (tiny, "raw_spans", True),
+        (tiny, "tokens_per_forward", 64),
+        (tiny.model, "max_seq_length", 7),
+    ]
+    for place, name, value in changes:
         with monkeypatch.context() as patched:
-            patched.setattr(tiny, "meanings", meanings)
+            patched.setattr(place, name, value)
             names.append(kept_file(tiny, requests, 1))
-    with monkeypatch.context() as patched:
-        patched.setattr(tiny, "prompts", Prompts(document="passage: "))
-        names.append(kept_file(tiny, requests, 1))
-    with monkeypatch.context() as patched:
-        patched.setattr(tiny, "raw_spans", True)
-        names.append(kept_file(tiny, requests, 1))
-    tiny.tokens_per_forward = 64
-    names.append(kept_file(tiny, requests, 1))
-    tiny.model.max_seq_length = 7
-    names.append(kept_file(tiny, requests, 1))
     tiny.register_buffer("scale", torch.ones(()))
     names.append(kept_file(tiny, requests, 1))
     with torch.no_grad():

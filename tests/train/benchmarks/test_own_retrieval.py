@@ -127,11 +127,10 @@ def test_scores_by_hand(tmp_path: Path) -> None:
     assert "1 of 2 queries" in result.notes[0]
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_equal_to_pytrec_eval(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_to_pytrec_eval(monkeypatch: pytest.MonkeyPatch) -> None:
     """150 documents, a few queries at a time; no query finds itself."""
     monkeypatch.setattr(retrieval, "_MAX_SIMILARITIES", 1000)
-    g = torch.Generator().manual_seed(seed)
+    g = torch.Generator().manual_seed(0)
     documents, queries = torch.randn(150, 8, generator=g), torch.randn(20, 8, generator=g)
     ids = [f"d{n:03d}" for n in range(150)]
     grades = torch.randint(0, 4, (20, 150), generator=g) * (torch.rand(20, 150, generator=g) < 0.2)

@@ -29,10 +29,9 @@ def test_equal_predictions_have_one_threshold() -> None:
 
 
 @pytest.mark.parametrize("digits", [1, 8])
-@pytest.mark.parametrize("seed", range(3))
-def test_equal_to_others(seed: int, digits: int) -> None:
+def test_equal_to_others(digits: int) -> None:
     """With many ties, and with none."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     gold = rng.integers(0, 2, 60)
     predicted = np.round(0.3 * gold + rng.normal(0, 0.3, 60), digits)
     p, g = predicted.tolist(), gold.astype(float).tolist()

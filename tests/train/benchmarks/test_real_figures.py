@@ -27,6 +27,7 @@ SEVERAL_VECTORS = {"span_window": (53.40, 82.70), "span_late": (55.17, 83.11)}
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("figures_cache")
 def test_figures_of_untrained_minilm(tmp_path: Path, real_data: Path, minilm: Encoder) -> None:
     val, both = (load_split(real_data / "idiolink", name) for name in ("val", "val+train"))
     modes = list(REFERENCE)
@@ -35,7 +36,7 @@ def test_figures_of_untrained_minilm(tmp_path: Path, real_data: Path, minilm: En
         idiolink([both], *modes, diagnosis=True),
         OwnRetrievalBenchmark([read_collection("mine", write_beir(tmp_path, val))]),
     ]
-    scores = Suite(benchmarks).run(minilm).scores
+    scores = Suite(benchmarks).run(minilm, keep=True).scores
     check_the_reference(scores)
     check_several_vectors(scores)
     check_senses(scores)

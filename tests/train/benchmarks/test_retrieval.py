@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fuzzing import FUZZED
 from train.benchmarks import retrieval
 from train.benchmarks.retrieval import (
     average_precision,
@@ -39,11 +40,14 @@ def test_by_hand() -> None:
 
 def test_no_relevant_documents_score_zero() -> None:
     hits, none = torch.zeros(1, 4, dtype=torch.bool), torch.tensor([0])
+    gains = torch.zeros(1, 4)
+    assert ndcg_of_gains(gains, gains, 10).item() == average_precision(hits, none).item() == 0.0
+    assert reciprocal_rank(torch.tensor([[False, False, True]]), 2).item() == 0.0
     assert r_precision(hits, none).item() == ndcg(hits, none, 10).item() == 0.0
     assert recall_at_r(hits, none, none).isnan().all()
 
 
-@pytest.mark.parametrize("depth", [1, 7, 50, 149, 150, 200])
+@pytest.mark.parametrize("depth", [1, 50, 149, 200])
 def test_the_first_few_are_those_of_the_whole_ranking(depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also with many ties, and a few queries at a time."""
     g = torch.Generator().manual_seed(depth)
@@ -59,6 +63,7 @@ def test_the_first_few_are_those_of_the_whole_ranking(depth: int, monkeypatch: p
             assert torch.equal(values, similarity.gather(1, expected))
 
 
+@FUZZED
 @given(st.data())
 def test_a_corpus_in_parts_is_ranked_as_a_whole(data: st.DataObject) -> None:
     """With many ties, within parts and across them."""
@@ -97,6 +102,7 @@ def test_ties_depend_neither_on_the_order_nor_on_the_side() -> None:
     assert sum(shares) / len(shares) == pytest.approx(0.1, abs=0.015)  # a deviation of 0.004
 
 
+@FUZZED
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 3)), min_size=1, max_size=12))
 def test_the_share_of_tied_gold(documents: list[tuple[bool, int]]) -> None:
     ranked = sorted(documents, key=lambda document: -document[1])
@@ -109,27 +115,9 @@ def test_the_share_of_tied_gold(documents: list[tuple[bool, int]]) -> None:
     assert bool(note) == bool(num_tied)
 
 
-def test_graded_by_hand() -> None:
-    """Gains 1, 0, 3 at ranks 1 to 3, and a relevant document of gain 2 beyond them."""
-    gains, ideal = torch.tensor([[1.0, 0.0, 3.0]]), torch.tensor([[3.0, 2.0, 1.0]])
-    dcg, best = 1 + 3 / 2, 3 + 2 / 1.584962500721156 + 1 / 2
-    assert ndcg_of_gains(gains, ideal, 10).item() == pytest.approx(dcg / best, abs=1e-12)
-    assert ndcg_of_gains(gains, ideal, 1).item() == pytest.approx(1 / 3, abs=1e-12)
-    hits, number = gains > 0, torch.tensor([3])
-    assert average_precision(hits, number).item() == pytest.approx((1 + 2 / 3) / 3, abs=1e-12)
-    assert [recall(hits, number, k).item() for k in (1, 2, 3)] == pytest.approx([1 / 3, 1 / 3, 2 / 3])
-    assert reciprocal_rank(hits).item() == 1.0
-    later = torch.tensor([[False, False, True]])
-    assert reciprocal_rank(later).item() == pytest.approx(1 / 3)
-    assert reciprocal_rank(later, 2).item() == 0.0
-    none = torch.zeros(1, 3)
-    assert ndcg_of_gains(none, none, 10).item() == average_precision(none > 0, torch.tensor([0])).item() == 0
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_graded_metrics_equal_pytrec_eval(seed: int) -> None:
+def test_graded_metrics_equal_pytrec_eval() -> None:
     """Grades from -1 to 3, of which only some documents are judged; the first 100 of 150 are ranked."""
-    g = torch.Generator().manual_seed(seed)
+    g = torch.Generator().manual_seed(0)
     num_queries, num_documents = 12, 150
     similarity = torch.stack([torch.randperm(num_documents, generator=g) for _ in range(num_queries)]).float()
     grades = torch.randint(-1, 4, (num_queries, num_documents), generator=g)

@@ -12,7 +12,6 @@ from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
 from tests.benchmarks import idiolink, section
-from tests.tiny_models import tiny_sentence_transformer
 from train.benchmarks.semeval2022 import SemEvalBenchmark
 from train.data.idiolink import Split, load_split
 from train.data.semeval2022 import PairSplit, read_pairs
@@ -48,13 +47,16 @@ def theirs(model: SentenceTransformer, split: Split, pairs: PairSplit, folder: P
     return scores
 
 
-def check_same(model_path: str, split: Split, pairs: PairSplit, folder: Path) -> None:
-    model = SentenceTransformer(model_path, device="cpu")
+def test_scores_are_those_of_mteb(
+    tiny_path: Path, sample_root: Path, semeval_sample: DataFiles, tmp_path: Path
+) -> None:
+    split, pairs = load_split(sample_root, "val"), read_pairs(semeval_sample, "dev")
+    model = SentenceTransformer(str(tiny_path), device="cpu")
     key = f"idiolink/{split.name}/sentence/ndcg@10"
     semeval = SemEvalBenchmark([pairs], section("semeval2022"))
     evaluator = SuiteEvaluator([idiolink([split], "sentence"), semeval], key)
     ours = evaluator(model)
-    mtebs = theirs(model, split, pairs, folder)
+    mtebs = theirs(model, split, pairs, tmp_path)
     assert mtebs["IdioLink/default"] == pytest.approx(ours[key], abs=6e-6)  # rounded to five digits
     languages = {name.rpartition("/")[2] for name in mtebs if "sts" in name}
     assert languages >= {"en", "pt", "all"}
@@ -70,17 +72,6 @@ def check_same(model_path: str, split: Split, pairs: PairSplit, folder: Path) ->
     cosine = model.similarity_pairwise(first, second)
     expected = spearmanr(cosine, [numbers[pair.id] for pair in scored_pairs]).statistic
     assert mtebs["SemEval2022Task2B-gold/all"] == pytest.approx(expected, abs=2e-5)
-
-
-def test_sample(tiny_path: Path, sample_root: Path, semeval_sample: DataFiles, tmp_path: Path) -> None:
-    check_same(str(tiny_path), load_split(sample_root, "val"), read_pairs(semeval_sample, "dev"), tmp_path)
-
-
-@pytest.mark.slow
-def test_real_data(minilm_path: str, real_data: Path, semeval_real: DataFiles, tmp_path: Path) -> None:
-    model = tiny_sentence_transformer(tmp_path / "tiny", minilm_path, all_tokens=True)
-    split, pairs = load_split(real_data / "idiolink", "val"), read_pairs(semeval_real, "dev")
-    check_same(str(model), split, pairs, tmp_path / "cache")
 
 
 def test_a_split_without_gold_is_refused(semeval_sample: DataFiles) -> None:

@@ -52,15 +52,6 @@ def test_groups_are_never_cut_and_every_sentence_comes_once(
     assert not whole
 
 
-def test_file_order_is_the_files(groups: list[Group]) -> None:
-    built = build(groups, order="file", groups_="all")
-    assert texts_of(built, flat(built.epoch_steps(5, 1))) == [
-        text for group in groups for text in group.texts
-    ]
-    assert built.epoch_steps(0, 2) == built.epoch_steps(7, 2)
-    assert "left out" not in built.describe()
-
-
 @pytest.mark.parametrize("shards", [1, 3])
 def test_cut_groups_give_full_steps_in_the_files_order(groups: list[Group], shards: int) -> None:
     """And of a group in two steps, each has what the whole group's labels say of its part."""
@@ -112,17 +103,6 @@ def test_the_loss_is_that_of_the_groups(groups: list[Group]) -> None:
     result = built.loss(learnt, batch)
     assert result.is_empty
     assert result.loss.item() == 0
-
-
-def test_a_property_term_is_something_to_learn_from(groups: list[Group]) -> None:
-    """Also where no triplet is mined."""
-    for property_weight, is_empty in ((1.0, False), (0.0, True)):
-        never = {"mining_margin": 0.0, "triplets": "semihard", "property_weight": property_weight}
-        built = build(groups, loss=never)
-        batch = built.batch(0, built.epoch_steps(0, 1)[0][0])
-        result = built.loss(torch.randn(len(batch.requests), 8), batch)
-        assert result.is_empty == is_empty
-        assert (result.loss.item() == 0) == is_empty
 
 
 def test_plain_rows_are_the_paraphrases(groups: list[Group]) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from tests.tiny_objectives import idiolink
 from train.data.idiolink import (
@@ -21,6 +23,7 @@ from train.data.idiolink import (
     released_file,
 )
 from train.errors import UserError
+from train.objectives import Batch, ObjectiveLoss
 from train.objectives.idiolink import IdioLinkObjective
 from train.requests import Request
 
@@ -55,70 +58,64 @@ def test_a_batch_that_is_not_full_is_left_out_if_asked(split: Split) -> None:
         build(split, batch_size=500, drop_last=True)
 
 
+def vectors_for(objective: IdioLinkObjective, batch: Batch) -> tuple[dict[Request, Tensor], ObjectiveLoss]:
+    """A random vector for each request, and the loss of these."""
+    g = torch.Generator().manual_seed(1)
+    vectors: dict[Request, Tensor] = {}
+    for request in batch.requests:
+        vectors.setdefault(request, torch.randn(8, generator=g, dtype=torch.float64))
+    return vectors, objective.loss(torch.stack([vectors[r] for r in batch.requests]), batch)
+
+
+def likeness(a: Tensor, d: Tensor) -> float:
+    return math.exp(float(a @ d / a.norm() / d.norm()) / 0.05)
+
+
 @pytest.mark.parametrize("false_negatives", ["keep", "mask", "positive"])
 @pytest.mark.parametrize("in_batch", ["none", "positives", "all"])
 def test_loss_equals_one_computed_record_by_record(split: Split, in_batch: str, false_negatives: str) -> None:
     objective = build(split, loss={"in_batch": in_batch, "false_negatives": false_negatives})
     anchors = flat(objective.epoch_steps(0, 1))[:16]
-    batch = objective.batch(0, anchors)
-    g = torch.Generator().manual_seed(1)
-    vectors: dict[Request, torch.Tensor] = {}
-    for request in batch.requests:
-        vectors.setdefault(request, torch.randn(8, generator=g, dtype=torch.float64))
-    result = objective.loss(torch.stack([vectors[r] for r in batch.requests]), batch)
-
+    vectors, result = vectors_for(objective, objective.batch(0, anchors))
     records: dict[str, Document] = {r.id: r for r in (*split.documents, *split.queries)}
     everyone = [*split.queries, *split.documents]
     drawn = draw_tuples(everyone, split.documents, num_positives=1, num_hard=2, num_soft=3, seed=[0, 0])
     chosen = [drawn[i] for i in anchors]
     losses, num_false = [], 0
-    for mode in ("sentence", "span"):
-        for t in chosen:
-            anchor = records[t.anchor]
-            a = vectors[query_request(anchor, mode)]
-
-            def logit(id_: str, a: torch.Tensor = a) -> float:
-                d = vectors[Request(records[id_].sentence)]
-                return float(a @ d / a.norm() / d.norm()) / 0.05
-
-            positives, negatives = list(t.positives), [*t.hard, *t.soft]
-            for other in chosen:
-                if other is t or in_batch == "none":
+    for mode, t in product(("sentence", "span"), chosen):
+        anchor = records[t.anchor]
+        positives, negatives = list(t.positives), [*t.hard, *t.soft]
+        for other in chosen:
+            if other is t or in_batch == "none":
+                continue
+            reached = [*other.positives, *((*other.hard, *other.soft) if in_batch == "all" else ())]
+            for d in (records[id_] for id_ in reached if id_ != t.anchor):
+                if (d.idiom, d.meaning) != (anchor.idiom, anchor.meaning):
+                    negatives.append(d.id)
                     continue
-                reached = [*other.positives, *((*other.hard, *other.soft) if in_batch == "all" else ())]
-                for id_ in reached:
-                    d = records[id_]
-                    if id_ == t.anchor:
-                        continue
-                    if (d.idiom, d.meaning) != (anchor.idiom, anchor.meaning):
-                        negatives.append(id_)
-                        continue
-                    num_false += 1
-                    if false_negatives == "keep":
-                        negatives.append(id_)
-                    elif false_negatives == "positive":
-                        positives.append(id_)
-            below = sum(math.exp(logit(n)) for n in negatives)
-            terms = [math.log(1 + below / math.exp(logit(p))) for p in positives]
-            losses.append(sum(terms) / len(terms))
+                num_false += 1
+                if false_negatives == "keep":
+                    negatives.append(d.id)
+                elif false_negatives == "positive":
+                    positives.append(d.id)
+        query = vectors[query_request(anchor, mode)]
+        e = {id_: likeness(query, vectors[Request(records[id_].sentence)]) for id_ in positives + negatives}
+        below = sum(e[n] for n in negatives)
+        losses.append(sum(math.log(1 + below / e[p]) for p in positives) / len(positives))
     assert result.loss.item() == pytest.approx(sum(losses) / len(losses), rel=1e-9)
     assert result.counts["false_negatives"] == num_false / 2  # counted once, not once a mode
 
 
-def test_anchors_in_several_modes_share_their_text(split: Split) -> None:
+def test_modes_of_queries(split: Split) -> None:
+    """Several share their text; an instruction is the query's alone."""
     batch = build(split).batch(0, [0, 1])
     texts = [request.text for request in batch.requests]
     assert texts[0:2] == texts[2:4]
     assert [r.pooling for r in batch.requests[:4]] == ["sentence"] * 2 + ["span"] * 2
     assert all(r.role == "document" for r in batch.requests[4:])
-
-
-def test_instruction_modes_reach_the_request(split: Split) -> None:
-    batch = build(split, query_mode=["instruction_span"]).batch(0, [0])
-    instruction = batch.requests[0].instruction
-    assert instruction is not None
-    assert f"'{split.queries[0].span}'" in instruction
-    assert all(r.instruction is None for r in batch.requests[1:])
+    first, *others = build(split, query_mode=["instruction_span"]).batch(0, [0]).requests
+    assert f"'{split.queries[0].span}'" in (first.instruction or "")
+    assert all(r.instruction is None for r in others)
 
 
 def test_anchors_without_a_positive_are_left_out_and_counted(split: Split) -> None:
@@ -166,16 +163,10 @@ def test_batch_against_itself_equals_a_loss_computed_record_by_record(split: Spl
     """Weighted modes, documents in two modes, hidden spans, sense documents three times as heavy."""
     objective = alone(split, loss={"positives": positives})
     anchors = flat(objective.epoch_steps(0, 1)[:1])
-    batch = objective.batch(0, anchors)
-    g = torch.Generator().manual_seed(1)
-    vectors: dict[Request, torch.Tensor] = {}
-    for request in batch.requests:
-        vectors.setdefault(request, torch.randn(8, generator=g, dtype=torch.float64))
-    result = objective.loss(torch.stack([vectors[r] for r in batch.requests]), batch)
-
+    vectors, result = vectors_for(objective, objective.batch(0, anchors))
     records = [[*split.queries, *split.documents][i] for i in anchors]
 
-    def hidden(record: Document) -> Request:
+    def hidden(record: Document, _: Any) -> Request:
         start, end = record.span_offsets
         text = record.sentence[:start] + "[MASK]" + record.sentence[end:]
         return Request(text, (start, start + 6), role="query")
@@ -183,25 +174,24 @@ def test_batch_against_itself_equals_a_loss_computed_record_by_record(split: Spl
     def as_span(record: Document, role: Any) -> Request:
         return Request(record.sentence, record.span_offsets, role=role, pooling="span")
 
-    def term(query: Request, anchor: Document, document: Any) -> float:
-        a = vectors[query]
-        logits = {}
-        for other in records:
-            d = vectors[document(other)]
-            logits[other.id] = float(a @ d / a.norm() / d.norm()) / 0.05
+    def as_sentence(record: Document, _: Any) -> Request:
+        return Request(record.sentence)
+
+    def term(query: Tensor, anchor: Document, document: Any) -> float:
+        e = {other.id: likeness(query, vectors[document(other, "document")]) for other in records}
         others = [r for r in records if r.id != anchor.id]
         alike = [r for r in others if (r.idiom, r.meaning) == (anchor.idiom, anchor.meaning)]
-        below = sum(math.exp(logits[r.id]) for r in others if r not in alike)
+        below = sum(e[r.id] for r in others if r not in alike)
         if positives == "hardest":
-            alike = [min(alike, key=lambda r: logits[r.id])]
+            alike = [min(alike, key=lambda r: e[r.id])]
         weights = [3.0 if r.usage == "sense" else 1.0 for r in alike]
-        terms = [math.log(1 + below / math.exp(logits[r.id])) for r in alike]
+        terms = [math.log(1 + below / e[r.id]) for r in alike]
         return sum(w * t for w, t in zip(weights, terms, strict=True)) / sum(weights)
 
     expected = 0.0
-    for weight, query in ((1.0, lambda r: as_span(r, "query")), (0.5, hidden)):
-        for document in (lambda r: Request(r.sentence), lambda r: as_span(r, "document")):
-            expected += weight * sum(term(query(r), r, document) for r in records) / len(records)
+    for (weight, asked), document in product(((1.0, as_span), (0.5, hidden)), (as_sentence, as_span)):
+        terms = [term(vectors[asked(r, "query")], r, document) for r in records]
+        expected += weight * sum(terms) / len(records)
     assert result.loss.item() == pytest.approx(expected / (1.5 * 2), rel=1e-6)
 
 

@@ -249,20 +249,6 @@ def test_a_batch_of_labels_alone_holds_two_of_them(tmp_path: Path, batch_size: i
     assert sum(int((found > 0).sum()) < batch_size // 4 for found in labels) <= 1
 
 
-def test_a_labelled_batch_that_another_term_learns_from_is_not_empty(tmp_path: Path) -> None:
-    rows = [{"text": f"sentence {i}", "label": f"{i // 4}", "group": f"{i // 4}"} for i in range(8)]
-    train = write_lines(tmp_path / "t.jsonl", rows)
-    val = write_lines(tmp_path / "v.jsonl", [{"text": "a", "label": "b", "group": "c"}])
-    for weight, is_empty in ((0.5, False), (0.0, True)):
-        objective = labelled(train, val, batch_size=4, order="file", correct_weight=weight)
-        batch = objective.batch(0, objective.epoch_steps(0, 1)[0][0])
-        x = embedded(batch)
-        result = objective.loss(x, batch)
-        result.loss.backward()  # type: ignore[no-untyped-call]
-        assert x.grad is not None
-        assert result.is_empty == bool(batch.empty_because) == (not x.grad.any()) == is_empty
-
-
 def test_a_positive_equal_to_its_anchor_is_another_view(tmp_path: Path) -> None:
     rows = [{"anchor": f"text {i}", "positive": [f"text {i}", f"other {i}"]} for i in range(4)]
     data = own_data(write_lines(tmp_path / "a.jsonl", rows), tmp_path, {"anchor": "x", "positive": "y"})

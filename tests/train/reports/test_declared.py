@@ -115,17 +115,12 @@ def test_a_score_says_what_it_is() -> None:
     expected = {
         "idiolink/val/span/ndcg@10": ("val", "span", "", "higher", "headline", True),
         "idiolink/val/span/ndcg@10/literal": ("val", "span", "literal", "higher", "detail", False),
-        "idiolink/val/span/ndcg@10/dim=64": ("val", "span", "", "higher", "detail", False),
         "idiolink/val/bm25_span/ndcg@10": ("val", "bm25_span", "", "higher", "constant", False),
         "idiolink/val/span/recall_at_r/sense": ("val", "span", "sense", "higher", "detail", False),
         "semeval2022/dev/all/idiom/spearman": ("dev", "all/idiom", "", "higher", "headline", True),
         "semeval2022/dev_a/pt/idiom/spearman": ("dev_a", "pt/idiom", "", "higher", "compared", False),
         "epsilon/pt/C/p_value/head": ("", "pt/C", "head", "", "detail", False),
         "admire/dev/caption/rank_difference": ("dev", "caption", "", "lower", "headline", False),
-        "admire/dev/experts_text/ndcg@5/literal": (
-            *("dev", "experts_text", "literal", "higher", "compared", False),
-        ),
-        "admire/dev/majority/sense_accuracy": ("dev", "majority", "", "higher", "constant", False),
         "own_pairs/accuracy/span/accuracy_threshold": ("accuracy", "span", "", "", "detail", False),
         "own_val/faq/span/ndcg@10": ("", "faq/span", "", "higher", "headline", False),
         "own_val/score": ("", "", "", "higher", "compared", True),

@@ -36,17 +36,6 @@ def test_the_rule_gives_the_papers_kinds() -> None:
     assert found == KINDS
 
 
-def test_every_row_has_every_figure() -> None:
-    effects, words = (keys.values() for keys in PUBLISHED.tables.values())
-    for row in PUBLISHED.rows:
-        assert set(row.scores) == {*effects, *words}
-        for class_ in ("C", "PC", "NC"):  # of all pairs: between that of modifiers and that of heads
-            whole, *parts = (
-                row.scores[f"epsilon/{class_}/rank_biserial{word}"] for word in ("", "/modifier", "/head")
-            )
-            assert min(parts) - 0.005 <= whole <= max(parts) + 0.005, (row.name, class_)
-
-
 @pytest.mark.parametrize("row", PUBLISHED.rows, ids=lambda row: row.name)
 def test_a_rows_command_composes_and_is_of_that_row_alone(row: PublishedRow) -> None:
     config = composed("evaluate", *row.overrides)

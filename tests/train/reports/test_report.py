@@ -71,15 +71,6 @@ E5 = model_values("e5_base")
             ["lora=null", "lora=8"],
             None,
         ),
-        (
-            [
-                {"experiment": "joint", "trainer": {"learning_rate": 1.0, "batch_size": 8}},
-                {"experiment": "ft", "trainer": {"learning_rate": 2.0, "batch_size": 16}},
-                {"experiment": "ft", "trainer": {"learning_rate": 3.0, "batch_size": 16}},
-            ],
-            ["joint", "ft, learning_rate=2", "ft, learning_rate=3"],
-            None,
-        ),
         # A model has one short name, and what was changed of it; its path if it has none.
         (
             [
@@ -216,7 +207,7 @@ def test_scores_of_cut_embeddings_are_a_table_of_their_own(tmp_path: Path) -> No
     assert not any("dim=" in str(result.metric_name) for result in eval_results(scores))
 
 
-@pytest.mark.parametrize("name", ["=1+1", "+1", "-1+1", "@SUM(A1)", " =1+1", "=cmd|'x'!A0"])
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1+1", "@SUM(A1)", " =1+1"])
 def test_a_name_is_no_formula_in_a_spreadsheet(name: str, tmp_path: Path) -> None:
     (group,) = groups_of(plant(tmp_path / "run", scores=dict.fromkeys(SCORES, -0.25)))
     text = as_csv([replace(group, name=name, runs=[replace(group.runs[0], name=name)])])
@@ -288,7 +279,8 @@ def test_each_query_is_averaged_over_seeds(tmp_path: Path) -> None:
 def test_what_cannot_be_compared_by_query_is_reported(tmp_path: Path) -> None:
     plant_queries(tmp_path / "a", {"a1": 0.2, "b1": 0.4})
     plant(tmp_path / "b", **OTHER)  # no records
-    plant_queries(tmp_path / "c", {"a1": 0.2, "c1": 0.4}, trainer={"learning_rate": 6.0})  # other queries
+    more = {"a1": 0.2, "b1": 0.4, "c1": 0.4}
+    plant_queries(tmp_path / "c", more, trainer={"learning_rate": 6.0})  # other queries
     folder = plant_queries(tmp_path / "d", {"a1": 0.2, "b1": 0.4}, trainer={"learning_rate": 7.0})
     write_lines(folder / "per_query" / "idiolink.jsonl", [query("a1", 0.9), query("b1", 0.9)])
     ours, *others = groups_of(tmp_path)
@@ -296,7 +288,7 @@ def test_what_cannot_be_compared_by_query_is_reported(tmp_path: Path) -> None:
         others,
         (
             "no results of each query: compared only by seeds (idiolink; run b)",
-            "not the same queries (2 and 2, 1 in both): compared only by seeds (idiolink; ",
+            "not the same queries (2 and 3, 2 in both): compared only by seeds (idiolink; ",
             "results of each query are not those of scores.json (idiolink; run d)",
         ),
         strict=True,
@@ -431,8 +423,17 @@ def test_failed_and_unfinished_jobs_are_named(tmp_path: Path, capsys: pytest.Cap
     assert shown.splitlines()[-1] == str(sweep / "report")
 
 
-@pytest.mark.parametrize("name", ["scores.json", "run.json", "config.yaml", "metrics.jsonl"])
-@pytest.mark.parametrize("content", [None, "", "{", "[1]", "\0\0"])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        *(("scores.json", content) for content in (None, "", "{", "[1]", "\0\0")),
+        *(
+            (name, content)
+            for name in ("run.json", "config.yaml", "metrics.jsonl")
+            for content in (None, "{")
+        ),
+    ],
+)
 def test_damaged_files_are_named(
     tmp_path: Path, name: str, content: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -48,15 +48,6 @@ def test_a_run_ends_in_its_verdict(
     assert sentence in caplog.text
 
 
-def test_a_score_of_a_trained_model_alone_is_shown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    show_finished_run(plant(tmp_path / "run", scores={NDCG: 0.25}, baseline={}), all_scores=False)
-    monitored = capsys.readouterr().out.split("monitored, ")[1].split("IdioLink, val")[0]
-    assert "0.2500" in monitored
-    assert "not tested" in monitored
-
-
 def test_all_scores_are_shown_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     show_finished_run(plant(tmp_path / "run"), all_scores=True)
     assert f"{NDCG}/literal" in capsys.readouterr().out
