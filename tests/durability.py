@@ -77,14 +77,15 @@ class Single(Starter):
     processes = 1
 
     def __init__(self) -> None:
-        self._attempts = Attempts()
+        self._launches = Launches()
+        self._attempts = Attempts(self._launches)
 
     def __call__(self, harm: Attempt, process: int) -> Ended:  # noqa: ARG002
         outcome = self._attempts(harm)
         return Ended(outcome.killed, outcome.status == 0, [outcome.points], outcome.output)
 
     def close(self) -> None:
-        self._attempts.close()
+        self._launches.close()
 
 
 class Two(Starter):
