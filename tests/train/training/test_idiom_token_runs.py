@@ -164,7 +164,7 @@ def with_tokens(tiny_path: Path, *expressions: str) -> Encoder:
 
 def steps(encoder: Encoder, factor: float | None, learning_rate: float) -> torch.Tensor:
     """The embedding matrix after three steps; without a factor, of an optimizer of all."""
-    weight = encoder.transformer.get_input_embeddings().weight
+    weight = dict(encoder.model.named_parameters())["0.model.embeddings.word_embeddings.weight"]
     optimizer = torch.optim.AdamW([weight], lr=learning_rate, weight_decay=0.1)
     if factor is not None:
         IdiomTokenRows(encoder, "x").scale_steps(optimizer, factor)
