@@ -1,8 +1,8 @@
 """Runs of a tiny model that are cut short where a test says: by SIGKILL, or by a disk that is full.
 
-Each is a child of the process of :mod:`tests.launches`, which does the real `fine_tune`. What the child does in
-its run folder, and each forward pass, is a numbered point at which it can be ended; the same attempt passes
-the same points in the same order.
+Each is a child of the process of :mod:`tests.launches`, which does the real `fine_tune`. What the child does
+in its run folder, and each forward pass, is a numbered point at which it can be ended; the same attempt
+passes the same points in the same order.
 """
 
 from __future__ import annotations
