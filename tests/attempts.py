@@ -1,14 +1,13 @@
 """Runs of a tiny model that are cut short where a test says: by SIGKILL, or by a disk that is full.
 
-`python -m tests.attempts` imports torch and all the rest once (seconds) and then forks a child for each
-attempt, which does the real `fine_tune`. What the child does in its run folder, and each forward pass, is a
-numbered point at which it can be ended; the same attempt passes the same points in the same order.
+Each is a child of the process of :mod:`tests.launches`, which does the real `fine_tune`. What the child does
+in its run folder, and each forward pass, is a numbered point at which it can be ended; the same attempt
+passes the same points in the same order.
 """
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import resource
 import select
@@ -21,10 +20,9 @@ from pathlib import Path
 from typing import Any, Literal
 from unittest.mock import patch
 
+from tests.launches import Launches
 from tests.power import cut_power
-from tests.warm import Piped
 
-ROOT = Path(__file__).resolve().parent.parent
 POINT = "\x01"  # before a line that names a point; all other lines are the run's own
 _WHAT = {  # the first part of a path in the run folder, without its dots → what is being done there
     "best": "best",
@@ -73,40 +71,23 @@ class Outcome:
 
 
 class Attempts:
-    """The forking process, seen from a test."""
+    """Starts of runs, each in a child of the process that forks launches."""
 
-    def __init__(self) -> None:
-        self._server = Piped(["-m", "tests.attempts"])
-        self._server.answer()  # all is imported
+    def __init__(self, server: Launches) -> None:
+        self._server = server
 
     def __call__(self, attempt: Attempt) -> Outcome:
-        return Outcome(**json.loads(self._server.ask(json.dumps(asdict(attempt)))))
-
-    def close(self) -> None:
-        self._server.close()
+        return Outcome(**self._server.ask(asdict(attempt)))
 
 
 # -------------------------------------------------------------------- in the forking process
 
 
-def serve() -> None:
-    import torch
+def fork(attempt: Attempt) -> Outcome:
+    """Run it in a child, which may be killed."""
+    from tests.tiny_runs import composed
 
-    from tests.tiny_runs import composed  # imported here, so that no child has to
-
-    torch.set_num_threads(1)
-    answers = os.fdopen(os.dup(1), "w")
-    with open(os.devnull, "w") as nowhere:  # noqa: PTH123
-        os.dup2(nowhere.fileno(), 1)
-    print("ready", file=answers, flush=True)
-    for line in sys.stdin:
-        attempt = Attempt(**json.loads(line))
-        composed("config", *attempt.options)  # kept here, so that it is there in the children
-        answers.write(json.dumps(asdict(_fork(attempt))) + "\n")
-        answers.flush()
-
-
-def _fork(attempt: Attempt) -> Outcome:
+    composed("config", *attempt.options)  # kept here, so that it is there in the children
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -252,7 +233,3 @@ class Points:
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         self._is_full = self._attempt.how == "full"
-
-
-if __name__ == "__main__":
-    serve()

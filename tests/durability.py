@@ -25,7 +25,6 @@ import sys
 import tempfile
 import time
 import traceback
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -33,11 +32,11 @@ from functools import cache, partial
 from pathlib import Path
 
 from tests.attempts import POINT, Attempt, Attempts
-from tests.durability_programs import PROGRAMS, Program
+from tests.durability_programs import PROGRAMS
 from tests.launches import Launches
 from tests.power import Disk, is_possible
 from tests.tiny_models import tiny_sentence_transformer
-from tests.tiny_runs import DRAWN, KEY, assert_same_run
+from tests.tiny_runs import DRAWN, KEY, assert_same_run, files_of
 from train.factory import resolve_model_path
 from train.training.checkpoint import checkpoints, verify
 from train.training.run_folder import holds_a_run
@@ -60,38 +59,30 @@ class Ended:
         return self.points[process][-1] if self.points[process] else "starting"
 
 
-class Starter(ABC):
-    """Starts runs of so many processes."""
+class Starter:
+    """Starts runs, and harms one of their processes."""
 
-    processes: int
-
-    @abstractmethod
-    def __call__(self, harm: Attempt, process: int) -> Ended:
-        """Start the run that `harm` names, and harm one of its processes."""
-
-    @abstractmethod
-    def close(self) -> None: ...
-
-
-class Single(Starter):
     processes = 1
 
     def __init__(self) -> None:
-        self._attempts = Attempts()
+        self._launches = Launches(limit=600)
+        self._attempts = Attempts(self._launches)
 
     def __call__(self, harm: Attempt, process: int) -> Ended:  # noqa: ARG002
         outcome = self._attempts(harm)
         return Ended(outcome.killed, outcome.status == 0, [outcome.points], outcome.output)
 
     def close(self) -> None:
-        self._attempts.close()
+        self._launches.close()
 
 
 class Two(Starter):
+    """Runs of two processes."""
+
     processes = 2
 
     def __init__(self, folder: Path) -> None:
-        self._launches = Launches(limit=600)
+        super().__init__()
         self._reports = [folder / f"points_{rank}" for rank in range(2)]
 
     def __call__(self, harm: Attempt, process: int) -> Ended:
@@ -111,9 +102,6 @@ class Two(Starter):
         statuses = [status for status, _ in ended]
         output = "\n".join(said for _, said in ended)
         return Ended(statuses[process] < 0, statuses == [0, 0], points, f"statuses {statuses}\n{output}")
-
-    def close(self) -> None:
-        self._launches.close()
 
 
 @dataclass(frozen=True)
@@ -146,8 +134,11 @@ class Tally:
     failures: list[str] = field(default_factory=list)
 
     def add(self, program: str, kind: str, doing: str, words: str) -> None:
-        self.harms[program, kind] += 1
         self.doing[doing] += 1
+        self.report(program, kind, words)
+
+    def report(self, program: str, kind: str, words: str) -> None:
+        self.harms[program, kind] += 1
         print(f"{self.harms.total()}: {program}, {words}", flush=True)
 
     def rounds(self, harms: int, names: Sequence[str], harm: Callable[[str], None]) -> None:
@@ -226,8 +217,7 @@ def killed_run(whole: Whole, folder: Path, draw: random.Random, tally: Tally) ->
             assert ended.finished, (words, ended.output)
             break
     assert_same_run(whole.folder, folder)
-    left = [sorted(p.relative_to(f) for p in f.rglob("*")) for f in (whole.folder, folder)]
-    assert left[0] == left[1], sorted(set(left[0]) ^ set(left[1]))
+    assert files_of(whole.folder) == files_of(folder)
 
 
 def power_cut_run(whole: Whole, _folder: Path, draw: random.Random, tally: Tally, disk: Disk) -> None:
@@ -359,35 +349,26 @@ def main() -> int:
         kinds = recipes(tiny)
         minilm = [o for o in kinds["idiolink"] if not o.startswith(("model", "eval.every"))]
         minilm += ["trainer.max_steps=3", "eval.every=1"]
-        _harm_runs(asked.kills, "", Single, kinds, killed_run, place, draw, tally)
+        _harm_runs(asked.kills, "", Starter, kinds, killed_run, place, draw, tally)
         _harm_runs(asked.two, ", two processes", lambda: Two(place), kinds, killed_run, place, draw, tally)
-        _harm_runs(asked.minilm, "", Single, {"minilm": minilm}, killed_run, place, draw, tally)
+        _harm_runs(asked.minilm, "", Starter, {"minilm": minilm}, killed_run, place, draw, tally)
         if asked.power and is_possible(place):
             with Disk(place) as disk:
                 cut = partial(power_cut_run, disk=disk)
-                _harm_runs(asked.power, " for power", Single, kinds, cut, place, draw, tally)
+                _harm_runs(asked.power, " for power", Starter, kinds, cut, place, draw, tally)
         elif asked.power:
             print("power is not cut: that needs root, and a kernel that lends loop devices", flush=True)
-        _harm_runs(asked.damages, " for damage", Single, kinds, damaged_run, place, draw, tally)
+        _harm_runs(asked.damages, " for damage", Starter, kinds, damaged_run, place, draw, tally)
         for name, program in PROGRAMS.items():
             if count := getattr(asked, name):
-                harmed = program(place / "programs", tiny, DAMAGES, partial(_report, tally))
-                tally.rounds(count, [name], partial(_round, harmed, draw))
+                harmed = program(place / "programs", tiny, DAMAGES, tally.report)
+                tally.rounds(count, [name], lambda _: harmed.round(draw))  # noqa: B023  called at once
     minutes = (time.monotonic() - began) / 60
     print(f"\n{tally.harms.total()} harms in {tally.runs} rounds, {minutes:.0f} minutes\n\n{tally.table()}\n")
     counted = ", ".join(f"{what} {count}" for what, count in tally.doing.most_common())
     print(f"train was harmed while: {counted}")
     print(f"{len(tally.failures)} failures" + "".join(f"\n  - {what}" for what in tally.failures))
     return 1 if tally.failures else 0
-
-
-def _round(harmed: Program, draw: random.Random, _: str) -> None:
-    harmed.round(draw)
-
-
-def _report(tally: Tally, name: str, kind: str, words: str) -> None:
-    tally.harms[name, kind] += 1
-    print(f"{tally.harms.total()}: {name}, {words}", flush=True)
 
 
 def _harm_runs(

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 import traceback
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,12 @@ class Launches:
 
     def __call__(self, count: int, function: str, **arguments: Any) -> list[tuple[int, str]]:
         """Exit status and output of each process, by number; a negative status is a signal's."""
-        answer = self._server.ask(json.dumps([count, function, arguments, os.environ.get("IDIOM_CACHE", "")]))
-        return [(status, said) for status, said in json.loads(answer)]
+        answer = self.ask([count, function, arguments, os.environ.get("IDIOM_CACHE", "")])
+        return [(status, said) for status, said in answer]
+
+    def ask(self, request: Any) -> Any:
+        """A launch, or an attempt: see :mod:`tests.attempts`."""
+        return json.loads(self._server.ask(json.dumps(request)))
 
     def close(self) -> None:
         self._server.close()
@@ -47,6 +52,7 @@ class Launches:
 def serve() -> None:
     import torch
 
+    from tests.attempts import Attempt, fork
     from tests.tiny_runs import composed  # imported here, so that no child has to
 
     torch.set_num_threads(1)
@@ -55,12 +61,15 @@ def serve() -> None:
         os.dup2(nowhere.fileno(), 1)
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
-        count, function, arguments, os.environ["IDIOM_CACHE"] = json.loads(line)
+        request = json.loads(line)
+        if isinstance(request, dict):
+            print(json.dumps(asdict(fork(Attempt(**request)))), file=answers, flush=True)
+            continue
+        count, function, arguments, os.environ["IDIOM_CACHE"] = request
         for job in arguments.get("jobs", [arguments]):
             if function != EVALUATION and "options" in job:
                 composed("config", *job["options"])  # kept here, so that it is there in the children
-        answers.write(json.dumps(_launch(count, function, arguments)) + "\n")
-        answers.flush()
+        print(json.dumps(_launch(count, function, arguments)), file=answers, flush=True)
 
 
 def _launch(count: int, function: str, arguments: dict[str, Any]) -> list[tuple[int, str]]:

@@ -180,6 +180,7 @@ def whole_run(
 
     Suite.run = watched  # type: ignore[assignment,method-assign]
     patch("train.training.loop.is_tried", lambda _: True).start()  # as on a GPU: it changes nothing
+    patch("train.reports.screens.show_finished_run").start()  # a third of the time
     if go_on:
         resume(Path(folder), *options)
     else:

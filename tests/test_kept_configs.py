@@ -10,11 +10,10 @@ from omegaconf import OmegaConf
 from train.config.compose import compose_config
 
 CASES = [
-    *(("config", "seed=1"), ("config", "trainer.batch_size=8", "seed=2"), ("config", "+sweep=idiolink_ft")),
-    ("config", "+experiment=joint", "data=sample", "objective.proportions.idiolink=3.0"),
+    *(("config", "seed=1"), ("config", "trainer.batch_size=8", "+sweep=idiolink_ft")),
     ("config", "+experiment=mixture", "+objective.parts={a: {experiment: idiolink_ft}, b: {weight: 2.0}}"),
     ("config", "model=e5_base", "model.glossary=a.tsv", "tracking=[wandb]", "~retain.lora.dropout"),
-    *(("evaluate", "benchmark=[mteb,own_sts]", "split=test"), ("learn", "glossary=[a.tsv,b.tsv]")),
+    ("evaluate", "benchmark=[mteb,own_sts]", "split=test"),
 ]
 
 

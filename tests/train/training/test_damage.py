@@ -12,18 +12,13 @@ from typing import Any
 import pytest
 
 from tests.tiny_runs import assert_same_run, at_loss, die, resume, train
-from train.encoder.encoder import Encoder
 from train.errors import UserError
 from train.io.files import fingerprint, write_json
-from train.training.checkpoint import TrainerState, checkpoints, latest_checkpoint, prune, verify
+from train.training.checkpoint import TrainerState, checkpoints, prune, verify
 from train.training.run_folder import holds_a_run
 
 Damage = Callable[[Path], object]
-
-
-def truncated(path: Path) -> None:
-    with path.open("r+b") as file:
-        file.truncate(path.stat().st_size // 2)
+NESTED = "[" * 10_000
 
 
 def flipped(path: Path) -> None:
@@ -48,6 +43,19 @@ def resealed(change: dict[str, Any]) -> Damage:
         write_json(sums, json.loads(sums.read_text()) | {path.name: fingerprint(path)})
 
     return damage
+
+
+def without_metrics(record: Path) -> None:
+    """As earlier versions saved it: the lines of `metrics.jsonl` were in the run folder alone."""
+    content = json.loads(record.read_text())
+    del content["metrics"]
+    write_json(record, content)
+    resealed({})(record)
+
+
+def hidden(checkpoint: Path) -> None:
+    """A kill between the two renames of saving the same step again."""
+    checkpoint.rename(checkpoint.with_name(f".{checkpoint.name}_old"))
 
 
 def first_is_best(state: TrainerState, _scores: Any, _trainer: Any) -> bool:
@@ -83,51 +91,53 @@ def run(whole: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(whole, tmp_path / "run"))
 
 
-# ------------------------------------------------------------------ checkpoints
+# What is damaged → the step from which the run resumes.
+DAMAGED: dict[str, tuple[dict[str, Damage], int]] = {
+    # the last checkpoint
+    "weights": ({"step_6/model.safetensors": flipped}, 4),
+    "a file": ({"step_6/tokenizer.json": Path.unlink}, 4),
+    "sums": ({"step_6/checksums.json": with_content(NESTED)}, 4),
+    "another version's state": ({"step_6/state.json": resealed({"surplus": 1})}, 4),
+    "a field of another type": ({"step_6/state.json": resealed({"step": "six"})}, 4),
+    "saved twice, killed in between": ({"step_6": hidden}, 6),
+    # the best model, of which one copy is enough; its optimizer is not needed
+    "best optimizer": ({"step_2/optimizer.safetensors": flipped}, 6),
+    "best checkpoint": ({"step_2/model.safetensors": flipped}, 6),
+    "no best": ({"best/model.safetensors": Path.unlink}, 6),
+    "best": ({"best/model.safetensors": flipped}, 6),
+    # the run folder's other files, of which each checkpoint has a copy
+    "record": ({"run.json": Path.unlink, "metrics.jsonl": with_content("[]")}, 6),
+    "configuration": ({"config.yaml": Path.unlink, "baseline.json": with_content(NESTED)}, 6),
+    "all records": ({n: with_content(NESTED) for n in ("run.json", "config.yaml", "metrics.jsonl")}, 6),
+    "no baseline": ({"baseline.json": Path.unlink, "config.yaml": with_content("[]")}, 6),
+    # a checkpoint of an earlier version
+    "no lines in the record": ({"step_4/record.json": without_metrics, "step_6": shutil.rmtree}, 4),
+}
 
 
-@pytest.mark.parametrize(
-    ("damage", "name", "problem"),
-    [
-        (truncated, "model.safetensors", "model.safetensors is damaged"),
-        (flipped, "optimizer.safetensors", "optimizer.safetensors is damaged"),
-        (Path.unlink, "tokenizer.json", "tokenizer.json is missing"),
-        (Path.unlink, "checksums.json", "checksums.json"),
-        (truncated, "checksums.json", "checksums.json"),
-        (with_content("[" * 100_000), "checksums.json", "checksums.json"),
-        (resealed({"surplus": 1}), "state.json", "surplus"),
-        (resealed({"step": "six"}), "state.json", "step"),
-    ],
-)
-def test_the_one_before_a_damaged_last_checkpoint_serves(
-    run: Path, whole: Path, caplog: pytest.LogCaptureFixture, damage: Damage, name: str, problem: str
+@pytest.mark.parametrize("damaged", DAMAGED)
+def test_a_damaged_run_is_resumed_and_ends_as_the_whole_one(
+    run: Path, whole: Path, caplog: pytest.LogCaptureFixture, damaged: str
 ) -> None:
-    damage(run / "step_6" / name)
+    """From the newest checkpoint that is whole; the damaged one, and why, is in a warning."""
     caplog.set_level("INFO")
-    resume(run)
-    (warning,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
-    assert str(run / "step_6") in warning
-    assert problem in warning
-    assert f"resuming from {run}/step_4" in caplog.text
-    assert_same_run(whole, run)
-
-
-@pytest.mark.parametrize(
-    ("damage", "name"),
-    [
-        (flipped, "step_2/optimizer.safetensors"),  # of the best checkpoint only the model is needed
-        (flipped, "step_2/model.safetensors"),  # and `best/` has that too
-        (Path.unlink, "best/model.safetensors"),
-        (flipped, "best/model.safetensors"),
-    ],
-)
-def test_one_copy_of_the_best_model_is_enough(run: Path, whole: Path, damage: Damage, name: str) -> None:
+    damages, step = DAMAGED[damaged]
     (run / ".best_old").mkdir()  # a kill while it was removed
-    damage(run / name)
-    assert latest_checkpoint(run) == run / "step_6"
+    for name, damage in damages.items():
+        damage(run / name)
     resume(run)
+    assert f"resuming from {run}/step_{step}" in caplog.text
+    warned = "".join(r.getMessage() for r in caplog.records if r.levelname == "WARNING")
+    for name in damages:
+        if name.startswith("step_6/"):
+            assert str(run / "step_6") in warned
+            assert Path(name).name in warned
     assert_same_run(whole, run)
-    assert name == "step_2/model.safetensors" or not list(run.glob(".best*"))
+    assert (run / "config.yaml").read_text() == (whole / "config.yaml").read_text()
+    for name, facts in (("baseline.json", None), ("run.json", ("experiment", "seed", "data", "started"))):
+        after, before = (json.loads((folder / name).read_text()) for folder in (run, whole))
+        assert all(after[fact] == before[fact] for fact in facts or before)
+    assert damaged == "best checkpoint" or not list(run.glob(".best*"))
 
 
 def test_nothing_is_thrown_away_if_the_best_model_is_lost(
@@ -168,55 +178,6 @@ def test_damaged_checkpoints_do_not_crowd_out_good_ones(
     assert all((run / name).is_dir() for name in others)
 
 
-def test_a_save_cut_short_between_two_names_is_recovered(run: Path, whole: Path) -> None:
-    (run / "step_6").rename(run / ".step_6_old")
-    resume(run)
-    assert_same_run(whole, run)
-
-
-def test_any_checkpoint_is_a_model(whole: Path) -> None:
-    assert Encoder.from_pretrained(whole / "step_4", device="cpu").encode(["It rained."]).shape == (1, 32)
-
-
-@pytest.mark.parametrize(("keep", "kept"), [(1, [2, 9]), (3, [2, 7, 8, 9]), (20, list(range(1, 10)))])
-def test_the_newest_checkpoints_and_the_best_are_kept(tmp_path: Path, keep: int, kept: list[int]) -> None:
-    for step in range(1, 10):
-        (tmp_path / f"step_{step}").mkdir()
-        prune(tmp_path, keep, best_step=2 if step > 1 else 1)
-    assert [int(path.name[5:]) for path in checkpoints(tmp_path)] == kept
-
-
-def test_the_best_as_of_each_kept_checkpoint_is_kept(tmp_path: Path) -> None:
-    """Without it a run could not be resumed from the one before a damaged newest."""
-    for step, best, left in ((1, 1, [1]), (2, 1, [1, 2]), (3, 3, [1, 2, 3]), (4, 4, [3, 4])):
-        write_json(tmp_path / f"step_{step}" / "state.json", {"step": step, "best_step": best})
-        prune(tmp_path, 2, best)
-        assert [int(path.name[5:]) for path in checkpoints(tmp_path)] == left
-
-
-# ------------------------------------------------------------------ the run folder's other files
-
-
-@pytest.mark.parametrize("content", [None, "[]", "[" * 10_000])
-@pytest.mark.parametrize("name", ["run.json", "config.yaml", "metrics.jsonl", "baseline.json"])
-def test_the_run_folders_other_files_are_made_again(
-    run: Path, whole: Path, name: str, content: str | None
-) -> None:
-    """From the checkpoint; the untrained model's scores are computed again."""
-    (run / name).unlink()
-    if content is not None:
-        (run / name).write_text(content, encoding="utf-8")
-    resume(run)
-    assert_same_run(whole, run)
-    assert (run / "config.yaml").read_text() == (whole / "config.yaml").read_text()
-    assert json.loads((run / "baseline.json").read_text()) == json.loads(
-        (whole / "baseline.json").read_text()
-    )
-    before, after = (json.loads((folder / "run.json").read_text()) for folder in (whole, run))
-    for fact in ("experiment", "seed", "data", "started", "trained_on"):
-        assert after[fact] == before[fact]
-
-
 @pytest.mark.parametrize("name", ["run.json", "config.yaml"])
 def test_a_damaged_file_without_a_copy_is_named(run: Path, name: str) -> None:
     (run / name).write_text("", encoding="utf-8")
@@ -227,14 +188,17 @@ def test_a_damaged_file_without_a_copy_is_named(run: Path, name: str) -> None:
     assert (run / "step_6").is_dir()
 
 
-def test_checkpoints_of_earlier_versions_resume(run: Path, whole: Path) -> None:
-    """The lines of `metrics.jsonl` were in the run folder alone."""
-    for path in checkpoints(run):
-        record = json.loads((path / "record.json").read_text())
-        del record["metrics"]
-        record.pop("best_sums", None)
-        write_json(path / "record.json", record)
-        resealed({})(path / "record.json")
-    shutil.rmtree(run / "step_6")
-    resume(run)
-    assert_same_run(whole, run)
+@pytest.mark.parametrize(("keep", "left"), [(1, [2, 9]), (3, [2, 7, 8, 9]), (20, list(range(1, 10)))])
+def test_the_newest_checkpoints_and_the_best_stay(tmp_path: Path, keep: int, left: list[int]) -> None:
+    for step in range(1, 10):
+        (tmp_path / f"step_{step}").mkdir()
+        prune(tmp_path, keep, best_step=2 if step > 1 else 1)
+    assert [int(path.name[5:]) for path in checkpoints(tmp_path)] == left
+
+
+def test_the_best_as_of_each_checkpoint_stays(tmp_path: Path) -> None:
+    """Without it a run could not be resumed from the one before a damaged newest."""
+    for step, best, left in ((1, 1, [1]), (2, 1, [1, 2]), (3, 3, [1, 2, 3]), (4, 4, [3, 4])):
+        write_json(tmp_path / f"step_{step}" / "state.json", {"step": step, "best_step": best})
+        prune(tmp_path, 2, best)
+        assert [int(path.name[5:]) for path in checkpoints(tmp_path)] == left

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,29 +17,21 @@ class Disk:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.events: list[tuple[str, Path]] = []
-        fsync, rename, replace, rmtree = os.fsync, os.rename, os.replace, shutil.rmtree
+        for module, name in ((os, "fsync"), (os, "rename"), (os, "replace"), (shutil, "rmtree")):
+            monkeypatch.setattr(module, name, self._noted(getattr(module, name)))
 
-        def noted_fsync(descriptor: int) -> None:
-            self.events.append(("sync", Path(f"/proc/self/fd/{descriptor}").readlink()))
-            fsync(descriptor)
+    def _noted(self, real: Callable[..., None]) -> Callable[..., None]:
+        def do(first: Any, *rest: Any, **options: Any) -> None:
+            if real.__name__ == "fsync":
+                self.events.append(("sync", Path(f"/proc/self/fd/{first}").readlink()))
+            elif real.__name__ in ("rename", "replace"):
+                self._check_synced(Path(first))
+                self.events.append(("rename", Path(rest[0])))
+            elif Path(first).exists():
+                self.events.append(("remove", Path(first)))
+            real(first, *rest, **options)
 
-        def noted_rename(move: Any) -> Any:
-            def do(source: Any, target: Any, **options: Any) -> None:
-                self._check_synced(Path(source))
-                self.events.append(("rename", Path(target)))
-                move(source, target, **options)
-
-            return do
-
-        def noted_rmtree(path: Any, *args: Any, **options: Any) -> None:
-            if Path(path).exists():
-                self.events.append(("remove", Path(path)))
-            rmtree(path, *args, **options)
-
-        monkeypatch.setattr(os, "fsync", noted_fsync)
-        monkeypatch.setattr(os, "rename", noted_rename(rename))
-        monkeypatch.setattr(os, "replace", noted_rename(replace))
-        monkeypatch.setattr(shutil, "rmtree", noted_rmtree)
+        return do
 
     def _check_synced(self, source: Path) -> None:
         synced = {path for event, path in self.events if event == "sync"}
@@ -62,26 +55,22 @@ class Disk:
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     if not Path("/proc/self/fd").is_dir():
-        pytest.skip("descriptors are not told by name here")
+        pytest.skip("descriptors have no names here")
     return Disk(monkeypatch)
-
-
-def _save(run: Path, step: int) -> Path:
-    with new_checkpoint(run, TrainerState(step=step, best_step=1), {"x": 0.5}, {"run": {}}) as folder:
-        (folder / "1_Pooling").mkdir()
-        (folder / "1_Pooling" / "config.json").write_text("{}")
-        (folder / "model.safetensors").write_bytes(b"weights")
-    return run / f"step_{step}"
 
 
 def test_checkpoints_are_on_the_disk_before_their_names_and_these_before_older_ones_go(
     disk: Disk, tmp_path: Path
 ) -> None:
     for step in (1, 2, 3, 3):  # the last twice, as where a stop's checkpoint is saved again with scores
-        saved = _save(tmp_path, step)
+        state = TrainerState(step=step, best_step=1)
+        with new_checkpoint(tmp_path, state, {"x": 0.5}, {"run": {}}) as folder:
+            (folder / "1_Pooling").mkdir()
+            (folder / "1_Pooling" / "config.json").write_text("{}")
+            (folder / "model.safetensors").write_bytes(b"weights")
         if step == 1:
-            write_best(tmp_path, saved, "card")
-            write_best(tmp_path, saved, "another card")
+            write_best(tmp_path, tmp_path / "step_1", "card")
+            write_best(tmp_path, tmp_path / "step_1", "another card")
         prune(tmp_path, 1, 1)
     disk.check_names_before_removals(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"step_1", "step_3", "best"}

@@ -13,7 +13,7 @@ import torch
 import yaml
 from sentence_transformers import SentenceTransformer
 
-from tests.tiny_runs import KEY, assert_same_run, metrics, train, weights
+from tests.tiny_runs import KEY, WholeRun, metrics, train, weights
 from train.benchmarks.suite import Suite
 from train.encoder.encoder import Encoder
 from train.errors import UserError
@@ -23,6 +23,7 @@ from train.training.checkpoint import checkpoints, verify
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("shown")
 def test_a_run_leaves_the_folder_that_was_promised(
     tmp_path: Path, options: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -74,22 +75,20 @@ def test_a_run_leaves_the_folder_that_was_promised(
     assert not (folder / "best" / "optimizer.safetensors").exists()
 
 
-def test_external_data_is_said_wherever_scores_are(
+# A sentence of the corpus PIE.
+PIE = """Idiom,Sense,Idiomatic_Sent,Literal_Sent,Idiomatic_Label,Literal_Label
+hit the sack,go to bed,I hit the sack .,I went to bed .,O B I I O,O B I I O
+"""
+
+
+@pytest.mark.usefixtures("shown")
+def test_external_data_is_named_wherever_scores_are(
     tmp_path: Path, options: list[str], sample_root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    header = "Idiom,Sense,Idiomatic_Sent,Literal_Sent,Idiomatic_Label,Literal_Label\n"
-    (tmp_path / "data_cleaned.csv").write_text(
-        header + "hit the sack,go to bed,I hit the sack .,I went to bed .,O B I I O,O B I I O\n",
-        encoding="utf-8",
-    )
+    (tmp_path / "data_cleaned.csv").write_text(PIE, encoding="utf-8")
     run_options = [option for option in options if option != "data=sample"]
-    run_options += [
-        f"data.root={sample_root}",
-        "data.extra=pie",
-        f"data.pie={tmp_path}",
-        "trainer.max_steps=1",
-    ]
-    train(tmp_path / "run", run_options)
+    run_options += [f"data.root={sample_root}", "data.extra=pie", f"data.pie={tmp_path}"]
+    train(tmp_path / "run", [*run_options, "trainer.max_steps=1"])
     meta = json.loads((tmp_path / "run" / "scores.json").read_text())["meta"]
     assert "EXTERNAL idiom data (pie)" in meta["data"]
     assert "with external idiom data (PIE): 3 sentences of 1 idioms" in meta["trained_on"]
@@ -98,13 +97,9 @@ def test_external_data_is_said_wherever_scores_are(
     assert meta["trained_on"] in (tmp_path / "run" / "best" / "README.md").read_text()
 
 
-@pytest.mark.slow
-def test_same_seed_same_run_other_seed_another(tmp_path: Path, options: list[str]) -> None:
-    train(tmp_path / "a", options)
-    train(tmp_path / "b", options)
-    train(tmp_path / "c", [*options, "seed=43"])
-    assert_same_run(tmp_path / "a", tmp_path / "b")
-    assert metrics(tmp_path / "a") != metrics(tmp_path / "c")
+def test_another_seed_is_another_run(tmp_path: Path, options: list[str], whole_run: WholeRun) -> None:
+    train(tmp_path, [*options, "seed=43", "trainer.max_steps=1"])
+    assert metrics(tmp_path)[0]["loss"] != metrics(whole_run(options))[0]["loss"]
 
 
 @pytest.mark.slow
@@ -126,15 +121,15 @@ def test_accumulation_gives_the_gradient_of_the_whole_batch(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["bf16"])
-def test_lower_precision_learns_and_keeps_float32_weights(
-    tmp_path: Path, options: list[str], precision: str
-) -> None:
-    train(tmp_path / "run", [*options, f"precision={precision}"])
-    losses = [line["loss"] for line in metrics(tmp_path / "run") if "loss" in line]
+def test_lower_precision_learns_and_saves_float32_weights(tmp_path: Path, options: list[str]) -> None:
+    """Scored at its end alone, if that is asked for."""
+    train(tmp_path / "run", [*options, "precision=bf16", "eval.every=end"])
+    lines = metrics(tmp_path / "run")
+    losses = [line["loss"] for line in lines if "loss" in line]
     assert losses[-1] < losses[0]
+    assert [line["step"] for line in lines if "scores" in line] == [6]
     assert {w.dtype for w in weights(tmp_path / "run" / "best").values()} == {torch.float32}
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["precision"] == precision
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["precision"] == "bf16"
 
 
 def test_max_steps_ends_a_run_normally_and_the_schedule_with_it(tmp_path: Path, options: list[str]) -> None:
@@ -148,24 +143,41 @@ def test_max_steps_ends_a_run_normally_and_the_schedule_with_it(tmp_path: Path, 
 
 def test_patience_stops_and_the_best_stays(tmp_path: Path, options: list[str]) -> None:
     """No score can improve by 2, so patience counts from the first evaluation on."""
-    train(
-        tmp_path / "run",
-        [*options, "trainer.max_epochs=9", "trainer.patience=2", "trainer.min_delta=2", "eval.every=1"],
-    )
+    patience = ["trainer.patience=3", "trainer.min_delta=2", "trainer.keep_checkpoints=2"]
+    train(tmp_path / "run", [*options, *patience, "trainer.max_epochs=9", "eval.every=1"])
     scored = [line for line in metrics(tmp_path / "run") if "scores" in line]
-    assert [line["step"] for line in scored] == [1, 2, 3]
+    assert [line["step"] for line in scored] == [1, 2, 3, 4]
     best = max(scored, key=lambda line: line["scores"][KEY])
     card = json.loads((tmp_path / "run" / "scores.json").read_text())
     assert card["meta"]["checkpoint"] == f"step_{best['step']}"
     assert card["scores"] == best["scores"]
-
-
-@pytest.mark.slow
-def test_old_checkpoints_go_but_never_the_best_or_the_last(tmp_path: Path, options: list[str]) -> None:
-    train(tmp_path / "run", [*options, "eval.every=1", "trainer.patience=null"])
-    best = json.loads((tmp_path / "run" / "scores.json").read_text())["meta"]["checkpoint"]
-    assert {path.name for path in checkpoints(tmp_path / "run")} == {best, "step_5", "step_6"}
+    left = {path.name for path in checkpoints(tmp_path / "run")}
+    assert {f"step_{best['step']}", "step_3", "step_4"} <= left
     assert all(verify(path) is None for path in checkpoints(tmp_path / "run"))
+
+
+REFUSED = {
+    "another model's mask": (
+        ["objective.query_mode=masked_sentence", "objective.mask='<mask>'"],
+        r"objective\.mask='<mask>'",
+    ),
+    "distillation without plain sentences": (
+        ["retain.distillation=0.5", "objective.document_mode=span"],
+        r"objective\.document_mode",
+    ),
+    "tokens' rate without tokens": (["trainer.idiom_tokens_learning_rate=0.01"], r"model\.idiom_tokens="),
+    "tokens alone without tokens": (["trainer.only_idiom_tokens=true"], r"model\.idiom_tokens="),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_options_that_do_not_fit_are_refused_before_training(
+    tmp_path: Path, options: list[str], what: str
+) -> None:
+    wrong, option = REFUSED[what]
+    with pytest.raises(UserError, match=option):
+        train(tmp_path / "run", [*options, *wrong])
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
 def test_training_idioms_must_be_unseen_in_every_split(
@@ -174,23 +186,14 @@ def test_training_idioms_must_be_unseen_in_every_split(
     shutil.copytree(sample_root, tmp_path / "data")
     shutil.copytree(sample_root / "train", tmp_path / "data" / "extra")
     with pytest.raises(UserError, match="is in the splits extra and train"):
-        train(
-            tmp_path / "run", [o for o in options if o != "data=sample"] + [f"data.root={tmp_path / 'data'}"]
-        )
+        train(tmp_path / "run", [*(o for o in options if o != "data=sample"), f"data.root={tmp_path}/data"])
 
 
-def test_training_on_scored_queries_is_said(
+def test_training_on_scored_queries_is_a_warning(
     tmp_path: Path, options: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     train(tmp_path / "run", [*options, "objective.split=val", "trainer.max_steps=1"])
     assert "these scores are of idioms that the model has seen" in caplog.text
-
-
-def test_another_models_mask_is_refused_before_training(tmp_path: Path, options: list[str]) -> None:
-    run_options = [*options, "objective.query_mode=masked_sentence", "objective.mask='<mask>'"]
-    with pytest.raises(UserError, match=r"objective\.mask='<mask>'"):
-        train(tmp_path / "run", run_options)
-    assert not checkpoints(tmp_path / "run")
 
 
 def test_not_finite_loss_names_the_batch_and_what_is_saved(
@@ -233,10 +236,3 @@ def test_not_finite_gradient_names_all_micro_batches(
     with pytest.raises(UserError, match=r"the gradient norm is nan at step 1 .* 48 anchors"):
         train(tmp_path / "run", [*options, "trainer.accumulation=2"])
     assert not checkpoints(tmp_path / "run")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("every", "scored"), [("epoch", [3, 6]), ("end", [6]), (2, [2, 4, 6]), (4, [4, 6])])
-def test_when_it_is_scored(tmp_path: Path, options: list[str], every: object, scored: list[int]) -> None:
-    train(tmp_path / "run", [*options, f"eval.every={every}"])
-    assert [line["step"] for line in metrics(tmp_path / "run") if "scores" in line] == scored

@@ -1,10 +1,11 @@
-"""Several processes compute what one computes, and end together."""
+"""Several processes compute what one computes, with whole and with sharded weights, and end together."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,23 +15,24 @@ from tests import process_jobs
 from tests.launches import EVALUATION, Launches
 from tests.own_data import mixture_options, write, write_collection
 from tests.tiny_clip import save_tiny_clip
-from tests.tiny_runs import DRAWN, WholeRun, assert_same_run, metrics, weights
+from tests.tiny_families import FAMILIES, tiny_checkpoint
+from tests.tiny_runs import DRAWN, WholeRun, assert_same_run, files_of, metrics, weights
 from train.encoder.encoder import Encoder
 from train.encoder.forward import ForwardBatch
 from train.encoder.parallel import partition_by_size
-from train.errors import UserError
-from train.io.processes import Processes
 from train.requests import Request
 
+RUN = "tests.process_jobs:whole_run"
 SHORT = "model.tokens_per_forward=256"  # several passes for each process
 SHORTER = "model.tokens_per_forward=128"  # also of a few short texts
 
 
-@pytest.fixture(scope="module")
-def launches() -> Iterator[Launches]:
-    started = Launches()
-    yield started
-    started.close()
+def succeeded(ended: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    assert [status for status, _ in ended] == [0] * len(ended), ended
+    return ended
+
+
+# ------------------------------------------------------------------ gradients
 
 
 def own_pairs(tiny_path: Path) -> Path:
@@ -47,9 +49,12 @@ def experiment_options(name: str, tiny_path: Path) -> list[str]:
     clip, bert = tiny_path.parent / "clip", tiny_path.parent / "bert"
     if name == "aima" and not clip.is_dir():
         save_tiny_clip(clip)
+    # 144 anchors in steps of 60: the last is shorter; in-batch false negatives are masked
+    idiolink = [*DRAWN, "objective.loss.false_negatives=mask", "trainer.batch_size=60", *common]
     return {
-        # 144 anchors in steps of 60: the last is shorter; in-batch false negatives are masked
-        "idiolink": [*DRAWN, "objective.loss.false_negatives=mask", "trainer.batch_size=60", *common],
+        "idiolink": idiolink,
+        "checkpointed": [*idiolink, "trainer.activation_checkpointing=true"],
+        "few texts": [*idiolink[:-1], "model.tokens_per_forward=100000", "trainer.batch_size=2"],
         "idiolink_ft": ["+experiment=idiolink_ft", "trainer.batch_size=48", *common],
         "adaptive_triplet": ["+experiment=adaptive_triplet", "trainer.batch_size=40", *common],
         "joint": ["+experiment=joint", "trainer.batch_size=48", *common],
@@ -59,25 +64,36 @@ def experiment_options(name: str, tiny_path: Path) -> list[str]:
         ],
         # seven steps of three parts, in batches of 22, 12 (the last shorter) and 48
         "mixture": [*mixture_options(tiny_path.parent), "trainer.batch_size=48", *common],
-        "pairwise": ["+experiment=admire_experts", "objective.loss.rank=pairwise", *common, SHORTER],
-        "listwise": ["+experiment=admire_experts", "objective.loss.rank=listwise", *common, SHORTER],
-        "top1": ["+experiment=admire_experts", "objective.loss.rank=top1", *common, SHORTER],
+        **{
+            rank: ["+experiment=admire_experts", f"objective.loss.rank={rank}", *common, SHORTER]
+            for rank in ("pairwise", "listwise", "top1")
+        },
         # steps of both kinds: those that rank embed nothing
         "aima": [
-            *(
-                "+experiment=admire_aima",
-                *common,
-                SHORTER,
-                f"objective.clip.path={clip}",
-                "trainer.batch_size=7",
-            ),
-            *(f"objective.sense_encoder.path={bert}", "objective.sense_encoder.stage=beside"),
-            *("objective.captions.summariser=null", "objective.astitch=[train_one_shot]"),
+            *("+experiment=admire_aima", *common, SHORTER, "trainer.batch_size=7"),
+            *(f"objective.clip.path={clip}", f"objective.sense_encoder.path={bert}"),
+            *("objective.sense_encoder.stage=beside", "objective.captions.summariser=null"),
+            "objective.astitch=[train_one_shot]",
         ],
     }[name]
 
 
-def assert_close(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor], of: str = "") -> None:
+@pytest.fixture(scope="module")
+def of_one(tmp_path_factory: pytest.TempPathFactory, tiny_path: Path) -> Callable[[str], dict[str, Any]]:
+    """The gradients of one process, each computed once; by gradient caching they are the same."""
+    folder = tmp_path_factory.mktemp("one")
+
+    def gradients(name: str) -> dict[str, torch.Tensor]:
+        if not (folder / name).exists():
+            options = experiment_options(name, tiny_path)
+            process_jobs.gradients(options, str(folder / name), cached=str(folder / f"{name}_cached"))
+            assert_close(load_file(folder / f"{name}_cached"), load_file(folder / name), name)
+        return load_file(folder / name)
+
+    return gradients
+
+
+def assert_close(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor], of: str) -> None:
     assert ours.keys() == theirs.keys()
     assert any(".log." not in name for name in ours)
     for name, expected in theirs.items():
@@ -85,69 +101,79 @@ def assert_close(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor],
         assert float((ours[name] - expected).norm()) / scale < 1e-5, (of, name)
 
 
-def test_gradients_of_two_processes_are_those_of_one(
-    launches: Launches, tiny_path: Path, tmp_path: Path
+EVERY = ("idiolink", "idiolink_ft", "adaptive_triplet", "joint", "mixture", "own", "aima")
+EXPERTS = ("pairwise", "listwise", "top1")
+# Processes, what they compute → what is special about it, for all of them.
+SHARED: dict[str, tuple[int, dict[str, dict[str, bool]]]] = {
+    "two": (2, {name: {} for name in (*EVERY, *EXPERTS)}),
+    # also by way of what keeps a GPU's shards in main memory
+    "two, sharded": (2, {"idiolink": {}, "checkpointed": {}, "adaptive_triplet": {"offloaded": True}}),
+    # one pass a step: two of three processes have nothing to embed
+    "three": (3, {"few texts": {}}),
+    "three, sharded": (3, {"few texts": {}}),
+}
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_gradients_of_several_processes_are_those_of_one(
+    launches: Launches, of_one: Callable[[str], dict[str, Any]], tiny_path: Path, tmp_path: Path, kind: str
 ) -> None:
-    """With dropout, in equal and unequal micro-batches, with and without gradient caching."""
-    names = ["idiolink", "idiolink_ft", "adaptive_triplet", "joint", "mixture", "own"]
-    names += ["pairwise", "listwise", "top1", "aima"]
-    options = {name: experiment_options(name, tiny_path) for name in names}
+    """With dropout, masked negatives or mined triplets, in equal and unequal numbers of passes."""
+    count, chosen = SHARED[kind]
     jobs = [
         {
-            "options": options[name],
-            "output": str(tmp_path / f"{name}_two"),
-            "cached": str(tmp_path / f"{name}_two_cached"),
+            "options": experiment_options(name, tiny_path),
+            "output": str(tmp_path / name),
+            "cached": str(tmp_path / f"{name}_cached"),
+            "sharded": "sharded" in kind,
+            **more,
         }
-        for name in names
+        for name, more in chosen.items()
     ]
-    ended = launches(2, "tests.process_jobs:gradients_of_all", jobs=jobs)
-    assert [status for status, _ in ended] == [0, 0], ended
-    for name in names:
-        process_jobs.gradients(options[name], str(tmp_path / "one"), cached=str(tmp_path / "cached"))
-        one = load_file(tmp_path / "one")
-        for file in ("cached", f"{name}_two", f"{name}_two_cached"):
-            assert_close(load_file(tmp_path / file), one, name)
+    succeeded(launches(count, "tests.process_jobs:gradients_of_all", jobs=jobs))
+    for name in chosen:
+        expected = of_one("idiolink" if name == "checkpointed" else name)
+        for file in (name, f"{name}_cached"):
+            assert_close(load_file(tmp_path / file), expected, file)
 
 
-def test_more_processes_than_texts(launches: Launches, tiny_path: Path, tmp_path: Path) -> None:
-    """One pass a step: two of three processes have nothing to embed."""
-    options = [o for o in experiment_options("idiolink", tiny_path) if o != SHORT]
-    options += ["model.tokens_per_forward=100000", "trainer.batch_size=2"]
-    process_jobs.gradients(options, str(tmp_path / "one"))
-    ended = launches(3, "tests.process_jobs:gradients", options=options, output=str(tmp_path / "three"))
-    assert [status for status, _ in ended] == [0, 0, 0], ended
-    assert_close(load_file(tmp_path / "three"), load_file(tmp_path / "one"))
+def test_every_architecture_can_be_sharded(launches: Launches, tmp_path: Path) -> None:
+    folders = [str(tiny_checkpoint(family, tmp_path / name)) for name, family in FAMILIES.items()]
+    succeeded(launches(2, "tests.process_jobs:families", folders=folders))
 
 
-def test_a_run_of_two_processes_is_that_of_one_and_goes_on_after_a_kill(
+# ------------------------------------------------------------------ whole runs
+
+
+def test_a_run_of_two_processes_is_that_of_one_and_goes_on_after_kills(
     launches: Launches, tmp_path: Path, options: list[str], whole_run: WholeRun
 ) -> None:
     run_options = [*options, "eval.cache=true", SHORT]
-    alone = whole_run(run_options)
-    run = "tests.process_jobs:whole_run"
-    ended = launches(2, run, folder=str(tmp_path / "two"), options=run_options)
-    assert [status for status, _ in ended] == [0, 0], ended
+    alone, two = whole_run(run_options), tmp_path / "two"
+    succeeded(launches(2, RUN, folder=str(two), options=run_options))
     assert not Path("not_the_main_one").exists()
-    one, two = weights(alone / "best"), weights(tmp_path / "two" / "best")
-    assert all(torch.allclose(one[name], two[name], rtol=1e-4, atol=1e-6) for name in one)
-    ours, theirs = (json.loads((f / "scores.json").read_text()) for f in (alone, tmp_path / "two"))
-    assert ours["scores"] == pytest.approx(theirs["scores"], abs=1e-6)
-    assert ours["baseline"] == pytest.approx(theirs["baseline"], abs=1e-6)
-    for a, b in zip(metrics(alone), metrics(tmp_path / "two"), strict=True):
+    ours, theirs = weights(alone / "best"), weights(two / "best")
+    assert all(torch.allclose(ours[name], theirs[name], rtol=1e-4, atol=1e-6) for name in ours)
+    cards = [json.loads((folder / "scores.json").read_text()) for folder in (alone, two)]
+    for part in ("scores", "baseline"):
+        assert cards[0][part] == pytest.approx(cards[1][part], abs=1e-6)
+    for a, b in zip(metrics(alone), metrics(two), strict=True):
         assert a.get("loss", 0.0) == pytest.approx(b.get("loss", 0.0), rel=1e-5)
-    left = [sorted(p.relative_to(f) for p in f.rglob("*")) for f in (alone, tmp_path / "two")]
-    assert left[0] == left[1]
+    assert files_of(alone) == files_of(two)
 
-    for rank, evaluation in ((1, 3), (0, 2)):  # the baseline is the first
-        folder = tmp_path / f"killed_{rank}"
-        ended = launches(2, run, folder=str(folder), options=run_options, die=[rank, evaluation])
+    folder = tmp_path / "killed"
+    # The main process at its second evaluation, the untrained model's being the first; then the other one at
+    # the second of the run that goes on, from step 0.
+    for rank, go_on in ((0, False), (1, True)):
+        chosen = [] if go_on else run_options
+        ended = launches(2, RUN, folder=str(folder), options=chosen, go_on=go_on, die=[rank, 2])
         assert ended[rank][0] == -9
         assert ended[1 - rank][0] == 1  # ended by itself, well before it would have been ended
         assert "another process of this launch ended" in ended[1 - rank][1]
-        assert "that an earlier run kept" in ended[0][1]  # of two processes: their rounding is another
-        ended = launches(2, run, folder=str(folder), options=[], go_on=True)
-        assert [status for status, _ in ended] == [0, 0], ended
-        assert_same_run(tmp_path / "two", folder)
+        if not go_on:  # of two processes: their rounding is another
+            assert "that an earlier run kept" in ended[0][1]
+    succeeded(launches(2, RUN, folder=str(folder), options=[], go_on=True))
+    assert_same_run(two, folder)
 
 
 def test_an_evaluation_is_shared_out_and_gives_the_scores_of_one(
@@ -162,8 +188,7 @@ def test_an_evaluation_is_shared_out_and_gives_the_scores_of_one(
         return [*run_options, *store, f"output={tmp_path / f'{name}.json'}"]
 
     process_jobs.evaluation(options("one"))
-    ended = launches(2, EVALUATION, options=options("two"))
-    assert [status for status, _ in ended] == [0, 0], ended
+    succeeded(launches(2, EVALUATION, options=options("two")))
     stores = [tmp_path / name / "search" / "sentence" for name in ("one", "two")]
     shards = [{path.name: path.read_bytes() for path in store.glob("[!.]*")} for store in stores]
     assert len(shards[0]) == 4
@@ -173,25 +198,26 @@ def test_an_evaluation_is_shared_out_and_gives_the_scores_of_one(
     assert two == pytest.approx(one, abs=1e-6)
 
 
-def test_an_error_of_one_process_ends_all(launches: Launches, tmp_path: Path, options: list[str]) -> None:
-    ended = launches(
-        2, "tests.process_jobs:whole_run", folder=str(tmp_path / "run"), options=options, fail=True
-    )
-    assert [status for status, _ in ended] == [1, 1]
-    assert "this process has run into something" in ended[1][1]
-    assert "another process of this launch ended" in ended[0][1]
-
-
-def test_an_error_of_the_main_process_is_told_to_all(
-    launches: Launches, tmp_path: Path, options: list[str]
+@pytest.mark.parametrize(
+    ("rank", "own", "others"),
+    [
+        (1, "this process has run into something", "another process of this launch ended"),
+        # As when its disk is full; here the folder is somebody else's.
+        (0, "already contains a run", "the main process failed"),
+    ],
+)
+def test_an_error_of_one_process_ends_all(
+    launches: Launches, tmp_path: Path, options: list[str], rank: int, own: str, others: str
 ) -> None:
-    """As when its disk is full; here the folder is somebody else's."""
-    (tmp_path / "step_3").mkdir()
-    ended = launches(2, "tests.process_jobs:whole_run", folder=str(tmp_path), options=options)
+    if rank == 0:
+        (tmp_path / "step_3").mkdir()
+    ended = launches(2, RUN, folder=str(tmp_path), options=options, fail=rank == 1)
     assert [status for status, _ in ended] == [1, 1]
-    assert "already contains a run" in ended[0][1]
-    assert "the main process failed" in ended[1][1]
-    assert f"the run folder {tmp_path} already contains a run" in ended[1][1]
+    assert own in ended[rank][1]
+    assert others in ended[1 - rank][1]
+
+
+# ------------------------------------------------------------------ how the work is divided
 
 
 def test_forward_batches_are_divided_by_their_size() -> None:
@@ -209,13 +235,3 @@ def test_forward_batches_are_cut_for_idle_processes_where_they_are_long(tiny: En
     assert len(tiny.forward_batches(requests)) == 1
     assert len(tiny.forward_batches(requests, min_batches=4)) in (4, 5)
     assert len(tiny.forward_batches(requests[:5], min_batches=4)) == 1  # too short to be worth it
-
-
-def test_alone_there_is_nothing_to_agree_on() -> None:
-    alone = Processes()
-    assert alone.is_main
-    assert alone.any(True)
-    assert not alone.any(False)
-    assert alone.from_main(lambda: 3) == 3
-    with pytest.raises(UserError, match="as it is"):
-        alone.from_main(lambda: (_ for _ in ()).throw(UserError("as it is")))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.own_data import mixture_options, write
+from tests.own_data import mixture_options, write_pairs
 from tests.tiny_models import tiny_sentence_transformer
 from tests.tiny_runs import (
     KEY,
@@ -29,44 +29,41 @@ from tests.tiny_runs import (
     weights,
 )
 from train.benchmarks.suite import Suite
+from train.encoder.encoder import Encoder
+from train.encoder.glossary import GLOSSARIES
 from train.errors import Interrupted, UserError
+from train.hub.licences import ask_for_licence, common_licence, sources_of
 from train.training.resume import saved_config
+from train.training.run_folder import read_config
 
 TOKENS = ["model.idiom_tokens=train", "retain.distillation=0"]
 DISTILLATION = ["retain.distillation=0.5"]
-SHORT = ["trainer.max_epochs=2", "trainer.learning_rate=1e-3"]
 
 # ------------------------------------------------------------------ resumed equals uninterrupted
 
 # Fixture with the options of a run → what is added to them, for each kind of state that a run has.
 RESUMED: dict[str, dict[str, list[str]]] = {
     "options": {
-        "plain": [],
-        "scored within epochs": ["eval.every=2", "trainer.keep_checkpoints=1"],
-        "micro-steps": ["trainer.accumulation=2", "trainer.gradient_caching=true"],
-        "leading dimensions": ["trainer.matryoshka=[16,8]", "trainer.activation_checkpointing=true"],
+        "micro-steps": [
+            *("trainer.accumulation=2", "trainer.gradient_caching=true", "trainer.matryoshka=[16,8]"),
+            *("trainer.activation_checkpointing=true", "trainer.keep_checkpoints=1"),
+        ],
         "remedies and tokens": [*DISTILLATION, "retain.interpolation=0.7", "model.idiom_tokens=train"],
         "adapters": [*DISTILLATION, "retain.lora.rank=4", "retain.lora.dropout=0.1"],
         "glossary": [
             *("model.glossary=sample", "model.glossary_dropout=0.5", "model.glossary_gate=true"),
         ],
     },
-    "taught_options": {
-        "teacher": ["retain.teacher_texts=plain"],
-        "teacher of all texts": ["retain.teacher_texts=all"],
-    },
+    "taught_options": {"teacher": ["retain.teacher_texts=all", "eval.every=2"]},
     "triplet_options": {
-        "triplets": [],
         "tokens with their own rate": [*TOKENS, "trainer.idiom_tokens_learning_rate=1e-2"],
-        "tokens alone": [*TOKENS, "trainer.only_idiom_tokens=true"],
-        "groups in the file's order": [
-            *(*TOKENS, "model.idiom_tokens_start=random", "trainer.no_decay=[bias,norm]"),
+        "tokens alone, groups in the file's order": [
+            *(*TOKENS, "model.idiom_tokens_start=random", "trainer.only_idiom_tokens=true"),
             *("objective.order=file", "objective.whole_groups=false", "objective.groups_per_expression=null"),
         ],
     },
-    "joint_options": {"joint": []},
+    "joint_options": {"joint": ["trainer.no_decay=[bias,norm]"]},
     "mixture_of_three": {"mixture": []},
-    "own_pairs": {"own data": []},
     "experts_options": {
         "experts": ["eval.every=epoch", "objective.sense_features=sentence"],
         "frozen encoder": ["eval.every=epoch", "trainer.freeze_encoder=true"],
@@ -74,25 +71,36 @@ RESUMED: dict[str, dict[str, list[str]]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory, minilm_path: str) -> Path:
+    """Of another width."""
+    return tiny_sentence_transformer(tmp_path_factory.mktemp("teacher"), minilm_path, size=48)
+
+
 @pytest.fixture
-def taught_options(options: list[str], tmp_path: Path, minilm_path: str) -> list[str]:
-    """By a teacher of another width."""
-    teacher = tiny_sentence_transformer(tmp_path, minilm_path, size=48)
+def taught_options(options: list[str], teacher: Path) -> list[str]:
     return [*options, *DISTILLATION, f"retain.teacher='{teacher}'"]
 
 
 @pytest.fixture
 def mixture_of_three(tmp_path: Path, tiny_path: Path) -> list[str]:
-    model = ["device=cpu", "model=pretrained", f"model.path={tiny_path}"]
-    return [*mixture_options(tmp_path), "data=sample", *model, "trainer.batch_size=48", *SHORT]
+    model = ["device=cpu", "model=pretrained", f"model.path={tiny_path}", "data=sample"]
+    length = ["trainer.batch_size=48", "trainer.max_epochs=2", "trainer.learning_rate=1e-3"]
+    return [*mixture_options(tmp_path), *model, *length]
 
 
-@pytest.fixture
-def own_pairs(tmp_path: Path, tiny_path: Path) -> list[str]:
-    rows = "".join(f"what is {i}?,it is {i} and {i + 1}\n" for i in range(30))
-    data = write(tmp_path / "pairs.csv", f"anchor,positive\n{rows}")
-    model = ["device=cpu", "model=pretrained", f"model.path={tiny_path}"]
-    return ["+experiment=own", f"data.train={data}", *model, "trainer.batch_size=10", *SHORT]
+def assert_parts_are_scored_and_recorded(folder: Path) -> None:
+    """Of the mixture above."""
+    parts = {key.partition("/")[0] for line in metrics(folder) for key in line if key.endswith("/loss")}
+    assert parts == {"faq", "rated", "idioms"}
+    scores = json.loads((folder / "scores.json").read_text())["scores"]
+    assert {"own_val/faq/ndcg@10", "own_val/rated/spearman"} <= scores.keys()
+    mean = (scores["own_val/faq/score"] + scores["own_val/rated/score"]) / 2
+    assert scores["own_val/score"] == pytest.approx(mean)
+    recorded = read_config(folder)["objective"]["parts"]
+    assert recorded["idioms"]["options"]["loss"]["temperature"] == 0.03
+    assert recorded["faq"]["options"]["infonce"]["temperature"] == 0.05
+    assert (recorded["rated"]["batch_size"], recorded["rated"]["data"]["val_share"]) == (12, 0.1)
 
 
 @pytest.mark.slow
@@ -101,20 +109,23 @@ def own_pairs(tmp_path: Path, tiny_path: Path) -> list[str]:
     [pytest.param(base, added, id=name) for base, kinds in RESUMED.items() for name, added in kinds.items()],
 )
 def test_resumed_equals_uninterrupted(
-    tmp_path: Path, request: pytest.FixtureRequest, base: str, added: list[str]
+    tmp_path: Path, request: pytest.FixtureRequest, whole_run: WholeRun, base: str, added: list[str]
 ) -> None:
     options = [*request.getfixturevalue(base), *added]
-    train(tmp_path / "whole", options)
-    assert_resumed_equals_whole(tmp_path / "whole", tmp_path / "cut", options)
+    whole = whole_run(options)
+    assert_resumed_equals_whole(whole, tmp_path / "cut", options)
+    if base == "mixture_of_three":
+        assert_parts_are_scored_and_recorded(whole)
 
 
 @pytest.mark.parametrize(
-    ("at", "happens", "saved", "said"),
+    ("at", "happens", "saved"),
     [
-        (2, terminate, "step_2", "resuming from"),  # in mid-epoch: a checkpoint without scores
-        (3, terminate, "step_3", "resuming from"),  # in the last step of an epoch
-        (6, die, "step_3", "resuming from"),  # what was logged since is dropped
-        (3, die, None, "starting again from step 0"),
+        (0, terminate, None),  # while the untrained model is scored
+        (2, terminate, "step_2"),  # in mid-epoch: a checkpoint without scores
+        (3, terminate, "step_3"),  # in the last step of an epoch
+        (6, die, "step_3"),  # what was logged since is dropped
+        (3, die, None),
     ],
 )
 def test_wherever_it_was_cut(
@@ -126,20 +137,18 @@ def test_wherever_it_was_cut(
     at: int,
     happens: Callable[[], None],
     saved: str | None,
-    said: str,
 ) -> None:
     """And the mean loss that is logged at an evaluation is that of all steps since the last one."""
-
-    def logged() -> list[str]:
-        lines = [record.getMessage().split(";")[0] for record in caplog.records]
-        return [line for line in lines if line.startswith("epoch ")]
-
     caplog.set_level("INFO")
-    cut = tmp_path / "cut"
-    at_loss(monkeypatch, at, happens)
+    cut, before = tmp_path / "cut", signal.getsignal(signal.SIGTERM)
+    if at == 0:  # a launcher forwards what every process got
+        monkeypatch.setattr(Suite, "run", lambda *_, **__: (terminate(), terminate()))
+    else:
+        at_loss(monkeypatch, at, happens)
     with pytest.raises((Interrupted, SystemExit)) as ended:
         train(cut, options)
     monkeypatch.undo()
+    assert signal.getsignal(signal.SIGTERM) is before
     if happens is terminate:
         assert f"resume it with: python -m train resume={cut}" in str(ended.value)
         assert json.loads((cut / "run.json").read_text())["status"] == "interrupted"
@@ -148,48 +157,24 @@ def test_wherever_it_was_cut(
         file.write('{"step": 6, "los')  # cut short by the kill
     assert [path.name for path in cut.glob("step_*")] == ([saved] if saved else [])
     resume(cut)
-    assert said in caplog.text
+    assert ("resuming from" if saved else "starting again from step 0") in caplog.text
     assert_same_run(whole_run(options), cut)
-    expected = logged()[-2:]
-    assert all(line.startswith(f"epoch {n}, step {3 * n}: ") for n, line in enumerate(expected, 1))
+    lines = [record.getMessage().split(";")[0] for record in caplog.records]
+    evaluations = [line for line in lines if line.startswith("epoch ")][-2:]
     losses = [line["loss"] for line in metrics(cut) if "loss" in line]
-    for line, mean in zip(expected, (sum(losses[:3]) / 3, sum(losses[3:]) / 3), strict=True):
-        assert f"loss {mean:.4f}" in line
-
-
-def test_sigterm_while_the_untrained_model_is_scored(
-    tmp_path: Path, options: list[str], whole_run: WholeRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = Suite.run
-
-    def terminated(self: Suite, *arguments: object, **named: object) -> object:
-        terminate()
-        terminate()  # a launcher forwards what every process got
-        return real(self, *arguments, **named)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Suite, "run", terminated)
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(Interrupted, match="resume it with: python -m train resume="):
-        train(tmp_path / "cut", options)
-    assert signal.getsignal(signal.SIGTERM) is before
-    assert json.loads((tmp_path / "cut" / "run.json").read_text())["status"] == "interrupted"
-    monkeypatch.undo()
-    resume(tmp_path / "cut")
-    assert_same_run(whole_run(options), tmp_path / "cut")
+    for line, epoch in zip(evaluations, (1, 2), strict=True):
+        mean = sum(losses[3 * epoch - 3 : 3 * epoch]) / 3
+        assert line.startswith(f"epoch {epoch}, step {3 * epoch}: loss {mean:.4f}")
 
 
 # ------------------------------------------------------------------ runs with no steps left
 
 
-@pytest.mark.parametrize("every", ["epoch", "1"])
-def test_after_its_patience_ran_out_a_run_trains_no_further(
-    tmp_path: Path, options: list[str], every: str
-) -> None:
-    """Whole or resumed, also in the middle of an epoch; `best/`, if lost, is made again."""
-    patient = ["trainer.patience=1", "trainer.min_delta=2", "trainer.max_epochs=9", f"eval.every={every}"]
-    train(tmp_path, [*options, *patient])
+def test_after_its_patience_ran_out_a_run_trains_no_further(tmp_path: Path, options: list[str]) -> None:
+    """Whole or resumed, in the middle of an epoch; `best/`, if lost, is made again."""
+    train(tmp_path, [*options, "trainer.patience=1", "trainer.min_delta=2", "eval.every=1"])
     before, best = metrics(tmp_path), weights(tmp_path / "best")
-    assert before[-1]["step"] == (2 if every == "1" else 6)
+    assert before[-1]["step"] == 2
     shutil.rmtree(tmp_path / "best")
     resume(tmp_path)
     assert metrics(tmp_path) == before
@@ -247,21 +232,91 @@ def test_changed_options_are_remembered_before_the_next_checkpoint(
 # ------------------------------------------------------------------ what is not the same run
 
 
-def test_data_may_be_moved_but_not_changed(tmp_path: Path, options: list[str], sample_root: Path) -> None:
-    run, data = tmp_path / "run", tmp_path / "data"
-    shutil.copytree(sample_root, data)
-    train(run, [*(o for o in options if o != "data=sample"), f"data.root={data}", "trainer.max_steps=1"])
-    moved = data.rename(tmp_path / "elsewhere")
-    resume(run, f"data.root={moved}", "trainer.max_steps=2")
-    resume(run)  # the new place is on record
-    with (moved / "train" / "queries.json").open("a", encoding="utf-8") as file:
-        file.write(" ")
-    with pytest.raises(UserError, match=r"train/queries\.json changed"):
+def own_options(tiny_path: Path) -> list[str]:
+    model = ["device=cpu", "model=pretrained", f"model.path={tiny_path}"]
+    return ["+experiment=own", *model, "trainer.batch_size=10"]
+
+
+# Of what a run reads: the option, the file in its folder, and what is added to that.
+READ = {
+    "data": ("data.root={}", "train/queries.json", " "),
+    "glossary": ("model.glossary={}/mine.tsv", "mine.tsv", "tie the knot\tget married\tno\ten\tme\tCC0\n"),
+    "own": ("data.train={}/pairs.csv", "pairs.csv", "one more?,yes\n"),
+}
+
+
+def assert_card_is_of_own_data(run: Path) -> None:
+    """It names the file, not its folder, and no licence follows."""
+    scores = json.loads((run / "scores.json").read_text(encoding="utf-8"))["scores"]
+    assert scores["own_val/score"] == scores["own_val/ndcg@10"]
+    card = (run / "best" / "README.md").read_text(encoding="utf-8")
+    assert "the user's own data (pairs.csv)" in card
+    assert "new/pairs.csv" not in card.partition("python -m train")[0]
+    assert "idiom" not in card.partition("## Use")[0].lower()
+    sources = sources_of(read_config(run))
+    assert common_licence(sources) is None
+    assert "pairs.csv" in ask_for_licence(sources, "hub.license")
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_what_a_run_reads_may_be_moved_but_not_changed(
+    tmp_path: Path, options: list[str], tiny_path: Path, sample_root: Path, kind: str
+) -> None:
+    """The new place is on record; other contents, also under the same name, are refused."""
+    run, old, new = tmp_path / "run", tmp_path / "old", tmp_path / "new"
+    option, file, more = READ[kind]
+    old.mkdir()
+    if kind == "data":
+        shutil.copytree(sample_root, old, dirs_exist_ok=True)
+        options = [o for o in options if o != "data=sample"]
+    elif kind == "glossary":
+        shutil.copy(GLOSSARIES / "sample.tsv", old / file)
+    else:
+        write_pairs(old / file, 30)
+        options = own_options(tiny_path)
+    train(run, [*options, option.format(old), "trainer.max_steps=1"])
+    old.rename(new)
+    resume(run, option.format(new), "trainer.max_steps=2")
+    resume(run)
+    if kind == "own":
+        assert_card_is_of_own_data(run)
+    for other in ("[]", new / "yours.tsv") if kind == "glossary" else ():
+        with pytest.raises(UserError, match=r"model\.glossary"):
+            resume(run, f"model.glossary={other}")
+    with (new / file).open("a", encoding="utf-8") as changed:
+        changed.write(more)
+    with pytest.raises(UserError, match=f"{file} changed"):
         resume(run, "trainer.max_steps=3")
 
 
+@pytest.mark.parametrize(
+    "remedy",
+    [
+        ["model.path={}"],
+        # Of the student's width; the run needs no plain sentences for it.
+        ["retain.teacher='{}'", "retain.teacher_texts=all", "objective.document_mode=span"],
+    ],
+    ids=["base", "teacher"],
+)
+def test_other_weights_under_the_same_name_are_refused(
+    tmp_path: Path, options: list[str], tiny: Encoder, remedy: list[str]
+) -> None:
+    """A remedy goes by them, and they are loaded again."""
+    tiny.save(tmp_path / "model")
+    run_options = [*options, *DISTILLATION, *(option.format(tmp_path / "model") for option in remedy)]
+    train(tmp_path / "run", [*run_options, "trainer.max_steps=1"])
+    with torch.no_grad():
+        next(tiny.parameters()).add_(0.1)
+    tiny.save(tmp_path / "model")
+    with pytest.raises(UserError, match="has other weights"):
+        resume(tmp_path / "run", "trainer.max_steps=2")
+
+
 def test_a_folder_holds_one_run(tmp_path: Path, options: list[str]) -> None:
-    """One that failed before any checkpoint may be started again; others are resumed, by equal options."""
+    """One that failed before any checkpoint may be started again; others are resumed, by equal options.
+
+    Its files are as readable as the user's other new files.
+    """
     missing = [*(o for o in options if o != "data=sample"), f"data.root={tmp_path / 'missing'}"]
     with pytest.raises(UserError, match="no such folder"):
         train(tmp_path / "run", missing)
@@ -273,10 +328,6 @@ def test_a_folder_holds_one_run(tmp_path: Path, options: list[str]) -> None:
     for other in ("retain.interpolation: 0.5", "retain.lora.rank: 4"):
         with pytest.raises(UserError, match=f"{other}, but the run has"):
             resume(tmp_path / "run", other.replace(": ", "="))
-
-
-def test_checkpoints_are_as_readable_as_new_files(tmp_path: Path, options: list[str]) -> None:
-    train(tmp_path / "run", [*options, "trainer.max_steps=1"])
     mask = os.umask(0)
     os.umask(mask)
     for path in (tmp_path / "run").rglob("*"):
