@@ -140,8 +140,12 @@ def test_a_run_apart_gives_what_one_here_gives(workload: Workload, monkeypatch: 
     small = dataclasses.replace(workload, steps=2, threads=torch.get_num_threads())
     seen: list[Workload] = []
     with monkeypatch.context() as patched:  # its settings arrive whole
-        made_up = Run(_measured(1.0), 1.0, 1.0, 1.0)
-        patched.setattr(program, "run_here", lambda _, given: seen.append(given) or made_up)
+
+        def apart(_: object, given: Workload) -> Run:
+            seen.append(given)
+            return Run(_measured(1.0), 1.0, 1.0, 1.0)
+
+        patched.setattr(program, "run_here", apart)
         changes: Any = {"dropout": True, "score": False, "precision": "bf16", "kind": "pairs"}
         other = dataclasses.replace(small, **changes)
         assert program.main(["--way=ours", *other.arguments()]) == 0

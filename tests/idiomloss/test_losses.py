@@ -63,12 +63,15 @@ def ragged_masks() -> CandidateMasks:
 
 
 def infonce(*options: Any, positives: Any = "mean", weights: Tensor | None = None) -> tuple[Loss, Loss]:
+    names = ("temperature", "denominator", "hard_weight", "soft_weight")
+    given: dict[str, Any] = dict(zip(names, options, strict=False))
+
     def ours(a: Tensor, c: Tensor) -> Tensor:
-        loss: Tensor = InfoNCELoss(*options, positives=positives)(a, c, ragged_masks(), weights)
+        loss: Tensor = InfoNCELoss(**given, positives=positives)(a, c, ragged_masks(), weights)
         return loss
 
     return ours, lambda a, c: loops.infonce(
-        a, c, ragged_masks(), *options, positives_taken=positives, positive_weights=weights
+        a, c, ragged_masks(), **given, positives_taken=positives, positive_weights=weights
     )
 
 

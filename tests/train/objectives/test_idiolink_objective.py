@@ -22,6 +22,7 @@ from train.data.idiolink import (
     read_released,
     released_file,
 )
+from train.data.names import QueryMode
 from train.errors import UserError
 from train.objectives import Batch, ObjectiveLoss
 from train.objectives.idiolink import IdioLinkObjective
@@ -82,7 +83,8 @@ def test_loss_equals_one_computed_record_by_record(split: Split, in_batch: str, 
     drawn = draw_tuples(everyone, split.documents, num_positives=1, num_hard=2, num_soft=3, seed=[0, 0])
     chosen = [drawn[i] for i in anchors]
     losses, num_false = [], 0
-    for mode, t in product(("sentence", "span"), chosen):
+    modes: tuple[QueryMode, ...] = ("sentence", "span")
+    for mode, t in product(modes, chosen):
         anchor = records[t.anchor]
         positives, negatives = list(t.positives), [*t.hard, *t.soft]
         for other in chosen:

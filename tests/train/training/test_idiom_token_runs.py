@@ -23,7 +23,7 @@ from train.encoder.trained_parts import IdiomTokenRows
 from train.errors import UserError
 from train.factory import build_objective, idiom_expressions
 from train.requests import Request
-from train.training.optimizer import parameter_groups
+from train.training.step import parameter_groups
 
 # ------------------------------------------------------------------ which expressions
 

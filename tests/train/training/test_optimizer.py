@@ -15,7 +15,7 @@ from train.config import TrainerSettings, TrainSettings, check
 from train.encoder.encoder import Encoder
 from train.errors import UserError
 from train.training.embedder import seed_everything
-from train.training.optimizer import num_warmup_steps, parameter_groups, schedule
+from train.training.step import num_warmup_steps, parameter_groups, schedule
 
 
 def trainer(*overrides: str) -> TrainerSettings:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 from tests.own_data import mixture_options, write_pairs
 from tests.tiny_models import tiny_sentence_transformer
@@ -32,7 +33,7 @@ from train.benchmarks.suite import Suite
 from train.encoder.encoder import Encoder
 from train.encoder.glossary import GLOSSARIES
 from train.errors import Interrupted, UserError
-from train.hub.licences import ask_for_licence, common_licence, sources_of
+from train.hub.card import ask_for_licence, common_licence, sources_of
 from train.training.resume import saved_config
 from train.training.run_folder import read_config
 
@@ -142,7 +143,7 @@ def test_wherever_it_was_cut(
     caplog.set_level("INFO")
     cut, before = tmp_path / "cut", signal.getsignal(signal.SIGTERM)
     if at == 0:  # a launcher forwards what every process got
-        monkeypatch.setattr(Suite, "run", lambda *_, **__: (terminate(), terminate()))
+        monkeypatch.setattr(Suite, "run", lambda *_, **__: [both() for both in (terminate, terminate)])
     else:
         at_loss(monkeypatch, at, happens)
     with pytest.raises((Interrupted, SystemExit)) as ended:
@@ -333,3 +334,25 @@ def test_a_folder_holds_one_run(tmp_path: Path, options: list[str]) -> None:
     for path in (tmp_path / "run").rglob("*"):
         if path.is_file() and path.name != ".lock":
             assert path.stat().st_mode & 0o777 == 0o666 & ~mask, path
+
+
+def test_a_run_of_an_earlier_version_takes_the_defaults_of_newer_options(
+    tmp_path: Path, options: list[str]
+) -> None:
+    """Those whose default changes the training keep what the run was trained with; none may be set."""
+    train(tmp_path, [*options, "trainer.max_steps=1"])
+    (tmp_path / "step_1").rename(tmp_path / "elsewhere")  # whose record has them
+    config = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    for section, option in (("trainer", "dropout_masks"), ("eval", "cache"), ("model", "glossary_gate")):
+        del config[section][option]
+    del config["hub"], config["retain"]["lora"]["rank"]
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    default = composed("config")
+    saved = saved_config(tmp_path, default, "default", [])
+    assert saved["trainer"]["dropout_masks"] == "torch"
+    assert (saved["eval"]["cache"], saved["model"]["glossary_gate"]) == (True, None)
+    assert saved["hub"] == default["hub"]
+    assert saved["retain"]["lora"] == default["retain"]["lora"]
+    default["retain"]["lora"]["rank"] = 4
+    with pytest.raises(UserError, match=r"retain\.lora\.rank: 4, but the run has None"):
+        saved_config(tmp_path, default, "default", ["retain.lora.rank=4"])

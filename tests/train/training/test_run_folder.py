@@ -19,7 +19,7 @@ from tests.programs import ROOT, run
 from tests.tiny_runs import train
 from train.errors import UserError
 from train.io.claims import TakenError
-from train.io.paths import numbered
+from train.io.files import numbered
 from train.programs.folders import new_sweep_folder, run_name
 from train.training.ending import stop_requests
 from train.training.run_folder import RunFolder
