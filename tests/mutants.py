@@ -41,7 +41,7 @@ KINDS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
     ),
     "spans": (
         ["train/encoder/forward.py"],
-        ["tests/train/encoder/test_encoder.py", "tests/train/encoder/test_forward.py"],
+        ["tests/train/encoder/test_encoder.py", "tests/train/encoder/test_families.py"],
     ),
     "ranking": (
         ["train/benchmarks/retrieval.py"],

@@ -1,4 +1,4 @@
-"""The programs as a user calls them: help, wrong use, every experiment."""
+"""The programs as a user calls them: help, wrong use, every experiment, sweeps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import train
-from tests.own_data import mixture_options, write_pairs
+from tests.mistakes import PAIRS
+from tests.own_data import mixture_options, write, write_pairs
 from tests.programs import ROOT, assert_explained, run
 from tests.tiny_runs import WIDE
 from train.config.compose import config_names
@@ -19,7 +20,7 @@ from train.programs.console import PROGRAMS
 
 EXPERIMENTS = config_names("experiment")
 OF_HELP = 1.0  # seconds of processor time: 0.45 are usual
-WITHOUT_TORCH = 2.0  # seconds of processor time: about 0.9 are usual, to import torch takes 1.6 more
+HERE = {"PYTHONPATH": str(ROOT)}  # for a program that is started in another folder
 
 
 def time_of_programs() -> float:
@@ -29,96 +30,122 @@ def time_of_programs() -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["train", "train.evaluate"])
-def test_help_is_quick_and_lists_what_there_is(program: str) -> None:
+def test_help_is_quick_and_lists_what_there_is(program: str, tmp_path: Path) -> None:
     before = time_of_programs()
     done = run(program, "--help", cold=True)
     assert time_of_programs() - before < OF_HELP
     assert done.returncode == 0, done.stderr
     assert "minilm" in done.stdout
     assert "data=" in done.stdout
-    if program == "train":
+    if program == "train":  # shows it, too, where nothing is asked for
         assert all(name in done.stdout for name in EXPERIMENTS)
+        assert run("train", cwd=tmp_path, environment=HERE).stdout == done.stdout
+        assert not list(tmp_path.iterdir())
     assert run(program, "--help", "device=cpu").stdout == done.stdout  # as Hydra has it
+    assert run(program, "--version").stdout.strip() == f"idiomtune {train.__version__}"
+
+
+OWN = "+experiment=own data.train=train.csv trainer.batch_size=16 trainer.max_epochs=1 data.val_share=0.25"
+IDIOLINK = "+experiment=idiolink_ft data=sample"
+SEARCH = f"-m {OWN} hydra/sweeper=optuna hydra.sweeper.n_trials=1 trainer.learning_rate=1e-4,1e-3"
+FINISHED = '{"status": "finished", "experiment": "own"}'
+SECRET = "hf_" + "aB3" * 12
+LEAVES = """
+from train.declarations.benchmark import BenchmarkOptions, BenchmarkType
+
+class Options(BenchmarkOptions):
+    def score_keys(self, splits):
+        return ["one/a"]
+
+DECLARED = [BenchmarkType(__name__, Options, lambda settings, options: exit())]
+"""
+MODULES = {f"{name}.py": LEAVES for name in ("one", "two")} | {"exits.py": "raise SystemExit(0)"}
+STUDY = {"s/study.db": "", "s/0/run.json": FINISHED, "s/search.json": "{}"}
+SWEEP = {"s/0/run.json": FINISHED, "s/1/run.json": FINISHED, "s/0/.hydra/overrides.yaml": "- seed=7\n"}
+# Program, options, files that are there, exit status, parts of the message.
+WRONG: list[tuple[str, str, dict[str, str], int, str]] = [
+    ("train", "+experiment=nonsense", {}, 2, "nonsense|idiolink_ft"),
+    ("train", f"{OWN} run_dir=new trainer.epochs=3", {}, 2, "trainer.epochs: there is no such option"),
+    ("train", f"{OWN} trainer.batch_size=many", {}, 2, "trainer.batch_size|'many'"),
+    ("train", f"{OWN} trainer.batch_size=1", {}, 2, "trainer.batch_size"),
+    ("train", f"{OWN} trainer.max_steps=${{trainer.steps}}", {}, 2, "trainer.steps"),
+    ("train", f"{IDIOLINK} trainer.monitor=no/such/score", {}, 2, "no/such/score"),
+    ("train", f"{OWN} resume=no_such_folder", {}, 2, "no_such_folder|no run"),
+    ("train", f"{OWN} run_dir=train.csv/new", {}, 2, "train.csv/new|cannot be written"),
+    ("train", f"{OWN} run_dir=['']", {}, 2, "run_dir|string"),
+    ("train", f"{OWN} =3", {}, 2, "=3"),
+    ("train", f"{OWN} +hub.token={SECRET}", {}, 2, "hub.token"),
+    ("train", f"{IDIOLINK} model=minilm model.path=train.csv", {}, 2, "not a folder"),
+    ("train", f"{IDIOLINK} model=nobody/nothing", {}, 2, "nobody/nothing|Hub did not give it"),
+    ("train", f"{IDIOLINK} device=cuda", {}, 2, "device=cuda|not available"),
+    ("train", f"{IDIOLINK} precision=fp16 device=cpu", {}, 2, "precision=fp16"),
+    ("train", "+experiment=idiolink_ft data.root=missing", {}, 2, "data.root|no such folder"),
+    (
+        "train",
+        f"{IDIOLINK} split=tset trainer.monitor=idiolink/tset/sentence/ndcg@10",
+        {},
+        2,
+        "tset|splits there: test, train, val",
+    ),
+    ("train", f"-m {OWN} run_dir=x seed=1,2", {}, 2, "run_dir|hydra.sweep.dir"),
+    ("train", f"-m {OWN} seed=1,2 hydra.sweep.dir=s", SWEEP, 2, "job 0|s/0 already contains a run|resume="),
+    ("train", f"{SEARCH} hydra.sweep.dir=s", STUDY, 2, "s/study.db|empty|hydra.sweep.dir="),
+    ("train.check", "+experiment=own data.train='x\x1b[31m'", {}, 2, "x\\x1b[31m"),
+    ("train.check", f"{OWN} extensions=[exits]", MODULES, 2, "extensions: exits|SystemExit"),
+    ("train.check", f"{OWN} extensions=[one] +benchmark.one={{name:one}}", MODULES, 1, "SystemExit"),
+    (
+        "train.check",
+        f"{OWN} extensions=[one,two] +benchmark.one={{name:one}} +benchmark.two={{name:two}}",
+        MODULES,
+        2,
+        "one and two|'one/a'",
+    ),
+    ("train.evaluate", "split=[]", {}, 2, "split"),
+]
 
 
 @pytest.mark.slow
-def test_train_alone_shows_its_help(tmp_path: Path) -> None:
-    done = run("train", cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)})
-    assert done.returncode == 0, done.stderr
-    assert all(name in done.stdout for name in EXPERIMENTS)
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("program", ["train", "train.evaluate", "train.learn", "train.push"])
-def test_the_version_is_ours(program: str) -> None:
-    done = run(program, "--version")
-    assert (done.returncode, done.stdout.strip()) == (0, f"idiomtune {train.__version__}")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arguments", "parts"),
-    [
-        (["+experiment=nonsense"], ["nonsense", "idiolink_ft"]),
-        (["+experiment=idiolink_ft", "trainer.batchsize=3"], ["trainer.batchsize"]),
-        (["+experiment=idiolink_ft", "trainer.batch_size=many"], ["trainer.batch_size", "'many'"]),
-        (["+experiment=idiolink_ft", "trainer.monitor=no/such/score"], ["no/such/score"]),
-        (["+experiment=idiolink_ft", "model=nonsense"], ["nonsense", "minilm"]),
-        (["+experiment=idiolink_ft", "resume=no_such_folder"], ["no_such_folder", "no run"]),
-        (["-m", "+experiment=idiolink_ft", "run_dir=x", "seed=1,2"], ["run_dir", "hydra.sweep.dir"]),
-        (["+experiment=idiolink_ft", "=3"], ["=3"]),
-    ],
-)
-def test_wrong_use_is_explained_at_once(arguments: list[str], parts: list[str], tmp_path: Path) -> None:
-    before = time_of_programs()
-    done = run("train", *arguments, cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)}, cold=True)
-    assert_explained(done, *parts)
-    assert time_of_programs() - before < WITHOUT_TORCH
-
-
-@pytest.mark.slow
-def test_errors_remove_only_the_folder_that_was_made(tmp_path: Path) -> None:
-    """An evaluation inside what is left of an old run must not touch it; a new run's folder goes."""
-    (tmp_path / ".hydra").mkdir()
-    (tmp_path / "train.log").touch()
-    here = {"PYTHONPATH": str(ROOT)}
-    assert_explained(run("train.evaluate", "split=[]", cwd=tmp_path, environment=here), "split")
-    assert_explained(run("train", "seed=-1", cwd=tmp_path, environment=here), "seed")
-    assert {path.name for path in tmp_path.iterdir()} - {"checkpoints"} == {".hydra", "train.log"}
+@pytest.mark.parametrize(("program", "options", "files", "status", "named"), WRONG)
+def test_wrong_use_is_explained(
+    program: str,
+    options: str,
+    files: dict[str, str],
+    status: int,
+    named: str,
+    tmp_path: Path,
+    tiny_path: Path,
+) -> None:
+    """By a message, without a traceback; what is there stays, and no new folder is left."""
+    (tmp_path / ".hydra").mkdir()  # of an old run
+    for name, content in {"train.csv": PAIRS, **files}.items():
+        write(tmp_path / name, content)
+    model = [] if "model" in options else ["model=pretrained", f"model.path={tiny_path}"]
+    done = run(
+        program, *options.split(), *model, cwd=tmp_path, environment=HERE | {"CUDA_VISIBLE_DEVICES": ""}
+    )
+    assert done.returncode == status, done.stderr
+    assert_explained(done, *named.split("|"))
+    assert ("unexpected" in done.stderr) == (status == 1)
+    assert "\x1b" not in done.stdout + done.stderr
+    assert SECRET not in done.stdout + done.stderr
+    for name, content in files.items():
+        assert name.endswith(".db") or (tmp_path / name).read_text(encoding="utf-8") == content
+    there = {".hydra", "train.csv", *(name.partition("/")[0] for name in files)}
+    assert {path.name for path in tmp_path.iterdir()} - {"checkpoints", "__pycache__"} == there
     assert not list(tmp_path.glob("checkpoints/*"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arguments", "parts"),
-    [
-        (["model={tmp}"], ["modules.json"]),
-        (["model={tmp}/missing"], ["not a folder"]),
-        (["model=nobody/nothing"], ["nobody/nothing", "Hub did not give it"]),
-        (["data=public", "data.root={tmp}/missing"], ["data.root", "no such folder"]),
-        (["device=cuda"], ["device=cuda", "not available"]),
-        (["precision=fp16", "device=cpu"], ["precision=fp16"]),
-        (
-            ["split=tset", "trainer.monitor=idiolink/tset/sentence/ndcg@10"],
-            ["tset", "splits there: test, train, val"],
-        ),
-    ],
-)
-def test_wrong_world_is_explained(arguments: list[str], parts: list[str], tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    named = [a.replace("{tmp}", str(empty)) for a in arguments]
-    done = run(
-        "train",
-        "+experiment=idiolink_ft",
-        "data=sample",
-        f"run_dir={folder}",
-        *named,
-        environment={"HF_HUB_OFFLINE": "1"},
-    )
-    assert_explained(done, *parts)
+def test_wrong_use_is_explained_before_torch_is_imported(tmp_path: Path) -> None:
+    """Each import is named on stderr."""
+    timed = HERE | {"PYTHONPROFILEIMPORTTIME": "1"}
+    done = run("train", "+experiment=own", "data.train=none.csv", cwd=tmp_path, environment=timed, cold=True)
+    assert_explained(done, "data.train=none.csv")
+    assert done.returncode == 2
+    imported = set(re.findall(r"\| +([\w.]+)$", done.stderr, re.MULTILINE))
+    assert "pydantic" in imported
+    assert "torch" not in imported
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
@@ -157,12 +184,9 @@ def test_evaluating_best_gives_the_runs_scores(tmp_path: Path) -> None:
     modes = ("benchmark.idiolink.query_modes=[sentence,span]", "benchmark.idiolink.split=[val]")
     # IDIOM_DATA points nowhere: data=sample must not care.
     trained = run(
-        "train",
-        "+experiment=idiolink_ft",
-        "data=sample",
-        "benchmark=[idiolink]",
-        *("eval.every=end", "trainer.monitor=idiolink/val/sentence/r_precision", *modes),
-        *("trainer.max_steps=5", "trainer.learning_rate=2e-4", f"run_dir={folder}"),
+        *("train", *IDIOLINK.split(), "benchmark=[idiolink]", *modes, f"run_dir={folder}"),
+        *("eval.every=end", "trainer.monitor=idiolink/val/sentence/r_precision"),
+        *("trainer.max_steps=5", "trainer.learning_rate=2e-4"),
         environment={"IDIOM_DATA": "/nonexistent"},
     )
     assert trained.returncode == 0, trained.stderr
@@ -171,7 +195,7 @@ def test_evaluating_best_gives_the_runs_scores(tmp_path: Path) -> None:
         *("train.evaluate", f"model={folder / 'best'}", "data=sample"),
         *("benchmarks=[idiolink]", *modes, f"output={output}", "per_query=queries.jsonl"),
         cwd=tmp_path,
-        environment={"PYTHONPATH": str(ROOT)},
+        environment=HERE,
     )
     assert done.returncode == 0, done.stderr
     ours, theirs = json.loads((folder / "scores.json").read_text()), json.loads(output.read_text())
@@ -188,52 +212,58 @@ def test_evaluating_best_gives_the_runs_scores(tmp_path: Path) -> None:
     assert (check["num_queries"] > 3, check["num_clusters"]) == (True, 3)
 
 
+# ------------------------------------------------------------------ sweeps
+
+
+def sweep(folder: Path, tiny: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Of runs of two steps; a run with debug= cannot be resumed."""
+    named = (*IDIOLINK.split(), "trainer.max_steps=2", "benchmark=[idiolink]", f"model={tiny}", "device=cpu")
+    env = {"CUDA_VISIBLE_DEVICES": "", **environment}
+    return run("train", "-m", *named, f"hydra.sweep.dir={folder}", *options, environment=env)
+
+
 @pytest.mark.slow
 def test_a_failed_job_does_not_end_the_sweep(tmp_path: Path, tiny_path: Path) -> None:
-    done = run(
-        *("train", "-m", "+experiment=idiolink_ft", "+debug=smoke", f"model={tiny_path}", "device=cuda,cpu"),
-        *("benchmark=[idiolink]", f"hydra.sweep.dir={tmp_path}"),
-        environment={"CUDA_VISIBLE_DEVICES": ""},
-    )
+    done = sweep(tmp_path, tiny_path, "device=cuda,cpu")
     assert_explained(done, "job 0: device=cuda")
     assert (tmp_path / "1" / "best" / "model.safetensors").is_file()
 
 
 @pytest.mark.slow
+def test_a_sweep_is_resumed_by_the_same_command(tmp_path: Path, tiny_path: Path) -> None:
+    """What is finished is skipped, what was interrupted is resumed, what never started is run."""
+    first = sweep(tmp_path, tiny_path, "seed=1,2")
+    assert first.returncode == 0, first.stderr
+    table = first.stdout[first.stdout.index("2 jobs by the mean of 4 monitored scores") :]
+    assert re.search(r"the best job: [01] \(seed=[12]\), model \S+/best", table)
+    assert f"python -m train.report {tmp_path}" in table
+    jobs = [tmp_path / str(number) for number in range(3)]
+    record = json.loads((jobs[1] / "run.json").read_text())
+    (jobs[1] / "run.json").write_text(json.dumps(record | {"status": "running"}))
+    before = (jobs[0] / "run.json").read_bytes()
+    again = sweep(tmp_path, tiny_path, "seed=1,2,3")
+    assert again.returncode == 0, again.stderr
+    assert "0: this job is finished, and is skipped" in again.stderr
+    assert (jobs[0] / "run.json").read_bytes() == before
+    ended = [json.loads((job / "run.json").read_text()) for job in jobs]
+    assert [(run["seed"], run["status"]) for run in ended] == [(seed, "finished") for seed in (1, 2, 3)]
+    assert ["resumed" in run for run in ended] == [False, True, False]
+    assert all((job / "best" / "model.safetensors").is_file() for job in jobs)
+
+
+@pytest.mark.slow
 def test_a_failed_job_ends_a_sweep_of_several_processes(tmp_path: Path, tiny_path: Path) -> None:
     """It may have failed in this process alone: the next job would wait for the others for ever."""
-    done = run(
-        *("train", "-m", "+experiment=idiolink_ft", "data=sample", f"model={tiny_path}", "device=cuda,cpu"),
-        f"hydra.sweep.dir={tmp_path}",
-        environment={"CUDA_VISIBLE_DEVICES": "", "RANK": "0", "WORLD_SIZE": "2"},
-    )
+    done = sweep(tmp_path, tiny_path, "device=cuda,cpu", RANK="0", WORLD_SIZE="2")
     assert_explained(done, "process 0: device=cuda")
     assert done.returncode == 2
     assert not (tmp_path / "1").exists()
 
 
 @pytest.mark.slow
-def test_sweep_gives_each_job_a_folder(tmp_path: Path, tiny_path: Path) -> None:
-    done = run(
-        *("train", "-m", "+experiment=idiolink_ft", "+debug=smoke", f"model={tiny_path}", "seed=1,2"),
-        *("benchmark=[idiolink]", f"hydra.sweep.dir={tmp_path}"),
-    )
-    assert done.returncode == 0, done.stderr
-    told = done.stdout[done.stdout.index("2 jobs by the mean of 4 monitored scores") :]
-    assert re.search(r"the best job: [01] \(seed=[12]\), model \S+/best", told)
-    assert f"python -m train.report {tmp_path}" in told
-    for job, seed in (("0", 1), ("1", 2)):
-        assert json.loads((tmp_path / job / "run.json").read_text())["seed"] == seed
-        assert (tmp_path / job / "best" / "model.safetensors").is_file()
-
-
-@pytest.mark.slow
 def test_cross_validation_scores_each_folds_own_idioms(tmp_path: Path, tiny_path: Path) -> None:
-    done = run(
-        *("train", "-m", "+experiment=idiolink_ft", "+debug=smoke", "+protocol=cross_validation"),
-        *("data.fold=0,1", "data.folds=3", f"model={tiny_path}", f"hydra.sweep.dir={tmp_path}"),
-        *("benchmark=[idiolink]", "benchmark.idiolink.query_modes=[sentence,span]", "eval.per_query=true"),
-    )
+    folds = ("+protocol=cross_validation", "data.fold=0,1", "data.folds=3", "eval.per_query=true")
+    done = sweep(tmp_path, tiny_path, *folds, "benchmark.idiolink.query_modes=[sentence,span]")
     assert done.returncode == 0, done.stderr
     scored = []
     for job in ("0", "1"):
@@ -245,41 +275,57 @@ def test_cross_validation_scores_each_folds_own_idioms(tmp_path: Path, tiny_path
     assert not scored[0] & scored[1]
 
 
+@pytest.mark.slow
+def test_a_search_without_a_folder_is_that_of_its_study(tmp_path: Path, tiny_path: Path) -> None:
+    """An empty file, which a kill left before the study's first record, is begun with; a lost one is not."""
+    write(tmp_path / "train.csv", PAIRS)
+    folder = tmp_path / "checkpoints" / "searches" / "search"
+    write(folder / "study.db", "")
+    options = (*SEARCH.split(), "model=pretrained", f"model.path={tiny_path}")
+    for left in ("0 of hydra.sweeper.n_trials=1", "1 of hydra.sweeper.n_trials=1"):
+        done = run("train", *options, cwd=tmp_path, environment=HERE)
+        assert done.returncode == 0, done.stderr
+        assert f"{left} trials finished" in done.stdout + done.stderr
+    assert (folder / "0" / "best").is_dir()
+    (folder / "study.db").unlink()
+    done = run("train", *options, cwd=tmp_path, environment=HERE)
+    assert done.returncode == 2
+    assert_explained(done, "checkpoints/searches/search/study.db", "has runs of one")
+
+
+@pytest.mark.slow
 def test_the_package_by_its_other_name(tmp_path: Path) -> None:
     """The same modules, where a script has a `train.py` beside it."""
-    (tmp_path / "train.py").write_text("raise SystemExit('the wrong one')\n", encoding="utf-8")
-    (tmp_path / "script.py").write_text(
+    write(tmp_path / "train.py", "raise SystemExit('the wrong one')\n")
+    write(
+        tmp_path / "script.py",
         "import idiomtune\nfrom idiomtune.requests import Request\nimport train.requests\n"
         "print(Request is train.requests.Request, idiomtune.__version__, train.requests.__spec__.name)\n",
-        encoding="utf-8",
     )
-    done = run("script.py", cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)}, cold=True)
+    done = run("script.py", cwd=tmp_path, environment=HERE, cold=True)
     assert done.stdout.split() == ["True", train.__version__, "train.requests"], done.stderr
-    done = run("idiomtune.report", "--help", cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)}, cold=True)
+    done = run("idiomtune.report", "--help", cwd=tmp_path, environment=HERE, cold=True)
     assert "python -m train.report" in done.stdout, done.stderr
-    shadowed = "import sys; sys.modules['train'] = sys; import idiomtune"
-    (tmp_path / "late.py").write_text(shadowed, encoding="utf-8")
-    done = run("late.py", cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)}, cold=True)
+    write(tmp_path / "late.py", "import sys; sys.modules['train'] = sys; import idiomtune")
+    done = run("late.py", cwd=tmp_path, environment=HERE, cold=True)
     assert "import idiomtune before it" in done.stderr
 
 
 @pytest.mark.slow
 def test_the_console_command(tmp_path: Path) -> None:
     """A `train.py` of the user's own is not in its way; modules beside it can be named."""
-    (tmp_path / "train.py").write_text("raise SystemExit('the wrong one')\n", encoding="utf-8")
+    write(tmp_path / "train.py", "raise SystemExit('the wrong one')\n")
+    write(tmp_path / "mine.py", "NOTHING = 1\n")
     command = "from idiomtune.__main__ import main; main()"
-    (tmp_path / "program.py").write_text(
-        f"import sys; sys.path[0] = {str(ROOT)!r}; {command}\n", encoding="utf-8"
-    )
+    write(tmp_path / "program.py", f"import sys; sys.path[0] = {str(ROOT)!r}; {command}\n")
 
     def idiomtune(*arguments: str) -> subprocess.CompletedProcess[str]:
         return run(str(tmp_path / "program.py"), *arguments, cwd=tmp_path)
 
-    said = idiomtune("--help").stdout
-    assert all(f"  {name} " in said for name in PROGRAMS)
+    described = idiomtune("--help").stdout
+    assert all(f"  {name} " in described for name in PROGRAMS)
     assert idiomtune("--version").stdout.strip() == f"idiomtune {train.__version__}"
     assert_explained(idiomtune("evalute"), "'evalute'", "idiomtune evaluate")
     assert "+experiment=" in idiomtune("train").stdout
-    (tmp_path / "mine.py").write_text("NOTHING = 1\n", encoding="utf-8")
     assert_explained(idiomtune("evaluate", "extensions=[mine]"), "mine declares nothing")
     assert_explained(idiomtune("report", "nowhere"), "nowhere")

@@ -14,7 +14,6 @@ from train.errors import UserError
 @pytest.mark.parametrize(
     ("where", "expected"),
     [
-        ({}, "is empty"),
         ({"option": "data.train"}, "data.train: is empty"),
         ({"file": Path("a.csv")}, "a.csv: is empty"),
         ({"option": "data.train", "file": "a.csv"}, "data.train=a.csv: is empty"),

@@ -18,7 +18,6 @@ from train.expressions import (
     contained,
     expression_pattern,
     find_expression,
-    inflections,
     replacements,
     word_end_patterns,
 )
@@ -30,17 +29,11 @@ from train.expressions import (
         ("spill the beans", "She spilled the beans.", "spilled the beans"),
         ("spill the beans", "Who spilt the beans?", "spilt the beans"),
         ("make waves", "It is making waves again.", "making waves"),
-        ("make waves", "He made waves.", "made waves"),
         ("carry the can", "He carries the can.", "carries the can"),
-        ("carry the can", "He carried the can.", "carried the can"),
         ("rock the boat", "Don't Rock the Boat!", "Rock the Boat"),
         ("hit the road", "We were hitting the road.", "hitting the road"),
-        ("tie the knot", "They are tying the knot.", "tying the knot"),
-        ("take the cake", "That takes the cake.", "takes the cake"),
         ("take the cake", "It has taken the cake.", "taken the cake"),
-        ("go to town", "They went to town on it.", "went to town"),
         ("guilt trip", "He guilt-tripped her.", "guilt-tripped"),
-        ("baby blues", "the baby blues", "baby blues"),
         ("case study", "Two case studies.", "case studies"),
         ("contact lens", "my contact lenses", "contact lenses"),
         ("best man", "both best men", "best men"),
@@ -48,16 +41,13 @@ from train.expressions import (
         ("home run", "It was a HOME-RUN.", "HOME-RUN"),
         ("home run", "a home\u2011run", "home\u2011run"),
         ("home run", "a home  \n run", "home  \n run"),
-        ("home run", "“home run”", "home run"),
         ("alto-falante", "um alto falante", "alto falante"),
         ("alto-falante", "dois Altos-Falantes", "Altos-Falantes"),
-        ("rede social", "redes sociais", "redes sociais"),
         ("papel higiênico", "papéis higiênicos", "papéis higiênicos"),
         ("ar condicionado", "ares condicionados", "ares condicionados"),
         ("salão paroquial", "salões paroquiais", "salões paroquiais"),
         ("pé-frio", "uns pés-frios", "pés-frios"),
         ("luz verde", "luces verdes", "luces verdes"),
-        ("devil's advocate", "a devil’s advocate", "devil’s advocate"),
         ("sacred cow", "the sacred cow's milk", "sacred cow"),
         ("pão-duro", unicodedata.normalize("NFD", "Que pão-duro!"), unicodedata.normalize("NFD", "pão-duro")),
         ("what's up?", "So what's up?", "what's up"),
@@ -67,11 +57,8 @@ from train.expressions import (
         ("C#", "(c#)", "c#"),
         ("100%", "I am 100% sure", "100%"),
         (".NET", "the .NET runtime", ".NET"),
-        (".NET", ".NET is a runtime", ".NET"),
         (".NET core", "a .Net-Core runtime", ".Net-Core"),
         ("the devil's advocate", "as the devil\u02bcs advocates do", "the devil\u02bcs advocates"),
-        ("devil's advocate", "a devil\u02bcs advocate", "devil\u02bcs advocate"),
-        ("R&D lab", "two r&d labs", "r&d labs"),
         ("fall for someone", "falls for me", "falls for me"),
         ("#MeToo", "Since #metoo, much changed", "#metoo"),
         ("हिन्दी भाषा", "यह हिन्दी भाषा है", "हिन्दी भाषा"),
@@ -90,21 +77,14 @@ def test_found_as_people_write_it(expression: str, text: str, stands_as: str) ->
         ("in the bag", "She lost it in the baggage hall."),
         ("in the bag", "He slept in the bagged leaves."),  # no participle after "the"
         ("in the can", "She works in the canning factory."),
-        ("in the can", "It was within the can."),
-        ("con artist", "a cone artist"),
         ("big fish", "a bigger fish"),
-        ("big fish", "a big fishmonger"),
         ("car park", "the carpet parks"),
         ("spill the beans", "Spill all the beans."),
         ("end user", "That is the end – user rights are next."),
-        ("end user", "in the end, user rights"),
         ("on paper", "once paper was cheap"),
-        ("not a chance", "not as chance had it"),
-        ("ponto forte", "uma ponta forte"),
         ("home run", "homerun"),
         ("C++", "vitamin C"),
         ("100%", "100 people"),
-        (".NET", "into the net"),
         (".NET", "www.asp.net"),
         ("cafe society", unicodedata.normalize("NFD", "café society")),
         ("old cafe", unicodedata.normalize("NFD", "old café")),
@@ -115,23 +95,12 @@ def test_not_found_in_other_words(expression: str, text: str) -> None:
     assert ExpressionIndex([expression]).find(text) == []
 
 
-def test_inflections_by_hand() -> None:
-    assert set(inflections("carry")) == {"carry", "carrys", "carries", "carried", "carrying"}
-    assert set(inflections("Bag", as_verb=False)) == {"bag", "bags"}
-    assert inflections("the") == ("the",)
-    assert {"took", "taken", "taking", "takes"} <= set(inflections("take"))
-
-
 def test_of_several_expressions_the_first_and_there_the_longest_counts() -> None:
     index = ExpressionIndex(["big fish", "fish story", "big fish story", "home run"])
     text = "A big fish story, a fish story, two home-runs and a Big Fish."
-    found = [(text[start:end], expression) for start, end, expression in index.find(text)]
-    assert found == [
-        ("big fish story", "big fish story"),
-        ("fish story", "fish story"),
-        ("home-runs", "home run"),
-        ("Big Fish", "big fish"),
-    ]
+    names = [expression for _, _, expression in index.find(text)]
+    assert names == ["big fish story", "fish story", "home run", "big fish"]
+    assert pickle.loads(pickle.dumps(index)).find(text) == index.find(text)
 
 
 def test_names_that_differ_in_signs_are_told_apart() -> None:
@@ -147,27 +116,24 @@ def test_an_expression_without_letters_is_refused() -> None:
 
 
 def test_every_expression_of_the_real_training_rows_is_found(real_data: Path) -> None:
-    """In all 6,572 rows, also in the 272 where it stands only inside a longer, inflected word."""
+    """In all 6,572 rows, also in the 272 where it stands only inside a longer, inflected word; and by an
+    index what a search for each finds.
+    """
     with (real_data / FOLDER / TRAIN_FILE).open(encoding="utf-8", newline="") as file:
-        rows = [(row["sentence_1"], row["MWE1"]) for row in csv.DictReader(file)]
+        rows = list(csv.DictReader(file))
     assert len(rows) == 6572
     num_inflected = 0
-    for sentence, expression in rows:
-        found = find_expression(sentence, expression)
-        assert found is not None, (sentence, expression)
+    for row in rows:
+        sentence, expression = row["sentence_1"], row["MWE1"]
+        assert find_expression(sentence, expression) is not None, (sentence, expression)
         padded = f" {sentence.lower()} "
         places = [i for i in range(len(padded)) if padded.startswith(expression.lower(), i)]
         ends = [(padded[i - 1], padded[i + len(expression)]) for i in places]
         num_inflected += not any(not a.isalnum() and not b.isalnum() for a, b in ends)
     assert num_inflected == 272
-
-
-def test_an_index_finds_in_the_real_rows_what_a_search_for_each_finds(real_data: Path) -> None:
-    with (real_data / FOLDER / TRAIN_FILE).open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
     expressions = sorted({row["MWE1"] for row in rows})
     index = ExpressionIndex(expressions)
-    for text in sorted({row["sentence_2"] for row in rows})[::40]:
+    for text in sorted({row["sentence_2"] for row in rows})[::80]:
         ours = {expression for _, _, expression in index.find(text)}
         naive = {e for e in expressions if find_expression(text, e)}
         assert ours <= naive
@@ -179,25 +145,20 @@ def test_an_index_finds_in_the_real_rows_what_a_search_for_each_finds(real_data:
 HELD = [
     ("take someone for a ride", "They took the voters for a ride.", "took the voters for a ride"),
     ("take someone for a ride", "TAKING my older brother For A Ride", "TAKING my older brother For A Ride"),
-    ("take somebody for a ride", "he takes us for a ride", "takes us for a ride"),
     ("take someone for a ride", "take someone for a ride", "take someone for a ride"),
     ("take someone for a ride", "it took Zoë O’Neill-Smith for a ride", "took Zoë O’Neill-Smith for a ride"),
     ("take someone for a ride", "They take what they take him for a ride", "take him for a ride"),
     ("lose one's temper", "She lost her temper.", "lost her temper"),
     ("mind one’s business", "mind your own business", "mind your own business"),
     ("pull the leg of someone", "pulling the leg of them all", "pulling the leg of them"),
-    ("the apple of someone's eye", "the apple of my brother's eye", "the apple of my brother's eye"),
     ("the apple of one's eye", "the apple of the old voters’ eyes", "the apple of the old voters’ eyes"),
-    ("make a fool of oneself", "made fools and a fool", None),
     ("make a fool of oneself", "made a fool of himself", "made a fool of himself"),
-    ("beside oneself with joy", "beside themselves with joy", "beside themselves with joy"),
     ("give someone something to eat", "gave the dog some meat to eat", "gave the dog some meat to eat"),
     ("one's cup of tea", "not my cup of tea", "my cup of tea"),
     ("fall for someone", "She fell for him at once", "fell for him"),
     ("something", "something else", "something"),
     # Not over punctuation, into a clause, too far, or with no owner.
     ("take someone for a ride", "Take it, then go for a ride.", None),
-    ("take someone for a ride", "She took him. For a ride he paid.", None),
     ("take someone for a ride", "He took off because the dog went for a ride", None),
     ("take someone for a ride", "take one two three four five six for a ride", None),
     ("take someone for a ride", "take for a ride", None),
@@ -236,24 +197,24 @@ def test_an_expression_without_placeholder_is_looked_for_as_it_was() -> None:
 PLACEHOLDERS = ["take someone for a ride", "lose one's temper", "pull the wool over someone's eyes"]
 FOUR = "take someone the someone the someone for something the home"
 ADVERSARIAL = {
-    "words": "take a " * 20_000,
-    "letters": "take " + "s" * 100_000,
-    "long words": "lose " + ("s" * 20_000 + " ") * 5,
-    "hyphens": "take " + "a-" * 50_000,
-    "apostrophes": "lose " + "s'" * 50_000,
-    "spaces": "take" + " " * 100_000,
-    "starts": "pull the wool over " * 5_000,
-    "owners": "lose a b c d's " * 7_000,
-    "words between": "take " + "the " * 30_000,
-    "words between, often": ("take " + "the for " * 20) * 500,
-    "nearly": "take a the b the c for d the house. " * 3_000,
+    "words": "take a " * 10_000,
+    "letters": "take " + "s" * 50_000,
+    "long words": "lose " + ("s" * 10_000 + " ") * 5,
+    "hyphens": "take " + "a-" * 25_000,
+    "apostrophes": "lose " + "s'" * 25_000,
+    "spaces": "take" + " " * 50_000,
+    "starts": "pull the wool over " * 2_500,
+    "owners": "lose a b c d's " * 3_500,
+    "words between": "take " + "the " * 15_000,
+    "words between, often": ("take " + "the for " * 20) * 250,
+    "nearly": "take a the b the c for d the house. " * 1_500,
 }
 
 
 @pytest.mark.parametrize("name", ADVERSARIAL)
 @pytest.mark.timeout(
     60
-)  # they take about a second; quadratic ones took minutes, or more than Oniguruma allows
+)  # each takes half a second; quadratic ones took minutes, or more than Oniguruma allows
 def test_no_text_takes_long(name: str) -> None:
     text = ADVERSARIAL[name]
     for expression in [*PLACEHOLDERS, FOUR]:
@@ -293,15 +254,16 @@ def test_placeholders_in_the_real_sentences(real_data: Path) -> None:
     splits = [load_split(real_data / "idiolink", name) for name in ("train", "val")]
     records = [record for split in splits for record in (*split.documents, *split.queries)]
     tokens = IdiomTokens({token_name(expression): [expression]})
+    in_use = ("literal", "idiomatic")
     num_found = 0
     for number, record in enumerate(records):
         found = find_expression(record.sentence, expression)
-        is_used = record.idiom == expression and record.usage in ("literal", "idiomatic")
+        is_used = record.idiom == expression and record.usage in in_use
         assert (found is not None) == is_used, record.sentence
         if found is not None:
             num_found += 1
             assert record.sentence[slice(*found)] == record.span
-        if is_used or number % 20 == 0:  # a saved tokenizer is slow to make
+        if number % (5 if is_used else 100) == 0:  # a saved tokenizer is slow to make
             assert by_rules(record.sentence, expression) == tokens.replaced(record.sentence)[0]
     assert (num_found, len(records)) == (80, 3840)
 
@@ -309,9 +271,3 @@ def test_placeholders_in_the_real_sentences(real_data: Path) -> None:
 def test_which_expressions_contain_others() -> None:
     names = ["in the dark", "Kept in the Dark", "take someone for a ride", "taken for", "ride", "bride"]
     assert contained(names) == {"Kept in the Dark": ["in the dark"], "take someone for a ride": ["ride"]}
-
-
-def test_an_index_can_be_pickled() -> None:
-    index = ExpressionIndex(["in the dark", ".NET"])
-    text = "Kept in the dark about .NET"
-    assert pickle.loads(pickle.dumps(index)).find(text) == index.find(text) != []

@@ -12,10 +12,7 @@ from train.config.compose import CONF, config_names
 from train.errors import UserError
 
 # What an experiment needs beside its name.
-NEEDED = {
-    "mixture": ["+objective.parts.mine.data.train=pairs.csv"],
-    "own": ["data.train=pairs.csv"],
-}
+NEEDED = {"mixture": ["+objective.parts.mine.data.train=pairs.csv"], "own": ["data.train=pairs.csv"]}
 
 
 @pytest.mark.parametrize("experiment", config_names("experiment"))
@@ -35,10 +32,6 @@ def test_every_experiment_is_headed_by_its_command(experiment: str) -> None:
     )
 
 
-def test_evaluation_config_is_sound() -> None:
-    check(EvaluateSettings, composed("evaluate"))
-
-
 TRIPLET, RELEASED = "+experiment=adaptive_triplet", "objective.tuples=released"
 _KEY = "admire/train/caption/rank_difference"
 # Options → the names of those that the message must have, and what it says must be there instead.
@@ -46,33 +39,21 @@ WRONG = {
     "config": [
         ("trainer.batch_size=abc", "trainer.batch_size: must be a valid integer, got 'abc'"),
         ("trainer.batch_size=0", "trainer.batch_size: must be greater than 0, got 0"),
-        ("trainer.batch_size=true", "trainer.batch_size"),
         ("trainer.accumulation=5", "batch_size=32 .*accumulation=5"),
-        ("trainer.warmup_ratio=3", "trainer.warmup_ratio"),
-        ("trainer.keep_checkpoints=0", "trainer.keep_checkpoints"),
         ("device=gpu", "device: must be one of 'auto', 'cpu', 'cuda' or 'mps', got 'gpu'"),
-        ("seed=-1", "seed"),
         ("seed=-1 device=gpu", "2 settings are wrong:"),
         ("+nonsense=1", "nonsense"),
-        ("eval.every=0", "eval.every"),
-        ("eval.benchmarks=[]", "eval.benchmarks"),
         ("eval.benchmarks=[idiolnk]", "eval.benchmarks.*got 'idiolnk'"),
         ("trainer.monitor=idiolink/val/sentence/ndcg10", "trainer.monitor.*idiolink/val/sentence/ndcg@10"),
         ("split=test", "trainer.monitor: .*no score 'idiolink/val/sentence/ndcg@10'"),
         (f"trainer.monitor={_KEY}", f"trainer.monitor={_KEY}"),
         ("data.fold=0", "data.fold=<number>, split=cv"),
         ("split=cv", "data.fold=<number>"),
-        ("data.folds=1", "data.folds"),
         ("data.extra=pie", "data.extra=pie"),
         ("data=sample data.extra=pie", "data=sample.*pie"),
         ("data=sample data.root=folder", "data=sample and data.root"),
-        ("objective.query_mode=sentense", "objective.query_mode"),
-        (
-            "objective.loss.temperature=0",
-            "objective.loss.temperature: .* equal to 0.0001",
-        ),
+        ("objective.loss.temperature=0", "objective.loss.temperature: .* equal to 0.0001"),
         ("objective.loss.temperature=inf", "objective.loss.temperature: must be a finite number"),
-        ("objective.loss.in_batch=some", "must be one of 'none', 'positives' or 'all', got 'some'"),
         ("objective.query_weights=[1,2]", "query_weights has 2 numbers for the 1 modes of query_mode"),
         ("objective.tuples=batch", "tuples=batch.*loss.in_batch=all"),
         ("objective.idioms_per_batch=5", "objective.idioms_per_batch=5.*trainer.batch_size=32"),
@@ -83,8 +64,6 @@ WRONG = {
         ("+experiment=idiolink_ft trainer.accumulation=8", "trainer.accumulation=8.*idioms_per_batch=8"),
         ("benchmark.epsilon.versions=any_word", "it needs phrases=compound"),
         ("benchmark.epsilon.languages=[gl]", "benchmark.epsilon.languages"),
-        (f"{TRIPLET} objective.loss.margin=0", "objective.loss.margin: must be greater than 0"),
-        (f"{TRIPLET} objective.loss.triplets=some", "objective.loss.triplets: must be one of"),
         (f"{TRIPLET} objective={{order:file,groups_per_expression:2}}", "which needs order=shuffled"),
         (f"{TRIPLET} objective={{whole_groups:false}}", "which needs order=file"),
         (f"{TRIPLET} data.extra=pie", "data.extra=pie"),
@@ -145,7 +124,6 @@ def test_a_split_goes_to_each_benchmark_that_has_it(split: str, expected: dict[s
 @pytest.mark.parametrize(
     ("experiment", "chosen", "monitor"),
     [
-        ("joint", "idiolink", "idiolink/val/span/ndcg@10"),
         ("joint", "semeval2022", "semeval2022/dev_a/en/idiom/spearman"),
         ("adaptive_triplet", "idiolink", "idiolink/val/span/ndcg@10"),
         ("idiolink_ft", "semeval2022", "semeval2022/dev/all/all/spearman"),

@@ -8,6 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,15 +18,15 @@ from email.message import Message
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.error import HTTPError
 from urllib.request import Request
 
 import huggingface_hub.constants
 import pytest
 
-from tests.fake_hub import FakeHub, serve
-from tests.programs import assert_explained, run
+from tests.fake_hub import serve
+from tests.programs import ROOT, program_env
 from train.data import astitch, external, idiolink, ncimp, semeval2022, sources
 from train.data.external import pie_file
 from train.data.idiolink import idiolink_root
@@ -33,13 +35,14 @@ from train.data.ncimp import SCORES_FILE
 from train.data.semeval2022 import FOLDER, TRAIN_FILE, read_groups, read_pairs
 from train.data.sources import SAMPLE_ROOT, DataFiles, GitHubData, NoDowngrade, PublishedFile
 from train.errors import DataMissingError, UserError
-from train.io.files import cache_folder, fingerprint
+from train.io.files import fingerprint
 
 CONTENT = b'name,text\r\none,"A sentence, with a comma."\r\ntwo,Another.\r\n' * 50
 PINNED = PublishedFile("in/x.csv", "c0ffee", hashlib.sha256(CONTENT).hexdigest())
 UNPINNED = PublishedFile("in/x.csv", "HEAD", columns=("name", "text"))
 PAGE = b"<!DOCTYPE html><html><body>Please log in.</body></html>"
 Server = Callable[[Any], None]  # of a handler
+IDIOLINK_FILES = ("data/train/indexes.json", "data/val/queries.json", "data/train/triplets_train_full.jsonl")
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -101,53 +104,49 @@ def get(file: PublishedFile) -> Path:
     return DataFiles(GitHubData(PIE, "a/b", "x.csv", {"x.csv": file}), None)("x.csv")
 
 
-def kept(cache: Path) -> list[Path]:
-    return [path for path in cache.rglob("*") if path.is_file()]
+class Wrong(NamedTuple):
+    """What a server does wrong, and what is said of it."""
+
+    named: str
+    content: bytes | None = b""  # None: it says nothing for longer than is waited
+    length: int = 0
+    status: int = 200
 
 
-@pytest.mark.parametrize("file", [PINNED, UNPINNED], ids=["known sum", "unknown sum"])
 @pytest.mark.parametrize(
-    ("status", "content", "length", "said"),
+    ("file", "wrong"),
     [
-        (200, PAGE, len(PAGE), ""),
-        (200, CONTENT[:-30], len(CONTENT), "30 more"),
-        (200, None, len(CONTENT), "timed out"),
-        (404, b"404: Not Found", 14, "404"),
-        (302, b"", 0, "etc/hostname"),
-        (200, b"", 0, ""),
+        (PINNED, Wrong("SHA-256", PAGE, len(PAGE))),
+        (UNPINNED, Wrong("no column 'name'", PAGE, len(PAGE))),
+        (UNPINNED, Wrong("30 more", CONTENT[:-30], len(CONTENT))),
+        (PINNED, Wrong("timed out", None, len(CONTENT))),
+        (UNPINNED, Wrong("etc/hostname", status=302)),
     ],
-    ids=["login page", "cut", "silent", "missing", "redirect to a file", "empty"],
+    ids=["page, known sum", "page, unknown sum", "cut", "silent", "redirect to a file"],
 )
 def test_what_a_server_does_wrong_leaves_no_trace(
-    file: PublishedFile,
-    status: int,
-    content: bytes | None,
-    length: int,
-    said: str,
-    as_github: Server,
-    cache: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    file: PublishedFile, wrong: Wrong, as_github: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = False
+    answers = [wrong, Wrong("", CONTENT, len(CONTENT))]
 
     class Handler(Quiet):
         def do_GET(self) -> None:
-            self.send_response(200 if right else status)
-            self.send_header("Content-Length", str(len(CONTENT) if right else length))
+            answer = answers.pop(0)
+            self.send_response(answer.status)
+            self.send_header("Content-Length", str(answer.length))
             self.send_header("Location", "file:///etc/hostname")
             self.end_headers()
-            if content is None and not right:
+            if answer.content is None:
                 time.sleep(0.4)
             else:
-                self.wfile.write(CONTENT if right else content or b"")
+                self.wfile.write(answer.content)
 
     as_github(Handler)
     monkeypatch.setattr(sources, "_TIMEOUT", 0.2)
     with pytest.raises(DataMissingError) as caught:
         get(file)
-    assert all(part in str(caught.value) for part in (said, "x.csv", "a local copy"))
-    assert not kept(cache)
-    right = True
+    assert all(part in str(caught.value) for part in (wrong.named, "x.csv", "a local copy"))
+    assert not any(path.is_file() for path in cache.rglob("*"))
     assert get(file).read_bytes() == CONTENT
 
 
@@ -186,13 +185,6 @@ def test_a_redirect_to_an_unencrypted_address_is_refused() -> None:
     assert followed.full_url == "https://elsewhere.org/x.csv"
 
 
-@pytest.mark.usefixtures("cache")
-def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "GITHUB_FILES", "http://127.0.0.1:9")
-    with pytest.raises(DataMissingError, match=r"x\.csv.*refused"):
-        get(PINNED)
-
-
 GITHUB = (semeval2022.FILES, ncimp.FILES, astitch.FILES, external.PIE_FILES)
 
 
@@ -208,7 +200,7 @@ def test_the_sums_are_those_of_the_real_files(real_data: Path) -> None:
     assert num_known == 21
 
 
-def test_semeval_files_are_downloaded_one_by_one(github: Path, semeval_sample: DataFiles) -> None:
+def test_files_are_downloaded_one_by_one(github: Path, semeval_sample: DataFiles, cache: Path) -> None:
     assert semeval_sample.folder is not None
     assert sources.dataset_folder(SEMEVAL2022, None, None, sample=False) is None
     files = DataFiles(publish(semeval2022.FILES, semeval_sample.folder, github), None)
@@ -217,54 +209,41 @@ def test_semeval_files_are_downloaded_one_by_one(github: Path, semeval_sample: D
     assert read_groups(files(TRAIN_FILE)) == read_groups(semeval_sample(TRAIN_FILE))
     shutil.rmtree(github / "H-TayyarMadabushi")
     assert read_pairs(files, "dev").pairs == read_pairs(semeval_sample, "dev").pairs, "the copies serve"
-    with pytest.raises(DataMissingError, match=r"test\.csv could not be downloaded .*\n.*IDIOM_DATA="):
+    with pytest.raises(DataMissingError, match=r"test\.csv could not be downloaded .*404.*\n.*IDIOM_DATA="):
         read_pairs(files, "test")
-
-
-def test_where_semeval_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own override, then `data.root`, then `IDIOM_DATA`, each with the folder of its name or being it."""
-    for name in ("mine", "root", "environment"):
-        (tmp_path / name / FOLDER).mkdir(parents=True)
-    monkeypatch.setenv("IDIOM_DATA", str(tmp_path / "environment"))
-
-    def found(named: str | None, root: str | None) -> Path | None:
-        return sources.dataset_folder(SEMEVAL2022, named, root, sample=False)
-
-    assert found(str(tmp_path / "mine"), str(tmp_path / "root")) == tmp_path / "mine" / FOLDER
-    assert found(str(tmp_path / "mine" / FOLDER), None) == tmp_path / "mine" / FOLDER
-    assert found(None, str(tmp_path / "root")) == tmp_path / "root" / FOLDER
-    assert found(None, str(tmp_path)) == tmp_path / "environment" / FOLDER
-    with pytest.raises(UserError, match=r"data\.semeval2022=nowhere: there is no such folder"):
-        found("nowhere", None)
+    spaced = DataFiles(publish(ncimp.FILES, SAMPLE_ROOT / "ncimp", github), None)
+    assert spaced(SCORES_FILE) == cache / "ncimp" / SCORES_FILE, "a name with a space"
 
 
 def test_local_copies_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A data set's own option, then `data.root`, then `IDIOM_DATA`; each with the folder of its name or
+    being it.
+    """
+    for name in ("mine", "root", "environment"):
+        (tmp_path / name / FOLDER).mkdir(parents=True)
+    monkeypatch.setenv("IDIOM_DATA", str(tmp_path / "environment"))
+    folder = partial(sources.dataset_folder, SEMEVAL2022, sample=False)
+    mine = tmp_path / "mine"
+    assert folder(str(mine), str(tmp_path / "root")) == folder(str(mine / FOLDER), None) == mine / FOLDER
+    assert folder(None, str(tmp_path / "root")) == tmp_path / "root" / FOLDER
+    assert folder(None, str(tmp_path)) == tmp_path / "environment" / FOLDER
+    with pytest.raises(UserError, match=r"data\.semeval2022=nowhere: there is no such folder"):
+        folder("nowhere", None)
+
+
+def test_a_local_copy_of_pie_is_a_file_or_lies_in_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "pie" / "data_cleaned.csv"
     file.parent.mkdir()
     file.touch()
     monkeypatch.setenv("IDIOM_DATA", str(tmp_path))
-    assert pie_file(None) == file
-    named = tmp_path / "mine.csv"
-    named.touch()
-    assert pie_file(str(named)) == named
-    assert pie_file(str(file.parent)) == file
-    assert pie_file(str(tmp_path)) == file
+    for named in (None, file, file.parent, tmp_path):
+        assert pie_file(None if named is None else str(named)) == file
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match=r"data_cleaned\.csv: there is no such file.*data\.pie="):
-        pie_file(str(tmp_path / "empty"))
-    with pytest.raises(UserError, match=r"data\.pie=.*none\.csv"):
-        pie_file(str(tmp_path / "none.csv"))
-
-
-@pytest.mark.usefixtures("cache")
-def test_a_name_with_a_space(github: Path) -> None:
-    with pytest.raises(DataMissingError, match=r"could not be downloaded .*\n.*data\.ncimp="):
-        DataFiles(ncimp.FILES, None)(SCORES_FILE)
-    files = DataFiles(publish(ncimp.FILES, SAMPLE_ROOT / "ncimp", github), None)
-    assert files(SCORES_FILE) == cache_folder() / "ncimp" / SCORES_FILE
-
-
-IDIOLINK_FILES = ("data/train/indexes.json", "data/val/queries.json", "data/train/triplets_train_full.jsonl")
+    for name, expected in (("empty", r"data_cleaned\.csv: .*data\.pie="), ("none.csv", r"data\.pie=.*none")):
+        with pytest.raises(UserError, match=expected):
+            pie_file(str(tmp_path / name))
 
 
 @pytest.fixture
@@ -278,18 +257,17 @@ def served_idiolink(
     (served / "README.md").write_text("a file that is not needed", encoding="utf-8")
     sums = {name: fingerprint(served / name) for name in IDIOLINK_FILES}
     monkeypatch.setattr(idiolink, "SHA256", sums)
-    hub: FakeHub
     with serve({"datasets/Intellexus/IdioLink": served}) as hub:
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
-        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", hub.url)
         template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        settings = {"HF_HUB_OFFLINE": False, "HF_HUB_DISABLE_XET": True, "ENDPOINT": hub.url}
+        for name, value in (settings | {"HUGGINGFACE_CO_URL_TEMPLATE": template}).items():
+            monkeypatch.setattr(huggingface_hub.constants, name, value)
         yield hub.repositories["datasets/Intellexus/IdioLink"].main
 
 
-@pytest.mark.parametrize("name", IDIOLINK_FILES)
-@pytest.mark.parametrize("content", [PAGE, None], ids=["page", "missing"])
+@pytest.mark.parametrize(
+    ("name", "content"), [(IDIOLINK_FILES[0], PAGE), (IDIOLINK_FILES[2], None)], ids=["page", "missing"]
+)
 def test_idiolink_is_kept_whole_or_not_at_all(
     name: str, content: bytes | None, served_idiolink: dict[str, bytes], cache: Path
 ) -> None:
@@ -299,7 +277,8 @@ def test_idiolink_is_kept_whole_or_not_at_all(
     for _ in range(2):  # a second start does not take what came for the right file
         with pytest.raises(DataMissingError, match=name) as caught:
             idiolink_root(None, sample=False)
-        assert "data.root=" in str(caught.value)
+        remedies = ("data.root=", "IDIOM_DATA=", "data=sample", "Reason:")
+        assert [part for part in remedies if part not in str(caught.value)] == []
     assert not (cache / "idiolink" / "checksums.json").exists()
     served_idiolink[name] = good
     root = idiolink_root(None, sample=False)
@@ -310,8 +289,13 @@ def test_idiolink_is_kept_whole_or_not_at_all(
 def test_idiolink_in_the_cache(
     served_idiolink: dict[str, bytes], cache: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    recorded = idiolink_root(None, sample=False).parent / "checksums.json"
-    assert json.loads(recorded.read_text()).keys() == served_idiolink.keys() - {"README.md"}
+    """Only splits are fetched, into their folders: the names of a data set's files are the server's."""
+    fetched = served_idiolink.keys() - {"README.md"}
+    for name in ("data/../../outside.json", "data/../indexes.json", "data/x y/indexes.json"):
+        served_idiolink[name] = b"[]"
+    root = idiolink_root(None, sample=False)
+    assert sorted(path.name for path in root.iterdir()) == ["test", "train", "val"]
+    assert json.loads((root.parent / "checksums.json").read_text()).keys() == fetched
     served_idiolink.clear()
     idiolink_root(None, sample=False)
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
@@ -340,19 +324,6 @@ def test_another_revision_of_idiolink(
     assert not (cache / "idiolink" / "checksums.json").exists()
 
 
-def test_paths_that_leave_the_folder_are_not_fetched(served_idiolink: dict[str, bytes]) -> None:
-    """The names of a dataset's files are the server's."""
-    for name in (
-        "data/../../outside.json",
-        "data/../indexes.json",
-        "data//indexes.json",
-        "data/x y/indexes.json",
-    ):
-        served_idiolink[name] = b"[]"
-    root = idiolink_root(None, sample=False)
-    assert sorted(path.name for path in root.iterdir()) == ["test", "train", "val"]
-
-
 def test_layouts_of_idiolink_and_order_of_its_sources(
     tmp_path: Path, sample_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -373,33 +344,53 @@ def test_layouts_of_idiolink_and_order_of_its_sources(
     assert caught.value.option == "IDIOM_DATA"
 
 
+# The client reads the Hub's address when it is imported.
+LOADED_TWICE = """
+import json, logging, os, sys
+from pathlib import Path
+from tests.fake_hub import serve
+
+def load():
+    files = [path for path in idiolink_root(None, sample=False).rglob("*") if path.is_file()]
+    return Encoder.from_pretrained("someone/tiny", device="cpu").encode(["a cat"]).tolist(), len(files)
+
+logging.basicConfig(level=logging.INFO)
+data, model = map(Path, sys.argv[1:])
+with serve({"datasets/Intellexus/IdioLink": data, "models/someone/tiny": model}) as hub:
+    os.environ["HF_ENDPOINT"] = hub.url
+    from huggingface_hub.utils import close_session
+    from train.data.idiolink import idiolink_root
+    from train.encoder.encoder import Encoder
+    first = load()
+    fetched = [r for r in hub.requests if r.startswith("GET") and "/resolve/" in r and "IdioLink" in r]
+close_session()  # a connection that is open would be answered
+print(json.dumps([fetched, first == load()]))
+"""
+
+
 @pytest.mark.slow
 def test_data_and_model_are_downloaded_once(tmp_path: Path, tiny_path: Path) -> None:
-    """`train.evaluate` with both from a Hub that is a local server, then without it."""
+    """Both from a Hub that is a local server, then without it."""
     shutil.copytree(SAMPLE_ROOT / "idiolink", tmp_path / "hub" / "data")
-    arguments = ["train.evaluate", "model=someone/tiny", "device=cpu", "benchmarks=[idiolink]"]
-    arguments += [f"output={tmp_path / 'scores.json'}", "overwrite=true"]
-    with serve({"datasets/Intellexus/IdioLink": tmp_path / "hub", "models/someone/tiny": tiny_path}) as hub:
-        environment: dict[str, str | None] = {
-            "HF_ENDPOINT": hub.url,
-            "HF_HOME": str(tmp_path / "hf"),
-            "HF_HUB_OFFLINE": None,
-            "IDIOM_DATA": None,
-            "IDIOM_CACHE": str(tmp_path / "cache"),
-            "IDIOM_IDIOLINK_REVISION": "main",  # the sums of the default one are not the sample's
-            "HF_HUB_DISABLE_XET": "1",
-        }
-        first = run(*arguments, environment=environment, cold=True)  # as the client reads them at its import
-        assert first.returncode == 0, first.stderr
-        fetched = [r for r in hub.requests if r.startswith("GET") and "/resolve/" in r and "IdioLink" in r]
-        assert len(fetched) == len(set(fetched)) == 7
-    offline = run(*arguments, environment=environment)
-    assert offline.returncode == 0, offline.stderr
-    assert "downloaded before" in offline.stderr
-
-
-@pytest.mark.slow
-def test_no_data_and_no_network_says_what_to_set(tmp_path: Path) -> None:
-    environment = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_OFFLINE": None, "IDIOM_DATA": None}
-    done = run("train.evaluate", timeout=60, environment={**environment, "IDIOM_CACHE": str(tmp_path)})
-    assert_explained(done, "data.root=", "IDIOM_DATA=", "data=sample", "Reason:")
+    environment: dict[str, str | None] = {
+        "HF_HOME": str(tmp_path / "hf"),
+        "HF_HUB_OFFLINE": None,
+        "IDIOM_DATA": None,
+        "IDIOM_CACHE": str(tmp_path / "cache"),
+        "IDIOM_IDIOLINK_REVISION": "main",  # the sums of the default one are not the sample's
+        "HF_HUB_DISABLE_XET": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED_TWICE, str(tmp_path / "hub"), str(tiny_path)],
+        env=program_env(environment),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    fetched, is_same = json.loads(done.stdout)
+    assert len(fetched) == len(set(fetched)) == 7
+    assert is_same
+    assert "downloaded before" in done.stderr

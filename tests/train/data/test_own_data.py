@@ -29,12 +29,6 @@ from train.data.own.table import Source
 from train.errors import UserError
 
 
-def example(values: Mapping[str, Any], mapping: Mapping[str, str] | None = None) -> Example:
-    """A row, by its own columns."""
-    (made,) = OwnTable(Source("a row", hub=[values]), mapping).examples()
-    return made
-
-
 def texts(splits: OwnSplits, row: int) -> list[str]:
     """Those of a row that is trained on."""
     return [splits.train.store.read_text(text) for text in splits.train.texts(row)]
@@ -44,9 +38,31 @@ def pair(*texts: str, num_positives: int = 1, **more: Any) -> Example:
     return Example(1, tuple(Sentence(text) for text in texts), num_positives, **more)
 
 
+LABELLED_LISTS = {
+    "query": {"text": "a cat", "meaning": "m"},
+    "span": "cat",
+    "group": "g",
+    "meaning": "m",
+    "pos": [{"text": "one", "span_start": 1, "span_end": 3}],
+    "neg": [{"title": "T", "text": "two", "span": "two", "group": "h", "meaning": "k"}, "n"],
+}
+LABELLED_SENTENCES = (
+    Sentence("a cat", (2, 5), "g", "m"),
+    Sentence("one", (1, 3), "g", "m"),
+    Sentence("T two", (2, 5), "h", "k"),
+    Sentence("n", None, "g"),
+)
+TEVATRON = {
+    "query_id": "1",
+    "query": "a",
+    "positive_passages": [{"docid": "3", "title": "T", "text": "p"}],
+    "negative_passages": [{"docid": "4", "title": "", "text": "n"}, {"title": "U", "text": ""}],
+}
+ENDS = {"positive_span": "dog", "anchor_span_start": "0", "anchor_span_end": "1"}
+SCORED_ENDS = {"similarity": 0, "span1": "cat", "span2_start": 0.0, "span2_end": 1.0}
+IN_USE = {"sentence": "a cat", "idiom": " g ", "sense": "m", "usage": "literal", "span": "cat"}
 FORMS: list[tuple[dict[str, Any], Example]] = [
-    # sentence-transformers: pairs, triplets, several negatives
-    ({"anchor": "a", "positive": "p"}, pair("a", "p")),
+    # sentence-transformers: triplets, several negatives
     ({"anchor": "a", "positive": "p", "negative": "n"}, pair("a", "p", "n")),
     (
         {"anchor": "a", "positive": "p", "negative_1": "m", "negative_2": "", "neg-3": "n"},
@@ -56,86 +72,39 @@ FORMS: list[tuple[dict[str, Any], Example]] = [
     ({"sentence_A": "a", "sentence_B": "p"}, pair("a", "p")),
     # a `query` beside two sentences makes no third one
     ({"query": "x", "text1": "a", "text2": "p"}, pair("a", "p")),
-    # FlagEmbedding
+    # FlagEmbedding, Tevatron
     ({"query": "a", "pos": ["p"], "neg": [], "prompt": "Find: "}, pair("a", "p", instruction="Find: ")),
-    # Tevatron
-    (
-        {
-            "query_id": "1",
-            "query": "a",
-            "positive_passages": [{"docid": "3", "title": "T", "text": "p"}],
-            "negative_passages": [{"docid": "4", "title": "", "text": "n"}, {"title": "U", "text": ""}],
-        },
-        pair("a", "T p", "n", "U"),
-    ),
+    (TEVATRON, pair("a", "T p", "n", "U")),
     # lists in a CSV
     (
         {"query": "a", "pos": '["p", "q"]', "neg": "[Laughter] No."},
         pair("a", "p", "q", "[Laughter] No.", num_positives=2),
     ),
     # spans, groups and meanings
+    (LABELLED_LISTS, Example(1, LABELLED_SENTENCES, 1)),
     (
-        {
-            "query": {"text": "a cat", "meaning": "m"},
-            "span": "cat",
-            "group": "g",
-            "meaning": "m",
-            "pos": [{"text": "one", "span_start": 1, "span_end": 3}],
-            "neg": [{"title": "T", "text": "two", "span": "two", "group": "h", "meaning": "k"}, "n"],
-        },
-        Example(
-            1,
-            (
-                Sentence("a cat", (2, 5), "g", "m"),
-                Sentence("one", (1, 3), "g", "m"),
-                Sentence("T two", (2, 5), "h", "k"),
-                Sentence("n", None, "g"),
-            ),
-            1,
-        ),
-    ),
-    (
-        {
-            "anchor": "a",
-            "positive": "a dog",
-            "positive_span": "dog",
-            "anchor_span_start": "0",
-            "anchor_span_end": "1",
-        },
+        {"anchor": "a", "positive": "a dog"} | ENDS,
         Example(1, (Sentence("a", (0, 1)), Sentence("a dog", (2, 5))), 1),
     ),
     # pandas puts an index before the columns
-    ({"": "3", "anchor": "a", "positive": "p"}, pair("a", "p")),
-    ({"anchor": "a", "positive": "p", "weight": "0.5"}, pair("a", "p", weight=0.5)),
+    ({"": "3", "anchor": "a", "positive": "p", "weight": "0.5"}, pair("a", "p", weight=0.5)),
     # scored pairs
     ({"sentence1": "a", "sentence2": "b", "label": 1}, pair("a", "b", score=1.0)),
     (
-        {
-            "text1": "a cat",
-            "text2": "b",
-            "similarity": 0,
-            "span1": "cat",
-            "span2_start": 0.0,
-            "span2_end": 1.0,
-        },
+        {"text1": "a cat", "text2": "b"} | SCORED_ENDS,
         Example(1, (Sentence("a cat", (2, 5)), Sentence("b", (0, 1))), 1, score=0.0),
     ),
     # sentences
     ({"text": "a", "label": 3.0}, pair("a", num_positives=0, label="3")),
-    (
-        {"sentence": "a cat", "idiom": " g ", "sense": "m", "usage": "literal", "span": "cat"},
-        Example(1, (Sentence("a cat", (2, 5), "g", "m"),), usage="literal"),
-    ),
-    (
-        {"text": "a", "label": "x", "group": "g"},
-        Example(1, (Sentence("a", None, "g"),), label="x"),
-    ),
+    (IN_USE, Example(1, (Sentence("a cat", (2, 5), "g", "m"),), usage="literal")),
+    ({"text": "a", "label": "x", "group": "g"}, Example(1, (Sentence("a", None, "g"),), label="x")),
 ]
 
 
 @pytest.mark.parametrize(("row", "expected"), FORMS, ids=[str(n) for n in range(len(FORMS))])
 def test_a_row_of_every_form(row: dict[str, Any], expected: Example) -> None:
-    assert example(row) == expected
+    (made,) = OwnTable(Source("a row", hub=[row]), None).examples()
+    assert made == expected
 
 
 def test_columns_are_mapped() -> None:
@@ -155,7 +124,6 @@ def test_columns_are_mapped() -> None:
         ("sentence1 sentence2 label text", None, "scored"),
         ("sentence1 sentence2 label text", "sentences", "sentences"),
         ("anchor positive sentence1 sentence2 score", None, "pairs"),
-        ("anchor positive sentence1 sentence2 score", "scored", "scored"),
         ("sentence1 sentence2 score", "pairs", "pairs"),
     ],
 )
@@ -199,14 +167,11 @@ def test_rows_of_json_lines_may_have_other_fields(tmp_path: Path) -> None:
     """A negative in the third row alone is one; what is nothing to training is said, wherever it stands."""
     rows: list[dict[str, Any]] = [{"query": f"q{i}", "pos": [f"p{i}"]} for i in range(5)]
     rows[2] |= {"neg": ["n"], "ngative": "n"}
-    splits = read(
-        write_lines(tmp_path / "mine.jsonl", rows), val=[str(write_lines(tmp_path / "v.jsonl", rows[:1]))]
-    )
+    val = write_lines(tmp_path / "v.jsonl", rows[:1])
+    splits = read(write_lines(tmp_path / "mine.jsonl", rows), val=[str(val)])
     assert [len(texts(splits, row)) for row in range(4)] == [2, 3, 2, 2]
-    about = splits.notes[0]
-    assert all(
-        part in about for part in ("mine.jsonl", "query as anchor", "neg as negative", "left out: ngative")
-    )
+    named = ("mine.jsonl", "query as anchor", "neg as negative", "left out: ngative")
+    assert all(part in splits.notes[0] for part in named)
 
 
 def groups_of(examples: Examples) -> set[int]:
@@ -226,9 +191,8 @@ def test_whole_groups_are_held_out_the_same_in_every_run(tmp_path: Path) -> None
     by_label = read(write_lines(tmp_path / "c.jsonl", labelled), val_share=0.3)
     assert len(groups_of(by_label.val)) >= 2
     assert not groups_of(by_label.train) & groups_of(by_label.val)
-    anchors = read(
-        write_lines(tmp_path / "d.jsonl", [*PAIRS, *({**row, "positive": "other"} for row in PAIRS)])
-    )
+    twice = [*PAIRS, *({**row, "positive": "other"} for row in PAIRS)]
+    anchors = read(write_lines(tmp_path / "d.jsonl", twice))
     assert not groups_of(anchors.train) & groups_of(anchors.val)
     assert len(anchors.train) == 72
     uneven = [{**row, "group": "large" if i < 90 else str(i)} for i, row in enumerate(rows[:100])]
@@ -243,37 +207,30 @@ def test_what_is_held_out_is_not_trained_on(tmp_path: Path) -> None:
     assert all(part in said for part in ("2 rows", "train.csv row 5", "train.csv row 7"))
     # A scored pair is the same in either order; one of its sentences in another pair is not.
     scored = [{"sentence1": f"a{i}", "sentence2": f"b{i}", "score": i} for i in range(4)]
-    held = [
-        {"sentence1": "b1", "sentence2": "a1", "score": 3},
-        {"sentence1": "a2", "sentence2": "x", "score": 1},
-    ]
-    splits = read(write_csv(tmp_path / "s.csv", scored), val=[str(write_csv(tmp_path / "sv.csv", held))])
+    others = [{"sentence1": "b1", "sentence2": "a1"}, {"sentence1": "a2", "sentence2": "x"}]
+    held = write_csv(tmp_path / "sv.csv", [row | {"score": n} for n, row in enumerate(others)])
+    splits = read(write_csv(tmp_path / "s.csv", scored), val=[str(held)])
     assert [texts(splits, row)[0] for row in range(3)] == ["a0", "a2", "a3"]
+
+
+def sentences(*groups: str, meanings: str = "", label: bool = False) -> list[dict[str, Any]]:
+    rows = [{"text": f"t{i}", "label" if label else "group": group} for i, group in enumerate(groups)]
+    return [row | ({"meaning": meanings[i]} if meanings else {}) for i, row in enumerate(rows)]
 
 
 NOTES: list[tuple[list[dict[str, Any]], tuple[str, ...]]] = [
     ([*PAIRS[:5], PAIRS[2]], ("duplicated", "1 row ", "mine.jsonl row 6")),
-    (
-        [{"text": f"t{i}", "label": "x"} for i in range(4)] + [{"text": "alone", "label": "y"}],
-        ("label", "1 row ", "mine.jsonl row 5"),
-    ),
-    (
-        [{"text": f"t{i}", "group": "g", "meaning": min(i, 1)} for i in range(4)],
-        ("group and meaning", "mine.jsonl row 1"),
-    ),
-    (
-        [{"text": f"t{i}", "group": min(i // 2, 1), "meaning": min(i, 2)} for i in range(5)],
-        ("1 of 2 groups", "one meaning", "mine.jsonl row 3"),
-    ),
+    (sentences(*"xxxxy", label=True), ("label", "1 row ", "mine.jsonl row 5")),
+    (sentences(*"gggg", meanings="0111"), ("group and meaning", "mine.jsonl row 1")),
+    (sentences(*"00111", meanings="01222"), ("1 of 2 groups", "one meaning", "mine.jsonl row 3")),
     ([{"anchor": "a", "positive": "p", "anchr_span": "a"}], ("left out: anchr_span",)),
-    ([{"text": f"t{i}", "group": "g", "meaning": "m"} for i in range(4)], ("1 groups are both",)),
+    (sentences(*"gggg", meanings="mmmm"), ("1 groups are both",)),
 ]
 
 
 @pytest.mark.parametrize(("rows", "named"), NOTES, ids=[str(n) for n in range(len(NOTES))])
 def test_what_is_odd_is_said(tmp_path: Path, rows: list[dict[str, Any]], named: tuple[str, ...]) -> None:
-    new = {"text": "zzz", "anchor": "zzz", "positive": "zzz", "label": "zzz"}
-    held_out = {key: new.get(key, value) for key, value in rows[0].items()}
+    held_out = rows[0] | {key: "zzz" for key in ("text", "anchor", "positive", "label") if key in rows[0]}
     val = write_lines(tmp_path / "val.jsonl", [held_out])
     splits = read(write_lines(tmp_path / "mine.jsonl", rows), val=[str(val)])
     assert any(all(part in note for part in named) for note in splits.notes), splits.notes
@@ -281,6 +238,7 @@ def test_what_is_odd_is_said(tmp_path: Path, rows: list[dict[str, Any]], named: 
 
 TWO = "anchor,positive\na,p\n"
 SCORED = "sentence1,sentence2,score\na,b,1\n"
+SAME = dict.fromkeys(("anchor", "positive"), "anchor")
 # content of each file, options, what the message names
 REFUSED: list[tuple[list[str], dict[str, Any], tuple[str, ...]]] = [
     (["text,label\na,x\nb,x\nc,y\n"], {}, ("too few", "data.val=")),
@@ -291,25 +249,18 @@ REFUSED: list[tuple[list[str], dict[str, Any], tuple[str, ...]]] = [
     ([TWO, SCORED], {}, ("0.csv", "1.csv", "has pairs", "has scored")),
     ([TWO, SCORED], {"train": ["0.csv"], "val": ["1.csv"]}, ("0.csv", "1.csv", "has pairs")),
     ([TWO], {"columns": {"anker": "a"}}, ("data.columns", "'anker'", "anchor")),
-    (
-        [TWO],
-        {"columns": dict.fromkeys(("anchor", "positive"), "anchor")},
-        ("'anchor'", "anchor and positive"),
-    ),
+    ([TWO], {"columns": SAME}, ("'anchor'", "anchor and positive")),
     ([], {"train": ["none.csv"]}, ("no such file",)),
     ([], {"train": ["."]}, ("no table",)),
     ([], {"train": ["hf:mine"]}, ("hf:<owner>/<name>",)),
 ]
 
 
-@pytest.mark.parametrize(("contents", "options", "named"), REFUSED, ids=[str(n) for n in range(len(REFUSED))])
+@pytest.mark.parametrize("case", REFUSED, ids=[str(n) for n in range(len(REFUSED))])
 def test_data_that_cannot_be_trained_on_is_refused(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    contents: list[str],
-    options: dict[str, Any],
-    named: tuple[str, ...],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: tuple[list[str], dict[str, Any], tuple[str, ...]]
 ) -> None:
+    contents, options, named = case
     monkeypatch.chdir(tmp_path)
     files = [str(write(Path(f"{n}.csv"), content)) for n, content in enumerate(contents)]
     with pytest.raises(UserError) as refused:
@@ -321,19 +272,20 @@ def test_data_that_cannot_be_trained_on_is_refused(
 def test_texts_of_large_tables_are_not_held_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """200,000 pairs of 400 characters, 80 MB: numbers of them alone are held."""
+    """Pairs of 400 characters: numbers of them alone are held."""
+    num = 100_000
     for module in (load, store):
         monkeypatch.setattr(module, "MAX_IN_MEMORY", 1)
     write_pairs(tmp_path / "small.parquet", 1000)
     load_pairs(tmp_path / "small.parquet")  # what the libraries take for themselves
-    write_pairs(tmp_path / "pairs.parquet", 200_000)
+    write_pairs(tmp_path / "pairs.parquet", num)
     cost = load_pairs(tmp_path / "pairs.parquet")
     train = cost.splits.train
     assert isinstance(train.store.text, mmap.mmap)
-    assert len(train) + len(cost.splits.val) == 200_000
+    assert len(train) + len(cost.splits.val) == num
     last = train.store.read_text(train.texts(len(train) - 1)[1])
     assert last.startswith(f"answer {train.rows[-1]} word")
-    assert cost.memory / 200_000 < 450  # with the texts it would be more than 650
+    assert cost.memory / num < 450  # with the texts it would be more than 650
 
 
 def test_reading_loads_no_model() -> None:

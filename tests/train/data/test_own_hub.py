@@ -57,24 +57,14 @@ def test_a_data_set_of_the_hub(tmp_path: Path) -> None:
     name = "hf:someone/pairs:train"
     with serve({"datasets/someone/pairs": repository}) as hub:
         commit = commit_id(hub.repositories["datasets/someone/pairs"].main)
-        found, pinned, missing, no_split = loaded(
-            hub.url,
-            tmp_path / "home",
-            name,
-            f"{name}@{commit}",
-            "hf:someone/none:train",
-            "hf:someone/pairs:tests",
-        )
+        names = (name, f"{name}@{commit}", "hf:someone/none:train", "hf:someone/pairs:tests")
+        found, pinned, missing, no_split = loaded(hub.url, tmp_path / "home", *names)
     assert found[:2] == pinned[:2] == [{name: commit}, 20]
     assert found[2] == [f"{name} row {found[2][0].split()[-1]}"]
     assert all(part in missing for part in ("data.train", "someone/none"))
     assert all(part in no_split for part in ("data.train", "tests"))
-    cached, same, other, unknown = loaded(
-        hub.url,
-        tmp_path / "home",
-        *(name, f"{name}@{commit}", f"{name}@{'f' * 40}", "hf:someone/none:train"),
-        offline=True,
-    )
+    names = (name, f"{name}@{commit}", f"{name}@{'f' * 40}", "hf:someone/none:train")
+    cached, same, other, unknown = loaded(hub.url, tmp_path / "home", *names, offline=True)
     assert cached == found
     assert same == pinned
     assert all(part in other for part in ("f" * 40, commit, "network"))

@@ -14,13 +14,7 @@ from train.data.sources import DataFiles
 from train.errors import UserError
 
 HEADER = [
-    "ID",
-    "MWE1",
-    "MWE2",
-    "Language",
-    "sentence_1",
-    "sentence_2",
-    "sim",
+    *("ID", "MWE1", "MWE2", "Language", "sentence_1", "sentence_2", "sim"),
     "alternative_1",
     "alternative_2",
 ]
@@ -31,15 +25,8 @@ GOOD = [
 ]
 
 
-def table(folder: Path, rows: list[list[str]], header: list[str] = HEADER) -> Path:
-    path = folder / "train.csv"
-    with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([header, *rows])
-    return path
-
-
-def test_the_real_training_data_is_read_as_published(semeval_real: DataFiles) -> None:
-    """REFERENCE: 3,643 groups, 2,497 with an incorrect paraphrase, 6,572 labels, 5,858 triplets."""
+def test_the_real_data_is_read_as_published(semeval_real: DataFiles) -> None:
+    """3,643 groups, 2,497 with an incorrect paraphrase, 6,572 labels, 5,858 triplets; dev's gold."""
     groups = read_groups(semeval_real(TRAIN_FILE))
     assert len(groups) == 3643
     assert sum(bool(group.incorrect) for group in groups) == 2497
@@ -48,9 +35,6 @@ def test_the_real_training_data_is_read_as_published(semeval_real: DataFiles) ->
     assert sum(group.num_triplets for group in groups) == 5858
     one_shot = read_groups(semeval_real(ONE_SHOT_FILE))
     assert {group.language for group in one_shot} == {"EN", "PT", "GL"}
-
-
-def test_the_real_gold_is_read_as_published(semeval_real: DataFiles) -> None:
     dev = read_pairs(semeval_real, "dev")
     assert dev.gold is not None
     assert sum(item.is_sts for item in dev.gold) == 800
@@ -62,7 +46,10 @@ def test_the_real_gold_is_read_as_published(semeval_real: DataFiles) -> None:
 
 
 def test_rows_become_groups(tmp_path: Path) -> None:
-    first, second = read_groups(table(tmp_path, GOOD))
+    path = tmp_path / "train.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([HEADER, *GOOD])
+    first, second = read_groups(path)
     assert (first.id, first.expression, first.language) == ("a.1", "cold feet", "EN")
     assert first.texts == ("He got Cold-Feet.", "He had doubts.", "He got icy toes.")
     assert (first.num_triplets, second.num_triplets) == (2, 0)
@@ -79,14 +66,14 @@ def copy(tmp_path: Path, semeval_sample: DataFiles) -> DataFiles:
 @pytest.mark.parametrize(
     ("name", "more"),
     [
-        ("EvaluationData/dev.gold.csv", "nobody,dev.EN.1.1,EN,0.5,\n"),
-        ("EvaluationData/dev.gold.csv", "1,dev.EN.1.1,EN,,nobody\n"),
-        ("EvaluationData/dev.submission_format.csv", "nobody,EN,pre_train,\n"),
+        ("dev.gold.csv", "nobody,dev.EN.1.1,EN,0.5,\n"),
+        ("dev.gold.csv", "1,dev.EN.1.1,EN,,nobody\n"),
+        ("dev.submission_format.csv", "nobody,EN,pre_train,\n"),
     ],
 )
 def test_ids_without_a_pair_are_refused(copy: DataFiles, name: str, more: str) -> None:
-    path = copy(f"SubTaskB/{name}")
-    path.write_text(path.read_text(encoding="utf-8") + more, encoding="utf-8")
+    with copy(f"SubTaskB/EvaluationData/{name}").open("a", encoding="utf-8") as file:
+        file.write(more)
     with pytest.raises(UserError, match="ID"):
         read_pairs(copy, "dev")
 

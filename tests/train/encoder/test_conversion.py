@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from sentence_transformers.base.modules import Dense, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from tests.tiny_families import FAMILIES, WIDTH, tiny_checkpoint
-from train.encoder import conversion
+from train.encoder import conversion, weights_only
 from train.encoder.encoder import Encoder
 from train.encoder.loading import why_not_loaded
 from train.errors import UserError
@@ -39,38 +40,45 @@ def pickled(folder: Path, *, prefix: str = "", more: dict[str, Any] | None = Non
     return folder
 
 
+def without_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program that converts runs in this process: a start of its own takes seconds."""
+
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, weights_only.main(command[3:]), "", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+
+
 def encoded(folder: Path, pooling: str | None = "mean", *, convert: bool = False) -> torch.Tensor:
     encoder = Encoder.from_pretrained(folder, device="cpu", pooling=pooling, convert_weights=convert)
     return encoder.encode(TEXTS)
 
 
-@pytest.mark.parametrize(
-    ("family", "prefix", "more"),
-    [
-        # Masks that older versions saved, as in SGPT's file.
-        (
-            "gpt_neo",
-            "transformer.",
-            {
-                "transformer.h.0.attn.attention.bias": torch.ones(1, 1, 256, 256, dtype=torch.bool),
-                "transformer.h.0.attn.attention.masked_bias": torch.tensor(-1e9),
-                "lm_head.weight": torch.ones(3, WIDTH),
-            },
-        ),
-        # Heads of DeBERTa-v3's own training.
-        (
-            "deberta_v3",
-            "deberta.",
-            {
-                "lm_predictions.lm_head.bias": torch.ones(3),
-                "mask_predictions.dense.weight": torch.ones(3, 3),
-            },
-        ),
-    ],
-)
+MASK = "transformer.h.0.attn.attention"
+MORE: dict[str, tuple[str, dict[str, Any]]] = {
+    # Masks that older versions saved, as in SGPT's file, and heads of DeBERTa-v3's own training.
+    "gpt_neo": (
+        "transformer.",
+        {
+            f"{MASK}.bias": torch.ones(1, 1, 256, 256, dtype=torch.bool),
+            f"{MASK}.masked_bias": torch.tensor(-1e9),
+            "lm_head.weight": torch.ones(3, WIDTH),
+        },
+    ),
+    "deberta_v3": (
+        "deberta.",
+        {"lm_predictions.lm_head.bias": torch.ones(3), "mask_predictions.dense.weight": torch.ones(3, 3)},
+    ),
+}
+
+
+@pytest.mark.parametrize("family", MORE)
 def test_a_converted_checkpoint_is_the_same_model(
-    family: str, prefix: str, more: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    prefix, more = MORE[family]
+    if family != "gpt_neo":
+        without_a_process(monkeypatch)
     folder = tiny_checkpoint(FAMILIES[family], tmp_path / "model")
     expected = encoded(folder)
     pickled(folder, prefix=prefix, more=more)
@@ -94,7 +102,8 @@ def test_a_checkpoint_with_safetensors_is_left_alone(tmp_path: Path) -> None:
     assert not (tmp_path / "cache").exists()
 
 
-def test_shards_and_the_dense_layer_of_a_checkpoint(tmp_path: Path) -> None:
+def test_shards_and_the_dense_layer_of_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_a_process(monkeypatch)
     torch.manual_seed(0)
     checkpoint = tiny_checkpoint(FAMILIES["t5"], tmp_path / "t5")
     model = SentenceTransformer(
@@ -129,17 +138,23 @@ class Attack:
 def test_a_file_that_holds_more_than_weights_is_refused_and_not_run(tmp_path: Path) -> None:
     folder = tiny_checkpoint(FAMILIES["bert"], tmp_path / "model")
     pickled(folder, more={"attack": Attack(tmp_path / "done")})
-    with pytest.raises(UserError, match=r"pytorch_model\.bin: not read as weights: .*mkdir") as error:
+    with pytest.raises(UserError, match=r"pytorch_model\.bin: not read as weights: .*mkdir"):
         encoded(folder, convert=True)
-    assert "Nothing in the file was run" in str(error.value)
     assert not (tmp_path / "done").exists()
     assert not list((tmp_path / "cache").rglob("*.safetensors"))
-    torch.save({"state_dict": {}}, folder / "pytorch_model.bin")
-    with pytest.raises(UserError, match="other than names with their weights"):
-        encoded(folder, convert=True)
-    (folder / "pytorch_model.bin").write_bytes(b"cut off")
-    with pytest.raises(UserError, match="not read as weights"):
-        encoded(folder, convert=True)
+
+
+def test_what_is_no_weights_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the program that converts, which another process runs."""
+    source, target = tmp_path / "pytorch_model.bin", tmp_path / "model.safetensors"
+    for content, reason in (({"state_dict": {}}, "other than names with their weights"), (None, "not read")):
+        if content is None:
+            source.write_bytes(b"cut off")
+        else:
+            torch.save(content, source)
+        assert weights_only.main([str(source), str(target)]) == 1
+        assert reason in capsys.readouterr().err
+        assert not target.exists()
 
 
 def test_a_missing_sentencepiece_is_named() -> None:

@@ -41,7 +41,7 @@ SENSES = {
         ("home run, home run", "home run (a great success), home run (a great success)"),
         ("the icebreaker", "the icebreaker"),
     ],
-)  # fmt: skip
+)
 def test_a_meaning_stands_behind_its_expression(text: str, read: str) -> None:
     assert Meanings(SENSES).added(text) == (read, None)
     both = Meanings(SENSES, num_senses=2).added("home run")[0]
@@ -49,44 +49,28 @@ def test_a_meaning_stands_behind_its_expression(text: str, read: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "read"),
+    ("words", "beside", "in_place"),
     [
-        ("We", "We"),
-        ("broke", "broke"),
-        ("broke the ice", "broke the ice (make people relax)"),
-        ("ice", "ice (make people relax)"),
-        ("the ice today", "the ice (make people relax) today"),
-        ("today", "today"),
-        ("by a home run", "by a home run (a great success)"),
+        ("We", "We", "We"),
+        ("broke", "broke", "make people relax"),
+        ("broke the ice", "broke the ice (make people relax)", "make people relax"),
+        ("ice", "ice (make people relax)", "make people relax"),
+        ("the ice today", "the ice (make people relax) today", "make people relax today"),
+        ("today", "today", "today"),
+        ("by a home", "by a home", "by a a great success"),
+        ("by a home run.", "by a home run (a great success).", "by a a great success."),
     ],
 )
-def test_a_span_keeps_its_words_and_takes_in_the_meaning_behind_them(words: str, read: str) -> None:
+def test_a_span_keeps_its_words_and_takes_in_meanings(words: str, beside: str, in_place: str) -> None:
+    """A meaning behind the span's end; in place, the whole meaning of an expression it holds a part of."""
     text = "We broke the ice today by a home run."
     start = text.index(words)
-    whole, span = Meanings(SENSES).added(text, (start, start + len(words)))
-    assert span is not None
-    assert whole[slice(*span)] == read
-
-
-@pytest.mark.parametrize(
-    ("words", "read"),
-    [
-        ("We", "We"),
-        ("broke", "make people relax"),
-        ("the ice today", "make people relax today"),
-        ("today", "today"),
-        ("by the home", "by the a great success"),
-        ("run.", "a great success."),
-    ],
-)
-def test_a_meaning_in_the_place_of_its_expression(words: str, read: str) -> None:
-    """A span that holds a part of the expression holds its whole meaning."""
-    text = "We broke the ice today by the home run."
-    start = text.index(words)
-    whole, span = Meanings(SENSES, form="in_place").added(text, (start, start + len(words)))
-    assert whole == "We make people relax today by the a great success."
-    assert span is not None
-    assert whole[slice(*span)] == read
+    forms: dict[GlossaryForm, str] = {"beside": beside, "in_place": in_place}
+    for form, read in forms.items():
+        whole, span = Meanings(SENSES, form=form).added(text, (start, start + len(words)))
+        assert span is not None
+        assert whole[slice(*span)] == read
+    assert whole == "We make people relax today by a a great success."
 
 
 def test_a_spans_embedding_is_that_of_the_text_written_out(tiny: Encoder) -> None:
@@ -110,27 +94,24 @@ def test_near_the_limit_the_meaning_goes_first(tiny_path: Path) -> None:
 
 # Of each kind of tokenizer one; the other families need no less than these, and take seconds.
 QUICK = ("bert", "roberta", "xlm_roberta", "llama")
+SLOW = [pytest.param(name, "beside", marks=pytest.mark.slow) for name in FAMILIES if name not in QUICK]
+IN_PLACE = [("bert", "in_place"), ("roberta", "in_place")]
 
 
-@pytest.mark.parametrize(
-    ("name", "form"),
-    [
-        *((name, "beside") for name in QUICK),
-        *(pytest.param(name, "beside", marks=pytest.mark.slow) for name in FAMILIES if name not in QUICK),
-        *(("bert", "in_place"), ("roberta", "in_place")),
-    ],
-)
+def family(name: str, folder: Path) -> Encoder:
+    checkpoint = tiny_checkpoint(FAMILIES[name], folder)
+    return Encoder.from_pretrained(checkpoint, device="cpu", pooling=FAMILIES[name].pooling)
+
+
+@pytest.mark.parametrize(("name", "form"), [*((name, "beside") for name in QUICK), *SLOW, *IN_PLACE])
 def test_any_library_reads_a_saved_model_alike(
     name: str, form: GlossaryForm, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    model = tiny_checkpoint(FAMILIES[name], tmp_path / "model")
-    encoder = Encoder.from_pretrained(model, device="cpu", pooling=FAMILIES[name].pooling)
+    encoder = family(name, tmp_path / "model")
     encoder.meanings = Meanings(SENSES, form=form)
-    texts = [
-        "She BROKE the ice, and broke the ice again.",
-        "kept in the dark", "in the dark", "He takes the voters for a ride!", "a home-run", "nothing",
-    ]  # fmt: skip
+    texts = ["She BROKE the ice, and broke the ice again.", "kept in the dark", "in the dark"]
+    texts += ["He takes the voters for a ride!", "a home-run", "nothing"]
     expected = encoder.encode(texts)
     encoder.save(tmp_path / "saved")
     loaded = Encoder.from_pretrained(tmp_path / "saved", device="cpu")
@@ -147,106 +128,91 @@ def test_any_library_reads_a_saved_model_alike(
     assert not torch.allclose(loaded.encode(texts)[0], expected[0])
 
 
-def saved_tokenizer(
-    encoder: Encoder, senses: dict[str, list[str]], folder: Path, form: GlossaryForm = "beside"
-) -> Any:
-    encoder.meanings = Meanings(senses, form=form)
+def saved_tokenizer(encoder: Encoder, meanings: Meanings, folder: Path) -> Any:
+    encoder.meanings = meanings
     encoder.save(folder)
     return SentenceTransformer(str(folder), device="cpu").tokenizer
 
 
+WITHIN_LONGER = {
+    "take someone for a ride": ["deceive someone"],
+    "ride": ["a trip"],
+    "in the dark": ["not informed"],
+    "in the dark about": ["no idea"],
+    "Keep in the Dark about": ["hide from"],
+    "president of the united states": ["a head of state"],
+}
+WITHIN_A_MEANING = {
+    "tie the knot": ["marry, wed; re-marry (or marry)"],
+    "home run": ["one's ride-home"],
+    "marry": ["join"],
+    "ride home": ["trip"],
+}
+LEFT_OUT = ["home run record", "give someone a ride home", "by and large"]
+LEAVING_OUT = {name: ["any"] for name in LEFT_OUT} | {"home run": ["a success"], "ride": ["trip"]}
+
+
 @pytest.mark.parametrize("form", ["beside", "in_place"])
-def test_within_a_longer_expression_none_is_found(tiny: Encoder, tmp_path: Path, form: GlossaryForm) -> None:
-    """Wherever it stands there, and in what fills a placeholder too."""
-    senses = {
-        "take someone for a ride": ["deceive someone"],
-        "ride": ["a trip"],
-        "in the dark": ["not informed"],
-        "in the dark about": ["no idea"],
-        "Keep in the Dark about": ["hide from"],
-        "president of the united states": ["a head of state"],
-    }
-    tokenizer = saved_tokenizer(tiny, senses, tmp_path / "saved", form)
-    plain = tiny.model.tokenizer
-    assert tiny.meanings is not None
-    for text in (
+@pytest.mark.parametrize("name", ["bert", "roberta"])
+def test_expressions_within_others_are_read_alike(name: str, form: GlossaryForm, tmp_path: Path) -> None:
+    """None is found within a longer one, what fills its placeholder, a meaning, or what is left out."""
+    encoder = family(name, tmp_path / "model")
+    plain = encoder.model.tokenizer
+    unchanged = [
+        "He set the home-run records.",
+        "They gave the home run king a ride home",
+        "By and large, yes",
+    ]
+    left_out = Meanings(LEAVING_OUT, form=form).without(LEFT_OUT)
+    assert left_out.about["left_as_they_are"] == 3
+    assert [left_out.added(text)[0] for text in unchanged] == unchanged
+    assert not any(left_out.in_text(text) for text in unchanged)
+    longer = [
         "We took him for a ride, and for a ride again",
         "They take the president of the united states for a ride.",
         "They took the ride for a ride. A ride!",
         "kept in the dark about it, in the dark about it, in the dark",
-    ):
-        expected = plain(tiny.meanings.added(text)[0])["input_ids"]
-        assert tokenizer(text)["input_ids"] == expected, text
-
-
-@pytest.mark.parametrize("form", ["beside", "in_place"])
-@pytest.mark.parametrize("name", ["bert", "roberta"])
-def test_within_a_meaning_no_expression_is_found(name: str, form: GlossaryForm, tmp_path: Path) -> None:
-    """Nor is one before punctuation or a hyphen."""
-    senses = {
-        "tie the knot": ["marry, wed; re-marry (or marry)"],
-        "home run": ["one's ride-home"],
-        "marry": ["join"],
-        "ride home": ["trip"],
-    }
-    encoder = Encoder.from_pretrained(
-        tiny_checkpoint(FAMILIES[name], tmp_path / "model"), device="cpu", pooling=FAMILIES[name].pooling
-    )
-    tokenizer = saved_tokenizer(encoder, senses, tmp_path / "saved", form)
-    assert encoder.meanings is not None
-    text = "They tie the knot, marry, and home-run, ride home."
-    read = encoder.meanings.added(text)[0]
-    assert tokenizer(text)["input_ids"] == encoder.model.tokenizer(read)["input_ids"]
-    assert tokenizer(text)["input_ids"] != encoder.model.tokenizer(text)["input_ids"]
-
-
-def test_an_expression_whose_meaning_holds_another_is_tried(
-    tiny: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """However many are listed before it: without marks, its rule would not read texts as the encoder does."""
-    caplog.set_level(logging.INFO)
-    monkeypatch.setattr(saved_expressions, "_WORD", re.compile(r"\S+"))
-    senses = {f"word{number} of it": ["any"] for number in range(40)}
-    senses |= {"tie the knot": ["marry, wed"], "marry": ["join"]}
-    saved_tokenizer(tiny, senses, tmp_path / "saved", "in_place")
-    assert "does not put meanings into texts by itself" in caplog.text
-
-
-@pytest.mark.parametrize("name", ["bert", "roberta"])
-@pytest.mark.parametrize("form", ["beside", "in_place"])
-def test_what_is_left_out_stays_as_it_is(name: str, form: GlossaryForm, tmp_path: Path) -> None:
-    """With what stands within it; a saved model and its tokenizer read it alike."""
-    model = tiny_checkpoint(FAMILIES[name], tmp_path / "model")
-    encoder = Encoder.from_pretrained(model, device="cpu", pooling=FAMILIES[name].pooling)
-    longer = ["home run record", "give someone a ride home", "by and large"]
-    encoder.meanings = meanings = Meanings(
-        {longer[0]: ["most of them"], "home run": ["a success"], longer[1]: ["drive"], "ride": ["trip"]}
-        | {longer[2]: ["mostly"]},
-        form=form,
-    )
-    encoder.meanings = meanings = meanings.without(longer)
-    assert meanings.about["left_as_they_are"] == 3
-    kept = ["He set the home-run records.", "They gave the home run king a ride home", "By and large, yes"]
+    ]
     changed = ["A home run, a home run record, and a ride.", "a home run recorder", "a ride home"]
-    assert [meanings.added(text)[0] for text in kept] == kept
-    assert not any(meanings.in_text(text) for text in kept)
-    encoder.save(tmp_path / "saved")
-    loaded = Encoder.from_pretrained(tmp_path / "saved", device="cpu").meanings
-    plain = SentenceTransformer(str(tmp_path / "saved"), device="cpu").tokenizer
-    assert loaded is not None
-    for text in kept + changed:
-        read = meanings.added(text)[0]
-        assert loaded.added(text)[0] == read
-        assert plain(text)["input_ids"] == encoder.model.tokenizer(read)["input_ids"], text
+    cases = [
+        (Meanings(WITHIN_LONGER, form=form), longer),
+        (Meanings(WITHIN_A_MEANING, form=form), ["They tie the knot, marry, and home-run, ride home."]),
+        (left_out, unchanged + changed),
+    ]
+    for number, (meanings, texts) in enumerate(cases):
+        saved = tmp_path / f"saved{number}"
+        tokenizer = saved_tokenizer(encoder, meanings, saved)
+        loaded = Encoder.from_pretrained(saved, device="cpu").meanings
+        assert loaded is not None
+        for text in texts:
+            read = meanings.added(text)[0]
+            assert loaded.added(text)[0] == read
+            assert tokenizer(text)["input_ids"] == plain(read)["input_ids"], text
+            assert (tokenizer(text)["input_ids"] == plain(text)["input_ids"]) == (text in unchanged)
 
 
+MANY = {f"word{number} of it": ["any"] for number in range(40)}
+MARRY = {"tie the knot": ["marry, wed"], "marry": ["join"]}
+UNLIKE = {"take him for a ride home": ["bring"], "take someone for a ride": ["deceive"]}
+
+
+@pytest.mark.parametrize(("senses", "form", "marks"), [(MARRY, "in_place", False), (UNLIKE, "beside", True)])
 def test_a_tokenizer_that_reads_one_of_many_otherwise_gets_no_rules(
-    tiny: Encoder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tiny: Encoder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    senses: dict[str, list[str]],
+    form: GlossaryForm,
+    marks: bool,
 ) -> None:
+    """However many are listed before it: a meaning that holds another expression, without marks in it, or
+    two expressions that overlap.
+    """
     caplog.set_level(logging.INFO)
-    senses = {f"word{number} of it": ["any"] for number in range(40)}
-    senses |= {"take him for a ride home": ["bring"], "take someone for a ride": ["deceive"]}
-    tokenizer = saved_tokenizer(tiny, senses, tmp_path / "saved")
+    if not marks:
+        monkeypatch.setattr(saved_expressions, "_WORD", re.compile(r"\S+"))
+    tokenizer = saved_tokenizer(tiny, Meanings(MANY | senses, form=form), tmp_path / "saved")
     assert "does not put meanings into texts by itself" in caplog.text
     text = "word1 of it"
     assert tokenizer(text)["input_ids"] == tiny.model.tokenizer(text)["input_ids"]
@@ -255,35 +221,19 @@ def test_a_tokenizer_that_reads_one_of_many_otherwise_gets_no_rules(
 GOOD = {"format": 2, "form": "beside", "num_senses": 1, "weight": 0.0, "about": {}, "senses": {"a": ["b"]}}
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        [],
-        {},
-        *(
-            GOOD | {field: value}
-            for field, value in (
-                ("format", 9),
-                ("num_senses", 0),
-                ("senses", {"a": []}),
-                ("left_out", ["-"]),
-                ("gate", {"direction": [], "bias": 0.5}),
-            )
-        ),
-    ],
-)
-def test_a_damaged_file_is_named(knowing: Path, content: Any) -> None:
-    (knowing / FILE).write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(UserError, match=FILE):
-        Encoder.from_pretrained(knowing, device="cpu")
+DAMAGES: list[Any] = [
+    *([], {}, GOOD | {"format": 9}, GOOD | {"num_senses": 0}, GOOD | {"senses": {"a": []}}),
+    *(GOOD | {"left_out": ["-"]}, GOOD | {"gate": {"direction": [], "bias": 0.5}}),
+]
 
 
-@pytest.fixture
-def knowing(tiny: Encoder, tmp_path: Path) -> Path:
-    """A saved model with meanings."""
+def test_a_damaged_file_is_named(tiny: Encoder, tmp_path: Path) -> None:
     tiny.meanings = Meanings(SENSES)
     tiny.save(tmp_path / "knowing")
-    return tmp_path / "knowing"
+    for content in DAMAGES:
+        (tmp_path / "knowing" / FILE).write_text(json.dumps(content), encoding="utf-8")
+        with pytest.raises(UserError, match=FILE):
+            Encoder.from_pretrained(tmp_path / "knowing", device="cpu")
 
 
 def test_a_checkpoint_of_an_older_version_has_its_meanings_beside() -> None:

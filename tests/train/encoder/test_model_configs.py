@@ -41,17 +41,16 @@ def test_a_config_is_valid(name: str, evaluation: dict[str, Any]) -> None:
     # What model=<name> puts there, without composing all else anew.
     section = model_values(name)
     assert section["trust_remote_code"] is False
-    section["trust_remote_code"] = name in NEEDS_CODE
+    if name in NEEDS_CODE:
+        with pytest.raises(
+            UserError, match=r"needs the Python code .* model\.trust_remote_code=true runs it"
+        ):
+            check(EvaluateSettings, {**evaluation, "model": section})
+        section["trust_remote_code"] = True
     model = check(EvaluateSettings, {**evaluation, "model": section}).model
     assert model.revision is None or re.fullmatch(r"[0-9a-f]{40}", model.revision)
     if model.instruction_prompt is not None:
         Prompts(instruction=model.instruction_prompt)
-
-
-@pytest.mark.parametrize("name", NEEDS_CODE)
-def test_code_that_a_model_needs_is_asked_for(name: str) -> None:
-    with pytest.raises(UserError, match=r"needs the Python code .* model\.trust_remote_code=true runs it"):
-        check(EvaluateSettings, composed("evaluate", f"model={name}"))
 
 
 def test_the_page_names_all_models_of_the_papers() -> None:
@@ -84,19 +83,14 @@ def test_a_query_prompt_of_a_checkpoint_is_left_out(tmp_path: Path) -> None:
     model = SentenceTransformer(modules=list(modules), prompts=published, device="cpu")
     model.save_pretrained(str(tmp_path / "model"), create_model_card=False)
     config = model_values("qwen3_0_6b")
+    prompts = {name: config[name] for name in ("document_prompt", "instruction_prompt")}
     for query_prompt, expected in ((None, published["query"] + "a"), (config["query_prompt"], "a")):
         encoder = Encoder.from_pretrained(
-            tmp_path / "model",
-            device="cpu",
-            query_prompt=query_prompt,
-            document_prompt=config["document_prompt"],
-            instruction_prompt=config["instruction_prompt"],
+            tmp_path / "model", device="cpu", query_prompt=query_prompt, **prompts
         )
-        assert encoder.prompts.render(Request("a", role="query")) == (expected, None)
-        assert encoder.prompts.render(Request("a", role="query", instruction="i")) == (
-            "Instruct: i\nQuery:a",
-            None,
-        )
+        bare, asked = (Request("a", role="query", instruction=i) for i in (None, "i"))
+        assert encoder.prompts.render(bare) == (expected, None)
+        assert encoder.prompts.render(asked) == ("Instruct: i\nQuery:a", None)
 
 
 def test_the_help_lists_them_in_readable_lines() -> None:

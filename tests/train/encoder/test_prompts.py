@@ -24,7 +24,7 @@ def test_the_span_is_the_one_in_the_query(prompts: Prompts, instruction: str | N
 
 
 @pytest.mark.parametrize(
-    "template", ["", "{instruction}", "{query} {query}", "{query} {instruction} {instruction}"]
+    "template", ["{instruction}", "{query} {query}", "{query} {instruction} {instruction}"]
 )
 def test_template_without_the_query_is_refused(template: str) -> None:
     with pytest.raises(ValueError, match="exactly once"):

@@ -17,8 +17,7 @@ from train.encoder.encoder import Encoder
 from train.encoder.glossary import Meanings, UsageGate
 from train.encoder.parallel import embed_all
 from train.encoder.reading import Tokenizer, Tokens
-from train.encoder.usage_gate import GatedRequests, apply_gate, fit_usage_gate
-from train.errors import UserError
+from train.encoder.usage_gate import GatedRequests, fit_usage_gate
 from train.io.processes import Processes
 from train.requests import Request
 from train.training.embedder import FrozenEmbedder
@@ -47,10 +46,10 @@ def test_texts_are_mixed_by_their_usage(gated: Encoder, tmp_path: Path) -> None:
     ]
     meanings = gated.meanings
     assert meanings is not None
-    assert meanings.gate is not None
+    gate = meanings.gate
+    assert gate is not None
     gated.requires_grad_(False)
     after = gated(requests)
-    gate = meanings.gate
     gated.meanings = replace(meanings, gate=None)
     before = gated(requests)
     spans = [Request(ICE, (5, 18)), Request(RUN, (2, 10)), Request(RUN, (RUN.index("broke"), len(RUN) - 1))]
@@ -80,17 +79,8 @@ def test_texts_are_mixed_by_their_usage(gated: Encoder, tmp_path: Path) -> None:
     gated.meanings = meanings
     assert torch.allclose(embed_all(gated, requests, Processes()), after, atol=1e-6)
     gated.save(tmp_path / "saved")
-    assert torch.allclose(
-        Encoder.from_pretrained(tmp_path / "saved", device="cpu")(requests), after, atol=1e-6
-    )
-
-
-def test_a_gate_of_another_model_is_refused(gated: Encoder, tmp_path: Path) -> None:
-    assert gated.meanings is not None
-    gated.meanings = gated.meanings.override(gate=UsageGate([0.5], 0.0))
-    gated.save(tmp_path / "saved")
-    with pytest.raises(UserError, match=r"glossary\.json"):
-        Encoder.from_pretrained(tmp_path / "saved", device="cpu")
+    loaded = Encoder.from_pretrained(tmp_path / "saved", device="cpu")
+    assert torch.allclose(loaded(requests), after, atol=1e-6)
 
 
 def test_in_training_and_near_the_maximum_length_nothing_is_mixed(gated: Encoder) -> None:
@@ -148,13 +138,6 @@ def test_a_frozen_encoder_trains_on_embeddings_without_the_gate(gated: Encoder) 
     assert not torch.allclose(rows, gated([Request(ICE)]))
     gated.meanings = replace(gated.meanings, gate=None)
     assert torch.allclose(rows, gated([Request(ICE)]), atol=1e-6)
-
-
-def test_an_idiomatic_use_takes_in_the_meaning_and_a_literal_one_leaves_it() -> None:
-    e, s = torch.tensor([[1.0, 0.0]] * 2), torch.tensor([[0.0, 1.0]] * 2)
-    idiomatic, literal = apply_gate(e, s, s, torch.tensor([1.0, 0.0]))
-    assert torch.allclose(idiomatic, normalize(torch.tensor([0.4, 0.6]), dim=0))
-    assert torch.allclose(literal, normalize(torch.tensor([1.0, -0.6]), dim=0))
 
 
 def test_the_gate_is_a_logistic_regression() -> None:

@@ -81,6 +81,8 @@ def test_shares_of_words_add_up_to_the_cosine(tiny: Encoder, how: str) -> None:
         read = tiny.reader.read([Request(text)])[0].text
         assert "".join(words.words) == read
         assert (how == "meanings" and "broke" in text) == ("(make people relax)" in read)
+    tiny.meanings = Meanings({"break the ice": ["make people relax"]}, weight=0.5)
+    assert not tiny.averages_tokens  # meanings that are added make no sum
 
 
 def test_without_a_mean_a_share_is_what_leaving_the_word_out_costs(tiny: Encoder) -> None:
@@ -92,11 +94,6 @@ def test_without_a_mean_a_share_is_what_leaving_the_word_out_costs(tiny: Encoder
     assert words.words == ["He ", "broke ", "the ", "ice ", "with ", "a ", "joke."]
     whole, without = normalize(tiny.encode([SENTENCES[0], "He broke the with a joke."]), dim=1) @ query
     assert words.shares(query)[3] == pytest.approx((whole - without).item(), abs=1e-5)
-
-
-def test_meanings_that_are_added_make_no_sum(tiny: Encoder) -> None:
-    tiny.meanings = Meanings({"break the ice": ["make people relax"]}, weight=0.5)
-    assert not tiny.averages_tokens
 
 
 # ------------------------------------------------------------------ neighbours
@@ -228,16 +225,11 @@ def test_a_wrong_question_is_answered_with_what_is_wrong(
     assert part in answer.json()["error"]
 
 
-def test_other_hosts_are_refused(client: TestClient) -> None:
-    assert client.get("/", headers={"Host": "elsewhere.example"}).status_code == 400
-
-
 @pytest.mark.parametrize(
     ("origin", "status"),
     [
         (None, 200),
         ("http://127.0.0.1", 200),
-        ("https://127.0.0.1", 400),
         ("http://127.0.0.1:1234", 400),
         ("https://elsewhere.example", 400),
         ("null", 400),  # of a file, or of a frame without rights
@@ -248,6 +240,7 @@ def test_another_page_may_not_ask(client: TestClient, origin: str | None, status
     answer = client.post("/search", json={"text": "ice"}, headers=headers)
     assert answer.status_code == status
     assert ("only this server's own page" in answer.text) == (status == 400)
+    assert client.get("/", headers={"Host": "elsewhere.example"}).status_code == 400
 
 
 def test_no_more_of_a_query_is_read_than_a_query_has(client: TestClient) -> None:
@@ -265,14 +258,8 @@ def test_no_more_of_a_query_is_read_than_a_query_has(client: TestClient) -> None
     messages = ({"type": "http.request", "body": body, "more_body": True} for body in endless())
     assert _sent(client, messages) == 400
     assert num_read == 2
-
-
-def test_who_goes_away_while_asking_is_no_error(client: TestClient) -> None:
-    messages: list[dict[str, Any]] = [
-        {"type": "http.request", "body": b'{"text"', "more_body": True},
-        {"type": "http.disconnect"},
-    ]
-    assert _sent(client, iter(messages)) == 400  # which nobody receives
+    begun = {"type": "http.request", "body": b'{"text"', "more_body": True}
+    assert _sent(client, iter([begun, {"type": "http.disconnect"}])) == 400  # which nobody receives
 
 
 def _sent(client: TestClient, messages: Iterator[dict[str, Any]]) -> int:
@@ -428,36 +415,35 @@ def test_tables_and_folders_are_corpora(tmp_path: Path, sample_root: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("arguments", "parts"),
+    ("arguments", "named"),
     [
-        ([], ["run folder"]),
-        (["nonsense", "output={tmp}/page.html"], ["nonsense", "minilm"]),
-        (["minilm", "corpus={tmp}/none.txt", "output={tmp}/page.html"], ["corpus=", "none.txt"]),
-        (["minilm", "corpus={tmp}/empty.txt", "output={tmp}/page.html"], ["empty.txt", "no text"]),
-        (["minilm", "corpus={tmp}/no_text.csv", "output={tmp}/page.html"], ["no_text.csv", "text"]),
-        (["minilm", "glossary={tmp}/none.tsv", "output={tmp}/page.html"], ["glossary=", "none.tsv"]),
-        (["minilm", "output={tmp}"], ["output="]),
-        (["minilm", "corpsu=x"], ["corpsu=x", "corpus="]),
-        (["minilm", "queries=0"], ["queries", "'0'"]),
-        (["minilm", "port=eighty"], ["port", "eighty"]),
-        (["minilm", "device=gpu"], ["device", "gpu", "cuda"]),
-        (["minilm", "output=a.html", "space=b"], ["output=", "space="]),
+        ("", "run folder"),
+        ("nonsense output=page.html", "nonsense minilm"),
+        ("minilm corpus=none.txt output=page.html", "corpus= none.txt"),
+        ("minilm corpus=empty.txt output=page.html", "empty.txt text"),
+        ("minilm corpus=no_text.csv output=page.html", "no_text.csv text"),
+        ("minilm glossary=none.tsv output=page.html", "glossary= none.tsv"),
+        ("minilm output=.", "output="),
+        ("minilm corpsu=x", "corpsu=x corpus="),
+        ("minilm queries=0", "queries '0'"),
+        ("minilm device=gpu", "device gpu cuda"),
+        ("minilm output=a.html space=b", "output= space="),
     ],
 )
-def test_mistakes_are_told_before_a_model_is_loaded(
-    arguments: list[str],
-    parts: list[str],
+def test_mistakes_are_named_before_a_model_is_loaded(
+    arguments: str,
+    named: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Encoder, "from_pretrained", None)
     (tmp_path / "empty.txt").write_text("\n \n")
     (tmp_path / "no_text.csv").write_text("name,age\nx,1\n")
-    assert main([argument.replace("{tmp}", str(tmp_path)) for argument in arguments]) == 2
-    said = capsys.readouterr().err
-    for part in parts:
-        assert part in said
+    assert main(arguments.split()) == 2
+    message = capsys.readouterr().err
+    assert all(part in message for part in named.split()), message
 
 
 def test_the_missing_extra_is_named(

@@ -1,4 +1,4 @@
-"""The command in a model's card: as a user types it, whatever was recorded of it."""
+"""The command in a model's card, and the scores of one: as a user types it, whatever was recorded of it."""
 
 from __future__ import annotations
 
@@ -7,28 +7,36 @@ from pathlib import Path
 import pytest
 import yaml
 
-from train.hub.card import command
+from tests.planted_runs import plant
+from train.hub.card import command, eval_results
+
+NEEDED = "'data.train='\"'\"'my (1).csv'\"'\"''"  # once more for the shell
 
 
 @pytest.mark.parametrize(
     ("recorded", "expected"),
     [
         (
-            ["+experiment=own", "model=pretrained", "model.path='intfloat/e5-base-v2'", "data.train='a.csv'"],
-            "+experiment=own model=intfloat/e5-base-v2 data.train=a.csv",
+            ["model=pretrained", "model.path='intfloat/e5-base-v2'", "data.train='a.csv'"],
+            "model=intfloat/e5-base-v2 data.train=a.csv",
         ),
         (["model=pretrained", "model.path='/home/me/models/mine'", "run_dir='x'"], "'model=…/models/mine'"),
         (["model=pretrained", "model.path='mine'"], "model=pretrained model.path=mine"),  # a folder or not?
-        (
-            ["data.train='my (1).csv'"],
-            "'data.train='\"'\"'my (1).csv'\"'\"''",
-        ),  # needed: once more for the shell
+        (["data.train='my (1).csv'"], NEEDED),
     ],
 )
 def test_quotation_marks_that_nothing_needs_are_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded: list[str], expected: str
+    tmp_path: Path, recorded: list[str], expected: str
 ) -> None:
-    monkeypatch.setattr("train.hub.card.read_run", lambda _: {"experiment": "own"})
-    (tmp_path / ".hydra").mkdir()
-    (tmp_path / ".hydra" / "overrides.yaml").write_text(yaml.safe_dump(recorded), encoding="utf-8")
-    assert command(tmp_path) == f"python -m train {expected}"
+    run = plant(tmp_path / "run", experiment="own")
+    (run / ".hydra").mkdir()
+    overrides = run / ".hydra" / "overrides.yaml"
+    overrides.write_text(yaml.safe_dump(["+experiment=own", *recorded]), encoding="utf-8")
+    assert command(run) == f"python -m train +experiment=own {expected}"
+    overrides.write_bytes(b"\xad +experiment=own\n")  # damaged: what else is known has to do
+    assert command(run).startswith("python -m train +experiment=own")
+
+
+def test_a_card_takes_scores_without_a_split() -> None:
+    (result,) = eval_results({"mybench/accuracy": 0.5})
+    assert (result.dataset_split, result.metric_type, result.dataset_type) == (None, "accuracy", "mybench")

@@ -226,10 +226,7 @@ def test_neither_training_texts_nor_folders_of_this_machine_are_told(finished: P
 
 
 def test_the_token_is_nowhere(
-    finished: Path,
-    hub: FakeHub,
-    capfd: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
+    finished: Path, hub: FakeHub, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
     hub.failures = [Failure("PUT /lfs", 503, times=1), Failure("/commit/", 500, times=1, text=f"{TOKEN}!")]
@@ -352,20 +349,6 @@ def test_what_a_page_may_not_show_is_said_before_a_text_is_embedded(
         publish(asked(finished, repo_id=None, space=SPACE, license=None))
 
 
-def test_whose_the_texts_of_a_page_are() -> None:
-    def shown(corpus: str | None, *overrides: str) -> list[Source]:
-        return shown_texts(composed("config", *overrides), corpus)
-
-    assert shown(None) == [Source("IdioLink", "cc-by-nc-sa-4.0", "Intellexus/IdioLink")]
-    assert [s.licence for s in shown(None, "data=sample")] == ["apache-2.0"]
-    assert [s.licence for s in shown("sample")] == ["apache-2.0"]
-    assert shown("/my/texts.txt") == [Source("texts.txt", None)]
-    assert [s.licence for s in shown(None, "data.root=/my/idioms")] == [None]
-    assert [str(s) for s in shown(None, "data.train=[/my/own.csv]")] == [
-        "the user's own data (own.csv) (licence not known here)"
-    ]
-
-
 # ---- what goes wrong
 
 
@@ -397,13 +380,24 @@ def test_a_failure_is_explained_and_a_second_call_completes_it(
         assert hub.count("PUT /lfs") == num_uploads
 
 
-def test_a_server_that_says_nothing_is_given_up_on(
-    finished: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("train.hub.push._QUESTION_TIMEOUT", 0.05)
-    hub.failures = [Failure("/api/whoami-v2", 200, seconds=0.5)]
-    with pytest.raises(UserError, match="timed out"):
-        push(finished)
+def test_a_network_error_is_no_file_error() -> None:
+    network = [HfHubHTTPError.__new__(HfHubHTTPError), ConnectionResetError(), TimeoutError()]
+    files = [FileNotFoundError(), BrokenPipeError()]  # a terminal's pipe
+    assert [is_network_error(error) for error in network + files] == [True] * 3 + [False] * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("404 for url https://me:pa%20ss@hub.org/api/x", "404 for url https://***@hub.org/api/x"),
+        ("PUT https://s3/x?X-Signature=abc&y=1 failed", "PUT https://s3/x?*** failed"),
+        (f"header {TOKEN}", "header ***"),
+        ("mail me@host.org, see https://host/x", "mail me@host.org, see https://host/x"),
+        ("install hf_transfer", "install hf_transfer"),
+    ],
+)
+def test_what_is_shown_holds_no_credentials(text: str, shown: str) -> None:
+    assert without_secrets(text) == shown
 
 
 def test_without_rights_or_a_token_nothing_is_made(
@@ -414,6 +408,10 @@ def test_without_rights_or_a_token_nothing_is_made(
             push(finished, **options)
 
     refused("others.*403", repo_id="others/idioms")
+    with monkeypatch.context() as patched:
+        patched.setattr("train.hub.push._QUESTION_TIMEOUT", 0.05)
+        hub.failures = [Failure("/api/whoami-v2", 200, times=1, seconds=0.5)]
+        refused("timed out")
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     refused("HF_TOKEN.* invalid")
     monkeypatch.delenv("HF_TOKEN")
@@ -496,14 +494,6 @@ def test_what_is_no_models_is_not_published(
         assert str(target) in str(refused.value)
 
 
-def test_a_network_error_is_no_file_error() -> None:
-    assert is_network_error(HfHubHTTPError.__new__(HfHubHTTPError))  # it is an OSError, too
-    assert is_network_error(ConnectionResetError())
-    assert is_network_error(TimeoutError())
-    assert not is_network_error(FileNotFoundError())
-    assert not is_network_error(BrokenPipeError())  # a terminal's
-
-
 def test_a_bug_is_no_user_error_and_ends_no_run(
     finished: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -525,21 +515,6 @@ def test_a_bug_is_no_user_error_and_ends_no_run(
     monkeypatch.setattr(HfApi, "repo_info", bug)
     with pytest.raises(TypeError):
         why_unavailable(REPO, "model")
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("404 for url https://me:pa%20ss@hub.org/api/x", "404 for url https://***@hub.org/api/x"),
-        ("at 'http://token@host:80/x'", "at 'http://***@host:80/x'"),
-        ("PUT https://s3/x?X-Signature=abc&y=1 failed", "PUT https://s3/x?*** failed"),
-        (f"header {TOKEN}", "header ***"),
-        ("mail me@host.org, see https://host/x", "mail me@host.org, see https://host/x"),
-        ("install hf_transfer", "install hf_transfer"),
-    ],
-)
-def test_what_is_shown_holds_no_credentials(text: str, shown: str) -> None:
-    assert without_secrets(text) == shown
 
 
 def test_a_password_in_the_hubs_address_is_not_shown(
@@ -582,19 +557,6 @@ def test_options_are_checked(tmp_path: Path, options: dict[str, Any], said: str)
     assert TOKEN not in str(raised.value)
 
 
-@pytest.mark.parametrize("argument", ["token", "+token", "hub.token", "+hub.hf_token", "HF_TOKEN"])
-def test_a_token_on_the_command_line_is_refused_before_it_is_recorded(argument: str) -> None:
-    with pytest.raises(UserError, match="environment variable HF_TOKEN") as raised:
-        rewrite_arguments([f"{argument}={TOKEN}"], [])
-    assert TOKEN not in str(raised.value)
-
-
-def test_runs_of_a_sweep_do_not_push_over_one_another() -> None:
-    with pytest.raises(UserError, match="names one repository"):
-        rewrite_arguments(["-m", "seed=1,2", "hub.repo_id=me/idioms"], [])
-    rewrite_arguments(["-m", "seed=1,2", "hub.repo_id='me/idioms-${seed}'"], [])
-
-
 @pytest.mark.parametrize(
     ("licences", "common"),
     [
@@ -610,59 +572,64 @@ def test_the_strictest_licence_counts(licences: list[str | None], common: str | 
     assert common_licence([Source("", licence) for licence in licences]) == common
 
 
-@pytest.mark.parametrize(
-    ("name", "licence"),
-    [("Gemma", "gemma"), ("MIT", "mit"), *((name, None) for name in ("Other", "see its repository", ""))],
-)
-def test_a_base_models_licence_is_one_of_the_hubs_or_not_known(
-    tmp_path: Path, name: str, licence: str | None
-) -> None:
+def test_whose_models_glossaries_data_and_texts_are(tmp_path: Path) -> None:
+    """Licences are the Hub's identifiers, or not known."""
     config = composed("config")
-    config["model"] |= {"path": "org/name", "about": {"licence": name}}
-    assert base_model(config) == Source("org/name", licence, "org/name")
-    (tmp_path / "README.md").write_text(f"---\nlicense: {json.dumps(name)}\n---\n", encoding="utf-8")
-    config["model"] = {"path": str(tmp_path)}
-    assert base_model(config) == Source(tmp_path.name, licence)
+    assert base_model(config).repo_id == "sentence-transformers/all-MiniLM-L6-v2"
+    for name, licence in (
+        ("Gemma", "gemma"),
+        ("MIT", "mit"),
+        ("Other", None),
+        ("see there", None),
+        ("", None),
+    ):
+        config["model"] = {"path": "org/name", "about": {"licence": name}}
+        assert base_model(config) == Source("org/name", licence, "org/name")
+        (tmp_path / "README.md").write_text(f"---\nlicense: {json.dumps(name)}\n---\n", encoding="utf-8")
+        config["model"] = {"path": str(tmp_path)}
+        assert base_model(config) == Source(tmp_path.name, licence)
 
-
-@pytest.mark.parametrize(
-    ("glossary", "licence"),
-    [
+    for facts, licence in (
         ({"licences": ["CC0-1.0"]}, "cc0-1.0"),
         ({"licences": ["CC0-1.0"], "without_licence": 1}, None),
         ({}, None),
-    ],
-)
-def test_a_glossary_has_the_licences_of_its_rows(glossary: dict[str, Any], licence: str | None) -> None:
-    sources = glossary_sources({"files": ["mine.tsv"], **glossary})
-    assert sources[-1] == Source("the glossary mine.tsv", licence)
+    ):
+        sources = glossary_sources({"files": ["mine.tsv"], **facts})
+        assert sources[-1] == Source("the glossary mine.tsv", licence)
+
+    for options, names in (
+        ("", ["IdioLink"]),
+        ("+experiment=joint data.extra=pie", ["IdioLink", "SemEval-2022 Task 2B", "PIE"]),
+        ("+experiment=joint data=sample", ["the project's own sample data"]),
+        ("data=sample data.extra=pie", ["the project's own sample data", "PIE"]),
+        ("data.root=/my/idioms", ["the idioms in idioms"]),
+    ):
+        assert [source.name for source in training_data(composed("config", *options.split()))] == names
+
+    for corpus, options, source in (
+        (None, "", Source("IdioLink", "cc-by-nc-sa-4.0", "Intellexus/IdioLink")),
+        ("/my/texts.txt", "", Source("texts.txt", None)),
+        (None, "data.train=[/my/own.csv]", Source("the user's own data (own.csv)", None)),
+    ):
+        assert shown_texts(composed("config", *options.split()), corpus) == [source]
+    for corpus, option, licence in (
+        (None, "data=sample", "apache-2.0"),
+        ("sample", "seed=1", "apache-2.0"),
+        (None, "data.root=/my/idioms", None),
+    ):
+        assert [text.licence for text in shown_texts(composed("config", option), corpus)] == [licence]
 
 
-def test_what_a_run_was_made_of() -> None:
-    def names(*overrides: str) -> list[str]:
-        return [source.name for source in training_data(composed("config", *overrides))]
-
-    assert names() == ["IdioLink"]
-    assert names("+experiment=joint", "data.extra=pie") == ["IdioLink", "SemEval-2022 Task 2B", "PIE"]
-    assert len(names("+experiment=admire_experts")) == 2
-    assert names("data.root=/my/idioms") == ["the idioms in idioms"]
-    assert names("+experiment=joint", "data=sample") == ["the project's own sample data"]
-    assert names("data=sample", "data.extra=pie") == ["the project's own sample data", "PIE"]
-    config = composed("config")
-    assert base_model(config).repo_id == "sentence-transformers/all-MiniLM-L6-v2"
-
-
-@pytest.mark.parametrize("sample", [False, True])
-def test_the_data_of_an_objective_that_is_not_known_leaves_no_licence(finished: Path, sample: bool) -> None:
+def test_the_data_of_an_objective_that_is_not_known_leaves_no_licence(finished: Path) -> None:
     """A permissive base model does not make its fine-tuned one permissive."""
     base = {"path": "someone/base", "about": {"licence": "MIT"}}
-    configured(finished, sample=sample, model=base, objective={"name": "somebodys_own"})
-    upload = collect_model(asked(finished, license=None))
-    assert upload.licence is None
-    (problem,) = upload.problems
-    assert all(part in problem for part in ("somebodys_own", "license=<identifier>"))
-    card: Any = ModelCard(upload.card).data
-    assert card.license is None
+    for sample in (False, True):
+        configured(finished, sample=sample, model=base, objective={"name": "somebodys_own"})
+        upload = collect_model(asked(finished, license=None))
+        (problem,) = upload.problems
+        assert all(part in problem for part in ("somebodys_own", "license=<identifier>"))
+        card: Any = ModelCard(upload.card).data
+        assert upload.licence is card.license is None
     assert not collect_model(asked(finished, license="cc-by-4.0")).problems
 
 

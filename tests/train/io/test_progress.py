@@ -12,14 +12,14 @@ from train.io.terminal import StderrHandler, progress_bar
 
 
 class Clock:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 1000.0
-        monkeypatch.setattr("tqdm.std.time", lambda: self.now)
+    now = 1000.0
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
+    clock = Clock()
+    monkeypatch.setattr("tqdm.std.time", lambda: clock.now)
+    return clock
 
 
 def test_without_a_terminal_a_line_every_minute(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
@@ -38,23 +38,16 @@ def test_without_a_terminal_a_line_every_minute(clock: Clock, caplog: pytest.Log
     assert "05:00 elapsed, about 10:00 left" in lines[-1]
 
 
-def test_short_work_is_silent(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    with progress_bar("scoring", 50) as advance:
-        for _ in range(50):
-            clock.now += 1
-            advance(1)
-    assert not caplog.records
-
-
-def test_other_processes_are_silent(
-    clock: Clock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("seconds", "rank"), [(1, "0"), (1000, "1")])
+def test_short_work_and_other_processes_are_silent(
+    clock: Clock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, seconds: int, rank: str
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setenv("RANK", "1")
-    with progress_bar("training", 10) as advance:
-        clock.now += 1000
-        advance(1)
+    monkeypatch.setenv("RANK", rank)
+    with progress_bar("scoring", 50) as advance:
+        for _ in range(50):
+            clock.now += seconds
+            advance(1)
     assert not caplog.records
 
 

@@ -48,8 +48,7 @@ def _exchange(folder: Path) -> None:
     (folder / "x").rename(folder / "00001.npy")
 
 
-def _as_before(folder: Path) -> None:
-    """As stores were written that had no sums."""
+def _without_sum(folder: Path) -> None:
     np.save(folder / "00001.npy", np.load(folder / "00001.npy"))
 
 
@@ -58,7 +57,7 @@ DAMAGES: dict[str, tuple[list[int], Callable[[Path], object]]] = {
     "another shape": ([1], _spoil("00001.npy", lambda content: content.replace(b"(3, 3)", b"(9, 1)"))),
     "cut short": ([2], _spoil("00002.npy", lambda content: content[:-1])),
     "emptied": ([0], _spoil("00000.npy", lambda _: b"")),
-    "without a sum": ([1], _as_before),
+    "as before there were sums": ([1], _without_sum),
     "exchanged": ([0, 1], _exchange),
 }
 
@@ -97,13 +96,11 @@ def test_one_process_writes_at_a_time(tmp_path: Path, caplog: pytest.LogCaptureF
         with VectorStore(tmp_path, 7, 3, 3).locked():
             order.append("second")
 
-    with ThreadPoolExecutor(1) as pool:
-        with VectorStore(tmp_path, 7, 3, 3).locked():
-            waiting = pool.submit(second)
-            while "waiting for another process" not in caplog.text and not waiting.done():
-                time.sleep(0.01)
-            order.append("first")
-        waiting.result(10)
+    with ThreadPoolExecutor(1) as pool, VectorStore(tmp_path, 7, 3, 3).locked():
+        waiting = pool.submit(second)
+        while "waiting for another process" not in caplog.text and not waiting.done():
+            time.sleep(0.01)
+        order.append("first")
     assert order == ["first", "second"]
 
 

@@ -48,33 +48,30 @@ def test_every_option_of_the_loss() -> None:
     assert got == (0.3, "all_positives", 2.0, 0.5, "hardest")
 
 
-def test_anchors() -> None:
+def test_anchors_and_batches() -> None:
     assert num_anchors(objective()) == 24
     assert num_anchors(objective("objective.documents_as_queries=true")) == 144
     assert num_anchors(objective("objective.split=val")) == 12
-
-
-def test_batches() -> None:
     assert len(objective("trainer.batch_size=10").epoch_steps(0, 1)) == 3
     assert len(objective("trainer.batch_size=10", "objective.drop_last=true").epoch_steps(0, 1)) == 2
     assert objective("seed=1").epoch_steps(0, 1) != objective("seed=2").epoch_steps(0, 1)
 
 
-def test_redrawing() -> None:
+def test_tuples() -> None:
+    """Drawn once by the seed, or in each epoch; of the named sizes and modes; or those of a file."""
     fixed, redrawn = objective(), objective("objective.redraw=true")
     assert fixed.batch(0, [0]).requests == fixed.batch(1, [0]).requests
     assert redrawn.batch(0, [0]).requests != redrawn.batch(1, [0]).requests
-    assert objective("seed=1").batch(0, [0]).requests != objective("seed=2").batch(0, [0]).requests
-
-
-def test_tuple_sizes_and_query_modes() -> None:
-    built = objective(
-        *("objective.num_positives=2", "objective.num_hard=3", "objective.num_soft=4"),
-        "objective.query_mode=[sentence,span,instruction_span]",
+    assert objective("seed=1").batch(0, [0]).requests != fixed.batch(0, [0]).requests
+    sizes = ("objective.num_positives=2", "objective.num_hard=3", "objective.num_soft=4")
+    requests = (
+        objective(*sizes, "objective.query_mode=[sentence,span,instruction_span]").batch(0, [0]).requests
     )
-    requests = built.batch(0, [0]).requests
     assert [r.role for r in requests] == ["query"] * 3 + ["document"] * 9
     assert [r.pooling for r in requests[:3]] == ["sentence", "span", "span"]
+    released, later = (objective("objective.tuples=released", f"seed={seed}") for seed in (42, 7))
+    assert released.batch(0, [0]).requests == later.batch(5, [0]).requests
+    assert any(path.name == "triplets_train_full.jsonl" for path in released.files)
 
 
 def test_batches_against_themselves() -> None:
@@ -132,15 +129,6 @@ def test_external_data_joins_the_training_split(
     assert "no test split" in caplog.text
     assert any(path.name == file for path in built.files)
     assert len([a for step in built.epoch_steps(0, 1) for a in step[0]]) > num_anchors
-
-
-def test_released_tuples_are_the_files() -> None:
-    built = objective("objective.tuples=released")
-    assert (
-        built.batch(0, [0]).requests
-        == objective("objective.tuples=released", "seed=7").batch(5, [0]).requests
-    )
-    assert any(path.name == "triplets_train_full.jsonl" for path in built.files)
 
 
 def test_split_wins_over_the_benchmarks_own() -> None:

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from tests.own_data import write
 from tests.tiny_runs import composed
 from train.config import EvaluateSettings, LearnSettings, check
 from train.encoder.device import place
 from train.encoder.encoder import Encoder
-from train.encoder.glossary import UsageGate
+from train.encoder.glossary import Meanings, UsageGate
 from train.errors import UserError
 from train.factory import build_encoder
 from train.programs.knowledge import check_has_gate, gate_usages
@@ -22,20 +23,25 @@ PAIRS = {"break the ice": "make people relax; begin", "wedding day": "wedding da
 
 @pytest.fixture
 def glossary(tmp_path: Path) -> Path:
-    path = tmp_path / "mine.tsv"
-    path.write_text("expression\tmeaning\n" + "".join(f"{n}\t{m}\n" for n, m in PAIRS.items()))
-    return path
+    rows = "".join(f"{name}\t{meaning}\n" for name, meaning in PAIRS.items())
+    return write(tmp_path / "mine.tsv", f"expression\tmeaning\n{rows}")
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    rows = "tie the knot\tget married; bind\nred tape\tred tape\n"
+    return write(tmp_path / "other.tsv", f"expression\tmeaning\n{rows}")
 
 
 @pytest.fixture
 def trained(tiny_path: Path, tmp_path: Path, glossary: Path) -> Path:
     """A checkpoint with meanings: brief, without those that their own words say."""
     encoder = built(tiny_path, f"glossary={glossary}", "glossary_brief=true", "glossary_max_similarity=0.999")
-    assert encoder.meanings is not None
-    assert "wedding day" not in encoder.meanings.senses
-    assert encoder.meanings.senses["break the ice"] == ["make people relax"]
-    as_trained = encoder.meanings.senses | {"odd one": ["as it was trained"]}  # unlike the file
-    encoder.meanings = encoder.meanings.override(senses=as_trained)
+    meanings = meanings_of(encoder)
+    assert "wedding day" not in meanings.senses
+    assert meanings.senses["break the ice"] == ["make people relax"]
+    as_trained = meanings.senses | {"odd one": ["as it was trained"]}  # unlike the file
+    encoder.meanings = meanings.override(senses=as_trained)
     encoder.save(tmp_path / "trained")
     return tmp_path / "trained"
 
@@ -46,78 +52,55 @@ def built(path: Path, *options: str, expressions: tuple[str, ...] = ()) -> Encod
     return build_encoder(settings.model, place("cpu", "fp32"), expressions=expressions)
 
 
-def senses(encoder: Encoder) -> dict[str, list[str]]:
+def meanings_of(encoder: Encoder) -> Meanings:
     assert encoder.meanings is not None
-    return encoder.meanings.senses
+    return encoder.meanings
+
+
+def senses(path: Path, *options: str) -> dict[str, list[str]]:
+    return meanings_of(built(path, *options)).senses
 
 
 @pytest.mark.parametrize(
     "options", [[], ["glossary_brief=true"], ["glossary_max_similarity=0.999"], ["glossary_weight=0.5"]]
 )
-def test_a_checkpoint_keeps_its_meanings_of_the_same_file(
+def test_a_checkpoint_has_its_meanings_of_the_same_file(
     trained: Path, glossary: Path, tmp_path: Path, options: list[str]
 ) -> None:
     moved = glossary.rename(tmp_path / "moved.tsv")
-    encoder = built(trained, f"glossary={moved}", *options)
-    assert senses(encoder) == senses(Encoder.from_pretrained(trained, device="cpu"))
-    assert encoder.meanings is not None
-    assert encoder.meanings.weight == 0.5 * (options == ["glossary_weight=0.5"])
+    meanings = meanings_of(built(trained, f"glossary={moved}", *options))
+    assert meanings.senses == meanings_of(Encoder.from_pretrained(trained, device="cpu")).senses
+    assert meanings.weight == 0.5 * (options == ["glossary_weight=0.5"])
 
 
-def test_options_that_ask_for_other_meanings_are_followed(trained: Path, glossary: Path) -> None:
-    whole = senses(built(trained, f"glossary={glossary}", "glossary_brief=false"))
+def test_options_that_ask_for_other_meanings_are_followed(trained: Path, glossary: Path, other: Path) -> None:
+    """Of another glossary as the checkpoint was trained to read one."""
+    whole = senses(trained, f"glossary={glossary}", "glossary_brief=false")
     assert whole["break the ice"] == [PAIRS["break the ice"]]
-    everything = senses(built(trained, f"glossary={glossary}", "glossary_max_similarity=1"))
+    everything = senses(trained, f"glossary={glossary}", "glossary_max_similarity=1")
     assert everything == {name: [meaning.split(";")[0]] for name, meaning in PAIRS.items()}
+    assert senses(trained, f"glossary={other}") == {"tie the knot": ["get married"]}
 
 
-def test_another_glossary_is_read_as_the_checkpoint_was_trained_to(trained: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other.tsv"
-    other.write_text("expression\tmeaning\ntie the knot\tget married; bind\nred tape\tred tape\n")
-    assert senses(built(trained, f"glossary={other}")) == {"tie the knot": ["get married"]}
+def test_options_without_a_glossary_are_refused(tiny_path: Path, trained: Path) -> None:
+    """Of a checkpoint with meanings, those that need the file they are from."""
+    options = ["brief=true", "max_similarity=0.5", "form=in_place", "senses=2", "weight=0.5", "gate=true"]
+    cases = [(tiny_path, f"glossary_{option}") for option in (*options, "dropout=0.25")]
+    cases += [(trained, "glossary_brief=false"), (trained, "glossary_max_similarity=0.5")]
+    for path, option in cases:
+        with pytest.raises(UserError, match=rf"model\.{option}") as refused:
+            built(path, option)
+        assert "model.glossary=" in str(refused.value)
 
 
-@pytest.mark.parametrize("option", ["glossary_brief=false", "glossary_max_similarity=0.5"])
-def test_other_meanings_need_the_file(trained: Path, option: str) -> None:
-    with pytest.raises(UserError) as told:
-        built(trained, option)
-    assert f"model.{option}" in str(told.value)
-    assert "model.glossary=" in str(told.value)
-
-
-@pytest.mark.parametrize(
-    "option",
-    [
-        "glossary_brief=true",
-        "glossary_max_similarity=0.5",
-        "glossary_form=in_place",
-        "glossary_senses=2",
-        "glossary_weight=0.5",
-        "glossary_gate=true",
-        "glossary_dropout=0.25",
-    ],
-)
-def test_options_without_any_glossary_are_refused(tiny_path: Path, option: str) -> None:
-    with pytest.raises(UserError) as told:
-        built(tiny_path, option)
-    assert f"model.{option}" in str(told.value)
-    assert "model.glossary=" in str(told.value)
-
-
-def test_a_gate_stays_with_its_model(trained: Path, glossary: Path, tmp_path: Path) -> None:
+def test_a_gate_stays_with_its_model(trained: Path, glossary: Path, other: Path, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(trained, device="cpu")
-    assert encoder.meanings is not None
-    encoder.meanings = encoder.meanings.override(gate=UsageGate([0.5] * encoder.dimension, 1.0))
+    gate = UsageGate([0.5] * encoder.dimension, 1.0)
+    encoder.meanings = meanings_of(encoder).override(gate=gate)
     encoder.save(tmp_path / "gated")
-    other = tmp_path / "other.tsv"
-    other.write_text("expression\tmeaning\ntie the knot\tget married\n")
     for options in ([], [f"glossary={other}"], [f"glossary={glossary}", "glossary_gate=true"]):
-        kept = built(tmp_path / "gated", *options).meanings
-        assert kept is not None
-        assert kept.gate == encoder.meanings.gate
-    without = built(tmp_path / "gated", "glossary_gate=false", "glossary_weight=0.5").meanings
-    assert without is not None
-    assert without.gate is None
+        assert meanings_of(built(tmp_path / "gated", *options)).gate == gate
+    assert meanings_of(built(tmp_path / "gated", "glossary_gate=false", "glossary_weight=0.5")).gate is None
     for clash in ("glossary_form=in_place", "glossary_weight=0.5"):
         with pytest.raises(UserError, match=clash.partition("=")[0]):
             built(tmp_path / "gated", clash)
@@ -139,23 +122,20 @@ def test_a_gate_needs_sentences_of_both_usages(trained: Path) -> None:
 
 def test_a_meaning_may_not_hide_a_token(tiny_path: Path, glossary: Path) -> None:
     in_place = [f"glossary={glossary}", "glossary_form=in_place"]
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError, match="break the ice") as refused:
         built(tiny_path, *in_place, expressions=("break the ice", "miss the boat"))
-    assert "break the ice" in str(told.value)
-    assert "miss the boat" not in str(told.value)
+    assert "miss the boat" not in str(refused.value)
     built(tiny_path, *in_place, expressions=("miss the boat",))
     built(tiny_path, *in_place[:1], expressions=("break the ice",))
 
 
 def test_what_is_not_learnt_is_refused(glossary: Path) -> None:
-    def checked(option: str) -> LearnSettings:
-        settings: LearnSettings = check(
-            LearnSettings, composed("learn", f"glossary={glossary}", f"model.{option}")
-        )
-        return settings
+    def model(option: str) -> Any:
+        named = (f"glossary={glossary}", f"model.{option}")
+        return check(LearnSettings, composed("learn", *named)).model
 
     for option in ("glossary_weight=0.5", "glossary_gate=true", "glossary_dropout=0.25"):
         with pytest.raises(UserError, match=option.partition("=")[0]):
-            checked(option)
-    assert checked("glossary_brief=true").model.glossary_brief is True
-    assert checked("glossary_senses=2").model.glossary_brief is False
+            model(option)
+    assert model("glossary_brief=true").glossary_brief is True
+    assert model("glossary_senses=2").glossary_brief is False

@@ -41,16 +41,9 @@ def taught(tmp_path: Path, glossary: Path, tiny_path: Path) -> Learn:
     (tmp_path / "corpus.txt").write_text("\n".join([*WITH, *WITHOUT]), encoding="utf-8")
 
     def run(output: str, **options: Any) -> Path:
-        given = {
-            "model": tiny_path,
-            "glossary": glossary,
-            "corpus": tmp_path / "corpus.txt",
-            "into": "weights",
-            "sentences": 4,
-            "epochs": 30,
-            "learning_rate": 5e-4,
-            "device": "cpu",
-        } | options
+        given: dict[str, Any] = {"model": tiny_path, "glossary": glossary, "corpus": tmp_path / "corpus.txt"}
+        given |= {"into": "weights", "sentences": 4, "epochs": 30, "learning_rate": 5e-4, "device": "cpu"}
+        given |= options
         overrides = [f"{name}={value}" for name, value in given.items() if name != "model"]
         overrides += ["model=pretrained", f"model.path={given['model']}", f"output={tmp_path / output}"]
         return learn(check(LearnSettings, composed("learn", *overrides)))

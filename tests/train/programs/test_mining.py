@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 import torch
 
 from tests.own_data import write, write_lines
-from tests.tiny_runs import composed, metrics, train
+from tests.tiny_runs import composed
 from train.config import TrainSettings, check
 from train.data.own.load import load_own
 from train.encoder.encoder import Encoder
@@ -144,15 +143,6 @@ def test_of_groups_no_text_of_the_same_meaning_is_taken(mining: list[str], tmp_p
     same = {"It is pouring.", "Rain fell on the town.", "It drizzles.", "It rains."}
     assert all(negatives and not same & {*negatives} for _, _, negatives in found[:2])
     assert "Rain fell on the town." in found[2][2]  # of the other meaning
-
-
-def test_a_run_records_what_was_mined(mining: list[str], tmp_path: Path) -> None:
-    monitor = ["benchmark=[own_val]", "trainer.monitor=own_val/score", "trainer.max_steps=1"]
-    train(tmp_path / "run", [*mining, *monitor])
-    assert [line for line in metrics(tmp_path / "run") if "loss" in line]
-    data = json.loads((tmp_path / "run" / "run.json").read_text())["data"]
-    assert {"pairs.jsonl", "val.jsonl", "corpus.jsonl"} < {Path(path).name for path in data}
-    assert any("negatives" in path for path in data)
 
 
 @pytest.mark.parametrize("kind", ["own", "mixture"])

@@ -1,0 +1,394 @@
+"""Mistakes of users: each is refused, or warned of, by the option, file, row or field that is wrong.
+
+They are made in this process, with the functions that the programs run on a composed configuration; what the
+command line makes of an error is in `tests/test_programs.py`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import train.check
+import train.evaluate
+import train.explore
+import train.export
+import train.gate
+import train.learn
+import train.report
+from tests.mistakes import PLACEHOLDERS, configured, table
+from tests.own_data import write, write_collection
+from tests.planted_runs import plant
+from tests.tiny_runs import composed
+from train.config import TrainSettings, check
+from train.encoder.glossary import read_glossary, saved_meanings
+from train.encoder.idiom_tokens import read_expressions
+from train.errors import UserError
+from train.expressions import expression_pattern
+from train.io.files import parse_yaml
+from train.io.tables import read_rows
+from train.programs.prepare import prepare
+
+Files = Mapping[str, str]
+IN_BATCH, TRIPLET = "objective.infonce.in_batch", "objective.triplet.triplet"
+SPANS = "trainer.batch_size=8 objective.query_mode=span objective.document_mode=span"
+MIXTURE = (
+    "+experiment=mixture data.val_share=0.25 benchmark=[own_val] +objective.parts.faq.data.train={pairs}"
+)
+IDIOLINK = "+experiment=idiolink_ft data=sample"
+# One of FILES, options separated by blanks, parts of the message separated by |.
+REFUSED = [
+    # The model
+    ("pairs", "model.pooling=zzz", "model.pooling=zzz|mean"),
+    ("pairs", "model.pooling=last9", "model.pooling=last9|2 layers"),
+    ("pairs", "trainer.matryoshka=[512]", "trainer.matryoshka|512|32"),
+    ("pairs", "eval.dimensions=[999]", "eval.dimensions|999"),
+    ("pairs", "model.max_length=999", "model.max_length=999|64 positions"),
+    ("pairs", "retain.lora.rank=4 retain.lora.target_modules=[zzz]", "lora.target_modules|'zzz'|query"),
+    ("pairs", "retain.lora.rank=4 retain.lora.target_modules=[LayerNorm]", "lora.target_modules|LayerNorm"),
+    ("pairs", "model.glossary={words}", "words.csv|row 3|14 placeholders|may have 4"),
+    (
+        "pairs",
+        f"model.idiom_tokens=['{PLACEHOLDERS.replace(' ', '-')}']",
+        "model.idiom_tokens|14 placeholders",
+    ),
+    # The data
+    ("pairs", "data.train=~nosuch/f", "data.train=~nosuch/f"),
+    ("heavy", "", "heavy.csv|row 2|'weight'"),
+    ("invisible", "", "invisible.csv|row 50|'answer'"),
+    ("rated", "", "'rating'|data.columns={score: rating}"),
+    ("duplicates", "", "score: is_duplicate"),
+    ("far.jsonl", f"{SPANS} data.val={{near}}", "'spill the beans'|model.max_length"),
+    ("near.jsonl", f"{SPANS} data.val={{far}}", "'spill the beans'|model.max_length"),
+    ("pairs", "objective.query_mode=masked_span", "objective.query_mode=masked_span|no row of the data"),
+    ("pairs", "objective.document_mode=masked_sentence", "objective.document_mode=masked_sentence|no row"),
+    # Texts that a model cannot tell apart
+    ("pairs", "model.max_length=3", "truncated at 3 tokens|model.max_length"),
+    ("preamble", "", "truncated at 64 tokens|anchors as their positives"),
+    ("case", "", "36 of 36 anchors as their positives"),
+    ("numbers", "", "numbers.csv|data.columns={positive:"),
+    ("keys", "", "keys.csv|data.columns={anchor:"),
+    ("one_answer", "", "one text in all rows|data.columns={positive:"),
+    ("one_text", "", "one_text.csv|one text"),
+    # Nothing to learn from
+    ("pairs", "trainer.batch_size=1", "trainer.batch_size"),
+    ("pairs", "trainer.batch_size=4 trainer.accumulation=4", "trainer.batch_size|trainer.accumulation"),
+    ("pairs", f"{IN_BATCH}=none", IN_BATCH),
+    ("pairs", "objective.infonce.hard_weight=0 objective.infonce.soft_weight=0", "hard_weight|soft_weight"),
+    ("weightless", "", "column weight"),
+    ("scored", "trainer.batch_size=1", "trainer.batch_size"),
+    ("level", "", "different scores"),
+    ("scored", "objective.loss=cosine", "objective.graded.low=0|high=1|scores from 0 to 5"),
+    (
+        "sorted",
+        "data.val={val_labelled} objective.order=file trainer.batch_size=12",
+        "objective.order=shuffled",
+    ),
+    ("labelled", f"{TRIPLET}s=easy", f"{TRIPLET}s"),
+    ("labelled", f"{TRIPLET}_weight=0", f"{TRIPLET}_weight"),
+    ("one_group", "data.val={val_group}", "groups"),
+    (
+        "",
+        f"{IDIOLINK} objective.loss.hard_weight=0 objective.loss.soft_weight=0",
+        "objective.loss.hard_weight",
+    ),
+    # Parts of a mixture
+    ("", f"{MIXTURE} +objective.parts.faq.batch_size=1", "objective.parts.faq.batch_size"),
+    (
+        "",
+        f"{MIXTURE} +objective.parts.faq.options.infonce.in_batch=none",
+        "parts.faq.options.infonce.in_batch",
+    ),
+    (
+        "",
+        f"{MIXTURE} +objective.parts.b.data.train={{pairs}} +objective.parts.b.proportion=1e-300",
+        "part b|proportion=1e-300|0.001",
+    ),
+]
+# The same of what is not refused: parts of one warning, or of one line of the output.
+REPORTED = [
+    ("pairs", "model.pooling=cls", "model.pooling=cls|mean pooling"),
+    ("pairs", "precision=bf16", "precision=bf16|use precision=fp32"),
+    ("against_itself", "", "negatives that equal their anchor: row 2"),
+    ("capitals", "", "1 are read as the same tokens as others"),
+    ("pairs", "data.val=[{val_one}]", "cannot choose a checkpoint|one query|data.val="),
+    ("pairs", "data.val=[{val_equal}]", "cannot choose a checkpoint|relevant"),
+    ("pairs", "data.val=[{val_known}]", "2 rows (val_known.csv row 2, val_known.csv row 4)"),
+]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder; on a processor without instructions for bfloat16."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("train.encoder.device.has_bf16_instructions", lambda: False)
+    monkeypatch.setattr("train.programs.prepare.describe_memory", lambda *_: [])  # takes longer than the rest
+    return tmp_path
+
+
+@pytest.mark.parametrize(("file", "options", "named"), REFUSED)
+def test_a_mistake_is_refused(file: str, options: str, named: str, tiny_path: Path) -> None:
+    with pytest.raises(UserError) as refused:
+        train.check.run(configured(file, options, tiny_path))
+    assert all(part in str(refused.value) for part in named.split("|")), refused.value
+
+
+@pytest.mark.parametrize(("file", "options", "named"), REPORTED)
+def test_a_doubtful_choice_is_reported(
+    file: str,
+    options: str,
+    named: str,
+    tiny_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    caplog.set_level("INFO")
+    train.check.run(configured(file, options, tiny_path))
+    lines = [*(record.getMessage() for record in caplog.records), *capsys.readouterr().out.splitlines()]
+    assert any(all(part in line for part in named.split("|")) for line in lines), lines
+
+
+# ------------------------------------------------------------------ outputs, stores and other programs
+
+EVALUATE = ("data=sample", "benchmark=[idiolink]", "device=cpu", "benchmark.idiolink.bm25_modes=[]")
+STORE = [
+    *("device=cpu", "benchmark=[own_retrieval]", "benchmark.own_retrieval.path=mine"),
+    *("benchmark.own_retrieval.store=store", "benchmark.own_retrieval.shard_size=2"),
+]
+SHARD = Path("store/mine/sentence/00000.npy")
+LEARN = "glossary=mine.tsv sentences=4 steps=6 device=cpu output=out"
+GLOSSARY = {"mine.tsv": "expression\tmeaning\nmiss the boat\tbe too late\ntie the knot\tget married\n"}
+MINE = {"out/thesis.txt": "all of it"}
+SCORES = {"scores.json": '{"scores": {"a/b/c/d": 0.5}, "baseline": {}, "meta": {}}'}
+# Program, options, files that are there, parts of the message.
+TAKEN: list[tuple[str, str, Files, str]] = [
+    ("export", "format=static output=out data=sample overwrite=true", MINE, "output=out|choose a new folder"),
+    ("learn", LEARN, MINE | GLOSSARY, "output=out|new folder"),
+    ("learn", f"{LEARN} model.glossary_form=in_place", GLOSSARY, "model.glossary_form"),
+    ("evaluate", "output=scores.json", SCORES, "output=scores.json|overwrite=true"),
+    ("evaluate", "per_query=q.jsonl", {"q.jsonl": "{}\n"}, "per_query=q.jsonl|overwrite=true"),
+    ("evaluate", "predictions=out overwrite=true", MINE, "predictions=out|new folder"),
+    ("evaluate", "plots=out", MINE, "plots=out|new folder"),
+    ("evaluate", "output=a.json per_query=a.json", {}, "per_query=a.json: another process is working there"),
+    ("evaluate", "output=out", MINE, "output=out|new file"),
+    ("evaluate", "output=q/a.json", {"q": ""}, "output=q/a.json|Not a directory"),
+    ("evaluate", "output=~nosuch/f", {}, "output=~nosuch/f"),
+    (
+        "explore",
+        "minilm corpus=sample output=page.html",
+        {"page.html": "mine"},
+        "output=page.html|overwrite=true",
+    ),
+    (
+        "explore",
+        "minilm corpus=sample space=out",
+        {"out/README.md": "mine"},
+        "space=out/README.md|overwrite=true",
+    ),
+    ("explore", "minilm overwrite=perhaps", {}, "overwrite|perhaps"),
+    (
+        "report",
+        "scores.json output=out",
+        SCORES | {"out/table.md": "mine"},
+        "output=out/table.md|choose another",
+    ),
+    ("report", "~nosuch/r", {}, "there is no home folder for ~nosuch"),
+    ("report", "run modes=a,b group=none", {}, "group=: has no effect with modes="),
+    ("report", "run split=x", {}, "split=: has no effect with a report"),
+    ("gate", "~nosuch/r floor=a:0", {}, "there is no home folder for ~nosuch"),
+]
+PROGRAMS: dict[str, Callable[[Any], Any]] = {
+    **{"evaluate": train.evaluate.run, "export": train.export.run, "learn": train.learn.run},
+    **{"explore": train.explore.main, "report": train.report.main, "gate": train.gate.main},
+}
+
+
+def run_program(program: str, tiny: Path, options: Sequence[str], errors: Callable[[], Any]) -> str:
+    """The error that the program ends with."""
+    if program in ("explore", "report", "gate"):  # have neither a configuration nor `model=`
+        assert PROGRAMS[program](options) == 2
+        return str(errors().err)
+    sample = EVALUATE if program == "evaluate" else ()
+    with pytest.raises(UserError) as refused:
+        PROGRAMS[program](composed(program, *sample, *options, "model=pretrained", f"model.path={tiny}"))
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(("program", "options", "files", "named"), TAKEN)
+def test_what_is_there_already_is_refused_first(
+    program: str,
+    options: str,
+    files: Files,
+    named: str,
+    here: Path,
+    tiny_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is computed, and no file is changed, made or removed."""
+    monkeypatch.setattr("train.encoder.encoder.Encoder.embed", None)
+    for file, content in files.items():
+        write(here / file, content)
+    before = contents(here)
+    message = run_program(program, tiny_path, options.split(), capsys.readouterr)
+    assert all(part in message for part in named.split("|")), message
+    assert contents(here) == before
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Of all files, hidden ones too."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def evaluate(tiny: Path, *options: str) -> None:
+    train.evaluate.run(composed("evaluate", *options, "model=pretrained", f"model.path={tiny}"))
+
+
+def test_what_may_be_written_is(here: Path, tiny_path: Path) -> None:
+    """Empty files and folders (`mktemp`), new ones, and with overwrite=true the scores of before."""
+    Path("empty").touch()
+    Path("folder").mkdir()
+    outputs = ("per_query=new/q.jsonl", "predictions=folder", "plots=new/plots")
+    evaluate(tiny_path, *EVALUATE, "output=empty", *outputs)
+    before = json.loads(Path("empty").read_text())["scores"]
+    assert before
+    write(Path("empty"), "{}")
+    evaluate(tiny_path, *EVALUATE, "output=empty", "overwrite=true")
+    assert json.loads(Path("empty").read_text())["scores"] == before
+    for _ in range(2):  # a report is made again of the same scores
+        assert train.report.main(["empty", "output=report"]) == 0
+    assert not [path for path in here.rglob("*") if path.name.startswith(".")]
+
+
+def test_a_damaged_store_is_reported_and_mended(
+    here: Path, tiny_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_collection(here / "mine")
+    write(SHARD, "not ours")
+    with pytest.raises(UserError, match=r"store/mine/sentence\b.*store\.json"):
+        evaluate(tiny_path, *STORE)
+    assert SHARD.read_text() == "not ours"
+    SHARD.unlink()
+    evaluate(tiny_path, *STORE, "output=first.json")
+    whole = SHARD.read_bytes()
+    evaluate(tiny_path, *STORE, "output=again.json")
+    assert "damaged" not in caplog.text
+    SHARD.write_bytes(whole[:200] + bytes(8) + whole[208:])
+    evaluate(tiny_path, *STORE, "output=mended.json")
+    assert f"{SHARD} is damaged" in caplog.text
+    assert SHARD.read_bytes() == whole
+    first, *others = (json.loads(path.read_text())["scores"] for path in sorted(here.glob("*.json")))
+    assert others == [first, first]
+
+
+def test_a_damaged_record_of_what_a_model_learnt_is_named(here: Path, tiny_path: Path) -> None:
+    shutil.copytree(tiny_path, here / "m")
+    write(here / "m" / "learnt.json", "{}")
+    with pytest.raises(UserError, match=r"(?s)learnt\.json: is damaged.*glossary"):
+        evaluate(here / "m", *EVALUATE)
+
+
+# ------------------------------------------------------------------ modules and records of runs
+
+EXTENSIONS = {
+    "raises": ("raise ValueError('boo')", "ValueError: boo"),
+    "exits": ("raise SystemExit(0)", "SystemExit: 0"),
+    "raises_no_exception": ("class E(BaseException): ...\nraise E('x')", "E: x"),
+}
+
+
+@pytest.mark.parametrize("name", EXTENSIONS)
+def test_an_extension_that_cannot_be_imported_is_named(
+    name: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content, cause = EXTENSIONS[name]
+    write(here / f"ext_{name}.py", content)
+    monkeypatch.syspath_prepend(str(here))
+    for program, check_ in ((train.report.main, []), (train.gate.main, ["floor=x/y:0"])):
+        assert program([str(here), f"extensions=ext_{name}", *check_]) == 2
+        printed = capsys.readouterr().err
+        assert printed.startswith(f"error: extensions: ext_{name} cannot be imported: ")
+        assert cause in printed
+
+
+@pytest.mark.parametrize("name", ["run.json", "scores.json", "config.yaml"])
+def test_a_record_that_is_nested_too_deep_is_damaged(
+    name: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No recursion without end; what configurations are like is read."""
+    run = plant(here / "run")
+    write(run / name, "[" * 100_000)
+    for status in (
+        train.report.main([str(run)]),
+        train.gate.main([str(run), "floor=idiolink/val/sentence/ndcg@10:0"]),
+    ):
+        assert status == (0 if name == "config.yaml" else 2)
+    printed = capsys.readouterr()
+    assert f"{name} is damaged" in printed.out + printed.err or name == "run.json"
+    assert "unexpected" not in printed.err
+    assert parse_yaml("{a: " * 50 + "1" + "}" * 50)
+
+
+def test_paths_are_printed_without_escapes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, nowhere = plant(here / "run\x1b[31m"), str(here / "none\x1b[31m")
+    assert train.report.main([str(run)]) == 0
+    assert train.report.main([nowhere]) == train.gate.main([nowhere, "floor=own_val/score:0"]) == 2
+    printed = capsys.readouterr()
+    assert "\x1b" not in printed.out + printed.err
+    assert printed.out.count("\\x1b[31m") > 0 < printed.err.count("\\x1b[31m")
+
+
+# ------------------------------------------------------------------ what would fill the memory, or never end
+
+LIMIT = 10_000_000  # bytes of a line
+
+
+@pytest.mark.parametrize("name", ["t.jsonl.gz", "t.csv.gz", "t.jsonl"])
+def test_a_line_that_would_fill_the_memory_is_refused_and_long_ones_are_read(name: str, here: Path) -> None:
+    """In a packed file of 30 kB as well; a cell of CSV may be as long as a value of JSON lines."""
+    head, tail = ("id,text\n1,", "\n") if ".csv" in name else ('{"id": 1, "text": "', '"}\n')
+    pack = gzip.compress if name.endswith(".gz") else bytes
+    (here / name).write_bytes(pack((head + "a" * 3 * LIMIT + tail).encode()))
+    with pytest.raises(UserError) as refused:
+        list(read_rows(here / name))
+    assert refused.value.row in ("line 1", "line 2")
+    (here / name).write_bytes(pack((head + "a" * 500_000 + tail).encode()))
+    (row,) = read_rows(here / name)
+    assert len(row.values["text"]) == 500_000
+
+
+def test_placeholders_are_limited_wherever_expressions_come_from(here: Path) -> None:
+    with pytest.raises(UserError) as refused:
+        read_expressions(write(here / "idioms.txt", f"home run\n{PLACEHOLDERS}\n"))
+    assert refused.value.row == "line 2"
+    saved = {"format": 1, "num_senses": 1, "about": {}, "senses": {PLACEHOLDERS: ["x"]}}
+    with pytest.raises(ValueError, match="14 placeholders"):
+        saved_meanings(saved, None)
+
+
+def test_a_glossarys_patterns_are_compiled_where_their_words_are_met(here: Path) -> None:
+    """A pattern takes about a millisecond: for each of 50,000 rows it was a minute."""
+    letters = "abcdefghijklmnopqrst"
+    names = [f"{a}{b}x schön-{c}y" for a in letters for b in letters for c in "abc"]
+    rows = "".join(f"{name},meaning {i}\n" for i, name in enumerate(names))
+    before = expression_pattern.cache_info().misses
+    glossary = read_glossary([write(here / "words.csv", f"expression,meaning\n{rows}")])
+    assert len(glossary.senses) == 1200
+    assert expression_pattern.cache_info().misses - before < 5
+
+
+def test_the_next_job_of_a_process_reads_its_files_again(here: Path, tiny_path: Path) -> None:
+    """So that a search holds no job's tables, and none is trained on rows that are gone."""
+    settings: TrainSettings = check(TrainSettings, configured("pairs", "trainer.batch_size=32", tiny_path))
+    steps = []
+    for num_rows in (48, 24):
+        write(here / "pairs.csv", table("question,answer", lambda i: f"Where is {i}?,At home {i}.", num_rows))
+        steps.append(len(prepare(settings).objective.epoch_steps(0, 1)))
+    assert steps == [2, 1]  # of 36 and 18 pairs, 32 a step
