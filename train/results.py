@@ -114,9 +114,9 @@ class Comparison(_Shown):
         for key in keys:
             if (False, key) in self._ours.queries and (untrained, key) in theirs.queries:
                 ours, others = self._ours.queries[False, key], theirs.queries[untrained, key]
-                table = ours[["cluster", "value"]].join(others[["value"]], how="inner", rsuffix="_before")
-                table["difference"] = table["value"] - table["value_before"]
-                table = table.rename(columns={"value": "after", "value_before": "before"})
+                table = ours[["cluster", "value"]].rename(columns={"value": "after"})
+                table = table.join(others["value"].rename("before"), how="inner")
+                table["difference"] = table["after"] - table["before"]
                 return table.sort_values("difference", kind="stable").head(worst)
         raise UserError(
             f"no results of each query for {score or 'any score'}: eval.per_query=true writes them"
@@ -201,7 +201,8 @@ class Run(_Shown):
         path = self.path / "plots" / "learning_curve.png"
         if not path.is_file():
             draw_figures(self._read)
-        return Image.open(path)
+        with Image.open(path) as image:
+            return image.copy()
 
     def resume(self, *overrides: str, **options: Any) -> Run:
         """Finish an interrupted run, or train a finished one on, as `trainer={"max_epochs": 9}`."""

@@ -108,7 +108,7 @@ def evaluate(
     with tempfile.TemporaryDirectory(prefix="idiomtune-") as folder:
         path = _model_path(model, Path(folder))
         name = Path(path).name if path != folder else "encoder"
-        return call("evaluate", task, [*_named(path, glossary), *_arguments(given), *overrides])
+        return call("evaluate", task, [*_named(path, glossary), *overrides, *_arguments(given)])
 
 
 def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: Any) -> Encoder:
@@ -134,7 +134,7 @@ def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: An
         return Encoder.from_pretrained(learn(settings))
 
     given = {"glossary": [written_table(glossary)], **_with_corpus(options)}
-    return call("learn", task, [*_named(_model_path(model)), *_arguments(given), *overrides])
+    return call("learn", task, [*_named(_model_path(model)), *overrides, *_arguments(given)])
 
 
 def export(model: str | Path | Run, format: str, output: str | Path, *overrides: str, **options: Any) -> Path:
@@ -152,7 +152,7 @@ def export(model: str | Path | Run, format: str, output: str | Path, *overrides:
         return export(settings)
 
     given = {"format": format, "output": output, **options}
-    return call("export", task, [*_named(_model_path(model)), *_arguments(given), *overrides])
+    return call("export", task, [*_named(_model_path(model)), *overrides, *_arguments(given)])
 
 
 def push(run: Run | str | Path, repo_id: str | None = None, **options: Any) -> list[str | None]:
@@ -251,7 +251,8 @@ def _of_training(
     if isinstance(model, Mapping):
         given["model"], model = model, None
     path = None if model is None else _model_path(model)
-    return [*arguments, *_named(path, given.pop("glossary", None)), *_arguments(given), *overrides]
+    named = _named(path, given.pop("glossary", None))
+    return [*arguments, *named, *overrides, *_arguments(given)]
 
 
 def _named(model: str | None, glossary: Any = None) -> list[str]:
