@@ -1,4 +1,6 @@
-"""The package `train` by the project's own name: `from idiomtune import Encoder`.
+"""Fine-tune and judge idiom-aware embedding models: `import idiomtune as it`, then `it.train("idiolink_ft")`.
+
+The functions are in :mod:`train.verbs`, what they give back in :mod:`train.results`.
 
 A file `train.py` of the user's own, which is a common name, hides `train` from scripts beside it, but not
 this package: `idiomtune` finds `train` where it was installed, and its modules are those of `train`.
@@ -16,8 +18,31 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from train import Encoder, __version__
+    from train.errors import UserError
+    from train.results import Comparison, Page, Run, Scores
+    from train.verbs import check, evaluate, explore, export, gate, learn, push, report, resume, train
 
-__all__ = ["Encoder", "__version__"]
+_VERBS = ("check", "evaluate", "explore", "export", "gate", "learn", "push", "report", "resume", "train")
+_RESULTS = ("Comparison", "Page", "Run", "Scores")
+__all__ = [
+    "Comparison",
+    "Encoder",
+    "Page",
+    "Run",
+    "Scores",
+    "UserError",
+    "__version__",
+    "check",
+    "evaluate",
+    "explore",
+    "export",
+    "gate",
+    "learn",
+    "push",
+    "report",
+    "resume",
+    "train",
+]
 
 
 def _ours() -> ModuleType:
@@ -80,6 +105,24 @@ _train = _ours()
 sys.meta_path.insert(0, _SameModules())
 
 
+class _Package(ModuleType):
+    """The package; a module that is imported as `idiomtune.report` does not replace the function."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _VERBS and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return __all__
+
+
+sys.modules[__name__].__class__ = _Package
+
+
 def __getattr__(name: str) -> Any:
     # Lazily, as in train: `idiomtune --help` need not wait for torch.
+    if name in _VERBS or name in _RESULTS:
+        return getattr(importlib.import_module("train.verbs" if name in _VERBS else "train.results"), name)
+    if name == "UserError":
+        return importlib.import_module("train.errors").UserError
     return getattr(_train, name)

@@ -1,6 +1,7 @@
 """`python -m train.check`: check a configuration and its data; the same options as for training."""
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from train.config import TrainSettings
@@ -15,14 +16,19 @@ def run(config: dict[str, Any]) -> None:
     check_data(settings)
 
 
-def main() -> None:
-    # With ++ no folder is made.
-    given = [f"++{argument}" if argument.startswith("run_dir=") else argument for argument in sys.argv[1:]]
+def without_folder(arguments: Sequence[str]) -> list[str]:
+    """The command line, so that Hydra makes no folder for a run."""
+    # With ++ it makes none.
+    given = [f"++{argument}" if argument.startswith("run_dir=") else argument for argument in arguments]
     if not any(argument.startswith("resume=") for argument in given):
         # Leaves no folder behind. Next to another option: the parser takes none after a flag such as --cfg.
         options = [i for i, argument in enumerate(given) if "=" in argument and not argument.startswith("-")]
         given.insert(options[-1] + 1 if options else len(given), "hydra.run.dir=.")
-    sys.argv[1:] = given
+    return given
+
+
+def main() -> None:
+    sys.argv[1:] = without_folder(sys.argv[1:])
     launch("config", run)
 
 

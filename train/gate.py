@@ -99,11 +99,11 @@ def _limit(kind: str, value: str) -> tuple[str, float]:
     return key, limit
 
 
-def gate(arguments: Arguments) -> int:
+def gate(arguments: Arguments) -> str:
     """Check, print the table, and write the file.
 
     Returns:
-        The exit status.
+        The verdict.
 
     Raises:
         UserError: if a run or score does not exist, or the file cannot be written.
@@ -153,13 +153,20 @@ def gate(arguments: Arguments) -> int:
             write_json(arguments.output, content)
         except OSError as error:
             raise UserError(f"output={arguments.output}: cannot be written ({error.strerror})") from None
-    return checking.STATUS[verdict]
+    return verdict
 
 
 def main(arguments: Sequence[str]) -> int:
     """The command line; returns the exit status."""
     # Python's status would be 1, which says that a check failed.
-    return run_plain(lambda given: gate(parse(given)), arguments, HELP, unexpected=MISTAKE)
+    return run_plain(_run, arguments, HELP, unexpected=MISTAKE)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    verdict = gate(parse(arguments))
+    from train.reports.checks import STATUS
+
+    return STATUS[verdict]
 
 
 if __name__ == "__main__":

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn.functional import cosine_similarity
 
 from train.config import ModelSettings
 from train.config.sections import LoraSettings
@@ -18,9 +16,9 @@ from train.config.settings import TaughtModel
 from train.encoder.device import Placement
 from train.encoder.encoder import Encoder
 from train.encoder.forward import tokens_of_span
-from train.encoder.glossary import Meanings, named_glossary
 from train.encoder.idiom_tokens import read_expressions
 from train.encoder.loading import fetch_file, locate_checkpoint, resolve_model_path
+from train.encoder.saved_expressions import given_meanings
 from train.encoder.trained_parts import add_adapters
 from train.errors import UserError
 from train.io.files import expanded, first_of, is_folder
@@ -28,9 +26,6 @@ from train.requests import Request
 
 log = logging.getLogger(__name__)
 
-# Options that decide which meanings are made of a glossary's file, with their values where none is given.
-_MADE_BY: dict[str, Any] = {"brief": False, "max_similarity": 1.0}
-_READ_BY = ("form", "senses", "weight", "gate", "dropout")
 _IN_SAVED = ("revision", "pooling", "pool_prompts", "bidirectional")  # a saved model has these in its files
 
 
@@ -55,7 +50,7 @@ def build_encoder(
     if saved is not None:
         changes |= {"path": str(saved), "convert_weights": False, **dict.fromkeys(_IN_SAVED)}
     encoder = Encoder.load(_loadable(model, **changes), device=placement.device)
-    encoder.meanings = _meanings(encoder, model, is_saved=saved is not None)
+    encoder.meanings = given_meanings(encoder, model, is_saved=saved is not None)
     if saved is None and (names := list(expressions)):
         encoder.add_idiom_tokens(names, start=model.idiom_tokens_start, seed=seed)
     if encoder.idiom_tokens is not None and model.replace_expressions is not None:
@@ -81,7 +76,7 @@ def _empty_encoder(model_json: str, kind: type[ModelSettings], _: int) -> Encode
     """Read once for several checks, as long as the model's folder keeps its time."""
     model = kind.model_validate_json(model_json)
     encoder = Encoder.load(_loadable(model), empty=True)
-    encoder.meanings = _meanings(encoder, model)
+    encoder.meanings = given_meanings(encoder, model)
     return encoder
 
 
@@ -146,89 +141,6 @@ def _check_spans(encoder: Encoder, requests: Iterable[Request]) -> None:
                 return
     if problem is not None:
         raise problem
-
-
-# ---------------------------------------------------------------- meanings
-
-
-def _meanings(encoder: Encoder, model: ModelSettings, *, is_saved: bool = False) -> Meanings | None:
-    """What the encoder reads of a glossary: the checkpoint's meanings, or those of `model.glossary`, with
-    the given options.
-
-    A checkpoint that was trained with the same files keeps its own meanings, which are what it learnt to
-    read: measured with the trained encoder, other expressions might be left out than were in training.
-
-    Args:
-        is_saved: the encoder is a checkpoint of this run, which holds what is read of the glossary.
-
-    Raises:
-        UserError: if options do not go together, or say how to read a glossary that is missing.
-    """
-    own = None if model.glossary == [] else encoder.meanings
-    glossary = None if is_saved and own else named_glossary(model)
-    options = {name: getattr(model, f"glossary_{name}") for name in (*_MADE_BY, *_READ_BY)}
-    made_by = _MADE_BY | {name: own.about[name] for name in _MADE_BY if own and name in own.about}
-    make_by = made_by | {name: options[name] for name in _MADE_BY if options[name] is not None}
-    files = sorted(own.about.get("sums", {}).values()) if own else []
-    is_own = own is not None and (
-        glossary is None or (make_by == made_by and files == sorted(glossary.describe()["sums"].values()))
-    )
-    if not is_saved and not isinstance(model, TaughtModel) and (is_own or glossary is None):
-        needs_file = [name for name in options if options[name]]
-        if is_own:
-            needs_file = [name for name in _MADE_BY if make_by[name] != made_by[name]]
-        if needs_file:
-            option = f"model.glossary_{needs_file[0]}={str(options[needs_file[0]]).lower()}"
-            raise UserError("needs a glossary's file: name it with model.glossary=", option=option)
-    if own is None and glossary is None:
-        return None
-    meanings = (own or Meanings({})).override(
-        form=options["form"],
-        num_senses=options["senses"],
-        weight=options["weight"],
-        dropout=options["dropout"],
-    )
-    if options["gate"] is False:
-        meanings = replace(meanings, gate=None)
-    if (meanings.gate is not None or options["gate"]) and (meanings.form != "beside" or meanings.weight):
-        raise UserError(
-            "cannot be combined with a gate, which is for models that read meanings after expressions and "
-            "weighs them itself: give model.glossary_gate=false with it",
-            option="model.glossary_form=in_place" if meanings.form != "beside" else "model.glossary_weight",
-        )
-    if is_own or glossary is None:
-        return meanings
-    made = glossary.meanings(brief=make_by["brief"])
-    meanings = replace(meanings, senses=made.senses, about=made.about, left_out=[])
-    limit = make_by["max_similarity"]
-    return without_transparent(encoder, meanings, limit if limit < 1 else None)
-
-
-def without_transparent(encoder: Encoder, meanings: Meanings, max_similarity: float | None) -> Meanings:
-    """The meanings without expressions whose own words already say to the encoder what they mean.
-
-    A definition in the place of "birth rate" tells the encoder nothing new, and is longer.
-
-    Args:
-        max_similarity: of an expression and its meaning, each embedded alone: a cosine; None = no limit.
-    """
-    if max_similarity is None or not meanings.senses or encoder.device.type == "meta":
-        return meanings
-    before, encoder.meanings = encoder.meanings, None
-    names = list(meanings.senses)
-    words, definitions = (
-        encoder.encode(texts) for texts in (names, [meanings.meaning(name) for name in names])
-    )
-    encoder.meanings = before
-    similarity = cosine_similarity(words, definitions, dim=1).tolist()  # (N,)
-    out = [name for name, value in zip(names, similarity, strict=True) if value > max_similarity]
-    if out:
-        log.info(
-            "glossary: %d of %d expressions are left unchanged, as their own words say what they mean: %s",
-            *(len(out), len(names), first_of(out)),
-        )
-    meanings = meanings.without(out)
-    return replace(meanings, about=meanings.about | {"max_similarity": max_similarity})
 
 
 # ---------------------------------------------------------------- idiom tokens

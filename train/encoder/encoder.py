@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack, get_args, overload
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack, get_args, overload
 
 import numpy as np
 import torch
@@ -43,11 +43,12 @@ from train.encoder.loading import (
     silence_libraries,
 )
 from train.encoder.reading import Prompts, Reader, Tokenizer, prompts_of, special_tokens_around
-from train.encoder.saved_expressions import load_expressions, save_expressions
+from train.encoder.saved_expressions import given_meanings, load_expressions, save_expressions
 from train.encoder.sharding import compute_device
 from train.encoder.usage_gate import GatedRequests
 from train.errors import UserError
-from train.expressions import Span
+from train.expressions import Span, find_expression
+from train.io.tables import written_table
 from train.io.terminal import progress_bar
 from train.requests import Request, Role, find_span
 
@@ -58,6 +59,7 @@ _NUM_PROBED = 8  # tokens that are embedded to see whether a loaded model tells 
 
 
 Spans = Sequence[str | Span | None] | None
+Comparable = Tensor | NDArray[Any] | str | list[str]
 
 
 class EncodeOptions(TypedDict, total=False):
@@ -87,6 +89,10 @@ class LoadOptions(TypedDict, total=False):
         tokens_per_forward: see :class:`Encoder`; by default 8192.
         replace_expressions: whether expressions that have an idiom token are replaced by it; by default as
             in the checkpoint.
+        glossary: what the model reads after expressions: expression → meaning, or names of files; `[]` = not
+            even what the checkpoint has.
+        glossary_form: `beside` = after the expression, for models trained to read it there; `in_place`.
+        glossary_senses, glossary_weight, glossary_brief, glossary_max_similarity: as in `conf/model/`.
     """
 
     revision: str | None
@@ -102,6 +108,19 @@ class LoadOptions(TypedDict, total=False):
     convert_weights: bool
     tokens_per_forward: int | None
     replace_expressions: bool | None
+    glossary: Mapping[str, str | Sequence[str]] | Sequence[str] | None
+    glossary_form: Literal["beside", "in_place"] | None
+    glossary_senses: int | None
+    glossary_weight: float | None
+    glossary_brief: bool | None
+    glossary_max_similarity: float | None
+
+
+class Hit(NamedTuple):
+    """A text that :meth:`Encoder.search` returns, and how similar it is to the query."""
+
+    text: str
+    similarity: float
 
 
 class Encoder(nn.Module):
@@ -113,7 +132,8 @@ class Encoder(nn.Module):
     the mean of the transformer's last hidden states, past all other modules.
 
     Args:
-        model: transformer → (token-level modules) → pooling → (embedding-level modules).
+        model: transformer → (token-level modules) → pooling → (embedding-level modules); or what
+            :meth:`from_pretrained` takes, with its options: `Encoder("minilm", glossary={...})`.
         prompts: how this model family writes queries and documents.
         tokens_per_forward: texts are sorted by length and cut into forward batches of about this many tokens,
             padding included. This bounds padding and, when scoring, memory; it never changes an embedding.
@@ -133,15 +153,21 @@ class Encoder(nn.Module):
 
     def __init__(
         self,
-        model: SentenceTransformer,
+        model: SentenceTransformer | str | Path,
         prompts: Prompts | None = None,
         *,
         tokens_per_forward: int = _TOKENS_PER_FORWARD,
         idiom_tokens: IdiomTokens | None = None,
         meanings: Meanings | None = None,
         raw_spans: bool = False,
+        **options: Any,
     ) -> None:
         super().__init__()
+        if isinstance(model, str | Path):
+            self.__dict__ = Encoder.from_pretrained(model, **options).__dict__
+            return
+        if options:
+            raise TypeError(f"{', '.join(options)}: only for a model that is loaded by its name or folder")
         modules = list(model)
         num_poolings = sum(isinstance(module, Pooling) for module in modules)
         if not isinstance(modules[0], Transformer | TokenModel) or num_poolings != 1:
@@ -184,7 +210,12 @@ class Encoder(nn.Module):
             UserError: if there is no such model, it cannot be reached, or its kind is not supported; if
                 expressions should be replaced, but the model has no idiom tokens.
         """
-        return cls.load(model_settings(path, options), device=device)
+        if isinstance(glossary := options.get("glossary"), Mapping):
+            options = {**options, "glossary": [written_table(glossary)]}
+        settings = model_settings(path, options)
+        encoder = cls.load(settings, device=device)
+        encoder.meanings = given_meanings(encoder, settings)
+        return encoder
 
     @classmethod
     def load(cls, settings: ModelSettings, *, device: str | None = None, empty: bool = False) -> Encoder:
@@ -304,8 +335,9 @@ class Encoder(nn.Module):
 
         Args:
             texts: N texts.
-            spans: one for each text: character offsets (start, end), or the words themselves (their first
-                occurrence as whole words counts); None = the whole text, as all are by default.
+            spans: one for each text: character offsets (start, end), the words themselves (their first
+                occurrence as whole words counts), or an expression as a dictionary has it ("kick the bucket"
+                for "kicked the bucket"); None = the whole text, as all are by default.
             role: picks the model family's prompt; most models have the same for both.
             instruction: put before every text, in the model family's format; implies `role="query"`.
             batch_size: the most texts that are read at a time; by default as many as `tokens_per_forward`
@@ -332,24 +364,49 @@ class Encoder(nn.Module):
             self.train(was_training)
         return embeddings.numpy() if convert_to_numpy else embeddings
 
-    def similarity(self, first: Tensor | NDArray[Any], second: Tensor | NDArray[Any] | None = None) -> Tensor:
+    def similarity(self, first: Comparable, second: Comparable | None = None) -> Tensor:
         """How similar embeddings are: by their cosine, unless the checkpoint names another function.
 
         Args:
-            first: (N, D), from :meth:`encode`.
-            second: (M, D); None = `first` once more.
+            first: (N, D), from :meth:`encode`; or a text, or a list of texts.
+            second: (M, D) or texts; None = `first` once more.
 
         Returns:
             (N, M), float32: row i compares the i-th of `first` with all of `second`.
 
         Raises:
-            TypeError, ValueError: if they are not embeddings, or differ in length.
+            TypeError, ValueError: if they are neither, or embeddings differ in length.
         """
+        first, second = (
+            self.encode([x] if isinstance(x, str) else x)
+            if isinstance(x, str) or (isinstance(x, list) and x and all(isinstance(text, str) for text in x))
+            else x
+            for x in (first, second)
+        )
         a = _embeddings("first", first)
         b = a if second is None else _embeddings("second", second)
         if a.shape[1] != b.shape[1]:
             raise ValueError(f"embeddings of {a.shape[1]} and of {b.shape[1]} dimensions cannot be compared")
         return self.model.similarity(a, b)
+
+    def search(
+        self, query: str, corpus: Iterable[str], *, span: str | Span | None = None, k: int = 5
+    ) -> list[Hit]:
+        """The texts of a corpus that are most similar to a query, the most similar first.
+
+        Args:
+            span: search for what these words (or this range) of the query mean.
+            k: how many; fewer if the corpus has fewer.
+
+        Raises:
+            TypeError, ValueError, UserError: as :meth:`encode`.
+        """
+        texts = _listed("corpus", corpus)
+        if not texts:
+            return []
+        found = self.similarity(self.encode([query], [span], role="query"), self.encode(texts))[0]  # (N,)
+        best = found.argsort(descending=True, stable=True)[:k].tolist()
+        return [Hit(texts[i], found[i].item()) for i in best]
 
     # ---------------------------------------------------------------- the forward path
 
@@ -608,7 +665,7 @@ def _listed(name: str, given: Any) -> list[Any]:
 def _span(i: int, text: str, given: Any) -> Span:
     """The span of text `i` as character offsets."""
     if isinstance(given, str):
-        place = find_span(text, given)
+        place = find_span(text, given) or (find_expression(text, given) if given.strip() else None)
         if place is None:
             raise UserError(f"span {given!r} is not in text {i}: {text!r}")
         return place

@@ -17,11 +17,11 @@ from train.encoder.building import (
     check_model_options,
     embedding_width,
     idiom_expressions,
-    without_transparent,
 )
 from train.encoder.device import Placement
 from train.encoder.glossary import glossary_path, named_glossary
 from train.encoder.loading import fetch_file, locate_checkpoint, resolve_model_path
+from train.encoder.saved_expressions import without_transparent
 from train.factory.mining import build_objective, own_revisions, without_mining
 from train.objectives import Scored
 

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import csv
 import gzip
+import hashlib
 import io
 import json
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar, cast
 
 from pydantic import BaseModel
 
 from train.errors import UserError
-from train.io.files import has_lone_surrogate, is_file, made, one_line, parse_json, printable, raise_problems
+from train.io.files import (
+    has_lone_surrogate,
+    is_file,
+    made,
+    one_line,
+    parse_json,
+    printable,
+    raise_problems,
+    write_text,
+)
 
 R = TypeVar("R", bound=BaseModel)
 T = TypeVar("T")
@@ -41,6 +51,54 @@ class Row(NamedTuple):
 
     number: int
     values: dict[str, Any]
+
+
+def written_table(data: Any) -> str:
+    """Where a table is: a path as it is given, rows in memory in a file that is named by their digest.
+
+    That file is in `checkpoints/inputs/`, next to the runs that read it, so that they can be resumed.
+
+    Args:
+        data: a path; rows, each a dictionary; texts; a dictionary expression → meaning (or meanings); a frame
+            of pandas or polars; a `datasets.Dataset`.
+
+    Raises:
+        UserError: if it is none of these, or empty.
+    """
+    if isinstance(data, str | Path):
+        return str(data)
+    if isinstance(data, Mapping):
+        pairs = [(e, m) for e, some in data.items() for m in ([some] if isinstance(some, str) else some)]
+        rows: Any = [{"expression": expression, "meaning": meaning} for expression, meaning in pairs]
+    elif hasattr(data, "to_dicts"):  # polars
+        rows = data.to_dicts()
+    elif hasattr(data, "to_list") and hasattr(data, "column_names"):  # datasets
+        rows = data.to_list()
+    elif hasattr(data, "to_json"):  # pandas, which writes null for NaN
+        rows = json.loads(data.to_json(orient="records"))
+    else:
+        rows = [{"text": row} if isinstance(row, str) else row for row in data]
+    if not rows or not all(isinstance(row, Mapping) for row in rows):
+        raise UserError(
+            f"data in memory must be rows (dictionaries), texts, expression → meaning, a frame or a Dataset, "
+            f"and not empty; got {printable(repr(data)[:80])}"
+        )
+    return _input_file((json.dumps(dict(row), ensure_ascii=False, default=str) for row in rows), ".jsonl")
+
+
+def written_texts(texts: Iterable[str]) -> str:
+    """As :func:`written_table`, a file with one text per line."""
+    return _input_file((" ".join(text.split()) for text in texts), ".txt")
+
+
+def _input_file(lines: Iterable[str], suffix: str) -> str:
+    content = "".join(f"{line}\n" for line in lines)
+    digest = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
+    path = Path("checkpoints/inputs").absolute() / f"{digest[:16]}{suffix}"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, content)
+    return str(path)
 
 
 def read_rows(path: Path, *, columns: Sequence[str] = (), kind: str | None = None) -> Iterator[Row]:

@@ -44,6 +44,22 @@ def log_to_stderr() -> None:
 
 
 @contextmanager
+def shown_messages() -> Iterator[None]:
+    """Show messages within this context, as in a notebook, unless whoever calls shows messages already."""
+    root, level = logging.getLogger(), logging.getLogger().level
+    if root.handlers:
+        yield
+        return
+    log_to_stderr()
+    (handler,) = root.handlers
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+
+
+@contextmanager
 def logged_to(path: Path) -> Iterator[None]:
     """Within this context all messages are also appended to a file, in the format of stderr.
 
@@ -84,7 +100,7 @@ def progress_bar(what: str, total: int, done: int = 0) -> Iterator[Advance]:
         done: items of an earlier start.
     """
     how: dict[str, Any] = {"file": sys.stderr, "dynamic_ncols": True}
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty() and "ipykernel" not in sys.modules:  # a notebook shows bars, too
         how = {"file": _LogFile(), "bar_format": _LINE, "mininterval": 60, "delay": 60}
     with _Bar(
         total=total, desc=what, initial=done, leave=False, disable=rank_of_launch() > 0, smoothing=0, **how

@@ -21,7 +21,6 @@ from train.io.processes import has_peers, rank_of_launch
 from train.programs.ending import started
 from train.training.run_folder import START, RunFolder, holds_a_run, remove_if_empty
 
-_chosen_run_folder: str | None = None
 # Options on data folders, output and tracking, which do not distinguish runs.
 _NOT_SHOWN = re.compile(
     r"(experiment|extensions|run_dir|name|resume|device)$|(hydra|hub|tracking|trackers)\b"
@@ -64,17 +63,16 @@ def _clean(text: str, max_length: int | None = None) -> str:
 
 def run_folder_path(*, _root_: DictConfig) -> str:
     """The run to resume, `run_dir=`, or `checkpoints/<experiment>/<date_time>_<name or short overrides>`."""
-    global _chosen_run_folder
     folder = _root_.get("resume") or _root_.get("run_dir")
     if folder:
         return str(expanded(str(folder), "run_dir"))
-    if _chosen_run_folder is None:
+    if started.folder_name is None:
         choices = OmegaConf.select(_root_, "hydra.runtime.choices") or {}
         experiment = choices.get("experiment") or "default"
         chosen = str(_root_.get("name") or "")  # a number is refused later, as each option is checked
         name = run_name(OmegaConf.select(_root_, "hydra.overrides.task") or [], chosen)
-        _chosen_run_folder = f"checkpoints/{experiment}/{name}"
-    return _chosen_run_folder
+        started.folder_name = f"checkpoints/{experiment}/{name}"
+    return started.folder_name
 
 
 def run_folder(config: dict[str, Any]) -> RunFolder:
@@ -146,5 +144,5 @@ def remove_unused_folder() -> None:
     # For train.evaluate and resume= no folder is made: theirs is the user's.
     if folder.resolve() == Path.cwd() or rank_of_launch():
         return
-    if is_sweep or started.made_folder or str(folder).endswith(str(_chosen_run_folder)):
-        remove_if_empty(folder, with_parents=_chosen_run_folder is not None)
+    if is_sweep or started.made_folder or str(folder).endswith(str(started.folder_name)):
+        remove_if_empty(folder, with_parents=started.folder_name is not None)

@@ -15,15 +15,18 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import hydra
 from hydra._internal.utils import get_args_parser
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.singleton import Singleton
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 import train
@@ -43,12 +46,14 @@ from train.declarations.registry import is_place
 from train.errors import UserError
 from train.io.files import expanded, is_folder
 from train.io.processes import has_peers, is_lost_peer, rank_of_launch
-from train.programs.ending import TRACEBACKS, print_error, remember, report_error, started
+from train.io.terminal import shown_messages
+from train.programs.ending import TRACEBACKS, Start, print_error, remember, report_error, started
 from train.programs.folders import new_sweep_folder, remove_unused_folder, run_folder_path
 from train.training.resume import find_run
 from train.training.run_folder import holds_a_run
 from train.training.sweeper import register
 
+T = TypeVar("T")
 _PATHS = (
     "run_dir",
     "model.path",
@@ -318,6 +323,43 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
         if is_hydras_end or (wants_traceback and isinstance(error, Exception)):
             raise
         sys.exit(report_error(_in_our_words(error)))
+
+
+def call(config_name: str, task: Callable[[dict[str, Any]], T], arguments: Sequence[str]) -> T:
+    """As :func:`launch`, from Python: errors are raised, and no state of Hydra's or of this start is left.
+
+    Args:
+        arguments: as on the command line; of one run.
+
+    Raises:
+        UserError: for everything that the user can fix.
+    """
+    before = Singleton.get_state()
+    GlobalHydra.instance().clear()
+    vars(started).update(vars(Start()))
+    _register()
+    try:
+        names, benchmarks = config_names("model"), chosen_by_default(config_name, "benchmark")
+        given = rewrite_arguments(arguments, names, config_name, benchmarks)
+        with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+            config = hydra.compose(config_name, given, return_hydra_config=True)
+        with read_write(config), open_dict(config):
+            config.hydra.runtime.output_dir = str(Path(config.hydra.run.dir).absolute())
+        HydraConfig.instance().set_config(config)
+        config = deepcopy(config)  # Hydra's own options are read from the other one
+        with read_write(config), open_dict(config):
+            del config["hydra"]
+        remember(config)
+        with shown_messages():
+            return task(_plain(config))
+    except Exception as error:
+        if HydraConfig.initialized():
+            remove_unused_folder()
+        if (explained_error := _in_our_words(error)) is not error:
+            raise explained_error from error
+        raise
+    finally:
+        Singleton.set_state(before)
 
 
 def _show_sweep(folder: Path) -> None:

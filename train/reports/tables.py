@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
+from io import StringIO
 from itertools import groupby
 
 from rich.console import Console
@@ -64,14 +66,44 @@ def print_table(table: Table, *, width: int = 160) -> None:
     Args:
         width: where the output is a pipe or a narrow log: score keys must stay whole.
     """
+    console = Console()
+    (console if console.is_terminal else Console(width=width)).print(_rich(table))
+
+
+def plain_text(tables: Sequence[Table], *, width: int = 160) -> str:
+    """Tables as a terminal shows them, without colours."""
+    console = Console(width=width, file=StringIO())
+    console.print(*map(_rich, tables), sep="\n", end="")
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())  # type: ignore[attr-defined]
+
+
+def html(tables: Sequence[Table]) -> str:
+    """Tables for a notebook."""
+    return "\n".join(map(_html, tables))
+
+
+def _html(table: Table) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in table.columns)
+    rows = [
+        "".join(
+            f'<td style="text-align:{"left" if n < table.num_labels else "right"};color:{_COLOURS[v]}">'
+            f"{escape(text)}</td>"
+            for n, (text, v) in enumerate(row)
+        )
+        for row in table.styled()
+    ]
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return f"<table><caption>{escape(table.title)}</caption><tr>{head}</tr>{body}</table>"
+
+
+def _rich(table: Table) -> RichTable:
     printed = RichTable(title=Text(printable(table.title)), title_justify="left")
     for number, name in enumerate(table.columns):
         right = number >= table.num_labels
         printed.add_column(Text(printable(name)), justify="right" if right else "left", overflow="fold")
     for row in table.styled():
         printed.add_row(*(Text(printable(cell), style=_COLOURS[verdict]) for cell, verdict in row))
-    console = Console()
-    (console if console.is_terminal else Console(width=width)).print(printed)
+    return printed
 
 
 def print_notes(notes: Sequence[str]) -> None:

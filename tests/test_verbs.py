@@ -1,0 +1,179 @@
+"""From Python as from the command line: the same run, the same scores; data in memory; what results show."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from hydra.core.global_hydra import GlobalHydra
+
+import idiomtune as it
+from tests.programs import ROOT, run
+from tests.tiny_runs import assert_same_run
+
+PAIRS = [
+    {"anchor": f"He {verb} the {noun}.", "positive": meaning, "span": f"{verb} the {noun}", "group": group}
+    for group, (verb, noun) in enumerate([("missed", "boat"), ("broke", "ice"), ("spilled", "beans")])
+    for meaning in ("He was late.", "He was too late for it.", "It was over.")
+]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["options", "triplet_options", "joint_options", "experts_options"])
+def test_a_run_from_python_equals_the_commands(kind: str, request: pytest.FixtureRequest) -> None:
+    """Weights, scores and steps bit for bit; and no state of Hydra's is left."""
+    options: list[str] = request.getfixturevalue(kind)
+    experiment = next(o.partition("=")[2] for o in options if o.startswith("+experiment="))
+    others = [option for option in options if not option.startswith("+experiment=")]
+    done = run("train", *options, "run_dir=shell", "trainer.max_steps=2", cwd=Path.cwd())
+    assert done.returncode == 0, done.stderr
+    trained = it.train(experiment, *others, run_dir="python", trainer={"max_steps": 2})
+    assert_same_run(Path("shell"), Path("python"))
+    assert trained.path == Path("python").absolute()
+    assert dict(trained.scores) == json.loads(Path("shell/scores.json").read_text())["scores"]
+    assert not GlobalHydra.instance().is_initialized()
+
+
+@pytest.fixture
+def trained(whole_run: Callable[[list[str]], Path], options: list[str]) -> it.Run:
+    return it.Run(whole_run(options))
+
+
+@pytest.mark.slow
+def test_what_a_run_answers(trained: it.Run, tiny_path: Path) -> None:
+    key = "idiolink/val/sentence/ndcg@10"
+    frame = trained.scores.to_pandas().set_index("score")
+    assert frame.loc[key, "value"] == trained.scores[key]
+    assert frame.loc[key, "mode"] == "sentence"
+    with pytest.raises(KeyError, match="nearest"):
+        trained.scores["idiolink/val/sentence/ndcg"]
+    compared = trained.compare()
+    assert compared.differences[key].difference == pytest.approx(trained.scores[key] - trained.untrained[key])
+    worst = trained.examples(worst=3, score=key)
+    assert list(worst["difference"]) == sorted(worst["difference"])
+    assert worst["after"].sub(worst["before"]).equals(worst["difference"])
+    assert trained.best.encode(["He broke the ice."]).shape == (1, 32)
+    for shown in (trained, trained.scores, compared):
+        assert "sentence" in str(shown)
+        assert "<table>" in shown._repr_html_()
+    assert trained.plot().size[0] > 100
+    with pytest.raises(it.UserError, match="no run"):
+        it.Run(tiny_path)
+
+
+@pytest.mark.slow
+def test_a_run_is_resumed_evaluated_and_judged(options: list[str]) -> None:
+    """One run after another in one process; an error of one leaves nothing to the next."""
+    others = [option for option in options if not option.startswith("+experiment=")]
+    with pytest.raises(it.UserError, match="batch_size"):
+        it.train("idiolink_ft", *others, trainer={"batch_size": 0})
+    with pytest.raises(it.UserError, match="Did you mean experiment=idiolink_ft"):
+        it.train("idiolink_fd", *others)
+    assert not Path("checkpoints").exists()
+    it.check("idiolink_ft", *others)
+    first = it.train("idiolink_ft", *others, trainer={"max_epochs": 1}, run_dir=Path("runs/a (1)"))
+    again = first.resume(trainer={"max_epochs": 2})
+    assert (again.path, again.status) == (first.path, "finished")
+    chosen = ["benchmark.idiolink.split=val", "benchmark.idiolink.query_modes=[sentence]"]
+    scores = it.evaluate(again, ["idiolink"], *chosen, "benchmark.idiolink.bm25_modes=[]", data="sample")
+    assert scores["idiolink/val/sentence/ndcg@10"] == again.scores["idiolink/val/sentence/ndcg@10"]
+    encoder = it.evaluate(again.best, "idiolink", *chosen, "benchmark.idiolink.bm25_modes=[]", data="sample")
+    assert dict(encoder) == dict(scores)
+    assert it.gate(again, against="baseline", floor="idiolink/val/sentence/ndcg@10:2") == "fails"
+    assert "idiolink" in it.report(again).path.read_text()
+    page = it.explore(again, corpus=["He broke the ice.", "The ice broke."], device="cpu")
+    assert "<iframe" in page._repr_html_()
+    assert again.push("me/idioms", dry_run=True, license="mit", allow_sample=True) == [None]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["rows", "pandas", "path"])
+def test_own_data_in_memory(form: str, tiny_path: Path) -> None:
+    """It lies next to the runs, by its digest, so that a run can be resumed."""
+    path = Path("pairs.jsonl")
+    path.write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
+    data: Any = {"rows": PAIRS, "pandas": pd.DataFrame(PAIRS), "path": path}[form]
+    trained = it.train(
+        data=data,
+        val=PAIRS[:3],
+        model=str(tiny_path),
+        device="cpu",
+        eval={"cache": False},
+        trainer={"max_steps": 1, "batch_size": 3},
+    )
+    config = json.loads((trained.path / "run.json").read_text())
+    inputs = sorted(Path("checkpoints/inputs").glob("*.jsonl"))
+    assert len(inputs) == (1 if form == "path" else 2)
+    assert {str(file.absolute()) for file in inputs} <= config["data"].keys()
+    assert trained.resume(trainer={"max_steps": 2}).status == "finished"
+
+
+@pytest.mark.parametrize("data", [[], {}, 3, [1], "rows of nothing"])
+def test_data_in_memory_that_is_none(data: Any) -> None:
+    with pytest.raises((it.UserError, TypeError)):
+        it.check("own", data=data)
+
+
+@pytest.mark.slow
+def test_meanings_in_memory(tiny_path: Path) -> None:
+    taught = it.learn(
+        str(tiny_path),
+        {"broke the ice": "made people relax"},
+        output="models/mine",
+        sentences=2,
+        steps=2,
+        device="cpu",
+        corpus=["He broke the ice.", "She went home."],
+    )
+    assert Path("models/mine/model.safetensors").is_file()
+    plain = it.Encoder(tiny_path, device="cpu")
+    texts = ["He broke the ice.", "She went home."]
+    changed = [not torch.equal(a, b) for a, b in zip(taught.encode(texts), plain.encode(texts), strict=True)]
+    assert changed == [True, False]
+
+
+def test_an_encoder_as_people_expect_it(tiny_path: Path) -> None:
+    """By its name, with meanings in memory, spans by their dictionary form, texts compared and searched."""
+    plain = it.Encoder(tiny_path, device="cpu")
+    reads = it.Encoder(
+        tiny_path, device="cpu", glossary={"break the ice": "relax people"}, glossary_form="in_place"
+    )
+    replaced = plain.encode(["He relax people there."])
+    assert torch.allclose(reads.encode(["He broke the ice there."]), replaced, atol=1e-6)
+    texts = ["He broke the ice.", "Nobody spoke.", "She broke it."]
+    by_form = plain.encode(texts[:1], ["break the ice"])
+    assert torch.equal(by_form, plain.encode(texts[:1], [(3, 16)]))
+    assert torch.allclose(plain.similarity(texts[0], texts), plain.similarity(plain.encode(texts))[:1])
+    hits = plain.search("He broke the ice.", texts, k=2)
+    assert hits[0].text == texts[0]
+    assert hits[0].similarity == pytest.approx(1, abs=1e-5)
+    assert hits[0].similarity >= hits[1].similarity
+    assert plain.search("x", []) == []
+    with pytest.raises(TypeError, match="pooling"):
+        it.Encoder(plain.model, pooling="mean")
+
+
+def test_the_package_shows_what_is_public_and_imports_fast() -> None:
+    """No heavy library before it is used, though a module of the same name as a function is imported."""
+    code = (
+        "import sys, idiomtune.report, idiomtune as it; "
+        "assert callable(it.report) and callable(it.train), it.report; "
+        "assert not {'torch', 'pandas', 'hydra', 'matplotlib'} & sys.modules.keys(); "
+        "print(*dir(it))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == sorted(it.__all__)
+    for name in it.__all__:
+        assert getattr(it, name)
