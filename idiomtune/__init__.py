@@ -1,6 +1,6 @@
 """Fine-tune and judge idiom-aware embedding models: `import idiomtune as it`, then `it.train("idiolink_ft")`.
 
-The functions are in :mod:`train.verbs`, what they give back in :mod:`train.results`.
+The functions, and the classes of what they return, are in :mod:`train.verbs`.
 
 A file `train.py` of the user's own, which is a common name, hides `train` from scripts beside it, but not
 this package: `idiomtune` finds `train` where it was installed, and its modules are those of `train`.
@@ -19,11 +19,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from train import Encoder, __version__
     from train.errors import UserError
-    from train.results import Comparison, Page, Run, Scores
-    from train.verbs import check, evaluate, explore, export, gate, learn, push, report, resume, train
+    from train.verbs import (
+        Comparison,
+        Page,
+        Run,
+        Scores,
+        check,
+        evaluate,
+        explore,
+        export,
+        gate,
+        learn,
+        push,
+        report,
+        resume,
+        train,
+    )
 
 _VERBS = ("check", "evaluate", "explore", "export", "gate", "learn", "push", "report", "resume", "train")
-_RESULTS = ("Comparison", "Page", "Run", "Scores")
 __all__ = [
     "Comparison",
     "Encoder",
@@ -121,8 +134,8 @@ sys.modules[__name__].__class__ = _Package
 
 def __getattr__(name: str) -> Any:
     # Lazily, as in train: `idiomtune --help` need not wait for torch.
-    if name in _VERBS or name in _RESULTS:
-        return getattr(importlib.import_module("train.verbs" if name in _VERBS else "train.results"), name)
     if name == "UserError":
         return importlib.import_module("train.errors").UserError
+    if name in __all__ and name not in _train.__all__ and name != "__version__":
+        return getattr(importlib.import_module("train.verbs"), name)
     return getattr(_train, name)

@@ -141,11 +141,11 @@ def test_a_run_apart_gives_what_one_here_gives(workload: Workload, monkeypatch: 
     seen: list[Workload] = []
     with monkeypatch.context() as patched:  # its settings arrive whole
 
-        def apart(_: object, given: Workload) -> Run:
+        def made_up(_: object, given: Workload) -> Run:
             seen.append(given)
             return Run(_measured(1.0), 1.0, 1.0, 1.0)
 
-        patched.setattr(program, "run_here", apart)
+        patched.setattr(program, "run_here", made_up)
         changes: Any = {"dropout": True, "score": False, "precision": "bf16", "kind": "pairs"}
         other = dataclasses.replace(small, **changes)
         assert program.main(["--way=ours", *other.arguments()]) == 0

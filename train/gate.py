@@ -7,10 +7,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from train.errors import UserError
 from train.io.files import expanded, printable
 from train.programs.ending import MISTAKE, names_and_options, names_in, run_plain
+
+if TYPE_CHECKING:
+    from train.reports.checks import Verdict
 
 HELP = """Check whether one model can replace another.
 
@@ -99,7 +103,7 @@ def _limit(kind: str, value: str) -> tuple[str, float]:
     return key, limit
 
 
-def gate(arguments: Arguments) -> str:
+def gate(arguments: Arguments) -> Verdict:
     """Check, print the table, and write the file.
 
     Returns:

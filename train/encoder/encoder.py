@@ -377,17 +377,17 @@ class Encoder(nn.Module):
         Raises:
             TypeError, ValueError: if they are neither, or embeddings differ in length.
         """
-        first, second = (
-            self.encode([x] if isinstance(x, str) else x)
-            if isinstance(x, str) or (isinstance(x, list) and x and all(isinstance(text, str) for text in x))
-            else x
-            for x in (first, second)
-        )
-        a = _embeddings("first", first)
-        b = a if second is None else _embeddings("second", second)
+        a = self._compared("first", first)
+        b = a if second is None else self._compared("second", second)
         if a.shape[1] != b.shape[1]:
             raise ValueError(f"embeddings of {a.shape[1]} and of {b.shape[1]} dimensions cannot be compared")
         return self.model.similarity(a, b)
+
+    def _compared(self, name: str, given: Any) -> Tensor:
+        """(N, D), of embeddings or of texts."""
+        texts = [given] if isinstance(given, str) else given
+        are_texts = isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts)
+        return self.encode(texts) if are_texts else _embeddings(name, given)
 
     def search(
         self, query: str, corpus: Iterable[str], *, span: str | Span | None = None, k: int = 5

@@ -135,7 +135,7 @@ def saved_config(
     path = folder / "config.yaml"
     if is_file(path) and fingerprint(path) == read_mapping(folder / "run.json").get("config_sum"):
         saved = read_config(folder)  # has what was changed at a resume that saved no checkpoint
-    defaults = {section: composed[section] for section in _SECTIONS}
+    defaults = {section: composed[section] for section in _SECTIONS if section in composed}
     keys = [override.partition("=")[0].lstrip("+~") for override in overrides]
     saved = _completed(_completed(saved, _ADDED), defaults, without=keys)
     if searched := (saved.get("benchmark") or {}).get("own_retrieval"):

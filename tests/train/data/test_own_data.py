@@ -291,7 +291,7 @@ def test_texts_of_large_tables_are_not_held_in_memory(
 def test_reading_loads_no_model() -> None:
     """Files are checked without torch, in the time that they take."""
     code = (
-        "import train.data.own.load, train.benchmarks.own.retrieval, sys; "
+        "import train.data.own.load, train.benchmarks.own.collections, sys; "
         "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -189,7 +189,7 @@ def test_batches_arrays_and_similarity(tiny: Encoder) -> None:
     assert_close(tiny.similarity(array, embeddings[0]), unit @ unit[:1].T)
     assert_close(tiny.similarity(embeddings), unit @ unit.T)
     with pytest.raises(TypeError, match="first"):
-        tiny.similarity(TEXTS)
+        tiny.similarity(3)
     with pytest.raises(ValueError, match="32 and of 8"):
         tiny.similarity(torch.zeros(2, 32), torch.zeros(1, 8))
 

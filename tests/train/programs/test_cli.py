@@ -212,9 +212,9 @@ def run_folder(here: Path) -> Path:
 
 def test_resume_takes_the_saved_config_and_the_run_length(run_folder: Path) -> None:
     composed = {"seed": 7, "trainer": {"max_epochs": 9, "batch_size": 64}, "device": "cuda"}
-    composed["run_dir"] = str(run_folder)
+    composed |= {"run_dir": str(run_folder), "model": {"path": "b", "glossary_gate": None}}
     config = saved_config(run_folder, composed, "x", ["trainer.max_epochs=9", "+experiment=x", "run_dir=y"])
-    begun_before = {"dropout_masks": "torch", "memory_check": "stop"}  # without a name, masks are PyTorch's
+    begun_before = {"dropout_masks": "torch"}  # without a name, masks are PyTorch's
     assert config["trainer"] == {"max_epochs": 9, "batch_size": 32} | begun_before
     assert config["model"] == {"path": "a", "pooling": None, "glossary_gate": None}
     in_memory = {"store": None, "shard_size": 50_000, "index": "exact"}

@@ -11,6 +11,8 @@ from tests.mistakes import PAIRS
 from tests.own_data import write
 from tests.tiny_runs import metrics, resume, train
 
+pytestmark = pytest.mark.usefixtures("shown")
+
 
 def own_run(folder: Path, tiny_path: Path, *options: str) -> Path:
     """A run of one epoch on 36 pairs, with a high learning rate."""
