@@ -35,7 +35,14 @@ NAVIGATION = {
         "docs/speed",
     ),
     "Scores": ("docs/benchmarks", "docs/mteb", "docs/reports", "docs/gate"),
-    "Using a model": ("docs/using", "docs/explore", "docs/export", "docs/hub", "docs/ecosystem"),
+    "Using a model": (
+        "docs/using",
+        "docs/python",
+        "docs/explore",
+        "docs/export",
+        "docs/hub",
+        "docs/ecosystem",
+    ),
     "Results": (
         "RESULTS",
         "docs/reproducing",

@@ -257,6 +257,17 @@ def test_both_ways_to_a_span_embedding_agree(tiny_path: Path) -> None:
     assert ours["sentences"].shape == (2, Encoder.from_pretrained(tiny_path).dimension)
 
 
+@pytest.mark.slow
+def test_snippets_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With MiniLM, as printed: a run of own rows, and a model that knows better once it is told a meaning."""
+    monkeypatch.chdir(tmp_path)
+    run, names = run_snippets("docs/python.md", tmp_path)
+    assert run["run"].status == "finished"
+    assert run["hits"][0].text == "The boss was too late."
+    assert names["after"] > names["before"] + 0.1
+    assert names["spans"].shape == (1, 384)
+
+
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument:UserWarning")
 @pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension`:FutureWarning")
 def test_snippets_of_the_ecosystem(tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,7 +292,7 @@ def test_snippets_of_mteb(tiny_path: Path, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_every_block_is_checked_by_some_test() -> None:
-    run = {"README.md", "docs/ecosystem.md", "docs/mteb.md", "docs/using.md"}
+    run = {"README.md", "docs/ecosystem.md", "docs/mteb.md", "docs/python.md", "docs/using.md"}
     for page, name in zip(PAGES, NAMES, strict=True):
         text = page.read_text(encoding="utf-8")
         languages = set(re.findall(r"^```(\S+)", text, re.MULTILINE))

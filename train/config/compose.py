@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -205,6 +205,8 @@ def explained(error: Exception) -> str:
     cause = error.__cause__
     if isinstance(cause, ConfigAttributeError | ConfigKeyError) and isinstance(cause.parent_node, DictConfig):
         section, _, name = str(cause.full_key).rpartition(".")
+        if not section and (options := _options_like(name, cause.parent_node)):
+            return f"{name}: there is no such option. Did you mean {' or '.join(options)}?"
         return _unknown("option", section, name, [str(key) for key in cause.parent_node if key != "hydra"])
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
@@ -234,6 +236,31 @@ def explained(error: Exception) -> str:
             "shell: \"data.train=['my (1).csv', other.csv]\""
         )
     return "\n".join(lines).strip()
+
+
+# What other libraries call some options.
+_CALLED = {
+    "lr": "learning_rate",
+    "epochs": "max_epochs",
+    "num_train_epochs": "max_epochs",
+    "steps": "max_steps",
+}
+
+
+def _options_like(name: str, config: DictConfig) -> list[str]:
+    """The options in any section with this name, for one that was given without its section."""
+    resolved = OmegaConf.to_container(config, resolve=False)
+    assert isinstance(resolved, dict)
+    keys = list(_option_names({key: value for key, value in resolved.items() if key != "hydra"}))
+    name = _CALLED.get(name, name)
+    return [key for key in keys if key.rpartition(".")[2] == name][:3]
+
+
+def _option_names(section: Mapping[Any, Any], above: str = "") -> Iterator[str]:
+    for name, value in section.items():
+        yield f"{above}{name}"
+        if isinstance(value, dict):
+            yield from _option_names(value, f"{above}{name}.")
 
 
 def _unknown(kind: str, place: str, name: str, choices: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from io import StringIO
 from itertools import groupby
@@ -67,13 +67,35 @@ def print_table(table: Table, *, width: int = 160) -> None:
         width: where the output is a pipe or a narrow log: score keys must stay whole.
     """
     console = Console()
-    (console if console.is_terminal else Console(width=width)).print(_rich(table))
+    console = console if console.is_terminal else Console(width=width)
+    for part in _fitting(table, console.width):
+        console.print(_rich(part))
+
+
+def _fitting(table: Table, width: int) -> Iterator[Table]:
+    """The table, or its columns in several tables with the same labels, so that no figure is cut."""
+    widths = [
+        3 + max(len(line) for text in column for line in text.split("\n"))
+        for column in zip(table.columns, *table.rows, strict=True)
+    ]
+    labels = range(table.num_labels)
+    room = width - 1 - sum(widths[n] for n in labels)
+    parts: list[list[int]] = [[]]
+    for n in range(table.num_labels, len(widths)):
+        if parts[-1] and sum(widths[m] for m in parts[-1]) + widths[n] > room:
+            parts.append([])
+        parts[-1].append(n)
+    for number, part in enumerate(parts):
+        columns = [*labels, *part]
+        rows = [[row[n] for n in columns] for row in table.rows]
+        title = table.title if number == 0 else f"{table.title}, continued"
+        yield replace(table, title=title, columns=[table.columns[n] for n in columns], rows=rows)
 
 
 def plain_text(tables: Sequence[Table], *, width: int = 160) -> str:
     """Tables as a terminal shows them, without colours."""
     console = Console(width=width, file=StringIO())
-    console.print(*map(_rich, tables), sep="\n", end="")
+    console.print(*(_rich(part) for table in tables for part in _fitting(table, width)), sep="\n", end="")
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())  # type: ignore[attr-defined]
 
 

@@ -155,6 +155,8 @@ def test_what_is_chosen_by_default_is_known() -> None:
     [
         ("trainer.batchsize=3", "no such option. Did you mean trainer.batch_size?"),
         ("sed=3", "sed: there is no such option. Did you mean seed?"),
+        ("lr=3", "lr: there is no such option. Did you mean trainer.learning_rate?"),
+        ("batch_size=8", "Did you mean trainer.batch_size?"),
         ("objective.querymode=span", "Did you mean objective.query_mode?\nobjective has name, split,"),
         ("trainer.batch_size.x=3", "trainer.batch_size.x: there is no such option."),
         ("benchmark=[idiolnk]", "Did you mean benchmark=idiolink?"),

@@ -9,6 +9,7 @@ import pytest
 
 from tests.planted_runs import SCORES, plant, plant_queries
 from train.reports.screens import show_finished_run, show_finished_sweep, show_scores
+from train.reports.tables import Table, plain_text
 
 NDCG = "idiolink/val/sentence/ndcg@10"
 BEFORE = {f"{idiom}{number}": 0.5 + 0.01 * number for idiom in "abcdefgh" for number in range(6)}
@@ -85,3 +86,16 @@ def test_a_page_never_fails_a_run(tmp_path: Path, caplog: pytest.LogCaptureFixtu
         show_finished_run(folder, all_scores=False)
     assert "report.html could not be written" in caplog.text
     show_finished_run(tmp_path / "gone", all_scores=False)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_no_figure_is_cut_on_a_narrow_terminal(width: int) -> None:
+    """Columns that do not fit follow in a table of their own, with the same labels; each once, in order."""
+    figures = [[f"{n:.4f}" for n in range(first, first + 9)] for first in (100, 200)]
+    columns = ["model", *(f"instruction\nmetric {n}" for n in range(9))]
+    table = Table("a benchmark", columns, [["ours", *figures[0]], ["theirs", *figures[1]]])
+    lines = plain_text([table], width=width).splitlines()
+    assert max(map(len, lines)) <= width
+    for label, row in zip(("ours", "theirs"), figures, strict=True):
+        cells = [line.strip("│ ").split(" │ ") for line in lines if label in line]
+        assert [cell.strip() for _, *shown in cells for cell in shown] == row
