@@ -1,6 +1,6 @@
 """An ONNX export with onnxruntime and tokenizers alone: sentences and spans, without torch or this project.
 
-    python -m train.export model=minilm format=onnx output=out/onnx
+    idiomtune export model=minilm format=onnx output=out/onnx
     python examples/onnx_embed.py out/onnx
 
 A model with prompts, or with layers behind its pooling, needs more for spans: its card says what.

@@ -232,16 +232,16 @@ def test_a_failed_job_does_not_end_the_sweep(tmp_path: Path, tiny_path: Path) ->
 @pytest.mark.slow
 def test_a_sweep_is_resumed_by_the_same_command(tmp_path: Path, tiny_path: Path) -> None:
     """What is finished is skipped, what was interrupted is resumed, what never started is run."""
-    first = sweep(tmp_path, tiny_path, "seed=1,2")
+    first = sweep(tmp_path, tiny_path, "seed=1,2", "+debug=smoke")
     assert first.returncode == 0, first.stderr
     table = first.stdout[first.stdout.index("2 jobs by the mean of 4 monitored scores") :]
     assert re.search(r"the best job: [01] \(seed=[12]\), model \S+/best", table)
-    assert f"python -m train.report {tmp_path}" in table
+    assert f"idiomtune report {tmp_path}" in table
     jobs = [tmp_path / str(number) for number in range(3)]
     record = json.loads((jobs[1] / "run.json").read_text())
     (jobs[1] / "run.json").write_text(json.dumps(record | {"status": "running"}))
     before = (jobs[0] / "run.json").read_bytes()
-    again = sweep(tmp_path, tiny_path, "seed=1,2,3")
+    again = sweep(tmp_path, tiny_path, "seed=1,2,3", "+debug=smoke")
     assert again.returncode == 0, again.stderr
     assert "0: this job is finished, and is skipped" in again.stderr
     assert (jobs[0] / "run.json").read_bytes() == before
@@ -305,7 +305,7 @@ def test_the_package_by_its_other_name(tmp_path: Path) -> None:
     done = run("script.py", cwd=tmp_path, environment=HERE, cold=True)
     assert done.stdout.split() == ["True", train.__version__, "train.requests"], done.stderr
     done = run("idiomtune.report", "--help", cwd=tmp_path, environment=HERE, cold=True)
-    assert "python -m train.report" in done.stdout, done.stderr
+    assert "idiomtune report" in done.stdout, done.stderr
     write(tmp_path / "late.py", "import sys; sys.modules['train'] = sys; import idiomtune")
     done = run("late.py", cwd=tmp_path, environment=HERE, cold=True)
     assert "import idiomtune before it" in done.stderr

@@ -1,4 +1,4 @@
-"""`python -m train`: fine-tune a model. `python -m train --help` lists the options."""
+"""`idiomtune train`: fine-tune a model. `idiomtune train --help` lists the options."""
 
 import math
 import sys
@@ -26,7 +26,10 @@ def run(config: dict[str, Any]) -> float:
         print(f"{folder.path}: this job is finished, and is skipped", file=sys.stderr)
         return math.nan
     if config["resume"] is not None:
-        config = saved_config(folder.path, config, experiment_name(), overrides())
+        # A job of a sweep was started with the same overrides.
+        config = saved_config(
+            folder.path, config, experiment_name(), overrides() if given is not None else []
+        )
     settings: TrainSettings = ready(TrainSettings, config)
     from train.programs.fine_tune import fine_tune
 

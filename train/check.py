@@ -1,4 +1,4 @@
-"""`python -m train.check`: check a configuration and its data; the same options as for training."""
+"""`idiomtune check`: check a configuration and its data; the same options as for training."""
 
 import sys
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from train.programs.launch import launch, ready
 
 
 def run(config: dict[str, Any]) -> None:
-    """Check what `python -m train` would train on and score."""
+    """Check what `idiomtune train` would train on and score."""
     settings: TrainSettings = ready(TrainSettings, config)
     from train.programs.prepare import check_data
 

@@ -1,4 +1,4 @@
-"""`python -m train.evaluate`: the scorecard of any embedding model, without training."""
+"""`idiomtune evaluate`: the scorecard of any embedding model, without training."""
 
 from typing import Any
 

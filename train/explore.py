@@ -1,4 +1,4 @@
-"""What does a model find, and why? `python -m train.explore <run or model>…`: a page on this machine."""
+"""What does a model find, and why? `idiomtune explore <run or model>…`: a page on this machine."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from train.programs.ending import names_and_options, run_plain
 
 HELP = """Search a corpus with several models side by side, on a page in the browser.
 
-  python -m train.explore <run or model>… [option=value …]
+  idiomtune explore <run or model>… [option=value …]
 
 A model is a run folder (its model before and after training), a checkpoint or any model's folder, a name of
-python -m train.evaluate --help, or a model on the Hugging Face Hub.
+idiomtune evaluate --help, or a model on the Hugging Face Hub.
 
 corpus=<path>       what to search: a text file (one text per line); a CSV, TSV, JSONL or Parquet file with a
                     column text, or as for data.train=; a folder with corpus, queries and qrels, or with

@@ -1,4 +1,4 @@
-"""`python -m train.export`: a model for serving (ONNX, 8-bit, static), scored next to the model itself."""
+"""`idiomtune export`: a model for serving (ONNX, 8-bit, static), scored next to the model itself."""
 
 from typing import Any
 

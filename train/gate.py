@@ -1,4 +1,4 @@
-"""May a model replace another? `python -m train.gate <run> against=<run>|baseline margin=<…>`, for CI."""
+"""May a model replace another? `idiomtune gate <run> against=<run>|baseline margin=<…>`, for CI."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 HELP = """Check whether one model can replace another.
 
-  python -m train.gate <run>… [against=<run>|baseline] check… [option=value …]
+  idiomtune gate <run>… [against=<run>|baseline] check… [option=value …]
 
 A run is a run folder, a folder of runs (one recipe with several seeds: each query's mean counts), or the JSON
 file that train.evaluate wrote (output=) with its per_query= file. Checks; each may be given several times:

@@ -1,4 +1,4 @@
-"""`python -m train.learn`: teach a model the expressions of a glossary."""
+"""`idiomtune learn`: teach a model the expressions of a glossary."""
 
 from typing import Any
 

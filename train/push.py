@@ -1,4 +1,4 @@
-"""`python -m train.push`: a run's model, card and scores to the Hugging Face Hub, and a page about it."""
+"""`idiomtune push`: a run's model, card and scores to the Hugging Face Hub, and a page about it."""
 
 from typing import Any
 

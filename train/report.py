@@ -1,4 +1,4 @@
-"""Tables, comparisons and a page: `python -m train.report <run or multirun folder>… [output=<folder>]`."""
+"""Tables, comparisons and a page: `idiomtune report <run or multirun folder>… [output=<folder>]`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from train.programs.ending import names_and_options, names_in, run_plain
 
 HELP = """Compare finished runs.
 
-  python -m train.report <run or multirun folder>… [option=value …]
+  idiomtune report <run or multirun folder>… [option=value …]
 
 Runs that differ only in their seed are one row, mean ± standard deviation; the folds of a cross-validation
 are averaged within each seed. A JSON file that train.evaluate wrote (output=) is a separate row.

@@ -30,7 +30,7 @@ _WORDS = {"true", "false", "null", "nan", "inf"}  # which would be values of ano
 
 
 def train(experiment: str | None = None, *overrides: str, data: Any = None, **options: Any) -> Run:
-    """Fine-tune a model: `python -m train`.
+    """Fine-tune a model: `idiomtune train`.
 
     >>> run = it.train("idiolink_ft", data="sample", trainer={"max_epochs": 2}, run_dir="runs/a")
     >>> run = it.train(data=rows, model="minilm")                      # your own rows: the experiment `own`
@@ -70,7 +70,7 @@ def resume(run: Run | str | Path = "auto", *overrides: str, **options: Any) -> R
 
 
 def check(experiment: str | None = None, *overrides: str, data: Any = None, **options: Any) -> None:
-    """Check a configuration and its data, in seconds: `python -m train.check`. Arguments as of :func:`train`.
+    """Check a configuration and its data, in seconds: `idiomtune check`. Arguments as of :func:`train`.
 
     >>> it.check("own", data=rows)
 
@@ -90,7 +90,7 @@ def evaluate(
     glossary: Any = None,
     **options: Any,
 ) -> Scores:
-    """Score any model: `python -m train.evaluate`.
+    """Score any model: `idiomtune evaluate`.
 
     >>> scores = it.evaluate("minilm", ["idiolink"], data="sample")
 
@@ -116,7 +116,7 @@ def evaluate(
 
 
 def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: Any) -> Encoder:
-    """Teach a model what expressions mean: `python -m train.learn`.
+    """Teach a model what expressions mean: `idiomtune learn`.
 
     >>> model = it.learn("minilm", {"miss the boat": "be too late for an opportunity"}, output="models/mine")
 
@@ -142,7 +142,7 @@ def learn(model: str | Path | Run, glossary: Any, *overrides: str, **options: An
 
 
 def export(model: str | Path | Run, format: str, output: str | Path, *overrides: str, **options: Any) -> Path:
-    """A model for serving (`onnx`, `int8`, `static`), scored next to the model: `python -m train.export`.
+    """A model for serving (`onnx`, `int8`, `static`), scored next to the model: `idiomtune export`.
 
     >>> folder = it.export(run, "static", "models/static", data="sample")
     """
@@ -160,7 +160,7 @@ def export(model: str | Path | Run, format: str, output: str | Path, *overrides:
 
 
 def push(run: Run | str | Path, repo_id: str | None = None, **options: Any) -> list[str | None]:
-    """Publish a run's best checkpoint on the Hugging Face Hub: `python -m train.push`.
+    """Publish a run's best checkpoint on the Hugging Face Hub: `idiomtune push`.
 
     >>> it.push(run, "me/idioms", dry_run=True)                        # shows what would be pushed
 
@@ -182,7 +182,7 @@ def push(run: Run | str | Path, repo_id: str | None = None, **options: Any) -> l
 
 
 def report(*runs: Run | str | Path, **options: Any) -> Page:
-    """Compare runs: tables here, and a page: `python -m train.report`.
+    """Compare runs: tables here, and a page: `idiomtune report`.
 
     >>> page = it.report(run, other, against=other)
     """
@@ -194,7 +194,7 @@ def report(*runs: Run | str | Path, **options: Any) -> Page:
 
 
 def gate(run: Run | str | Path, against: Run | str | Path | None = None, **options: Any) -> str:
-    """May a run replace another model? `passes`, `fails` or `cannot tell`: `python -m train.gate`.
+    """May a run replace another model? `passes`, `fails` or `cannot tell`: `idiomtune gate`.
 
     >>> it.gate(run, against="baseline", margin=0.01)
 
@@ -208,7 +208,7 @@ def gate(run: Run | str | Path, against: Run | str | Path | None = None, **optio
 
 
 def explore(*models: Run | str | Path, output: str | Path | None = None, **options: Any) -> Page:
-    """What models find in a corpus, side by side on a page: `python -m train.explore`.
+    """What models find in a corpus, side by side on a page: `idiomtune explore`.
 
     >>> page = it.explore(run, corpus=["He broke the ice.", "The ice broke."])
 

@@ -1,7 +1,7 @@
 """A plug-in: a data set, a benchmark and an objective that come in by `extensions=`.
 
 cd examples
-python -m train --config-dir paraphrases/conf +experiment=paraphrases
+idiomtune train --config-dir paraphrases/conf +experiment=paraphrases
 
 Each row of `<split>.csv` has a sentence with an idiom, its meaning, and what the words say literally. The
 benchmark counts how often the meaning is the nearer of the two; the objective trains for that.

@@ -121,7 +121,7 @@ class PublishedRow:
 
     Attributes:
         name: the model as the paper has it, with what tells its rows apart.
-        overrides: of `python -m train.evaluate`.
+        overrides: of `idiomtune evaluate`.
         checkpoints: names of the model; a folder with the last part of one counts as well.
         options: dotted option → the values that it may have where a scorecard is compared with this row.
         scores: key → figure.

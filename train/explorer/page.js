@@ -299,7 +299,7 @@ byId("filter").addEventListener("input", listQueries);
 byId("order").addEventListener("change", listQueries);
 byId("ask").hidden = !data.live;
 byId("offline").hidden = data.live;
-byId("offline").textContent = `This file holds the answers to ${data.queries.length} queries of the corpus. Sentences of your own: python -m train.explore <run>.`;
+byId("offline").textContent = `This file holds the answers to ${data.queries.length} queries of the corpus. Sentences of your own: idiomtune explore <run>.`;
 byId("ask").addEventListener("submit", (event) => {
   event.preventDefault();
   const text = byId("text").value;

@@ -329,7 +329,7 @@ def command(run: Path) -> str:
             typed[key] = equals + (short if short != value.strip("'\"") else value)
     if typed.get("model") == "=pretrained" and "/" in typed.get("model.path", ""):
         typed["model"] = typed.pop("model.path")
-    return " ".join(["python -m train", *(shlex.quote(key + value) for key, value in typed.items())])
+    return " ".join(["idiomtune train", *(shlex.quote(key + value) for key, value in typed.items())])
 
 
 def eval_results(scores: Mapping[str, float]) -> list[EvalResult]:

@@ -240,7 +240,7 @@ def _finished(checkpoint: str) -> tuple[Path, Path, dict[str, Any]]:
     if folder.name == "best" and record.get("status") != "finished":
         raise UserError(
             f"the run in {run} has not ended ({record.get('status')}), so its best model is not chosen "
-            f"and scored: continue it with python -m train resume={run}, or push one of its checkpoints, "
+            f"and scored: continue it with idiomtune train resume={run}, or push one of its checkpoints, "
             f"checkpoint={run}/step_<n>"
         )
     return run, folder, record
@@ -254,7 +254,7 @@ def _scores(run: Path, folder: Path) -> dict[str, Any]:
         state = "damaged" if path.exists() else "no file"
         raise UserError(
             f"{path}: {state}, and a model is published with its scores: score it again with "
-            f"python -m train resume={run}, or push another checkpoint"
+            f"idiomtune train resume={run}, or push another checkpoint"
         )
     if folder.name != "best":
         content["baseline"] = read_mapping(run / "baseline.json")
@@ -318,7 +318,7 @@ def _check_undamaged(run: Path, folder: Path, record: Mapping[str, Any]) -> None
     if (checkpoint / CHECKSUMS).is_file() and (problem := verify(checkpoint, model_in=folder)):
         raise UserError(
             f"{folder} is not as it was saved: {problem}. If a checkpoint is undamaged, "
-            f"python -m train resume={run} makes best/ again"
+            f"idiomtune train resume={run} makes best/ again"
         )
 
 
@@ -418,7 +418,7 @@ def push_or_warn(hub: HubSettings, checkpoint: Path, revision: str | None = None
         if value != usual.get(name)
     ]
     log.warning(
-        "%s was NOT pushed to %s: %s\nThe run continues. To push it: python -m train.push %s",
+        "%s was NOT pushed to %s: %s\nThe run continues. To push it: idiomtune push %s",
         *(checkpoint, hub.repo_id, reason, " ".join(given)),
     )
 

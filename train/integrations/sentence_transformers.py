@@ -25,7 +25,7 @@ SCORES_FILE = "idiom_benchmarks.jsonl"
 
 
 class SuiteEvaluator(BaseEvaluator):
-    """Scores a model on benchmarks, with the keys and numbers of `python -m train.evaluate`.
+    """Scores a model on benchmarks, with the keys and numbers of `idiomtune evaluate`.
 
     `SentenceTransformerTrainer(evaluator=…)` puts `eval_` before each key: it picks the best checkpoint by
     `metric_for_best_model="eval_idiolink/val/sentence/ndcg@10"`, for example.
@@ -65,7 +65,7 @@ class SuiteEvaluator(BaseEvaluator):
 
     @classmethod
     def from_overrides(cls, *overrides: str, primary_metric: str, name: str = "") -> SuiteEvaluator:
-        """All benchmarks, or those named, with the options of `python -m train.evaluate`.
+        """All benchmarks, or those named, with the options of `idiomtune evaluate`.
 
         Args:
             overrides: such as `benchmark=[idiolink,semeval2022]`, `split=val`, `data=sample`.

@@ -155,7 +155,7 @@ def _command(settings: ExportSettings, name: str) -> str:
     options |= {"format": settings.format, **cut}
     given = [f"{option}={_value(option, value)}" for option, value in options.items()]
     words = [f"model={known or name}", *given]
-    return " ".join(["python -m train.export", *map(shlex.quote, words), "output=<folder>"])
+    return " ".join(["idiomtune export", *map(shlex.quote, words), "output=<folder>"])
 
 
 def _value(option: str, value: Any) -> str:

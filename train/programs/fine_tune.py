@@ -94,7 +94,7 @@ def fine_tune(
 
         run.path, checkpoint, record = processes.from_main(start)
         step = read_state(checkpoint).step if checkpoint else 0
-        with recorded_end(run), tracked(run, settings.tracking, config, experiment, step):
+        with recorded_end(run), tracked(run, settings.tracking, config, record["experiment"], step):
             state = _run(context, record, checkpoint, on_scores)
         run.end("finished", best_step=state.best_step, steps=state.step)
         if processes.is_main:  # the others need not wait

@@ -95,7 +95,7 @@ def rewrite_arguments(
     if is_sweep:
         _check_sweep(arguments)
     elif search := next((a for a in arguments if a.startswith("+sweep=")), None):
-        raise UserError(f"{search} is a search, which makes several runs: python -m train -m {search} …")
+        raise UserError(f"{search} is a search, which makes several runs: idiomtune train -m {search} …")
     resumed = find_run(arguments)
     rewritten = [] if resumed is None else [f"resume={quoted(resumed)}"]
     for argument in arguments:
@@ -264,7 +264,7 @@ def launch(config_name: str, task: Callable[[dict[str, Any]], Any]) -> None:
     and exit status 2, an interrupt status 130, any other error a short message, a traceback in a file, and
     status 1. In a sweep a failed job is reported and the next one starts; the sweep's status is that of the
     first failure. With several processes only the main one has the run folder and prints; a sweep then ends
-    with the first failure, which may concern one process only. `python -m train` alone shows its help.
+    with the first failure, which may concern one process only. `idiomtune train` alone shows its help.
     """
     if "--version" in sys.argv[1:]:  # Hydra would print its own
         print(f"idiomtune {train.__version__}")

@@ -214,7 +214,7 @@ def compare_modes(runs: Sequence[Run], ours: str, theirs: str, split: str) -> Co
             continue
         for problem, where in _problems(key, group):
             if "damaged" in problem:
-                raise UserError(f"{where}: {problem}: python -m train.evaluate scores it again")
+                raise UserError(f"{where}: {problem}: idiomtune evaluate scores it again")
         other = str(replace(score, mode=theirs))
         a, b = group.mean(key), group.mean(other)
         if a and b and {(False, key), (False, other)} <= group.queries.keys():  # else of one mode alone

@@ -339,7 +339,7 @@ def published_tables(benchmark: str, runs: Sequence[Run]) -> tuple[list[Table], 
                 rows.append((row.name, run.name, scores))
         if rows[-1][1] == "published":
             command = shlex.join([*row.overrides, "output=<file>.json"])
-            notes.append(f"{row.name}: ours by python -m train.evaluate {command}")
+            notes.append(f"{row.name}: ours by idiomtune evaluate {command}")
     matched = {whose for _, whose, _ in rows}
     notes += [
         f"{run.name}: of no published row (model {run.config.get('model.path')}, pooling "

@@ -53,7 +53,7 @@ def show_finished_run(folder: Path, *, all_scores: bool) -> None:
             "%s", f"the best checkpoint {verdict}" if verdict else f"monitored: {', '.join(run.monitor)}"
         )
         log.info("the best model: %s; its page: %s", folder / "best", folder / PAGE)
-        log.info("all scores: scores.json there, or python -m train.report %s scores=all", folder)
+        log.info("all scores: scores.json there, or idiomtune report %s scores=all", folder)
     except Exception as error:  # nothing about a page may spoil a finished run
         log.warning("%s could not be written (%s: %s)", folder / "report.html", type(error).__name__, error)
 
@@ -125,7 +125,7 @@ def show_finished_sweep(folder: Path) -> None:
         name = f"{best.path.name}{f' ({chosen})' if chosen else ''}"
         print(printable(f"the best job: {name}, model {best.path / 'best'}"))
     if monitors:
-        command = f"python -m train.report {shlex.quote(str(folder))}"
+        command = f"idiomtune report {shlex.quote(str(folder))}"
         print(printable(f"tables, intervals and a page: {command}"))
 
 

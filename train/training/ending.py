@@ -83,7 +83,7 @@ def recorded_end(run: RunFolder) -> Iterator[None]:
         with suppress(OSError):  # a full disk must not hide what happened
             run.end("interrupted")
         raise Interrupted(
-            f"{error or 'stopped'}; resume it with: python -m train resume={run.path}"
+            f"{error or 'stopped'}; resume it with: idiomtune train resume={run.path}"
         ) from None
     except Pruned as error:
         run.end("pruned", reason=str(error))

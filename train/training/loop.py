@@ -336,6 +336,6 @@ def _no_best(training: Training) -> UserError:
     return UserError(
         "no checkpoint could be chosen as the best: the monitored score was not finite at any evaluation\n"
         + "\n".join(lines)
-        + f"\nThe checkpoints {saved} are complete. Fix the benchmark, then: python -m train resume={run}\n"
+        + f"\nThe checkpoints {saved} are complete. Fix the benchmark, then: idiomtune train resume={run}\n"
         "Or train again with another trainer.monitor="
     )

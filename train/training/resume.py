@@ -249,7 +249,7 @@ def _checkpoint_to_resume(run: Path) -> Path | None:
         raise UserError(
             f"the run in {run} has complete checkpoints, but the best model so far is damaged both in its "
             "step_* folder and in best/: a resumed run would report a worse one as the best.\n"
-            "  - evaluate a complete checkpoint: python -m train.evaluate model=<its folder>\n"
+            "  - evaluate a complete checkpoint: idiomtune evaluate model=<its folder>\n"
             f"  - train this run again from its start: remove {run}/step_*, then resume"
         )
     drop_after(run, read_state(checkpoint).step if checkpoint else 0)

@@ -74,9 +74,9 @@ def _read(path: Path, needed: str) -> dict[str, Any]:
     content = read_mapping(path)
     if needed not in content:
         raise UserError(
-            f"{path} is damaged or missing. If there is a complete checkpoint, python -m train "
+            f"{path} is damaged or missing. If there is a complete checkpoint, idiomtune train "
             f"resume={path.parent} makes it again. A checkpoint, step_*, can be evaluated too: "
-            "python -m train.evaluate model=<checkpoint>"
+            "idiomtune evaluate model=<checkpoint>"
         )
     return content
 

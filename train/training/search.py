@@ -327,7 +327,7 @@ class Search:
         print("the best:" if len(names) == 1 else f"Pareto front of {len(best)}:")
         for trial in best:
             print(f"trial {trial.number}: {shlex.join(_overrides(trial))}")
-        page = f"tables, intervals and a page: python -m train.report {shlex.quote(str(self._folder))}"
+        page = f"tables, intervals and a page: idiomtune report {shlex.quote(str(self._folder))}"
         print(printable(page))
 
 

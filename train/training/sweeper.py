@@ -78,7 +78,7 @@ class OptunaSweeper(Sweeper):
                 "(or only optuna)"
             )
         if has_peers():
-            raise UserError("a search starts its runs itself: start it in one process, python -m train -m …")
+            raise UserError("a search starts its runs itself: start it in one process, idiomtune train -m …")
         settings: SearchSettings = check(SearchSettings, self._options, section="hydra.sweeper")
         from train.training.run_folder import RunFolder
         from train.training.search import Search, example

@@ -33,7 +33,7 @@ def collection(folder: Path, order: list[int], judged: str = "q{n}\td{n}\t1\n") 
 
 
 def evaluate(tiny: Path, folder: Path, *options: str) -> dict[str, float]:
-    """The scores of `python -m train.evaluate` on a collection."""
+    """The scores of `idiomtune evaluate` on a collection."""
     output = folder / "scores.json"
     files = (f"benchmark.own_retrieval.path={folder}", f"output={output}", "overwrite=true")
     model = ("model=pretrained", f"model.path={tiny}", "device=cpu", f"per_query={folder / 'queries.out'}")

@@ -28,7 +28,7 @@ def test_every_experiment_is_sound_also_in_smoke(experiment: str) -> None:
 def test_every_experiment_is_headed_by_its_command(experiment: str) -> None:
     text = (CONF / "experiment" / f"{experiment}.yaml").read_text(encoding="utf-8")
     assert re.search(
-        rf"^# python -m train \+experiment={experiment}( '?\+?(data|objective)\..*)?$", text, re.MULTILINE
+        rf"^# idiomtune train \+experiment={experiment}( '?\+?(data|objective)\..*)?$", text, re.MULTILINE
     )
 
 

@@ -32,9 +32,9 @@ def test_quotation_marks_that_nothing_needs_are_left_out(
     (run / ".hydra").mkdir()
     overrides = run / ".hydra" / "overrides.yaml"
     overrides.write_text(yaml.safe_dump(["+experiment=own", *recorded]), encoding="utf-8")
-    assert command(run) == f"python -m train +experiment=own {expected}"
+    assert command(run) == f"idiomtune train +experiment=own {expected}"
     overrides.write_bytes(b"\xad +experiment=own\n")  # damaged: what else is known has to do
-    assert command(run).startswith("python -m train +experiment=own")
+    assert command(run).startswith("idiomtune train +experiment=own")
 
 
 def test_a_card_takes_scores_without_a_split() -> None:

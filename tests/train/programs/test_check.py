@@ -1,4 +1,4 @@
-"""`python -m train.check`: what training would say of its configuration and data, and nothing left behind."""
+"""`idiomtune check`: what training would say of its configuration and data, and nothing left behind."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def idiomatic(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 def exported(model: Path, folder: Path, *options: str) -> Path:
-    """`python -m train.export`, in this process."""
+    """`idiomtune export`, in this process."""
     train.export.run(composed("export", *QUICK, f"model.path={model}", f"output={folder}", *options))
     return folder
 

@@ -60,7 +60,7 @@ def write_glossary(path: Path, rows: dict[str, str]) -> Path:
 
 @pytest.fixture
 def learnt(tmp_path: Path, glossary: Path, tiny_path: Path) -> Learn:
-    """`python -m train.learn`, in this process, of a tiny model; few steps, few sentences."""
+    """`idiomtune learn`, in this process, of a tiny model; few steps, few sentences."""
 
     def run(output: str = "learnt", **options: Any) -> Path:
         given = {"model": tiny_path, "glossary": str(glossary), "sentences": 4, "steps": 6, "device": "cpu"}

@@ -394,7 +394,7 @@ def test_two_modes_are_compared_item_by_item(tmp_path: Path, capsys: pytest.Capt
     (tmp_path / "2" / "per_query" / "admire.jsonl").write_text("{\n")
     read_items.cache_clear()
     assert main([str(tmp_path), "modes=experts_text,caption"]) == 2
-    assert "train.evaluate" in capsys.readouterr().err
+    assert "idiomtune evaluate" in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------------------------------------ reports

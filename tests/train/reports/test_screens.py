@@ -69,7 +69,7 @@ def test_a_sweep_ends_with_its_table_even_if_the_first_job_failed(
     show_finished_sweep(tmp_path)
     shown = capsys.readouterr().out
     assert shown.splitlines()[0].strip() == "2 jobs"
-    assert "train.report" not in shown  # which would have no scores to report
+    assert "idiomtune report" not in shown  # which would have no scores to report
     plant(tmp_path / "2", seed=3, scores=dict.fromkeys(SCORES, 0.4))
     plant(tmp_path / "3", seed=4, scores=dict.fromkeys(SCORES, 0.7))
     show_finished_sweep(tmp_path)

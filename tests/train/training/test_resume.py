@@ -151,7 +151,7 @@ def test_wherever_it_was_cut(
     monkeypatch.undo()
     assert signal.getsignal(signal.SIGTERM) is before
     if happens is terminate:
-        assert f"resume it with: python -m train resume={cut}" in str(ended.value)
+        assert f"resume it with: idiomtune train resume={cut}" in str(ended.value)
         assert json.loads((cut / "run.json").read_text())["status"] == "interrupted"
         assert (cut / str(saved) / "scores.json").exists() == (at == 3)
     with (cut / "metrics.jsonl").open("a") as file:
@@ -252,7 +252,7 @@ def assert_card_is_of_own_data(run: Path) -> None:
     assert scores["own_val/score"] == scores["own_val/ndcg@10"]
     card = (run / "best" / "README.md").read_text(encoding="utf-8")
     assert "the user's own data (pairs.csv)" in card
-    assert "new/pairs.csv" not in card.partition("python -m train")[0]
+    assert "new/pairs.csv" not in card.partition("idiomtune train")[0]
     assert "idiom" not in card.partition("## Use")[0].lower()
     sources = sources_of(read_config(run))
     assert common_licence(sources) is None

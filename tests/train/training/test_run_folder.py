@@ -164,7 +164,7 @@ def test_requests_to_stop_are_noted_until_the_step_is_finished() -> None:
 def test_how_a_program_ends(
     tmp_path: Path, task: str, arguments: Sequence[str], status: int, message: str
 ) -> None:
-    """Started as `python -m train` is: with a message, and a bug's traceback in a file; without a token."""
+    """Started as `idiomtune train` is: with a message, and a bug's traceback in a file; without a token."""
     settings = tmp_path / "mine" / "experiment" / "leaky.yaml"
     settings.parent.mkdir(parents=True)
     settings.write_text("# @package _global_\nhydra:\n  job:\n    env_set:\n      HF_TOKEN: 12345678secret\n")

@@ -36,7 +36,7 @@ Search = Callable[..., int]
 
 @pytest.fixture
 def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: list[str]) -> Search:
-    """`python -m train -m …` in this process, in the folder `sweep`; gives its exit status."""
+    """`idiomtune train -m …` in this process, in the folder `sweep`; gives its exit status."""
 
     def run(*arguments: str) -> int:
         own = [option for option in options if not option.startswith(LR)]

@@ -103,6 +103,7 @@ def test_trackers_get_what_metrics_jsonl_holds_and_change_nothing(
 
     run, artifact = wandb.init.return_value, wandb.Artifact
     assert inits(wandb, "id") == [None, "id0"]
+    assert inits(wandb, "job_type") == ["idiolink_ft"] * 2
     assert inits(wandb, "mode") == ["offline", "offline"]  # there is no key
     assert inits(wandb, "tags")[0] == ["idioms", "tiny"]
     assert inits(wandb, "config")[0]["trainer"]["batch_size"] == 48
