@@ -8,10 +8,11 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import pytest
 
@@ -88,6 +89,22 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(20_000)  # allocations; a test's models are let go without
     gc.enable()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_page() -> Iterator[Callable[..., object]]:
+    """A finished run's page and its last screen take a third of the time of a run."""
+    from train.reports import screens
+
+    show = screens.show_finished_run
+    with patch.object(screens, "show_finished_run"):
+        yield show
+
+
+@pytest.fixture
+def shown(_no_page: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With these, for tests that look at them."""
+    monkeypatch.setattr("train.reports.screens.show_finished_run", _no_page)
 
 
 @pytest.fixture(scope="session")

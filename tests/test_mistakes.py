@@ -35,6 +35,8 @@ from train.io.files import parse_yaml
 from train.io.tables import read_rows
 from train.programs.prepare import prepare
 
+pytestmark = pytest.mark.usefixtures("shown")
+
 Files = Mapping[str, str]
 IN_BATCH, TRIPLET = "objective.infonce.in_batch", "objective.triplet.triplet"
 SPANS = "trainer.batch_size=8 objective.query_mode=span objective.document_mode=span"

@@ -18,6 +18,8 @@ from train.errors import UserError
 from train.objectives import Batch, Mean, ObjectiveLoss, matryoshka_loss
 from train.requests import Request
 
+pytestmark = pytest.mark.usefixtures("shown")
+
 BATCH = Batch([Request(str(i)) for i in range(8)], ["a", "b", "c", "d"], None)
 
 

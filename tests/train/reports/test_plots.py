@@ -13,6 +13,8 @@ from train.config import EvaluateSettings, check
 from train.programs.evaluate import score_model
 from train.reports.plots import violins
 
+pytestmark = pytest.mark.usefixtures("shown")
+
 
 @pytest.mark.parametrize(
     "groups",
