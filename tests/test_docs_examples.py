@@ -200,18 +200,18 @@ def test_own_data_from_the_file_to_the_scores(tmp_path: Path, tiny_path: Path) -
     """Three ways: checked, trained, scored again; a smaller model, and two steps."""
     page = ROOT / "docs" / "own-data.md"
     put_into(tmp_path, page_files(page))
-    commands = [shlex.split(line)[2:] for line in shell_lines(page) if not re.search(" resume=|tests", line)]
+    commands = [shlex.split(line)[1:] for line in shell_lines(page) if not re.search(" resume=|tests", line)]
     commands = [command for command in commands if len(command) > 1 and not re.search("<", " ".join(command))]
-    assert [command[0] for command in commands] == ["train.check", "train", "train.evaluate"] * 3
+    assert [command[0] for command in commands] == ["check", "train", "evaluate"] * 3
     for command, *arguments in commands:
         arguments = ["device=cpu", *arguments]
-        if command != "train.evaluate":
+        if command != "evaluate":
             arguments.append(f"model={tiny_path}")
         if command == "train":
             arguments.append("trainer.max_steps=2")
         before = sorted(tmp_path.iterdir())
-        said = python(tmp_path, "-m", command, *arguments)
-        if command == "train.check":
+        said = python(tmp_path, "-m", f"train.{command}".removesuffix(".train"), *arguments)
+        if command == "check":
             assert sorted(tmp_path.iterdir()) == before
             assert all(part in said for part in ("steps an epoch", "benchmark own_", "in order"))
     for name, key in (("pairs", "own_val/score"), ("senses", "own_val/span/ndcg@10"), ("search", SEARCH)):

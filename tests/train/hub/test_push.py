@@ -675,7 +675,7 @@ def test_a_push_that_fails_does_not_harm_the_run(
     assert json.loads((folder / "run.json").read_text(encoding="utf-8"))["status"] == "finished"
     assert "the Hub does not answer" in caplog.text
     assert "was NOT pushed to me/idioms" in caplog.text
-    command = re.search(r"idiomtune train\.push (.*)", caplog.text)
+    command = re.search(r"idiomtune push (.*)", caplog.text)
     assert command is not None
     hub.failures = []
     overrides = rewrite_arguments([a.strip("'") for a in command[1].split()], [])
