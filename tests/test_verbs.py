@@ -150,6 +150,7 @@ def test_an_encoder_as_people_expect_it(tiny_path: Path) -> None:
     reads = it.Encoder(
         tiny_path, device="cpu", glossary={"break the ice": "relax people"}, glossary_form="in_place"
     )
+    assert not Path("checkpoints").exists()
     replaced = plain.encode(["He relax people there."])
     assert torch.allclose(reads.encode(["He broke the ice there."]), replaced, atol=1e-6)
     texts = ["He broke the ice.", "Nobody spoke.", "She broke it."]

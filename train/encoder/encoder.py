@@ -48,6 +48,7 @@ from train.encoder.sharding import compute_device
 from train.encoder.usage_gate import GatedRequests
 from train.errors import UserError
 from train.expressions import Span, find_expression
+from train.io.files import cache_folder
 from train.io.tables import written_table
 from train.io.terminal import progress_bar
 from train.requests import Request, Role, find_span
@@ -211,7 +212,7 @@ class Encoder(nn.Module):
                 expressions should be replaced, but the model has no idiom tokens.
         """
         if isinstance(glossary := options.get("glossary"), Mapping):
-            options = {**options, "glossary": [written_table(glossary)]}
+            options = {**options, "glossary": [written_table(glossary, cache_folder() / "inputs")]}
         settings = model_settings(path, options)
         encoder = cls.load(settings, device=device)
         encoder.meanings = given_meanings(encoder, settings)

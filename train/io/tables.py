@@ -29,6 +29,7 @@ from train.io.files import (
 R = TypeVar("R", bound=BaseModel)
 T = TypeVar("T")
 
+INPUTS = Path("checkpoints/inputs")
 KINDS = ".csv, .tsv, .jsonl and .parquet"
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _JSON_LINES = (".jsonl", ".ndjson")
@@ -53,14 +54,13 @@ class Row(NamedTuple):
     values: dict[str, Any]
 
 
-def written_table(data: Any) -> str:
+def written_table(data: Any, folder: Path = INPUTS) -> str:
     """Where a table is: a path as it is given, rows in memory in a file that is named by their digest.
-
-    That file is in `checkpoints/inputs/`, next to the runs that read it, so that they can be resumed.
 
     Args:
         data: a path; rows, each a dictionary; texts; a dictionary expression → meaning (or meanings); a frame
             of pandas or polars; a `datasets.Dataset`.
+        folder: by default next to the runs that read it, so that they can be resumed.
 
     Raises:
         UserError: if it is none of these, or empty.
@@ -83,18 +83,20 @@ def written_table(data: Any) -> str:
             f"data in memory must be rows (dictionaries), texts, expression → meaning, a frame or a Dataset, "
             f"and not empty; got {printable(repr(data)[:80])}"
         )
-    return _input_file((json.dumps(dict(row), ensure_ascii=False, default=str) for row in rows), ".jsonl")
+    return _input_file(
+        (json.dumps(dict(row), ensure_ascii=False, default=str) for row in rows), folder, ".jsonl"
+    )
 
 
 def written_texts(texts: Iterable[str]) -> str:
     """As :func:`written_table`, a file with one text per line."""
-    return _input_file((" ".join(text.split()) for text in texts), ".txt")
+    return _input_file((" ".join(text.split()) for text in texts), INPUTS, ".txt")
 
 
-def _input_file(lines: Iterable[str], suffix: str) -> str:
+def _input_file(lines: Iterable[str], folder: Path, suffix: str) -> str:
     content = "".join(f"{line}\n" for line in lines)
     digest = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
-    path = Path("checkpoints/inputs").absolute() / f"{digest[:16]}{suffix}"
+    path = folder.absolute() / f"{digest[:16]}{suffix}"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, content)
