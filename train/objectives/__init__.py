@@ -206,7 +206,7 @@ def matryoshka_loss(
     dimensions: Sequence[int],
     weights: Sequence[float] | None = None,
 ) -> ObjectiveLoss:
-    """The weighted mean of the objective's loss over the full embeddings and their first dimensions.
+    """The weighted mean of the objective's loss over the full embeddings and their first dimensions::
 
         L = sum over n of  w_n L(embeddings[:, :n])  /  sum over n of  w_n,     n in D, *dimensions
 
