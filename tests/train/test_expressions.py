@@ -38,6 +38,7 @@ from train.expressions import (
         ("contact lens", "my contact lenses", "contact lenses"),
         ("best man", "both best men", "best men"),
         ("loose leaf", "loose leaves", "loose leaves"),
+        ("camponês rico", "dois camponeses ricos", "camponeses ricos"),
         ("home run", "It was a HOME-RUN.", "HOME-RUN"),
         ("home run", "a home\u2011run", "home\u2011run"),
         ("home run", "a home  \n run", "home  \n run"),
