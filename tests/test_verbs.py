@@ -61,6 +61,9 @@ def test_what_a_run_answers(trained: it.Run, tiny_path: Path) -> None:
         trained.scores["idiolink/val/sentence/ndcg"]
     compared = trained.compare()
     assert compared.differences[key].difference == pytest.approx(trained.scores[key] - trained.untrained[key])
+    every = trained.examples(worst=10_000, score=key)
+    assert every["after"].mean() == pytest.approx(trained.scores[key])
+    assert every["before"].mean() == pytest.approx(trained.untrained[key])
     worst = trained.examples(worst=3, score=key)
     assert list(worst["difference"]) == sorted(worst["difference"])
     assert worst["after"].sub(worst["before"]).equals(worst["difference"])
