@@ -165,6 +165,9 @@ def test_an_encoder_as_people_expect_it(tiny_path: Path) -> None:
     assert hits[0].similarity == pytest.approx(1, abs=1e-5)
     assert hits[0].similarity >= hits[1].similarity
     assert plain.search("x", []) == []
+    assert it.Encoder(tiny_path, device="cpu", tokens_per_forward=64).tokens_per_forward == 64
+    with pytest.raises(TypeError, match="raw_spans"):
+        it.Encoder(tiny_path, raw_spans=True)
     with pytest.raises(TypeError, match="pooling"):
         it.Encoder(plain.model, pooling="mean")
 

@@ -213,7 +213,8 @@ def explore(*models: Run | str | Path, output: str | Path | None = None, **optio
     >>> page = it.explore(run, corpus=["He broke the ice.", "The ice broke."])
 
     Args:
-        output: the page; by default a file in the first run's folder, which is replaced.
+        output: the page; by default `explore.html` in the first run's folder, where it replaces an earlier
+            one, or for other models in the current folder.
         options: `corpus` (a path, or texts), `glossary` (a path, or expression → meaning), and others.
     """
     from train.explore import parse
@@ -223,8 +224,10 @@ def explore(*models: Run | str | Path, output: str | Path | None = None, **optio
     if isinstance(options.get("glossary"), Mapping):
         options["glossary"] = written_table(options["glossary"])
     if output is None:
-        first = models[0].path if models and isinstance(models[0], Run) else Path()
-        output, options["overwrite"] = first / "explore.html", True
+        first = models[0] if models else None
+        output = Path("explore.html")
+        if isinstance(first, Run):
+            output, options["overwrite"] = first.path / output, True
     write(parse([*map(_path, models), *_plain({"output": output, **options})]))
     return Page(output)
 

@@ -157,7 +157,7 @@ class Encoder(nn.Module):
         model: SentenceTransformer | str | Path,
         prompts: Prompts | None = None,
         *,
-        tokens_per_forward: int = _TOKENS_PER_FORWARD,
+        tokens_per_forward: int | None = None,
         idiom_tokens: IdiomTokens | None = None,
         meanings: Meanings | None = None,
         raw_spans: bool = False,
@@ -165,7 +165,10 @@ class Encoder(nn.Module):
     ) -> None:
         super().__init__()
         if isinstance(model, str | Path):
-            self.__dict__ = Encoder.from_pretrained(model, **options).__dict__
+            if prompts or idiom_tokens or meanings or raw_spans:
+                raise TypeError("prompts, idiom_tokens, meanings and raw_spans are those of the checkpoint")
+            loaded = Encoder.from_pretrained(model, tokens_per_forward=tokens_per_forward, **options)
+            self.__dict__ = loaded.__dict__
             return
         if options:
             raise TypeError(f"{', '.join(options)}: only for a model that is loaded by its name or folder")
@@ -186,7 +189,7 @@ class Encoder(nn.Module):
         self.raw_spans = raw_spans
         self.model = model
         self.prompts = prompts or Prompts()
-        self.tokens_per_forward = tokens_per_forward
+        self.tokens_per_forward = tokens_per_forward or _TOKENS_PER_FORWARD
         self.idiom_tokens = idiom_tokens
         self.meanings = meanings
         self._tokenizer = Tokenizer(model)
