@@ -105,9 +105,9 @@ def put_into(folder: Path, files: list[PageFile]) -> list[Path]:
 
 
 def messages() -> list[str]:
-    """Every string in the code of `train/`, with … for each value that is put into it."""
+    """Every string in the code of `idiomtune/`, with … for each value that is put into it."""
     found = []
-    for path in sorted((ROOT / "train").rglob("*.py")):
+    for path in sorted((ROOT / "idiomtune").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.JoinedStr):
                 parts = [part.value if isinstance(part, ast.Constant) else "…" for part in node.values]

@@ -27,8 +27,8 @@ from idiomloss.sentence_transformers import (
     RankingTrainerLoss,
     group_columns,
 )
+from idiomtune.integrations.sentence_transformers import SCORES_FILE
 from tests.programs import run
-from train.integrations.sentence_transformers import SCORES_FILE
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -75,7 +75,12 @@ def test_a_plug_in_trains_is_scored_and_reported(tiny_path: Path, tmp_path: Path
     lines = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     losses = [json.loads(line)["loss"] for line in lines if '"loss"' in line]
     assert losses[-1] < losses[0]
-    python("train.report", str(tmp_path / "run"), "extensions=paraphrases", f"output={tmp_path / 'report'}")
+    python(
+        "train.report",
+        str(tmp_path / "run"),
+        "extensions=paraphrases",
+        f"output={tmp_path / 'report'}",
+    )
     assert "Paraphrases, val" in (tmp_path / "report" / "table.md").read_text(encoding="utf-8")
 
 
@@ -90,7 +95,7 @@ def test_mteb_example(
     tiny_path: Path,
     tmp_path: Path,
 ) -> None:
-    from train.integrations.mteb import IdioLinkRetrieval  # mteb takes seconds to import
+    from idiomtune.integrations.mteb import IdioLinkRetrieval  # mteb takes seconds to import
 
     example("mteb_scores", monkeypatch).main(str(tiny_path), str(tmp_path))
     assert "IdioLink val default 0." in capsys.readouterr().out

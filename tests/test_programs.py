@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-import train
+from idiomtune import __version__
+from idiomtune.config.compose import config_names
+from idiomtune.programs.console import PROGRAMS
 from tests.mistakes import PAIRS
 from tests.own_data import mixture_options, write, write_pairs
 from tests.programs import ROOT, assert_explained, run
 from tests.tiny_runs import WIDE
-from train.config.compose import config_names
-from train.programs.console import PROGRAMS
 
 EXPERIMENTS = config_names("experiment")
 OF_HELP = 1.0  # seconds of processor time: 0.45 are usual
@@ -42,7 +42,7 @@ def test_help_is_quick_and_lists_what_there_is(program: str, tmp_path: Path) -> 
         assert run("train", cwd=tmp_path, environment=HERE).stdout == done.stdout
         assert not list(tmp_path.iterdir())
     assert run(program, "--help", "device=cpu").stdout == done.stdout  # as Hydra has it
-    assert run(program, "--version").stdout.strip() == f"idiomtune {train.__version__}"
+    assert run(program, "--version").stdout.strip() == f"idiomtune {__version__}"
 
 
 OWN = "+experiment=own data.train=train.csv trainer.batch_size=16 trainer.max_epochs=1 data.val_share=0.25"
@@ -51,7 +51,7 @@ SEARCH = f"-m {OWN} hydra/sweeper=optuna hydra.sweeper.n_trials=1 trainer.learni
 FINISHED = '{"status": "finished", "experiment": "own"}'
 SECRET = "hf_" + "aB3" * 12
 LEAVES = """
-from train.declarations.benchmark import BenchmarkOptions, BenchmarkType
+from idiomtune.declarations.benchmark import BenchmarkOptions, BenchmarkType
 
 class Options(BenchmarkOptions):
     def score_keys(self, splits):
@@ -92,7 +92,13 @@ WRONG: list[tuple[str, str, dict[str, str], int, str]] = [
     ("train", f"{SEARCH} hydra.sweep.dir=s", STUDY, 2, "s/study.db|empty|hydra.sweep.dir="),
     ("train.check", "+experiment=own data.train='x\x1b[31m'", {}, 2, "x\\x1b[31m"),
     ("train.check", f"{OWN} extensions=[exits]", MODULES, 2, "extensions: exits|SystemExit"),
-    ("train.check", f"{OWN} extensions=[one] +benchmark.one={{name:one}}", MODULES, 1, "SystemExit"),
+    (
+        "train.check",
+        f"{OWN} extensions=[one] +benchmark.one={{name:one}}",
+        MODULES,
+        1,
+        "SystemExit",
+    ),
     (
         "train.check",
         f"{OWN} extensions=[one,two] +benchmark.one={{name:one}} +benchmark.two={{name:two}}",
@@ -205,7 +211,13 @@ def test_evaluating_best_gives_the_runs_scores(tmp_path: Path) -> None:
         key = f"idiolink/val/{mode}/ndcg@10"
         assert ours["scores"][key] > ours["baseline"][key] + 0.03
     margin = "margin=idiolink/val/span/ndcg@10:0.1"
-    done = run("train.gate", str(output), f"against={folder}", margin, f"output={tmp_path / 'gate.json'}")
+    done = run(
+        "train.gate",
+        str(output),
+        f"against={folder}",
+        margin,
+        f"output={tmp_path / 'gate.json'}",
+    )
     assert done.returncode == 3, done.stderr  # three idioms are too few
     (check,) = json.loads((tmp_path / "gate.json").read_text())["checks"]
     assert check["interval"] == pytest.approx([0, 0], abs=1e-9)
@@ -294,21 +306,15 @@ def test_a_search_without_a_folder_is_that_of_its_study(tmp_path: Path, tiny_pat
 
 
 @pytest.mark.slow
-def test_the_package_by_its_other_name(tmp_path: Path) -> None:
-    """The same modules, where a script has a `train.py` beside it."""
-    write(tmp_path / "train.py", "raise SystemExit('the wrong one')\n")
-    write(
-        tmp_path / "script.py",
-        "import idiomtune\nfrom idiomtune.requests import Request\nimport train.requests\n"
-        "print(Request is train.requests.Request, idiomtune.__version__, train.requests.__spec__.name)\n",
-    )
-    done = run("script.py", cwd=tmp_path, environment=HERE, cold=True)
-    assert done.stdout.split() == ["True", train.__version__, "train.requests"], done.stderr
-    done = run("idiomtune.report", "--help", cwd=tmp_path, environment=HERE, cold=True)
-    assert "idiomtune report" in done.stdout, done.stderr
-    write(tmp_path / "late.py", "import sys; sys.modules['train'] = sys; import idiomtune")
-    done = run("late.py", cwd=tmp_path, environment=HERE, cold=True)
-    assert "import idiomtune before it" in done.stderr
+def test_beside_a_module_named_train(tmp_path: Path) -> None:
+    """A script uses its own `train.py` and this package, in either order."""
+    write(tmp_path / "train.py", "MINE = 1\n")
+    for first, then in (("idiomtune as it", "train"), ("train", "idiomtune as it")):
+        write(
+            tmp_path / "script.py", f"import {first}\nimport {then}\nprint(it.check.__module__, train.MINE)\n"
+        )
+        done = run("script.py", cwd=tmp_path, environment=HERE, cold=True)
+        assert done.stdout.split() == ["idiomtune.verbs", "1"], done.stderr
 
 
 @pytest.mark.slow
@@ -324,7 +330,7 @@ def test_the_console_command(tmp_path: Path) -> None:
 
     described = idiomtune("--help").stdout
     assert all(f"  {name} " in described for name in PROGRAMS)
-    assert idiomtune("--version").stdout.strip() == f"idiomtune {train.__version__}"
+    assert idiomtune("--version").stdout.strip() == f"idiomtune {__version__}"
     assert_explained(idiomtune("evalute"), "'evalute'", "idiomtune evaluate")
     assert "+experiment=" in idiomtune("train").stdout
     assert_explained(idiomtune("evaluate", "extensions=[mine]"), "mine declares nothing")

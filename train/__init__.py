@@ -1,21 +1,8 @@
-"""Contrastive fine-tuning and scoring of idiom-aware text-embedding models.
+"""`python -m train` and `python -m train.evaluate`: the programs of `idiomtune` by their modules.
 
-Programs: `python -m train`, `python -m train.evaluate`. From Python: `Encoder.from_pretrained(...)`.
+Nothing of `idiomtune` imports this package, so a file `train.py` of the user's own hides only these names.
 """
 
-from typing import TYPE_CHECKING, Any
+import idiomtune.commands
 
-if TYPE_CHECKING:
-    from train.encoder.encoder import Encoder
-
-__version__ = "0.1.0"
-__all__ = ["Encoder"]
-
-
-def __getattr__(name: str) -> Any:
-    # Lazily, so that `python -m train --help` need not wait for torch.
-    if name == "Encoder":
-        from train.encoder.encoder import Encoder
-
-        return Encoder
-    raise AttributeError(f"module 'train' has no attribute {name!r}")
+__path__ = [*__path__, *idiomtune.commands.__path__]

@@ -1,58 +1,6 @@
-"""`idiomtune train`: fine-tune a model. `idiomtune train --help` lists the options."""
+"""`python -m train`, as `idiomtune train`."""
 
-import math
-import sys
-from typing import Any
-
-from train.config import TrainSettings
-from train.errors import Pruned
-from train.io.files import printable
-from train.io.processes import rank_of_launch
-from train.programs.folders import record_start, run_folder
-from train.programs.launch import experiment_name, launch, overrides, ready
-from train.training.resume import saved_config
-from train.training.run_folder import is_unfinished
-from train.training.sweeper import scores_reporter
-
-
-def run(config: dict[str, Any]) -> float:
-    """One run, from its configuration to the monitored score of its best checkpoint.
-
-    A job of a sweep that an earlier start finished is skipped: its score is then NaN.
-    """
-    given = config["resume"]
-    folder = run_folder(config)
-    if given is None and config["resume"] is not None and not is_unfinished(folder.path):
-        print(f"{folder.path}: this job is finished, and is skipped", file=sys.stderr)
-        return math.nan
-    if config["resume"] is not None:
-        # A job of a sweep was started with the same overrides.
-        config = saved_config(
-            folder.path, config, experiment_name(), overrides() if given is not None else []
-        )
-    settings: TrainSettings = ready(TrainSettings, config)
-    from train.programs.fine_tune import fine_tune
-
-    try:
-        best = fine_tune(
-            settings,
-            config,
-            experiment_name(),
-            folder,
-            record_start=record_start,
-            on_scores=scores_reporter(),
-        )
-    except Pruned as pruned:
-        print(f"pruned: {pruned}", file=sys.stderr)
-        best = math.nan
-    if rank_of_launch() == 0:
-        print(printable(str(folder.path)))
-    return best
-
-
-def main() -> None:
-    launch("config", run)
-
+from idiomtune.commands.train import main
 
 if __name__ == "__main__":
     main()
