@@ -390,7 +390,7 @@ class Run(_Shown):
         """The best checkpoint."""
         from idiomtune.encoder.encoder import Encoder
 
-        return Encoder.from_pretrained(self.path / "best")
+        return Encoder.from_pretrained(self.path)
 
     def compare(self, other: str | Path | Run = UNTRAINED) -> Comparison:
         """With the model before training, or with another run.
@@ -497,11 +497,8 @@ def _named(model: str | None, glossary: Any = None) -> list[str]:
 
 def _model_path(model: Any, folder: Path | None = None) -> str:
     """A name, folder or Hub id; of a run the best checkpoint; an encoder is saved in `folder`."""
-    if isinstance(model, Run):
-        return str(model.path / "best")
-    if isinstance(model, str | Path):
-        path = Path(model)
-        return str(path / "best" if (path / "run.json").is_file() else model)
+    if isinstance(model, Run | str | Path):
+        return _path(model)
     if folder is None or not hasattr(model, "save"):
         raise UserError(f"model: must be a name, a folder, a Hub id or a run, got {type(model).__name__}")
     model.save(folder)

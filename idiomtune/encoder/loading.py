@@ -34,7 +34,7 @@ from idiomtune.encoder.idiom_tokens import (
 )
 from idiomtune.encoder.reading import special_tokens_around
 from idiomtune.errors import UserError
-from idiomtune.io.files import expanded, is_file, is_folder
+from idiomtune.io.files import expanded, is_file, is_folder, model_folder
 from idiomtune.io.hub import first_line, is_cached, is_network_error, why_unavailable, without_secrets
 
 log = logging.getLogger(__name__)
@@ -85,14 +85,13 @@ def locate_checkpoint(path: str, revision: str | None = None) -> tuple[str, bool
     Raises:
         UserError: if there is no such model, or it cannot be reached.
     """
-    local = expanded(path, "model")
+    local = expanded(path := model_folder(path), "model")
     if any(is_file(local / name) for name in ("modules.json", "config.json")):
         return str(local), False
     if local.exists() or path.startswith((".", "/", "~")) or path.count("/") > 1:
-        best = f"; the run's model is {local / 'best'}" if is_folder(local / "best") else ""
         raise UserError(
             f"model {path} is not a folder with modules.json (sentence-transformers) or config.json "
-            f"(transformers): give a folder that a model was saved to, or a name on the Hub{best}"
+            "(transformers): give a folder that a model was saved to, or a name on the Hub"
         )
     reason = why_unavailable(path, "model", revision)
     if reason is None:

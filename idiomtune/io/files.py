@@ -73,6 +73,20 @@ def has_lone_surrogate(text: str) -> bool:
     return False
 
 
+def model_folder(path: str) -> str:
+    """The folder of a model: of a run its best checkpoint. Any other path or name is returned as it is.
+
+    Raises:
+        UserError: if the run has none yet.
+    """
+    run = expanded(path, "model")
+    if not is_file(run / "run.json"):
+        return path
+    if not is_folder(run / "best"):
+        raise UserError(f"{run}: the run has no best/ yet; name one of its checkpoints, {run}/step_<n>")
+    return str(run / "best")
+
+
 def expanded(path: str, option: str) -> Path:
     """The path with `~` as the home folder.
 

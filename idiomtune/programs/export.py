@@ -189,18 +189,12 @@ def export(settings: ExportSettings) -> Path:
     if settings.format != "static":
         check_packages(f"format={settings.format}")
     output = expanded(settings.output, "output")
-    path = settings.model.path
-    if is_file((run := expanded(path, "model")) / "run.json"):
-        path = str(run / "best")
-        if not is_folder(run / "best"):
-            raise UserError(f"{run}: the run has no best/ yet; name one of its checkpoints, {run}/step_<n>")
-    model = settings.model.model_copy(update={"path": path})
-    own = Path(resolve_model_path(path))
+    own = Path(resolve_model_path(settings.model.path))
     if is_folder(own) and output.resolve().is_relative_to(own.resolve()):
         raise UserError(f"output={output}: is the model's own folder, or in it: name another")
     claim = claimed("output", output, record=RECORD, overwrite=settings.overwrite)
     with claim as folder, explained("nothing was exported"):
-        _export(settings.model_copy(update={"model": model}), folder)
+        _export(settings, folder)
     return output
 
 

@@ -44,7 +44,7 @@ from idiomtune.declarations.models import CONF
 from idiomtune.declarations.options import Section
 from idiomtune.declarations.registry import is_place
 from idiomtune.errors import UserError
-from idiomtune.io.files import expanded, is_folder
+from idiomtune.io.files import expanded, is_folder, model_folder
 from idiomtune.io.processes import has_peers, is_lost_peer, rank_of_launch
 from idiomtune.io.terminal import shown_messages
 from idiomtune.programs.ending import TRACEBACKS, Start, print_error, remember, report_error, started
@@ -68,6 +68,11 @@ _PATHS = (
     "glossary",
     "corpus",
 )
+_SUBJECT = {
+    "config": "+experiment",
+    **dict.fromkeys(("evaluate", "learn", "export"), "model"),
+    "push": "checkpoint",
+}
 _ADDED = ("experiment", "debug", "protocol", "sweep")  # nothing is chosen of these unless the user does so
 
 
@@ -76,6 +81,7 @@ def rewrite_arguments(
 ) -> list[str]:
     """The command line as Hydra takes it.
 
+    A first word without `=` is what the program is about: `idiomtune evaluate minilm` is `model=minilm`.
     `model=<folder or Hub id>` becomes `model=pretrained model.path='...'` (Hydra refuses the slash);
     `resume=` gets the folder of the run; `benchmarks=` chooses the benchmarks that it names.
 
@@ -91,6 +97,7 @@ def rewrite_arguments(
     """
     refuse_arguments(arguments)
     _refuse_dashes(arguments)
+    arguments = _with_subject(arguments, program)
     is_sweep = _is_sweep(arguments)
     if is_sweep:
         _check_sweep(arguments)
@@ -112,6 +119,15 @@ def rewrite_arguments(
             argument = _quoted_scores(argument)
             rewritten.append(argument if is_sweep else _quoted_path(argument))
     return rewritten
+
+
+def _with_subject(arguments: Sequence[str], program: str) -> list[str]:
+    """The arguments, their first word with the option that it is the value of."""
+    first = 1 if arguments[:1] in (["-m"], ["--multirun"]) else 0
+    words = list(arguments)
+    if program in _SUBJECT and first < len(words) and re.match(r"[^-+=~][^=]*$", words[first]):
+        words[first] = f"{_SUBJECT[program]}={words[first]}"
+    return words
 
 
 def _refuse_dashes(arguments: Sequence[str]) -> None:
@@ -165,7 +181,7 @@ def _rewritten_model(value: str, models: Sequence[str], is_sweep: bool) -> list[
             f"model={value} mixes config names and folders or Hub ids; sweep over either kind, "
             "or over model.path= with full names"
         )
-    return ["model=pretrained", "model.path=" + ",".join(quoted(path) for path in paths)]
+    return ["model=pretrained", "model.path=" + ",".join(quoted(model_folder(path)) for path in paths)]
 
 
 def _choice_of(value: str, arguments: Sequence[str], benchmarks: Sequence[str]) -> list[str]:

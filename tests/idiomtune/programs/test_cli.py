@@ -26,7 +26,9 @@ TOKEN = "hf_" + "aB3" * 12
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working folder, in which `mine` is a finished run."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "best").mkdir(parents=True)
+    (tmp_path / "unfinished").mkdir()
+    (tmp_path / "unfinished" / "run.json").write_text('{"status": "running"}', encoding="utf-8")
     (tmp_path / "mine" / "run.json").write_text('{"status": "finished"}', encoding="utf-8")
     return tmp_path
 
@@ -35,7 +37,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 REWRITTEN = [
     ("model=minilm", "model=minilm"),
     ("model=unknown", "model=unknown"),  # left to Hydra, which lists what there is
-    ("model=mine", "model=pretrained | model.path='mine'"),
+    ("model=mine", "model=pretrained | model.path='mine/best'"),
+    ("model=mine/best", "model=pretrained | model.path='mine/best'"),
     ("model=a/b-v2 | seed=1", "model=pretrained | model.path='a/b-v2' | seed=1"),
     ("model='a/b'", "model=pretrained | model.path='a/b'"),
     ("model=/x/it's here", "model=pretrained | model.path='/x/it\\'s here'"),
@@ -85,9 +88,26 @@ def test_an_evaluations_benchmarks_are_chosen_by_their_names(given: str, expecte
     assert rewrite_arguments(["benchmarks=[own_sts]"], MODELS, "config") == ["benchmark=[own_sts]"]
 
 
+@pytest.mark.parametrize(
+    ("program", "given", "expected"),
+    [
+        ("config", "idiolink_ft | seed=1", "+experiment=idiolink_ft | seed=1"),
+        ("config", "-m | idiolink_ft,own", "-m | +experiment=idiolink_ft,own"),
+        ("config", "--cfg | job", "--cfg | job"),
+        ("evaluate", "minilm", "model=minilm"),
+        ("export", "mine", "model=pretrained | model.path='mine/best'"),
+        ("push", "mine | dry_run=true", "checkpoint='mine' | dry_run=true"),
+        ("learn", "seed=1 | minilm", "seed=1 | minilm"),  # which Hydra refuses
+    ],
+)
+def test_a_first_word_is_what_the_program_is_about(program: str, given: str, expected: str) -> None:
+    assert rewrite_arguments(given.split(" | "), MODELS, program) == expected.split(" | ")
+
+
 # Arguments, separated by ` | `, and a part of the message.
 REFUSED = [
     ("-m | model=minilm,a/b", "mixes"),
+    ("model=unfinished", "unfinished: the run has no best/ yet"),
     ("-m | run_dir=run | seed=1,2", "several runs with a folder each"),
     ("-m | resume=run | seed=1,2", "several runs with a folder each"),
     ("-m | seed=1,2 | hub.repo_id=me/idioms", "names one repository"),
