@@ -57,7 +57,12 @@ NAVIGATION = {
         "docs/results/speed",
         "docs/results/durability",
     ),
-    "Reference": ("docs/reference/idiomtune", "docs/reference/extending", "docs/reference/idiomloss"),
+    "Reference": (
+        "docs/reference/options",
+        "docs/reference/idiomtune",
+        "docs/reference/extending",
+        "docs/reference/idiomloss",
+    ),
     "Development": (
         "CONTRIBUTING",
         "docs/words",
@@ -96,6 +101,9 @@ napoleon_use_ivar = True  # an attribute is listed once
 def setup(app: Any) -> None:
     # autodoc imports with TYPE_CHECKING set at first, which pydantic's models do not bear.
     import idiomtune.config  # noqa: F401
+    from docs import options
+
+    options.write()
 
     app.connect("source-read", add_navigation)
     app.connect("build-finished", add_index)

@@ -24,7 +24,7 @@ from PIL import Image
 import idiomtune.commands.explore
 import idiomtune.commands.gate
 import idiomtune.commands.report
-from docs import conf, results, terms
+from docs import conf, options, results, terms
 from idiomtune.config import (
     EvaluateSettings,
     ExportSettings,
@@ -388,7 +388,27 @@ def test_the_first_picture_is_that_of_its_script() -> None:
     assert terms.PICTURE.stat().st_size < 100_000
 
 
+def test_the_page_of_options_has_every_option() -> None:
+    """Of a training and of the other programs, by its full name, with its default and meaning."""
+    options.write()
+    page = options.PAGE.read_text(encoding="utf-8")
+    listed = set(re.findall(r"confval:: (\S+)", page))
+    for name in ("config", "evaluate", "learn", "export", "push"):
+        config = composed(name, ())
+        config.pop("benchmarks", None)
+        named = {*leaves(config)}
+        sections = {name.rpartition(".")[0] for name in named}
+        unlisted = {n for n in named - sections - listed if not n.endswith(".name")}
+        assert not {n for n in unlisted if not n.startswith("model.about.")}
+    assert ".. confval:: trainer.learning_rate\n   :default: ``2.0e-5``\n\n   AdamW, peak\n" in page
+    assert (
+        "(those of trainer.monitor) \\| all \\| a list. The untrained and the best model are scored on all"
+        in page
+    )
+
+
 def test_the_site_lists_every_page_once() -> None:
+    options.write()
     listed = [page for pages in conf.NAVIGATION.values() for page in pages]
     reference = sorted((ROOT / "docs" / "reference").glob("*.rst"))
     pages = [str(page.relative_to(ROOT).with_suffix("")) for page in (*PAGES, *reference)]
