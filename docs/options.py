@@ -72,7 +72,11 @@ def write() -> None:
         heading = f"``conf/{name}.yaml``"
         parts.append(f"{heading}\n{'-' * len(heading)}\n")
         for option in options(ROOT / "conf" / f"{name}.yaml", section):
-            meaning = re.sub(r"([*|\\])", r"\\\1", re.sub(r"`([^`]+)`", r"``\1``", option.meaning))
+            meaning = re.sub(
+                r"`([^`]+)`|([*|\\]|_(?!\w))",
+                lambda m: f"``{m[1]}``" if m[1] else f"\\{m[2]}",
+                option.meaning,
+            )
             default = "must be given" if option.default == "???" else f"``{option.default}``"
             again = "   :no-index:\n" if option.name in known else ""
             known.add(option.name)
