@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -258,20 +258,14 @@ def beats_untrained(
         return ""
     ours, theirs = (statistics.fmean(side[key] for key in keys) for side in (after, before))
     known = [differences.get(key, Difference(key, 0, 0)) for key in keys]
-    verdicts = Counter(difference.in_words for difference in known)
-    if len(keys) == 1:
-        name, counts = keys[0], next(iter(verdicts))
-    else:
-        name = f"the mean of the {len(keys)} monitored scores"
-        counts = ", ".join(f"{number} {word}" for word, number in verdicts.items())
-    if known[0].num_clusters:
-        counts += f"; {known[0].num_clusters} groups of {score_of(keys[0]).benchmark}'s queries"
+    verdicts = {difference.verdict for difference in known}
+    name = keys[0] if len(keys) == 1 else f"the mean of the {len(keys)} monitored scores"
     beats = "does NOT beat"
     if ours > theirs:
-        beats = "beats" if verdicts["better"] and not verdicts["worse"] else "is not clearly better than"
+        beats = "beats" if "better" in verdicts and "worse" not in verdicts else "is not clearly better than"
     cannot_choose = theirs >= _PERFECT or max(d.num_queries for d in known) == 1
     no_choice = "; this score cannot choose a checkpoint" if cannot_choose else ""
-    return f"{beats} the untrained model: {name} {ours:.4f}, was {theirs:.4f} ({counts}){no_choice}"
+    return f"{beats} the untrained model: {name} {ours:.4f}, was {theirs:.4f}{no_choice}"
 
 
 def head_verdicts(groups: Sequence[Group], compared: Sequence[Comparison]) -> list[str]:

@@ -21,13 +21,14 @@ from idiomtune.reports.tables import Table, print_notes, print_table
 log = logging.getLogger(__name__)
 
 _MAX_JOBS = 30
+_MAX_WORSE = 3
 _LOSS = 0.01  # of scores from 0 to 1: a point in percent
 
 
 def show_finished_run(folder: Path, *, all_scores: bool) -> None:
     """A run's own page, in its folder, and its last screen. What goes wrong is a warning: the run is done.
 
-    The screen has the monitored scores with intervals, a table a benchmark, and where everything is.
+    The screen has the monitored scores with intervals, what became worse, and what to do next.
     """
     try:
         from idiomtune.reports.page import PAGE, page  # with matplotlib, which takes a second
@@ -40,7 +41,7 @@ def show_finished_run(folder: Path, *, all_scores: bool) -> None:
         tables = [_monitored_table(run, differences)]
         if all_scores:
             tables.append(changes(changeable(run.scores), run.baseline, "all scores", ("before", "after")))
-        for table in [*tables, *([] if all_scores else paper_tables(groups))]:
+        for table in tables:
             if table.rows:
                 print_table(table)
         # What was scored, then what there is to know of it.
@@ -52,8 +53,19 @@ def show_finished_run(folder: Path, *, all_scores: bool) -> None:
         log.info(
             "%s", f"the best checkpoint {verdict}" if verdict else f"monitored: {', '.join(run.monitor)}"
         )
+        differences = {d.key: d for one in compared for d in one.differences}
+        worse = [key for key, d in differences.items() if d.verdict == "worse" and key not in run.monitor]
+        if worse:
+            more = f", and {len(worse) - _MAX_WORSE} more" if len(worse) > _MAX_WORSE else ""
+            log.info("worse than untrained: %s%s", ", ".join(worse[:_MAX_WORSE]), more)
         log.info("the best model: %s; its page: %s", folder / "best", folder / PAGE)
-        log.info("all scores: scores.json there, or idiomtune report %s scores=all", folder)
+        name = shlex.quote(str(folder))
+        for command, what in (
+            (f"explore {name}", "what it finds, before and after"),
+            (f"report {name} scores=all", "every score"),
+            (f"push {name} repo_id=<user/name> dry_run=true", "the model card"),
+        ):
+            log.info("next: idiomtune %s   # %s", command, what)
     except Exception as error:  # nothing about a page may spoil a finished run
         log.warning("%s could not be written (%s: %s)", folder / "report.html", type(error).__name__, error)
 

@@ -38,14 +38,15 @@ def test_a_run_ends_in_its_verdict(
     values = {name: v + gain[name[0]] + NOISE[i % 6] for i, (name, v) in enumerate(BEFORE.items())}
     folder = plant_queries(tmp_path / "run", values, BEFORE)
     show_finished_run(folder, all_scores=False)
-    monitored, *tables = capsys.readouterr().out.split("monitored, ")[1].split("IdioLink, val")
+    monitored = capsys.readouterr().out.split("monitored, ")[1]
     assert NDCG in monitored
     assert verdict in monitored
     assert monitored.index("untrained") < monitored.index("trained ┃ difference")
-    assert f"({verdict}" in caplog.text
-    assert len(tables) == 1
-    assert "untrained" in tables[0]
+    assert "IdioLink, val" not in monitored  # one table on the first screen
     assert str(folder / "best") in caplog.text
+    assert f"next: idiomtune explore {folder} " in caplog.text
+    # Of the scores that chose no checkpoint, those that became worse.
+    assert ("worse than untrained: idiolink/val/sentence/r_precision" in caplog.text) == (verdict == "worse")
     assert sentence in caplog.text
 
 
