@@ -25,7 +25,7 @@ file that idiomtune evaluate wrote (output=) with its per_query= file. Checks, a
 
 floor=<score>:<value>             the score is at least this (for errors and ranks: at most)
 margin=[<score>:]<margin>         it is worse than before by at most this, in its own unit; without a score:
-                                  the same for all scores by which models are compared
+                                  the same for all compared scores but ranks and errors
 cluster_margin=[<score>:]<margin> the same for each idiom, compound or expression separately
 
 against=<run>       what to compare with; baseline: the run's own model before training
@@ -143,7 +143,7 @@ def gate(arguments: Arguments) -> Verdict:
     title = f"{ours.name} against {against}" if against else ours.name
     tables.print_table(checking.check_table(checks, title))
     tables.print_notes(notes)
-    print(printable(f"{ours.name}: {verdict}"))
+    print(printable(f"{ours.name}: {checking.summary(checks)}"))
     if arguments.output is not None:
         content = {
             "verdict": verdict,

@@ -105,6 +105,12 @@ def run_checks(
             raise UserError(f"cluster_margin={d.key}: {_NO_CLUSTERS}; use margin=")
         else:
             without.append(d.key)
+    for kind in margins:
+        own = [k for k in before if EVERY in limits[kind] and score_of(k).is_compared and not _is_share(k)]
+        if unnamed := [key for key in own if key not in limits[kind]]:
+            notes.append(
+                f"not checked by {kind}={limits[kind][EVERY]:g}, in units of their own: {', '.join(unnamed)}"
+            )
     if without:
         notes.append(f"left out of cluster_margin, since {_NO_CLUSTERS}: {', '.join(without)}")
     if theirs and any(EVERY in limits[kind] for kind in margins):
@@ -118,6 +124,18 @@ def run_checks(
 def worst(verdicts: Iterable[Verdict | None]) -> Verdict:
     """A failure, else doubt."""
     return max(filter(None, verdicts), key=list(STATUS).index)
+
+
+def summary(checks: Sequence[Check]) -> str:
+    """The verdict, the check that decides it and, in doubt, the remedy."""
+    verdict = worst(check.verdict for check in checks)
+    decisive = [check for check in checks if check.verdict == verdict]
+    if verdict == "passes":
+        return f"passes ({len(checks)} check{'s' * (len(checks) > 1)})"
+    first = max(decisive, key=lambda check: max(_loss(check.key, end) for end in check.interval or (0.0,)))
+    said = f"{verdict} in {len(decisive)} of {len(checks)} checks: {first.check}: {first.reason}"
+    remedy = "; score more queries or several seeds, or check the scores that count: margin=<score>:<margin>"
+    return said + remedy * (verdict == "cannot tell")
 
 
 def check_table(checks: Sequence[Check], title: str) -> Table:
@@ -144,11 +162,19 @@ def _by_key(kind: str, limits: Limits, ours: Group, before: Limits) -> dict[str,
             raise UserError(f"{kind}={key}: {who} has no such score{_near(key, list(before))}")
         if key != EVERY and not score_of(key).better:
             raise UserError(f"{kind}={key}: a change of it is neither better nor worse; use floor=")
-    main = [key for key in before if score_of(key).is_compared] if EVERY in limits else []
+    main = [key for key in before if EVERY in limits and _is_share(key)]
     if EVERY in limits and not main:
-        raise UserError(f"{kind}={limits[EVERY]:g}: both sides have no score in common to compare")
+        raise UserError(
+            f"{kind}={limits[EVERY]:g}: both sides have no score in common that is better when higher; "
+            f"name the score, {kind}=<score>:<margin>"
+        )
     every = dict.fromkeys(main, limits.get(EVERY, 0.0))
     return every | {key: limit for key, limit in limits.items() if key != EVERY}
+
+
+def _is_share(key: str) -> bool:
+    """Whether the margin for all applies: a share or a correlation, not a rank or an error in its own unit."""
+    return score_of(key).is_compared and score_of(key).better == "higher"
 
 
 def _near(key: str, known: Sequence[str]) -> str:

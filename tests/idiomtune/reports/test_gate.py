@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from idiomtune.commands.gate import main, parse
+from idiomtune.commands.gate import gate, main, parse
 from idiomtune.errors import UserError
 from idiomtune.reports.statistics import statistic_of
 from tests.planted_runs import SCORES, plant, plant_queries, query, write_lines
@@ -85,7 +85,10 @@ def test_the_published_triplets_fall_in_sts_fails(tmp_path: Path, capsys: pytest
     assert check["interval"][1] < -0.02
     shown = capsys.readouterr().out
     assert STS in shown
-    assert shown.splitlines()[-1] == "triplet: fails"
+    last = shown.splitlines()[-1]
+    assert last.startswith(
+        f"triplet: fails in 1 of 1 checks: {STS}: worse by at most 0.02: worse by at least 0"
+    )
 
 
 def test_two_seeds_of_one_recipe_pass(tmp_path: Path) -> None:
@@ -95,13 +98,16 @@ def test_two_seeds_of_one_recipe_pass(tmp_path: Path) -> None:
     assert gated(tmp_path, ours, f"against={theirs}", "margin=0.02")[0] == 0
 
 
-def test_a_small_margin_cannot_be_told_and_a_failure_counts_for_more(tmp_path: Path) -> None:
+def test_a_small_margin_cannot_be_told_and_a_failure_counts_for_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A loss of 0.005 ± noise: neither within nor beyond 0.005."""
     runs = compared(tmp_path, values(1, noise=0.1), values(2, noise=0.1, shift=-0.005))
     status, (check,) = gated(tmp_path, *runs, f"margin={NDCG}:0.005")
     assert (status, check["verdict"]) == (3, "cannot tell")
     low, high = check["interval"]
     assert low < -0.005 < high
+    assert "score more queries or several seeds" in capsys.readouterr().out.splitlines()[-1]
     assert main([*runs, f"margin={NDCG}:0.005", f"floor={NDCG}:0.99"]) == 1
 
 
@@ -167,9 +173,11 @@ def test_smaller_is_better_for_errors(tmp_path: Path) -> None:
         write_lines(folder / "per_query" / "admire.jsonl", items)
         runs.append(str(folder))
     worse, better = runs
-    assert main([better, f"against={worse}", "margin=0.5", f"floor={key}:3.5"]) == 0
-    assert main([worse, f"against={better}", "margin=0.5"]) == 1
-    assert main([worse, f"against={better}", "margin=1.5"]) == 0
+    assert main([better, f"against={worse}", f"margin={key}:0.5", f"floor={key}:3.5"]) == 0
+    assert main([worse, f"against={better}", f"margin={key}:0.5"]) == 1
+    assert main([worse, f"against={better}", f"margin={key}:1.5"]) == 0
+    with pytest.raises(UserError, match="name the score, margin=<score>"):  # a share's margin is no rank's
+        gate(parse([worse, f"against={better}", "margin=0.5"]))
     assert main([worse, f"floor={key}:3.5"]) == 1
 
 
