@@ -133,7 +133,7 @@ def summary(checks: Sequence[Check]) -> str:
     if verdict == "passes":
         return f"passes ({len(checks)} check{'s' * (len(checks) > 1)})"
     first = max(decisive, key=lambda check: max(_loss(check.key, end) for end in check.interval or (0.0,)))
-    said = f"{verdict} in {len(decisive)} of {len(checks)} checks: {first.check}: {first.reason}"
+    said = f"{verdict} in {len(decisive)} of {len(checks)} checks, at worst {first.key} ({first.reason})"
     remedy = "; score more queries or several seeds, or check the scores that count: margin=<score>:<margin>"
     return said + remedy * (verdict == "cannot tell")
 
@@ -173,7 +173,7 @@ def _by_key(kind: str, limits: Limits, ours: Group, before: Limits) -> dict[str,
 
 
 def _is_share(key: str) -> bool:
-    """Whether the margin for all applies: a share or a correlation, not a rank or an error in its own unit."""
+    """Whether the margin for all applies: to shares and correlations, not to ranks or errors."""
     return score_of(key).is_compared and score_of(key).better == "higher"
 
 
