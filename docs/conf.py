@@ -81,6 +81,7 @@ html_title = project
 html_theme = "furo"
 html_show_copyright = False
 html_copy_source = False
+html_search_scorer = str(ROOT / "docs" / "search.js")
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "README"
 include_patterns = ["*.md", "docs/**"]
