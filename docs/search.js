@@ -1,7 +1,7 @@
 // Sphinx's scores of what its search finds, but options before pages: those of training, then short names.
 var Scorer = {
   score: ([, title, , , score, , kind]) =>
-    kind === "object" && /^[a-z_0-9.]+$/.test(title) 
+    kind === "object" && /^[a-z_0-9.]+$/.test(title)
       ? score + 20 + 5 * title.startsWith("trainer.") - title.length / 100
       : score,
   objNameMatch: 11,
